@@ -57,7 +57,8 @@ def prepare_kernel(
     description: the operator that the kernel computes, as `LibraryOp.fields` returns it.
     threads: the number of threads that the kernel may use.
     tensors: the kernel's arguments, aligned to 64 bytes. The kernel keeps them alive.
-    constants: whether each tensor is the same in every run, until it is bound anew.
+    constants: for each tensor, whether it holds the same values in every run. The values may change
+        only when the executor binds another tensor in its place.
 
     Raises
     ------
@@ -90,12 +91,12 @@ def allowed_cores() -> int:
 
 
 def num_threads() -> int:
-    """Return the largest number of threads that run models, including threads that call `run`."""
+    """Return how many threads may run models at once. Threads that call `run` are counted too."""
     return int(_function("num_threads")())
 
 
 def set_num_threads(threads: int, pin: bool) -> None:
-    """Set the number of threads that run models; with `pin`, each thread gets its own core.
+    """Set how many threads may run models at once; `pin` pins each of these threads to one core.
 
     Raises
     ------
@@ -106,7 +107,9 @@ def set_num_threads(threads: int, pin: bool) -> None:
 
 
 def take_over_parallel_loops(path: str) -> None:
-    """Make it possible to run the kernels of the loaded library at `path` in shares.
+    """Prepare the loaded library at `path` so that its kernels can run in shares.
+
+    A share is one task of a kernel's parallel loop, run as an operator of its own.
 
     Raises
     ------
@@ -135,8 +138,8 @@ def make_executor(
     Raises
     ------
     ExecutionError
-        A stream does not exist, an operator waits for one that is not earlier, or the system
-        refuses to start a thread.
+        A stream does not exist, an operator waits for an operator that does not come before it in
+        `operators`, or the system refuses to start a thread.
     InputError
         A tensor is not aligned.
     """
@@ -164,13 +167,13 @@ def run(executor: Executor) -> None:
 
 
 def profile(executor: Executor) -> list[OperatorTiming]:
-    """Run once and return when each operator ran."""
+    """Run every operator once, and return the times at which each operator ran."""
     with GATE:
         return cpu_timings(_function("profile")(executor))
 
 
 def time(executor: Executor, number: int) -> float:
-    """Run `number` times, one run after the other, and return the time in seconds."""
+    """Run `number` times, one run after the other, and return the total time in seconds."""
     with GATE:
         return float(_function("time")(executor, number))
 
@@ -221,8 +224,8 @@ def run_fenced(
     kernel: the packed function.
     inputs, outputs: NumPy arrays. The results are written to `outputs`. bfloat16 is passed as
         uint16.
-    before_fence: whether tensors end right before a forbidden page. Otherwise they begin right
-        after one.
+    before_fence: whether tensors end right before a forbidden page. Otherwise tensors begin right
+        after a forbidden page.
     fill: the byte that fills the outputs before the call.
     shares: the number of shares in which to run the function, one after the other; 0 runs the whole
         function at once.
@@ -249,7 +252,8 @@ def run_library_fenced(
 
     Parameters
     ----------
-    constants: whether each input is the same in every run. The kernel prepares such inputs once.
+    constants: for each input, whether it holds the same values in every run. The kernel prepares
+        such inputs only once.
 
     Raises
     ------
@@ -262,5 +266,5 @@ def run_library_fenced(
 
 
 def _tensor_over(array: np.ndarray) -> Any:
-    """Return a tensor over the array's memory; for bfloat16 its dtype is uint16, as for kernels."""
+    """Return a tensor that shares the array's memory; a bfloat16 array becomes a uint16 tensor."""
     return tvm_ffi.from_dlpack(array.view(np.uint16) if array.dtype == "bfloat16" else array)

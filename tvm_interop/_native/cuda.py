@@ -106,7 +106,10 @@ def stream_devices(streams: CudaStreams) -> list[int]:
 
 
 def out_of_reach(streams: CudaStreams) -> list[tuple[int, int]]:
-    """Return pairs of the streams' GPUs in which the first cannot access the second's memory."""
+    """Return the pairs of GPUs such that the first GPU cannot access the second GPU's memory.
+
+    Only the GPUs of the streams are considered.
+    """
     return [(int(device), int(peer)) for device, peer in _function("out_of_reach")(streams)]
 
 
@@ -116,7 +119,7 @@ def make_memory(device: int, nbytes: int) -> CudaMemory:
     Raises
     ------
     ExecutionError
-        The GPU has less free memory than that.
+        The GPU has less than `nbytes` bytes of free memory.
     """
     memory: CudaMemory = _function("make_memory")(device, nbytes)
     return memory
@@ -132,7 +135,7 @@ def tensor_within(memory: CudaMemory, offset: int, shape: Sequence[int], dtype: 
 def copy_to_device(streams: CudaStreams, host: Any, device: Any) -> None:
     """Copy a tensor in host memory to a tensor on a GPU, and return when the copy is done.
 
-    The copy comes after the runs that were launched on `streams` before, and before later runs.
+    The copy happens after the runs that are already launched on `streams`, and before later runs.
 
     Raises
     ------
@@ -148,7 +151,7 @@ def copy_to_host(streams: CudaStreams, device: Any, host: Any) -> None:
 
 
 def peer_copy(source: Any, destination: Any) -> PeerCopy:
-    """Return a copy between tensors on different GPUs, which `make_executor` takes as a kernel."""
+    """Return a `PeerCopy` from one GPU's tensor to another's, for use as an operator's kernel."""
     copy: PeerCopy = _function("peer_copy")(source, destination)
     return copy
 
@@ -178,8 +181,9 @@ def prepare_kernel(
 ) -> CudaLibraryKernel:
     """Prepare a kernel of a loaded library, which can run on any stream of its GPU.
 
-    For the first operator of a description in this process, the library's algorithms are timed
-    against each other on the stream `stream`. The fastest algorithm is kept for later operators.
+    When a description is prepared for the first time in this process, the library's algorithms are
+    timed against each other on the stream `stream`. Later operators with the same description use
+    the fastest algorithm.
 
     Parameters
     ----------
@@ -225,8 +229,8 @@ def make_executor(
     Raises
     ------
     ExecutionError
-        A stream does not exist, an operator waits for one that is not earlier, or an operator fails
-        (the message names it).
+        A stream does not exist, an operator waits for an operator that does not come before it in
+        `operators`, or an operator fails (the message names it).
     """
     executor: CudaExecutor = _function("make_executor")(
         streams, list(values), as_native(operators), dispatch
@@ -259,7 +263,7 @@ def run(executor: CudaExecutor) -> None:
 
 
 def time(executor: CudaExecutor, number: int) -> float:
-    """Run `number` times, one run after the other, and return the GPU's time in seconds."""
+    """Run `number` times, one run after the other; return the GPU's total time in seconds."""
     with GATE:
         return float(_function("time")(executor, number))
 
@@ -271,7 +275,7 @@ def time_launches(executor: CudaExecutor, number: int) -> float:
 
 
 def profile(executor: CudaExecutor) -> list[OperatorTiming]:
-    """Run once and return when each operator ran.
+    """Run every operator once, and return the times at which each operator ran.
 
     For this run, operators are launched one by one, whatever the executor's dispatch.
     """
@@ -308,7 +312,12 @@ def measure_interleaved(
 
 
 def with_binary(module: Any, source: bytes, binary: bytes) -> Any:
-    """Return a copy of TVM's CUDA module with the machine code `binary` in place of `source`.
+    """Return a copy of a CUDA module of TVM, with its source code replaced by machine code.
+
+    Parameters
+    ----------
+    source: the source code that the module contains.
+    binary: the machine code that was compiled from `source`.
 
     Raises
     ------

@@ -42,7 +42,7 @@ class _Gate:
         self._inside.pop()
 
     def close(self) -> None:
-        """Block new threads other than the main thread, and wait for those inside to leave.
+        """Block new calls from all threads but the main one, and wait until running calls end.
 
         The wait ends after `_LONGEST_WAIT_S` at the latest.
         """
@@ -52,11 +52,11 @@ class _Gate:
             time.sleep(0.001)
 
     def in_child(self) -> None:
-        """Reset the count after a fork: the child process has one thread, which is outside."""
+        """Set the count to 0 after a fork: the child's only thread is not inside a native call."""
         self.__init__()  # type: ignore[misc]
 
 
 GATE = _Gate()
-"""Every native call that runs a model is made inside of this gate."""
+"""The gate of this process. Every native call that runs a model enters it."""
 os.register_at_fork(after_in_child=GATE.in_child)
 atexit.register(GATE.close)

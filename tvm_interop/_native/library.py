@@ -22,8 +22,8 @@ def _path() -> Path:
 
     The environment variable `TVM_INTEROP_LIBRARY` can name another build of the library, such as a
     sanitizer build. That file must not belong to another user. Without the variable, the library of
-    the installed distribution is taken. In an editable install it is not in the folder of this
-    file.
+    the installed distribution is taken. In an editable install, that library is in another folder
+    than this file.
     """
     override = os.environ.get(OVERRIDE)
     if override:
@@ -37,8 +37,9 @@ def _path() -> Path:
     return Path(load_lib_ctypes("tvm-interop", "tvm_interop", "RTLD_LOCAL")._name)
 
 
-# The library raises these errors. All other errors of `errors` are raised only in Python.
-tvm_ffi.register_error("InterOpScheduleError", errors.ScheduleError)  # TVM has a `ScheduleError`.
+# The library raises these errors. The other classes in `errors` are raised only by Python code.
+# TVM has a `ScheduleError` of its own, so the name of ours differs in native code.
+tvm_ffi.register_error("InterOpScheduleError", errors.ScheduleError)
 for _error in (
     errors.UnsupportedModelError,
     errors.GraphError,
@@ -59,12 +60,12 @@ LIBRARY = tvm_ffi.load_module(LIBRARY_PATH)
 
 @functools.cache
 def native_function(group: str, name: str) -> Any:
-    """Return the library's function `name` of a group, such as `runtime` or `cuda`."""
+    """Return the library's function `name` in a group such as `runtime` or `cuda`."""
     return tvm_ffi.get_global_func(f"tvm_interop.{group}.{name}")
 
 
 class OperatorTiming(NamedTuple):
-    """When one operator ran, in microseconds since the run began.
+    """The times at which one operator ran, in microseconds since the run began.
 
     Attributes
     ----------
@@ -72,7 +73,7 @@ class OperatorTiming(NamedTuple):
     start_us, end_us: when the operator started and when it ended.
     thread: on a CPU, the thread that ran it: 0 for the thread that called `run`, else the number of
         a helper thread.
-    on_core_us: on a CPU, for how long that thread had a core between start and end.
+    on_core_us: on a CPU, how long the thread had a core between `start_us` and `end_us`.
     """
 
     op: int
@@ -84,9 +85,9 @@ class OperatorTiming(NamedTuple):
 
 
 def cpu_timings(flat: Iterable[Any]) -> list[OperatorTiming]:
-    """Convert timings of the native CPU runtime: a flat sequence of six numbers per operator.
+    """Convert timings of the native CPU runtime from numbers to objects.
 
-    Times in `flat` are in nanoseconds.
+    `flat` holds six numbers for each operator. Times in `flat` are in nanoseconds.
     """
     return [
         OperatorTiming(int(op), int(stream), start / 1e3, end / 1e3, int(thread), on_core / 1e3)
@@ -95,9 +96,9 @@ def cpu_timings(flat: Iterable[Any]) -> list[OperatorTiming]:
 
 
 def gpu_timings(flat: Iterable[Any]) -> list[OperatorTiming]:
-    """Convert timings of the native CUDA runtime: a flat sequence of four numbers per operator.
+    """Convert timings of the native CUDA runtime from numbers to objects.
 
-    Times in `flat` are in nanoseconds.
+    `flat` holds four numbers for each operator. Times in `flat` are in nanoseconds.
     """
     return [
         OperatorTiming(int(op), int(stream), start / 1e3, end / 1e3)

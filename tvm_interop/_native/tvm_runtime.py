@@ -50,7 +50,7 @@ def load_tvm_runtime() -> None:
 def tvm_version() -> str:
     """Return the version of TVM.
 
-    TVM is imported for this only if it was not installed as the package `apache-tvm`.
+    This function imports TVM only if the package `apache-tvm` is not installed.
     """
     try:
         return importlib.metadata.version("apache-tvm")

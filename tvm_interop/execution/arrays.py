@@ -53,7 +53,7 @@ def shape_of(value: Any) -> tuple[int, ...]:
 def as_array(value: Any, expected: PlannedValue, kind: str) -> np.ndarray:
     """Return `value`, which a caller gives for `expected`, as an array.
 
-    The array is over the memory of `value` if `value` is an array or a tensor.
+    If `value` is an array or a tensor, the result shares its memory.
 
     Parameters
     ----------
@@ -112,14 +112,14 @@ def _new_tensor(array: np.ndarray) -> Any:
         return array.view(HostTensor)
     tensor = as_tensor(array)
     if not hasattr(type(tensor), "__array__"):
-        # Without `__array__`, `np.asarray` silently makes an array with one object of the tensor.
-        # A subclass would not help, because TVM's library creates the tensors itself.
+        # Without `__array__`, `np.asarray` silently makes an array whose only element is the
+        # tensor object. A subclass cannot add the method, because TVM creates the tensors.
         type(tensor).__array__ = _array_of_tensor
     return tensor
 
 
 def _array_over(value: Any, what: str) -> np.ndarray:
-    """Return an array over the memory of `value`, or a new array for a list of numbers."""
+    """Return an array that shares the memory of `value`; for a list of numbers, a new array."""
     if isinstance(value, np.ndarray):
         return value
     try:
@@ -135,7 +135,7 @@ def _array_over(value: Any, what: str) -> np.ndarray:
 
 
 def _tensor_over(out: Any) -> Any:
-    """Return a TVM tensor over the memory of `out`."""
+    """Return a TVM tensor that shares the memory of `out`."""
     if hasattr(out, "copyfrom"):  # `out` is a TVM tensor.
         return out
     if not hasattr(out, "__dlpack__"):

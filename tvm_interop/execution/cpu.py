@@ -46,12 +46,12 @@ class Instance:
         ----------
         kernels: the loaded library of TVM's kernels.
         weights: the weights, by index into `plan.values`. An array that `aligned_copy` made is used
-            in place; others are copied.
+            in place; other arrays are copied.
 
         Raises
         ------
         DeviceError
-            The plan needs more memory than this process can have.
+            The plan needs more memory than this process can get.
         """
         self.plan = plan
         try:
@@ -63,8 +63,8 @@ class Instance:
                 f"the plan needs {needed:.1f} GiB for its tensors, and this process cannot get "
                 "that much memory; compile for smaller inputs, or run it on a larger machine"
             ) from error
-        self._owners: dict[int, np.ndarray] = {}  # Keeps memory given to `rebind` alive, by value.
-        self._lent: set[int] = set()  # Values in memory that belongs to the caller.
+        self._owners: dict[int, np.ndarray] = {}  # By value: the caller's array, to keep it alive.
+        self._lent: set[int] = set()  # Values whose memory belongs to the caller.
         tensors = [as_tensor(array) for array in self.arrays]
         ours = {op.kernel for op in plan.operators if op.library is None}
         functions = kernel_functions(kernels, sorted(ours))
@@ -124,11 +124,11 @@ class Instance:
         self._lent.discard(value)
 
     def time(self, number: int) -> float:
-        """Run `number` times, one run after the other, and return the time in seconds."""
+        """Run `number` times, one run after the other, and return the total time in seconds."""
         return _runtime.time(self.executor, number)
 
     def profile(self) -> list[OperatorTiming]:
-        """Run once and return when each operator ran."""
+        """Run every operator once, and return the times at which each operator ran."""
         return _runtime.profile(self.executor)
 
     def _library_kernel(self, op: PlannedOperator, tensors: list[Any]) -> Any:
@@ -147,7 +147,7 @@ class Instance:
             return _runtime.prepare_kernel(
                 op.library,
                 op.description.fields(),
-                1,  # One thread, because parallel parts of an operator are operators themselves.
+                1,  # One thread, because the parts of an operator are operators of the plan.
                 [tensors[v] for v in values],
                 [self.plan.is_constant(v) for v in values],
             )
@@ -170,8 +170,8 @@ class Instance:
                 f"address that is a multiple of {ALIGNMENT}; allocate it with "
                 "tvm_interop.aligned_empty, or use set_input or get_output, which copy"
             )
-        # Arrays over another library's memory are often marked read-only, and NumPy does not export
-        # a read-only array by DLPack. A view by address is not marked read-only.
+        # An array that shares another library's memory is often marked read-only, and NumPy does
+        # not export a read-only array by DLPack. A new array at the same address is writable.
         memory = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
         self._owners[value] = array
         self._lent.add(value)
@@ -248,7 +248,7 @@ def _allocate(plan: Plan, weights: Mapping[int, np.ndarray]) -> list[np.ndarray]
     arrays: list[np.ndarray] = []
     for v, value in enumerate(plan.values):
         if value.storage == "alias":
-            arrays.append(np.empty(0))  # A placeholder until all root arrays exist.
+            arrays.append(np.empty(0))  # A placeholder until the other arrays exist.
         elif value.storage == "weight":
             arrays.append(aligned_copy(weights[v]))
         elif value.storage == "arena":

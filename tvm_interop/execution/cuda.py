@@ -23,7 +23,7 @@ from .instance import Clock
 _LOG = logging.getLogger("tvm_interop")
 
 _BLOCK_ALIGNMENT = 256
-"""Alignment of inputs, outputs and weights in GPU memory, in bytes, as `cudaMalloc` has it."""
+"""Alignment of inputs, outputs and weights in GPU memory, in bytes, equal to `cudaMalloc`'s."""
 
 
 class CudaInstance:
@@ -58,14 +58,14 @@ class CudaInstance:
         kernels: the loaded library of TVM's kernels.
         weights: the weights, by index into `plan.values`.
         streams: streams to share with other instances, with the same GPUs and urgency as the plan's
-            streams. By default this instance has its own.
+            streams. By default the instance makes its own streams.
         dispatch: how operators get to the GPU. If no graph can be made, they are launched one by
             one, and the reason is logged.
 
         Raises
         ------
         DeviceError
-            There is no such GPU.
+            A GPU of the plan does not exist.
         InputError
             A stream of `streams` is on another GPU than the plan's stream, or only one of the two
             is urgent.
@@ -131,11 +131,11 @@ class CudaInstance:
         return array
 
     def time(self, number: int) -> float:
-        """Run `number` times, one run after the other, and return the GPU's time in seconds."""
+        """Run `number` times, one run after the other; return the GPU's total time in seconds."""
         return _cuda.time(self.executor, number)
 
     def profile(self) -> list[OperatorTiming]:
-        """Run once and return when each operator ran."""
+        """Run every operator once, and return the times at which each operator ran."""
         return _cuda.profile(self.executor)
 
     def _kernel(self, op: PlannedOperator, functions: Mapping[str, Any]) -> Any:
@@ -174,8 +174,8 @@ class CudaInstance:
     def _allocate(self, plan: Plan) -> list[Any]:
         """Allocate two blocks of memory on each GPU, and return the tensors within them.
 
-        One block is the arena, whose layout the plan gives. The other one holds the inputs, outputs
-        and weights.
+        One block is the arena, whose layout the plan gives. The other block holds the inputs,
+        outputs and weights.
         """
         ends = dict.fromkeys(plan.devices, 0)
         offsets: dict[int, int] = {}
@@ -220,7 +220,7 @@ def require_gpu(plan: Plan) -> None:
 
 
 def require_cuda(device: int) -> None:
-    """Check that GPU number `device` exists, and load TVM's CUDA runtime, which loads its kernels.
+    """Check that GPU number `device` exists, and load TVM's CUDA runtime, which loads kernels.
 
     Raises
     ------
@@ -232,8 +232,8 @@ def require_cuda(device: int) -> None:
         return
     import tvm
 
-    # TVM silently leaves its CUDA runtime out in two cases: if it does not find CUDA while it is
-    # imported, and if only the part `libtvm_runtime.so` was loaded.
+    # TVM's CUDA runtime is silently missing in two cases: TVM did not find CUDA when TVM was
+    # imported, or only TVM's library `libtvm_runtime.so` was loaded.
     library = Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"
     try:
         ctypes.CDLL(str(library))
@@ -270,8 +270,8 @@ def _number(device: str) -> int:
 def make_cuda_streams(plan: Plan) -> _cuda.CudaStreams:
     """Make the CUDA streams for `plan`, each on its GPU and with its priority.
 
-    A warning is logged if a GPU cannot access the memory of another one, because copies between
-    them are slower then.
+    A warning is logged if one GPU cannot access the memory of another GPU, because copies between
+    such GPUs are slower.
     """
     urgent = [stream.urgent for stream in plan.streams]
     streams = _cuda.make_streams(cuda_devices(plan), urgent)

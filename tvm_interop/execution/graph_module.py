@@ -47,9 +47,10 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         Parameters
         ----------
         artifact: the artifact that `compile` or `load` returned, or the path of its file.
-        server: the address at which to find a free RPC server of TVM that has our runtime loaded.
-            None runs the model on this machine. A server runs only TVM's kernels, and `benchmark`
-            returns times of the server's clock.
+        server: the address of the tracker of TVM's RPC, and the key of the servers to use. The
+            model runs on a free server, which must have our runtime loaded. None runs the model on
+            this machine. A server runs only TVM's kernels, and `benchmark` measures times by the
+            server's clock.
 
         Raises
         ------
@@ -135,8 +136,8 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         """From now on, read an input from the memory of `value`, without a copy.
 
         The module uses this memory until the input is set again. You may change its contents
-        between runs, but not during a run. The module only reads it: if the input is set later, the
-        input gets its own memory again.
+        between runs, but not during a run. The module never writes to this memory: if the input is
+        set later, the input gets its own memory again.
 
         Parameters
         ----------
@@ -156,7 +157,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         self._never_set.discard(self._position(key))
 
     def get_input(self, index: str | int, out: Any = None) -> Any:
-        """Copy the current value of an input into `out`, or into a new tensor, and return that."""
+        """Copy the current value of an input into `out` or a new tensor, and return the copy."""
         return copied_out(self._instance.read(self._input_value(index)), out)
 
     def get_num_inputs(self) -> int:
@@ -192,7 +193,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         Raises
         ------
         InputError
-            The same cases as for `set_input`. Also if the number of arrays is not that of inputs.
+            The same cases as for `set_input`. Also if there are more or fewer arrays than inputs.
         ExecutionError
             An operator failed (the message names it), another thread is running this module, or the
             process was forked after the module was made.
@@ -244,7 +245,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         return {v.name: v.shape for v in values}, {v.name: v.dtype for v in values}
 
     def get_output(self, index: int | str, out: Any = None) -> Any:
-        """Copy an output of the last run into `out`, or into a new tensor, and return that.
+        """Copy an output of the last run into `out` or a new tensor, and return the copy.
 
         Parameters
         ----------
@@ -316,8 +317,8 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         Raises
         ------
         InputError
-            A name is not that of a weight, or a weight has the wrong shape or dtype. In that case
-            no weight changes.
+            The model has no weight of a given name, or a weight has the wrong shape or dtype. In
+            these cases no weight changes.
         """
         import tvm
 
@@ -362,7 +363,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
             graph executor.
         func_name: `run`, the only function. It exists for the same reason as `device`.
         repeat: the number of measurements.
-        number: the number of runs in each measurement, of which the mean is taken.
+        number: the number of runs in each measurement, which gives the mean time of these runs.
         min_repeat_ms: the shortest time of a measurement, in milliseconds. `number` is raised until
             a measurement takes that long.
         end_to_end: whether to count the time to set the inputs and to get the outputs too.
@@ -396,7 +397,10 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         return BenchmarkResult([timer(number) / number for _ in range(repeat)])
 
     def profile(self) -> list[OpProfile]:
-        """Run once and return when each operator ran: one row per operator, in order of start."""
+        """Run once and return when each operator ran.
+
+        There is one row for each operator, in the order in which the operators started.
+        """
         return operator_profile(self.plan, self._instance.profile())
 
     def _time(self, number: int) -> float:
@@ -441,7 +445,15 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         )
 
     def _kept_inputs(self, plan: Plan, given: Mapping[str | int, Any]) -> dict[int, np.ndarray]:
-        """Return the values of inputs that are not `given`, by index, to keep them for `plan`."""
+        """Return the current values of the inputs that are not in `given`, by index of the input.
+
+        The inputs keep these values when the module switches to `plan`.
+
+        Raises
+        ------
+        InputError
+            Such an input has another shape in `plan`.
+        """
         new = {self._position(key) for key in given}
         kept = {}
         for index, (ours, theirs) in enumerate(zip(self.plan.inputs, plan.inputs, strict=True)):

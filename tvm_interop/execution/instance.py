@@ -11,7 +11,7 @@ from ..plan.plan import Plan
 
 
 class Clock(Protocol):
-    """Times executors for the same kind of device against each other."""
+    """Times executors against each other, on one kind of device."""
 
     def measure_interleaved(
         self,
@@ -41,8 +41,9 @@ class Clock(Protocol):
 class PlanInstance(Protocol):
     """One executable copy of a plan, with its own tensors in memory and kernels for its operators.
 
-    Only one thread at a time may use it. A failed run raises an `ExecutionError` that names the
-    operator. The classes for all kinds of devices pass the tests of `tests/conformance.py`.
+    Only one thread at a time may use an instance. A failed run raises an `ExecutionError` that
+    names the operator. The classes for all kinds of devices pass the tests of
+    `tests/conformance.py`.
 
     Attributes
     ----------
@@ -62,7 +63,7 @@ class PlanInstance(Protocol):
         ...
 
     def write(self, value: int, array: np.ndarray) -> None:
-        """Copy `array` into value number `value`, which keeps it until the next `write`."""
+        """Copy `array` into value number `value`. The value keeps it until the next `write`."""
         ...
 
     def read(self, value: int) -> np.ndarray:
@@ -86,12 +87,12 @@ class PlanInstance(Protocol):
         ...
 
     def time(self, number: int) -> float:
-        """Run `number` times, one run after the other, and return the time in seconds.
+        """Run `number` times, one run after the other, and return the total time in seconds.
 
-        The time is that of the device's clock.
+        The device's clock measures the time.
         """
         ...
 
     def profile(self) -> list[OperatorTiming]:
-        """Run once and return when each operator ran."""
+        """Run every operator once, and return the times at which each operator ran."""
         ...

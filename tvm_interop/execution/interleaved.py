@@ -1,4 +1,4 @@
-"""Times modules against each other."""
+"""Times several `GraphModule`s against each other, in interleaved rounds."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def measure_interleaved(
     Raises
     ------
     InputError
-        A module runs on a server, or some modules run on the CPU and others on a GPU. Their clocks
-        differ.
+        A module runs on a server, or some modules run on the CPU and others on a GPU. Times of
+        different clocks cannot be compared.
     """
     instances = [module._instance for module in modules.values()]
     if not instances:

@@ -1,4 +1,4 @@
-"""Makes the instance that runs an artifact's plan, on the device that it was compiled for."""
+"""Makes the instance that runs an artifact's plan, on the device that the plan is for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .cuda import CudaInstance, require_gpu, runs_on_cuda
 
 
 def open_instance(artifact: Artifact, kernels: Any = None) -> Instance | CudaInstance:
-    """Return an instance of the artifact's plan, on the device that it was compiled for.
+    """Return an instance of the artifact's plan, on the device that the plan is for.
 
     Warn if a plan for a CPU was made for more cores than this process may use.
 

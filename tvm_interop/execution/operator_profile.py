@@ -10,13 +10,13 @@ from ..plan.plan import Plan
 
 
 class OpProfile(NamedTuple):
-    """When one operator ran, in microseconds since the run began.
+    """The times at which one operator ran, in microseconds since the run began.
 
     Attributes
     ----------
     name, kernel: names of the operator and of its kernel.
-    stream: index of its stream.
-    start_us, end_us: when it started and when it ended.
+    stream: index of the operator's stream.
+    start_us, end_us: when the operator started and when it ended.
     thread: on a CPU, the thread that ran it: 0 for the thread that called `run`, else the number of
         a helper thread.
     lost_us: on a CPU, for how long the operator had no core although it could run. Either no thread
@@ -63,11 +63,11 @@ def operator_profile(plan: Plan, timings: Iterable[OperatorTiming]) -> list[OpPr
 def _ready_us(plan: Plan, timings: Mapping[int, OperatorTiming]) -> dict[int, float]:
     """Return when each operator could start, in microseconds since the run began.
 
-    An operator can start when all operators that it waits for have ended, and also the operator
-    before it on its stream.
+    An operator can start when two conditions hold: all operators that it waits for have ended, and
+    the operator before it on its stream has ended.
     """
     ready_us: dict[int, float] = {}
-    ended_us: dict[int, float] = {}  # When the last operator so far ended, by stream.
+    ended_us: dict[int, float] = {}  # For each stream: when its latest operator ended.
     for op, planned in enumerate(plan.operators):
         ends_us = [timings[wait].end_us for wait in planned.waits]
         ready_us[op] = max([*ends_us, ended_us.get(planned.stream, 0.0)])

@@ -1,4 +1,4 @@
-"""Runs an artifact on a server of TVM's RPC."""
+"""Runs an artifact on another machine, through an RPC server of TVM."""
 
 from __future__ import annotations
 
@@ -89,14 +89,14 @@ class RemoteInstance:
         )
 
     def time(self, number: int) -> float:
-        """Run `number` times, one run after the other, and return the time in seconds.
+        """Run `number` times, one run after the other, and return the total time in seconds.
 
-        The time is that of the server's clock.
+        The server's clock measures the time.
         """
         return float(self._program.call("runtime.time", self.executor, number))
 
     def profile(self) -> list[OperatorTiming]:
-        """Run once and return when each operator ran."""
+        """Run every operator once, and return the times at which each operator ran."""
         return cpu_timings(json.loads(self._program.call("remote.profile", self.executor)))
 
     def _tensor(self, value: int) -> Any:

@@ -60,8 +60,8 @@ def free_sessions(address: ServerAddress, limit: int | None = None) -> list[Any]
     DeviceError: the tracker cannot be reached, or has no free server of that key.
     """
     sessions: list[Any] = []
-    # The tracker is asked before each request, because another client may have taken a server. A
-    # request would then wait for that server.
+    # Ask the tracker before each request. Another client may have taken the last free server, and
+    # a request would then wait for a server.
     while len(sessions) != limit and _num_free(address):
         try:
             sessions.append(_request(address))
@@ -94,7 +94,7 @@ def _num_free(address: ServerAddress) -> int:
             tracker.close()
 
     try:
-        # TVM would retry for a minute if the tracker cannot be reached.
+        # Try to connect first: TVM itself would retry for a minute if it cannot reach the tracker.
         socket.create_connection((address.host, address.port), _CONNECT_S).close()
         return answer_within(_REQUEST_S, f"the tracker at {address.host}:{address.port}", ask)
     except ImportError as error:
@@ -124,7 +124,7 @@ def _request(address: ServerAddress) -> Any:
     """
 
     def ask() -> Any:
-        # The request has its own connection. If the request is given up, closing that ends it.
+        # The request has a connection of its own. Closing this connection ends the request.
         tracker = _connect(address)
         # Without a timeout TVM waits forever, for example for a server that just died.
         tracker._sock.settimeout(_REQUEST_S)
@@ -168,7 +168,7 @@ class ServedOperator(NamedTuple):
 
 
 class ServedProgram:
-    """The operators of a model on a server, bound to memory there. The memory is zeros at first.
+    """The operators of a model on a server, bound to the server's memory, which is zero at first.
 
     Attributes
     ----------
@@ -206,7 +206,7 @@ class ServedProgram:
         DeviceError: the server lacks our runtime.
         ArtifactError: the server's CPU lacks instructions that the kernels need.
         """
-        self._session = session  # Keep it: without its session, the program could not be freed.
+        self._session = session  # Without its session, the program could not be freed.
         missing = missing_features(
             cpu_features, parse_cpuinfo([self._function("remote.cpu_flags")()])
         )
@@ -232,7 +232,7 @@ class ServedProgram:
         return self._function("remote.tensor")(self._program, value)
 
     def fill_at_random(self) -> None:
-        """Fill all float tensors with random values of a size that is usual in models."""
+        """Fill all float tensors with random values, which are about as large as in real models."""
         self._function("remote.fill_at_random")(self._program)
 
     def measure(

@@ -84,7 +84,7 @@ class Segments:
         ------
         ExecutionError
             It is not this segment's turn, or an operator failed (the message names it). After a
-            failure, the run must begin anew.
+            failure, the next run must begin with segment 0.
         """
         if segment not in (0, self._next) or not 0 <= segment < len(self):
             raise ExecutionError(
@@ -100,8 +100,8 @@ def equal_cuts(plan: Plan, op_us: Sequence[float], count: int) -> tuple[int, ...
     """Return the `count - 1` cuts that divide a plan into segments of about equal latency.
 
     Cuts are at the ends of blocks only. They make the longest segment as short as possible. Among
-    equal solutions, the one whose first cuts come earliest is taken. A plan with fewer than `count`
-    blocks is cut at the end of each block. The time is O(blocks^2 count).
+    equal solutions, the solution whose first cuts come earliest is taken. A plan with fewer than
+    `count` blocks is cut at the end of each block. The time is O(blocks^2 count).
 
     Parameters
     ----------
@@ -110,8 +110,8 @@ def equal_cuts(plan: Plan, op_us: Sequence[float], count: int) -> tuple[int, ...
     """
     ends = [*block_cuts(plan), len(plan.operators)]
     until_us = [0.0, *(sum(op_us[:end]) for end in ends)]
-    # best[i] is for the first i blocks, with the number of segments so far. It holds the latency of
-    # the longest segment in microseconds, and the cuts.
+    # best[i] describes the best division of the first i blocks into as many segments as the loop
+    # has reached. It holds the latency of the longest segment in microseconds, and the cuts.
     best: list[tuple[float, tuple[int, ...]]] = [(us, ()) for us in until_us]
     for _ in range(min(count, len(ends)) - 1):
         best = [
@@ -129,9 +129,9 @@ def equal_cuts(plan: Plan, op_us: Sequence[float], count: int) -> tuple[int, ...
 
 
 def block_cuts(plan: Plan) -> tuple[int, ...]:
-    """Return where the blocks of a plan end, except the last one; see `OpGraph.blocks`.
+    """Return the cuts of a plan at the ends of all blocks but the last; see `OpGraph.blocks`.
 
-    In the graph, there is a path from every operator before such a cut to every operator after it.
+    In the graph, there is a path from every operator before a cut to every operator after the cut.
     All plans of a model therefore have the same operators before a cut. A cut never separates
     operators that could run concurrently.
     """

@@ -25,8 +25,8 @@ def set_num_threads(threads: int, *, pin: bool = False) -> None:
 
     Parameters
     ----------
-    threads: the number of threads, from 1 to 4096. It includes threads that call `run`, so with 1
-        no other thread works.
+    threads: the number of threads, from 1 to 4096. It includes threads that call `run`. With 1, the
+        calling thread runs the whole model.
     pin: whether to pin each thread to its own core. This is meant for a machine that runs nothing
         else: if another program uses a thread's core, the thread cannot move to a free core.
 

@@ -82,26 +82,27 @@ def explain(
 
     Two ways to run a set are compared. In the first, the operators run one after the other, each
     divided over all cores. In the second, they run concurrently, each on one core. Latencies come
-    from the database. Missing latencies are measured on this machine and stored. The thresholds are
-    those of `explaining.verdict`.
+    from the database. Missing latencies are measured on this machine and stored. The module
+    `explaining.verdict` defines the thresholds.
 
     Parameters
     ----------
     model: an artifact, the path of an artifact, or a model as `compile` takes it. If an artifact
-        has several input shapes, the first is explained.
+        has plans for several input shapes, the first plan is explained.
     pair: the names of two operators; only these are explained.
     measure: whether to measure missing latencies. If False, findings that need a missing latency
         are `unknown`, and no code of an artifact is loaded. A model's kernels are chosen by
         measurement in either case.
-    try_number: the number of a change, from 1. The change is made and measured against the model
-        without it.
+    try_number: the number of a change in `changes`, from 1. The changed model is measured against
+        the unchanged model.
     input_shapes: the shapes of inputs with open dimensions, by name.
     options: streams, target, database and so on, as for `compile`.
 
     Raises
     ------
     GraphError: there is no operator of that name.
-    InputError: there is no change of that number, or it cannot be tried here.
+    InputError: there is no change of that number, `model` is an artifact and so cannot be changed,
+        `try_number` is given with `pair` or `measure=False`, or `pair` is not two names.
     DeviceError: the model or artifact is for a GPU.
     UnsupportedModelError, ArtifactError: `model` is neither a model nor a usable artifact.
 

@@ -23,8 +23,8 @@ class Ceiling:
     with_contention: the larger of the critical path and the total work divided by the number of
         cores. The work of an operator is its latency on one core, or its latency over all cores
         times the number of cores if that is less.
-    as_measured: the measured latency if every profitable set runs concurrently and all other
-        operators one after the other.
+    as_measured: the latency, computed from measurements, if every profitable set runs concurrently
+        and all other operators run one after the other.
     """
 
     sequential_us: float

@@ -44,11 +44,12 @@ class Change:
     ----------
     kind: `batch` for a larger batch, `merge` to merge convolutions, `parts` for more parts.
     what: a description of the change.
-    gain: the estimated saving, as a fraction of the latency of sequential execution. The estimate
-        assumes that the changed operators then use the cores as efficiently as the operators that
-        are already divided. For `parts` it is an upper bound, for parts that divide without loss.
+    gain: the estimated saving, as a fraction of the latency of sequential execution. For `batch`
+        and `merge`, the estimate assumes that the changed operators use the cores as efficiently as
+        the operators that are divided now. For `parts`, the gain is an upper bound. It assumes that
+        an operator's speedup becomes the number of cores.
     operators: the names of the operators that the change concerns.
-    amount: the batch size or the number of parts; 0 for a merge.
+    amount: the factor of the batch size, or the number of parts; 0 for a merge.
     """
 
     kind: str
@@ -71,12 +72,12 @@ class Trial:
     ----------
     change: the change that was made.
     present_us, changed_us: median latencies for one sample, in microseconds.
-    ratio: the latency of the changed model over that of the present model, from pairs within a
-        round. Below 1, the changed model is faster.
+    ratio: the latency of the changed model divided by the latency of the present model, both from
+        the same round. Below 1, the changed model is faster.
     interval: the interval of `ratio` with 90% confidence; None if there were too few rounds.
-    noise_ratio: the same ratio for the present model against itself, or its inverse, whichever is
-        above 1.
-    rounds: the number of rounds; each model runs once in a round.
+    noise_ratio: the same ratio between two instances of the present model. If that ratio is below
+        1, its inverse.
+    rounds: the number of rounds. Each instance runs once in a round.
     """
 
     change: Change
@@ -89,7 +90,7 @@ class Trial:
 
     @property
     def gain(self) -> float:
-        """The fraction of the latency that the change saves; negative if it is slower."""
+        """The fraction of the latency that the change saves; negative if the change costs time."""
         return 1 - self.ratio
 
     def as_dict(self) -> dict[str, Any]:
@@ -98,7 +99,9 @@ class Trial:
 
 
 def changes_for(subject: Subject) -> tuple[Change, ...]:
-    """Return up to three changes that may help: estimates before bounds, the largest gain first.
+    """Return up to three changes that may help, sorted by gain, the largest first.
+
+    Changes whose gain is an estimate come before changes whose gain is an upper bound.
 
     The result is empty if an operator's latency is unknown, or with a single core. Merging is
     suggested only for a model, because it cannot be done to an artifact.
@@ -130,11 +133,11 @@ def try_change(
 ) -> Trial:
     """Make a change, and measure the changed model against the present one.
 
-    Both run their operators sequentially.
+    Both models run their operators sequentially.
 
     Parameters
     ----------
-    model: the model that `subject` was made of.
+    model: the model that `subject` was made from.
     input_shapes: the shapes of inputs with open dimensions, by name.
     limit_s: the approximate time to spend on measuring, in seconds.
 
@@ -180,9 +183,9 @@ _AND = " + "
 
 
 def _larger_batch(wholes: Wholes, lost_us: dict[int, float], total_us: float) -> Change | None:
-    """Return the change to a batch as large as the number of cores.
+    """Return the change that multiplies the batch size by the number of cores.
 
-    Each operator then has work for every core. Return None if no operator would gain.
+    Each operator then has work for every core. Return None if no operator would become faster.
     """
     poor = [op for op, us in lost_us.items() if us > 0 and _fills_badly(wholes, op)]
     gain = sum(lost_us[op] for op in poor) / total_us
@@ -195,9 +198,10 @@ def _larger_batch(wholes: Wholes, lost_us: dict[int, float], total_us: float) ->
 
 
 def _more_parts(wholes: Wholes, lost_us: dict[int, float], total_us: float) -> Change | None:
-    """Return the change to more and smaller parts, which balance better over the cores.
+    """Return the change that divides operators into more and smaller parts.
 
-    Return None if no divided operator uses the cores badly.
+    Smaller parts balance better over the cores. Return None if every divided operator already has
+    a speedup of at least `FILLS` times the number of cores.
     """
     poor = [op for op in lost_us if len(wholes.parts_of(op)) > 1 and _fills_badly(wholes, op)]
     if not poor:
@@ -219,8 +223,8 @@ def _merged(
 ) -> Change | None:
     """Return the change that merges convolutions of the same kind that read the same tensor.
 
-    The estimate assumes that a merged convolution divides as well as other operators. Return None
-    if no merge would gain.
+    The estimate assumes that a merged convolution uses the cores as efficiently as other divided
+    operators. Return None if no merge would save time.
     """
     found = _merges(compilation, wholes)
     sets = [ops for ops in found.sets if found.can_merge(ops)]
@@ -239,9 +243,10 @@ def _merges(compilation: Compilation, wholes: Wholes) -> OperatorMerges:
 
 
 def _efficiency(wholes: Wholes) -> float:
-    """Return the parallel efficiency of the divided operators: their speedup over the cores.
+    """Return the parallel efficiency of the operators that are divided into parts.
 
-    It is at most 1, and 1 if no operator is divided.
+    This is their speedup over one core, divided by the number of cores, but at most 1. It is 1 if
+    no operator is divided.
     """
     divided = [op for op in range(wholes.graph.num_ops) if len(wholes.parts_of(op)) > 1]
     over_cores_us = wholes.cores * sum(wholes.divided_us(divided))
@@ -249,7 +254,10 @@ def _efficiency(wholes: Wholes) -> float:
 
 
 def _lost_us(wholes: Wholes, op: int, efficiency: float) -> float:
-    """Return the microseconds that an operator takes more than with parallel `efficiency`."""
+    """Return by how many microseconds an operator is slower than at the given `efficiency`.
+
+    `efficiency` is a parallel efficiency, from 0 to 1.
+    """
     (divided_us,), (one_core_us,) = wholes.divided_us([op]), wholes.one_core_us([op])
     return divided_us - one_core_us / (wholes.cores * efficiency)
 
@@ -262,9 +270,9 @@ def _fills_badly(wholes: Wholes, op: int) -> bool:
 def _against(
     present: Compilation, changed: Compilation, per_run: int
 ) -> Iterator[npt.NDArray[np.float64]]:
-    """Yield, for each round, the microseconds per sample of three instances.
+    """Yield, for each round, the microseconds per sample of each of three instances.
 
-    They are two instances of the present model and one of the changed model.
+    Two instances are of the present model, and one is of the changed model.
     """
     in_turn = [home.plan(home.sequential()) for home in (present, present, changed)]
     instances = [

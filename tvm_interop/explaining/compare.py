@@ -24,7 +24,8 @@ from .differences import Difference, differences
 
 _TOTAL_S = 20.0
 _EACH_S = 1.0
-"""The approximate times to measure the whole artifacts and each difference, in seconds."""
+"""The two names above are the approximate times to measure the whole artifacts, and to measure
+each difference, in seconds."""
 _BATCH = 5
 """The number of rounds in one native call."""
 
@@ -35,12 +36,13 @@ class Cost:
 
     Attributes
     ----------
-    first_us, second_us: median latencies, in microseconds.
-    ratio: the latency of the second over that of the first, from pairs within a round. Below 1, the
-        second is faster.
+    first_us, second_us: median latencies of the two artifacts, in microseconds.
+    ratio: the latency of the second artifact divided by the latency of the first, both from the
+        same round. Below 1, the second artifact is faster.
     interval: the interval of `ratio` with 90% confidence; None if there were too few rounds.
-    noise_ratio: the same ratio for the first against itself, or its inverse, whichever is above 1.
-    rounds: the number of rounds; each runs once in a round.
+    noise_ratio: the same ratio between two instances of the first artifact. If that ratio is below
+        1, its inverse.
+    rounds: the number of rounds. Each instance runs once in a round.
     """
 
     first_us: float
@@ -101,14 +103,14 @@ def compare(
     """Find and measure the differences between the operators, kernels and stages of two artifacts.
 
     For each difference, its operators run alone, once as in the first plan and once as in the
-    second. The two are interleaved in rounds. At the end, the whole artifacts are measured in the
-    same way. A difference may cost more or less within the network than alone, because the other
-    operators change the content of the caches.
+    second. These two ways are interleaved in rounds. At the end, the whole artifacts are measured
+    in the same way. A difference may cost more or less within the network than alone, because the
+    other operators change the content of the caches.
 
     Parameters
     ----------
-    first, second: artifacts of one model, or their paths. If an artifact has several input shapes,
-        the first is compared.
+    first, second: artifacts of one model, or their paths. If an artifact has plans for several
+        input shapes, the first plan is compared.
     measure: whether to measure. If False, nothing runs and no code is loaded.
     total_s, each_s: the approximate times to measure the whole artifacts and each difference, in
         seconds.
@@ -136,7 +138,7 @@ def compare(
     plans = [artifact.usable_plan() for artifact in artifacts]
 
     def cost(operators: Sequence[str] | None, limit_s: float) -> Cost:
-        # There are two instances of the first, each with its own memory, to measure the noise.
+        # Make two instances of the first artifact, each with its own memory, to measure the noise.
         instances = [
             _instance(plans[i] if operators is None else part_of_plan(plans[i], operators),
                       kernels[i], artifacts[i])

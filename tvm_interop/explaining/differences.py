@@ -125,7 +125,11 @@ def _stages(schedule: Schedule) -> list[tuple[tuple[str, ...], ...]]:
 
 
 def _regions(a: Schedule, b: Schedule, both: list[str]) -> list[tuple[str, ...]]:
-    """Return the operators of stages that differ; stages that share operators form one tuple."""
+    """Return the operators of the stages that only one of the two schedules has.
+
+    Such stages that have operators in common are joined in one tuple. Only operators in `both` are
+    listed.
+    """
     stages = [_stages(schedule) for schedule in (a, b)]
     differing = [
         {name for ops in stage for name in ops}
@@ -145,7 +149,7 @@ def _regions(a: Schedule, b: Schedule, both: list[str]) -> list[tuple[str, ...]]
 
 
 def _arrangement(schedule: Schedule, region: tuple[str, ...]) -> str:
-    """Return how many stages and streams a schedule uses for some operators, as text."""
+    """Return how many stages and streams a schedule uses for the operators in `region`, as text."""
     wanted = set(region)
     stages = [s for s in _stages(schedule) if any(name in wanted for ops in s for name in ops)]
     if not schedule.is_staged:

@@ -180,7 +180,10 @@ def _wholes(
 
 
 def _kernel_hashes(artifact: Artifact, operators: Sequence[Operator]) -> dict[str, str]:
-    """Return an identifier for each TVM kernel: the digest of the artifact's library and a name."""
+    """Return an identifier for each TVM kernel, by the kernel's name.
+
+    The identifier consists of the digest of the artifact's kernel library and the kernel's name.
+    """
     digest = artifact.manifest.sha256.get("kernels.so")
     if digest is None:
         digest = hashlib.sha256(artifact.machine_code()).hexdigest()

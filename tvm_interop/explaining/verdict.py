@@ -13,7 +13,7 @@ FILLS = 0.8
 """An operator fills the device if its speedup over one core is at least this fraction of the number
 of cores."""
 SLOWDOWN = 1.05
-"""Operators are memory-bound together if they slow each other down by at least this factor."""
+"""Operators get the verdict `MEMORY` if they slow each other down by at least this factor."""
 
 THRESHOLDS = (
     f"profitable: running side by side, waits included, saves {GAIN:.0%} or more of the time in "
@@ -70,7 +70,7 @@ class SideBySide:
     Attributes
     ----------
     members: the operators.
-    in_turn_us: the measured latency one after the other, in microseconds.
+    in_turn_us: the measured latency of execution one after the other, in microseconds.
     beside_us: the measured latency of concurrent execution with its waits, in microseconds.
     ideal_us: the latency of concurrent execution without waits and slowdown, in microseconds.
     waits: the number of waits between streams in concurrent execution: 2, for a fork and a join, or
@@ -100,7 +100,7 @@ class SideBySide:
 
     @property
     def gain(self) -> float:
-        """The fraction of `in_turn_us` that concurrent execution saves; negative if it costs."""
+        """The fraction of `in_turn_us` that concurrent execution saves; negative if slower."""
         return self.saved(self.beside_us)
 
     def saved(self, us: float) -> float:
@@ -183,7 +183,7 @@ def judge(numbers: SideBySide) -> tuple[Verdict, str]:
 
     If concurrent execution is not profitable, the verdict is the first one that applies:
 
-    1. It would be profitable without the waits.
+    1. Concurrent execution would be profitable without the waits.
     2. The longest operator fills the device.
     3. The operators slow each other down.
     4. There is little to gain.

@@ -19,7 +19,7 @@ from .verdict import Member, SideBySide
 
 Groups = Sequence[Sequence[int]]
 Price = Callable[[Sequence[Groups]], npt.NDArray[np.float64]]
-"""Returns the latencies of stages, in microseconds; an unknown latency is NaN."""
+"""A function that returns latencies of stages, in microseconds; NaN if a latency is unknown."""
 
 
 class Wholes:
@@ -46,12 +46,12 @@ class Wholes:
         Parameters
         ----------
         graph: the graph of the operators that run, including parts.
-        price: returns the latencies of stages of these operators. A stage has at most `cores`
-            groups.
+        price: a function that returns the latencies of stages of these operators. A stage has at
+            most `cores` groups.
         whole_of: for each operator of `graph`, the name of the operator that it is a part of, or
             None if it is not a part.
-        again: measures stages again, as `LatencyModel.measure_again` does; None if nothing is
-            measured.
+        again: a function that measures stages again, as `LatencyModel.measure_again` does; None if
+            nothing is measured.
         """
         parts: dict[str, list[int]] = {}
         for op, name in enumerate(graph.names):
@@ -85,7 +85,7 @@ class Wholes:
         return tuple(self._parts[whole])
 
     def divided_us(self, wholes: Iterable[int]) -> list[float]:
-        """Return the latency of each whole operator divided over all cores, in microseconds."""
+        """Return each whole operator's latency if its parts run on all cores, in microseconds."""
         chosen = list(wholes)
         self._learn(chosen)
         return [float(self._divided_us[whole]) for whole in chosen]
@@ -111,7 +111,7 @@ class Wholes:
         return found
 
     def measure_again(self, sets: Sequence[Sequence[int]]) -> None:
-        """Measure all latencies again that `side_by_side` of these sets depends on."""
+        """Measure again every latency that `side_by_side` needs for these sets."""
         if self._again is None or not sets:
             return
         stages = [streams for chosen in sets if (streams := self._packed(chosen))]
@@ -144,7 +144,7 @@ class Wholes:
         self._one_core_us[new] = prices[1::2]
 
     def _alone(self, wholes: Sequence[int]) -> list[Groups]:
-        """Return two stages for each operator: divided over all cores, and on one core."""
+        """Return two stages per operator: its parts divided over all cores, and all on one core."""
         stages: list[Groups] = []
         for whole in wholes:
             stages += [self._in_turn([whole]), [self._parts[whole]]]

@@ -22,7 +22,7 @@ def _softplus(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str,
 def _log1p(bb: relax.BlockBuilder, x: Any) -> Any:
     """Return log(1 + x) for x from 0 to 1, accurate for small x too.
 
-    Kahan's correction makes up for the rounding of 1 + x.
+    Kahan's correction cancels the rounding error of 1 + x.
     """
     one = number_like(x, 1)
     shifted = bb.emit(relax.op.add(x, one))

@@ -21,7 +21,7 @@ def import_dequantize(
 ) -> Any:
     """Return the floats of a node with `block_size`.
 
-    Return None for a node without `block_size` or of unknown shape: TVM's converter handles that.
+    Return None for a node without `block_size` or of unknown shape; TVM's converter handles it.
     """
     block = int(attrs.get("block_size", 0))
     x, scale, zero = (*inputs, None)[:3]

@@ -1,9 +1,9 @@
-"""Limits indices that a model computes to elements that exist.
+"""Clips the indices that a model computes, so that they address only elements that exist.
 
 The operators that TVM's importers emit do not check indices. An index out of range, such as a token
-that is not in the vocabulary, would read or write memory outside of the tensor. Programs of PyTorch
-and Relax modules are changed here, when the sizes of their inputs are known. Most nodes of ONNX are
-changed in `indices`, one by one.
+that is not in the vocabulary, would read or write memory outside of the tensor. This module changes
+PyTorch programs and Relax modules, once the sizes of their inputs are known. The module `indices`
+changes most nodes of ONNX models, one by one.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from .indices import bounded
 _TAKE = tvm.ir.Op.get("relax.take")
 
 Sizes = Callable[[relax.Call, tuple[int, ...]], list[npt.NDArray[np.int64]]]
-"""Takes a call and the shape of its data. Returns the number of elements that each of the call's
-index tensors may address."""
+"""A function that takes a call and the shape of its data.
+
+It returns, for each index tensor of the call, the number of elements that an index may address.
+"""
 
 
 def _along_axis(call: relax.Call, shape: tuple[int, ...]) -> list[npt.NDArray[np.int64]]:
@@ -49,7 +51,7 @@ elements of the first argument.
 
 
 def within_bounds(value: Any) -> Any:
-    """Return `value`; if it is an unchecked `take`, return one that clips its indices."""
+    """Return `value`; if it is an unchecked `take`, return a `take` that clips its indices."""
     is_call = isinstance(value, relax.Call)
     if is_call and value.op == _TAKE and value.attrs.mode == "fast":
         axis = value.attrs.axis
@@ -62,7 +64,8 @@ def all_within_bounds(main: relax.Function) -> relax.Function:
 
     Parameters
     ----------
-    main: shapes must be static. An operator whose data has a dynamic shape stays as it is.
+    main: a function whose input shapes are static. An operator whose data still has a dynamic
+        shape is not changed.
     """
 
     def checked(binding: relax.Binding) -> list[relax.Binding]:
@@ -104,7 +107,7 @@ def _bounded_tensor(
 
 
 class _Bindings:
-    """Stands in for a block builder, and collects bindings to insert before another one.
+    """Replaces a block builder, and collects bindings to insert before another binding.
 
     Attributes
     ----------
@@ -112,11 +115,11 @@ class _Bindings:
     """
 
     def __init__(self, kind: type[relax.Var]) -> None:
-        """Collect nothing yet.
+        """Start with no bindings.
 
         Parameters
         ----------
-        kind: type of the variables. A `DataflowVar` may stand in dataflow blocks only.
+        kind: type of the variables. A `DataflowVar` is allowed only in dataflow blocks.
         """
         self._kind = kind
         self.made: list[relax.Binding] = []

@@ -1,6 +1,6 @@
 """Converts ONNX's `Col2Im`, which sums overlapping blocks into an image.
 
-TVM has no kernel for it.
+TVM has no kernel for this operator.
 
 Source: the operator's definition in the ONNX specification.
 """
@@ -48,7 +48,10 @@ def import_col2im(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[
 def _places(
     windows: Sequence[Window], lengths: Sequence[int], wide: Sequence[int]
 ) -> np.ndarray[Any, Any]:
-    """Return flat positions in the padded image, by element of a block and then by block."""
+    """Return the flat position in the padded image of each element of each block.
+
+    The positions of the first element in all blocks come first, then those of the second element.
+    """
     inner = itertools.product(*(range(w.size) for w in windows))
     steps = [range(w.steps(n, False)) for w, n in zip(windows, lengths, strict=True)]
     outer = list(itertools.product(*steps))

@@ -32,8 +32,8 @@ MOST_OPERATORS = 4096
 """The largest number of operators that an unrolled loop may have."""
 
 Body = Callable[[onnx.GraphProto, Mapping[str, Any]], list[Any]]
-"""Imports a subgraph of ONNX. It is given the subgraph and its inputs by name, and returns the
-outputs as relax expressions."""
+"""A function that imports a subgraph of ONNX. It takes the subgraph and its inputs by name, and
+returns the outputs as relax expressions."""
 
 
 def import_control_flow(
@@ -50,13 +50,13 @@ def import_control_flow(
     bb: emits the operators.
     inputs: relax expressions; None for an optional input that is left out.
     attrs: the node's attributes, with subgraphs as ONNX graphs.
-    body: imports one of these subgraphs.
+    body: a function that imports one of these subgraphs.
 
     Raises
     ------
     UnsupportedModelError
-        The number of turns or the shape of a result depends on values computed at run time, or the
-        unrolled loop has more than `MOST_OPERATORS` operators.
+        The number of iterations or the shape of a result depends on values computed at run time, or
+        the unrolled loop has more than `MOST_OPERATORS` operators.
     """
     writers = {"If": _if, "Loop": _loop, "Scan": _scan}
     return writers[node.op_type](bb, inputs, attrs, body)
@@ -86,7 +86,7 @@ def _if(
 def _only_branch(
     bb: relax.BlockBuilder, condition: Any, branches: list[list[Any]], error: UnsupportedModelError
 ) -> list[Any]:
-    """Return the results of an `If` of which only one branch could be imported.
+    """Return the results of an `If` if only one of its branches could be imported.
 
     The other branch cannot run on inputs of these shapes. If the condition chooses it at run time,
     the results are NaN, so that nobody takes them for an answer.

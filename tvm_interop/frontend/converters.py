@@ -77,7 +77,7 @@ def _add(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 
 
 def _clip(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM's converter emits kernels at once. Later passes could not fuse them with a convolution.
+    # TVM's converter emits finished kernels. Later passes cannot fuse them with a convolution.
     low, high = (*inputs[1:3], None, None)[:2]
     x = inputs[0]
     if len(inputs) == 1:  # In old opsets the bounds are attributes.
@@ -229,7 +229,7 @@ def _roi_align(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str
 
 
 def _pad(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM's converter emits a kernel at once. Later passes could not fuse it with a convolution.
+    # TVM's converter emits a finished kernel. Later passes cannot fuse it with a convolution.
     x = inputs[0]
     pads, value, axes = (*inputs[1:4], None, None, None)[:3]
     if attrs.get("mode") == b"wrap":
@@ -253,7 +253,7 @@ def _pad(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 def _wrapped(bb: relax.BlockBuilder, x: Any, pads: Any, axes: Any) -> Any:
     """Pad `x` periodically; a negative width cuts elements off.
 
-    Elements that are cut off at one end do not reappear at the other, as they do in TVM's kernel.
+    Elements that are cut off at one end do not reappear at the other end; in TVM's kernel they do.
     """
     widths, given = constant_array(pads), None if axes is None else constant_array(axes)
     assert widths is not None  # `check_constants` has refused other pads.
@@ -308,7 +308,7 @@ def _sequence_insert(
     position = _constant(inputs[2]) if len(inputs) > 2 else None
     if position is None or position >= 0 or position < -len(inputs[0]):
         return None
-    # For a negative position TVM's converter is off by one.
+    # TVM's converter is off by one if the position is negative.
     tensors = list(inputs[0])
     tensors.insert(position, inputs[1])
     return relax.Tuple(tensors)
@@ -341,7 +341,7 @@ def _constant_node(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping
 
 
 def _constant(value: Any) -> Any:
-    """Return the number of a scalar constant, or None for a value computed at run time."""
+    """Return the value of a scalar constant, or None if the value is computed at run time."""
     data = getattr(value, "value", None)
     return None if data is None else data.numpy().item()
 
@@ -392,4 +392,4 @@ _CONVERTERS: dict[str, Converter] = {
 }
 
 CONVERTED = frozenset(_CONVERTERS) | frozenset(POOLS)
-"""Operators with a converter in this module or in `pooling`, whether TVM has one or not."""
+"""Operators with a converter in this module or in `pooling`. TVM may have a converter too."""

@@ -74,7 +74,7 @@ def full_inputs(op_type: str, inputs: list[Any]) -> list[Any]:
     """Return the inputs of a node; for a `Concat`, leave out the empty inputs."""
     if op_type != "Concat":
         return inputs
-    kept = copy.copy(inputs)  # This keeps TVM's list type, which gives None past its end.
+    kept = copy.copy(inputs)  # A copy keeps TVM's list type, which gives None past its end.
     kept[:] = [value for value in inputs if not is_empty(value)]
     return kept
 
@@ -82,7 +82,10 @@ def full_inputs(op_type: str, inputs: list[Any]) -> list[Any]:
 def _inferred(
     op_type: str, inputs: Sequence[Any], attrs: Mapping[str, Any], opset: int
 ) -> list[tuple[list[int], str]] | None:
-    """Return the shape and dtype of each result by ONNX's shape inference, or None if unknown."""
+    """Return the shape and dtype of each result, found by ONNX's shape inference.
+
+    Return None if an input's or a result's shape is unknown.
+    """
     typed: list[onnx.ValueInfoProto] = []
     constants: list[onnx.TensorProto] = []
     names = []
@@ -116,7 +119,7 @@ def _inferred(
 
 
 _MOST_ELEMENTS = 64
-"""The most elements of a constant whose values are given to shape inference.
+"""Shape inference gets the values of constants with at most this many elements.
 
 Constants for shapes, axes and sizes are smaller.
 """

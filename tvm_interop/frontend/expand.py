@@ -1,4 +1,4 @@
-"""Replaces operators that have no converter by their ONNX definitions, which use simpler ones."""
+"""Replaces operators without a converter by their ONNX definitions, made of simpler operators."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import onnx
 import onnx.inliner
 
 _OWN = "tvm_interop.written_out"
-"""The domain of functions that are added here. No model uses it."""
+"""The ONNX domain of the functions that this module adds. No model uses this domain."""
 _MOST_ROUNDS = 4
 """The largest number of expansions, one for each level of nested definitions."""
 
@@ -17,7 +17,7 @@ def expand_functions(model: onnx.ModelProto, known: Set[str]) -> onnx.ModelProto
     """Replace each operator of `model` that is not in `known` by its definition, if it has one.
 
     ONNX defines many of its operators as functions: `Attention`, `RotaryEmbedding`,
-    `LpNormalization`, the losses. An operator without such a definition stays.
+    `LpNormalization`, the loss functions. An operator without such a definition stays.
     """
     for _ in range(_MOST_ROUNDS):
         wanted = sorted(
@@ -35,15 +35,16 @@ def expand_functions(model: onnx.ModelProto, known: Set[str]) -> onnx.ModelProto
             model = onnx.inliner.inline_selected_functions(
                 model, wanted, inline_schema_functions=True
             )
-        except RuntimeError:  # A definition depends on types that ONNX cannot infer.
+        except RuntimeError:  # ONNX cannot infer types that a definition needs.
             break
     return model
 
 
 def _with_defaults(model: onnx.ModelProto, wanted: Sequence[tuple[str, str]]) -> onnx.ModelProto:
-    """Return a copy whose nodes of the types in `wanted` have all default attributes.
+    """Return a copy of the model in which some nodes have all their default attributes.
 
-    Inlining would lose defaults that are not written out.
+    These are the nodes whose type is in `wanted`. Inlining would lose a default that a node does
+    not state.
     """
     model = _copied(model)
     versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in model.opset_import}

@@ -17,8 +17,10 @@ from onnx.reference import ReferenceEvaluator
 from tvm import relax
 
 _MOST_ELEMENTS = 1 << 16
-"""The most elements of a tensor that is folded here. Larger tensors are weights, and TVM folds them
-faster."""
+"""The largest number of elements of a tensor that this module folds.
+
+Larger tensors are weights, which TVM folds faster.
+"""
 
 _FOLDED = frozenset(
     {

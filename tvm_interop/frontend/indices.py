@@ -1,4 +1,4 @@
-"""Keeps the indices of ONNX nodes that read or write elements of a tensor within its bounds.
+"""Keeps the indices in ONNX models within the bounds of the tensors that they address.
 
 ONNX calls an index out of range an error. A constant index out of range is refused when the model
 is compiled. An index that is computed at run time is replaced by the nearest index that exists.
@@ -37,7 +37,7 @@ The indices address elements of the operator's first input.
 def with_safe_indices(
     bb: relax.BlockBuilder, op_type: str, inputs: list[Any], attrs: Mapping[str, Any]
 ) -> list[Any]:
-    """Return the inputs of a node, with every index from 0 to the last one that exists.
+    """Return the inputs of a node, changed so that every index addresses an existing element.
 
     Raises
     ------
@@ -53,8 +53,8 @@ def with_safe_indices(
         return inputs
     shape = static_shape(getattr(inputs[0], "ty", None))
     if shape is None or static_shape(getattr(inputs[at], "ty", None)) is None:
-        return inputs  # The input is a shape, whose elements the importer itself takes.
-    inputs = copy(inputs)  # This keeps TVM's list type, which gives None past its end.
+        return inputs  # The importer itself indexes shapes.
+    inputs = copy(inputs)  # A copy keeps TVM's list type, which gives None past its end.
     sizes = _sizes(op_type, shape, static_shape(inputs[at].ty) or (), attrs)
     known = constant_array(inputs[at])
     if known is not None:
@@ -83,7 +83,7 @@ def _sizes(
 
 
 def _regions_of_images(bb: relax.BlockBuilder, regions: Any, images: int) -> Any:
-    """Return `regions` with the image of each limited to 0 to `images - 1`.
+    """Return `regions` with every image index limited to the range from 0 to `images - 1`.
 
     A row of `regions` is (image, left, top, right, bottom).
     """

@@ -1,4 +1,4 @@
-"""Loads a model, whatever form it comes in, as a Relax module with static shapes."""
+"""Loads a model of any supported form as a Relax module with static shapes."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def load_model(
     model
         One of these: the path of an ONNX file; the path of a `.pt2` file that `torch.export.save`
         wrote; the name of a network, unless a file has that name; an `onnx.ModelProto`; a
-        `torch.export.ExportedProgram`; a Relax module with a `main`. The names of networks are
-        those of `models.list()`, and `light:` followed by one of `models.light.names()`.
+        `torch.export.ExportedProgram`; a Relax module with a `main`. The name of a network is one
+        of `models.list()`, or `light:` followed by one of `models.light.names()`.
     input_shapes
         The shape of each input that has a dynamic dimension. A shape given for any other input
-        replaces the declared one.
+        replaces the declared shape.
 
     Returns
     -------
@@ -96,9 +96,9 @@ def load_model(
 
 
 def _with_shapes(mod: tvm.IRModule, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
-    """Return `mod` for these shapes of its inputs, with all indices limited to what exists.
+    """Return `mod` with these input shapes, and with its indices limited to existing elements.
 
-    The limits come last, because they are sizes of tensors.
+    The limits are set last, because they depend on the shapes.
     """
     mod = bind_relax_shapes(mod, shapes)
     main = all_within_bounds(mod["main"])
@@ -112,7 +112,7 @@ def _with_shapes(mod: tvm.IRModule, shapes: dict[str, tuple[int, ...]]) -> tvm.I
 def batch_shapes(
     model: Model, input_shapes: Mapping[str, Sequence[int]] | None, size: int
 ) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of all inputs for the batch size `size`, the first dimension of each input.
+    """Return the shapes of all inputs, with the batch size `size` as the first dimension of each.
 
     Parameters
     ----------
@@ -147,8 +147,8 @@ def _from_onnx(
     Parameters
     ----------
     origin: the model's description in error messages, such as its path.
-    path: the path of the model's file, beside which large weights are read later. None if all
-        weights are in `model`.
+    path: the path of the model's file. Large weights are read later from files in the same folder.
+        None if all weights are in `model`.
     """
     if model.ir_version == 0 or not model.HasField("graph") or not model.graph.output:
         raise UnsupportedModelError(f"{origin} is not an ONNX model: it holds no graph")
@@ -204,8 +204,8 @@ def _check(model: onnx.ModelProto, origin: str) -> None:
 def _as_the_checker_knows_it(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model in a form that ONNX's checker accepts.
 
-    The checker would look for the files of weights that are not read yet. Inputs of the same type
-    replace these weights.
+    Some weights are in files that are not read yet, and the checker would look for these files.
+    Inputs of the same type replace such weights.
 
     Opset 21 deprecates the group normalisation of opsets 18 to 20. The checker refuses it in older
     models too, although onnxruntime runs them. Instance normalisation, which has the same inputs,

@@ -22,8 +22,8 @@ def _batch_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
 
 
 def _layer_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM's converter returns constants as mean and inverse deviation, and it does not support
-    # float64.
+    # TVM's converter returns constants in place of the mean and the inverse deviation, and it
+    # does not support float64.
     x, scale = inputs[0], inputs[1]
     if attrs["tvm_custom"]["num_outputs"] == 1 and str(x.ty.dtype) != "float64":
         return None
@@ -62,7 +62,7 @@ def _group_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
     x, scale, bias = inputs
     dtype, shape = str(x.ty.dtype), static_shape(x.ty)
     if dtype == "float32" or shape is None:
-        return None  # TVM's converter, for opset 18, supports float32 only.
+        return None  # TVM's converter, made for opset 18, supports only float32.
     groups, channels = int(attrs["num_groups"]), shape[1]
     wide = bb.emit(relax.op.astype(x, "float32")) if dtype == "float16" else x
     rows = bb.emit(relax.op.reshape(wide, (shape[0], groups, -1)))
@@ -73,7 +73,7 @@ def _group_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
     normal = bb.emit(relax.op.reshape(relax.op.divide(centred, deviation), shape))
 
     def of_channels(values: Any) -> Any:
-        # Opset 18 has one number for each group, later opsets have one for each channel.
+        # Opset 18 has one scale and bias for each group, later opsets for each channel.
         each = channels // int(values.ty.shape[0])
         repeated = bb.emit(relax.op.repeat(values, each, 0)) if each > 1 else values
         return bb.emit(relax.op.reshape(repeated, (1, channels, *[1] * (len(shape) - 2))))

@@ -1,11 +1,11 @@
 """Rewrites nodes of old ONNX opsets in the form of later opsets, before they are converted.
 
-TVM's converters treat an old node as if it had the later form. For example, its `Upsample` rounds
-sizes where ONNX truncates. A second operand that belongs to an inner axis is aligned with the last
-axis.
+TVM's converters treat an old node as if it had the later form. For example, TVM's `Upsample` rounds
+sizes, while ONNX truncates them. Another example is a second operand that belongs to an inner
+axis: TVM aligns this operand with the last axis.
 
-Source: the definitions of `Upsample` (opsets 1 to 9), `Resize` (10) and of the operators of two
-tensors (1 to 6) in the ONNX specification.
+Source: the definitions of `Upsample` (opsets 1 to 9), `Resize` (10) and of binary operators
+(1 to 6) in the ONNX specification.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .resize import SHRINKING
 
 _OF_TWO = ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor")
 _BROADCAST_BY_RULE = 7
-"""The first opset that aligns the shapes of operands at their last axes, as NumPy does."""
+"""The first opset in which the last axes of two operands are aligned, as in NumPy."""
 _RESIZE_OPSET = 13
 _HALF_PIXELS = 16
 """The first opset in which `RoiAlign` shifts regions by half a pixel by default."""
@@ -54,7 +54,7 @@ def in_later_form(
 
 
 def _scales(attrs: dict[str, Any]) -> np.ndarray[Any, Any]:
-    """Return the scales of an `Upsample` from its attributes, and remove these from `attrs`."""
+    """Return the scales of an `Upsample`, and remove the attributes with scales from `attrs`."""
     if "scales" in attrs:
         return np.array(attrs.pop("scales"), np.float32)
     names = ("height_scale", "width_scale")

@@ -15,14 +15,14 @@ from .constants import constant_array
 def import_one_hot(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     """Return the result of a `OneHot` node.
 
-    The result holds `on` where the position along the new axis equals the index, and `off`
-    elsewhere. Negative indices count from the end. An index that is out of range or not a whole
-    number gives `off` everywhere, as ONNX says.
+    The input `values` holds two numbers, `off` and `on`. The result is `on` where the position
+    along the new axis equals the index, and `off` elsewhere. Negative indices count from the end.
+    An index that is out of range or not a whole number gives `off` everywhere, as ONNX says.
 
     Raises
     ------
     UnsupportedModelError
-        The depth is not a constant, or it is less than 1. The depth is a size of the result.
+        The depth, which is a size of the result, is not a constant or is less than 1.
     """
     indices, depth_input, values = inputs
     given = constant_array(depth_input)
@@ -51,7 +51,7 @@ def import_one_hot(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping
 
 
 def _element(bb: relax.BlockBuilder, values: Any, index: int) -> Any:
-    """Return the element of `values`, shape (2,), at `index`, as a scalar."""
+    """Return the element at `index` of `values`, whose shape is (2,), as a scalar."""
     known = constant_array(values)
     if known is not None:
         return relax.const(known[index], str(values.ty.dtype))

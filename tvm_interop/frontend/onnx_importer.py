@@ -44,13 +44,13 @@ def import_graph(
 
     Parameters
     ----------
-    path: the path of the model's file, beside which large weights may be. None if all weights are
-        in `model`.
+    path: the path of the model's file. Large weights may be in files in the same folder. None if
+        all weights are in `model`.
     """
     graph = model.graph
     importer = _NamedImporter({name: list(shape) for name, shape in shapes.items()}, path)
     try:
-        # On failure TVM's importer prints the node's inputs, including weights.
+        # Hide what TVM's importer prints on failure: all inputs of the node, including weights.
         with contextlib.redirect_stdout(io.StringIO()):
             mod = importer.from_onnx(graph, _opset(model))
     except UnsupportedModelError:
@@ -62,13 +62,13 @@ def import_graph(
     main = rename_bindings(mod["main"], importer.names_in(mod["main"]))
     outputs = [value.name for value in graph.output]
     mod.update_func(mod.get_global_var("main"), main.with_attr(OUTPUT_NAMES, outputs))
-    # TVM's importer opens no dataflow block for a graph with an `If`. All `If`s are replaced now.
+    # TVM's importer opens no dataflow block for a graph with an `If`. No `If` is left now.
     return relax.transform.ConvertToDataflow()(mod)
 
 
 def known_operators() -> frozenset[str]:
     """The operators of ONNX's own domain that can be imported one by one."""
-    # TVM's `Attention` converter is for the operator of that name in another domain.
+    # TVM's converter `Attention` is for another domain's operator, which has the same name.
     converted = {*onnx_frontend._get_convert_map()} - {"Attention"}
     return frozenset(converted | CONVERTED | {*RECURRENT, *CONTROL_FLOW})
 
@@ -119,15 +119,16 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         names = dict(self._names)
         for block in main.body.blocks:
             for binding in block.bindings:
-                # The importer ends with `gv = result`. Lowering merges both under the name `gv`.
+                # The importer's last binding is `gv = result`, and lowering would keep only the
+                # name `gv`.
                 if isinstance(binding, relax.VarBinding) and binding.value in names:
                     names[binding.var] = names[binding.value]
         return names
 
     def abandon(self) -> None:
-        """End the blocks that a failed import left open.
+        """End the blocks that a failed import left open, or else TVM would warn of them.
 
-        TVM would warn of open blocks on standard error.
+        TVM writes this warning to standard error.
         """
         with contextlib.suppress(tvm.error.InternalError):  # TVM raises this if no block is open.
             while True:
@@ -142,8 +143,8 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         used.update(value.name for value in graph.output)
         for node in named.node:
             if node.op_type == "Dropout" and not used.intersection(node.output[1:]):
-                del node.output[1:]  # the mask, which old models declare and never read
-        # TVM's importer would keep an `If` as it is, and it does not support loops.
+                del node.output[1:]  # Old models declare the mask and never read it.
+        # TVM's importer would keep an `If` unchanged, and it does not support loops.
         for is_control_flow, nodes in itertools.groupby(
             named.node, lambda node: node.op_type in CONTROL_FLOW
         ):
@@ -209,9 +210,9 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         return result
 
     def _convert(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> Any:
-        """Return the result of a node: a folded constant, or else that of a converter.
+        """Return the result of a node: a folded constant, or else the result of a converter.
 
-        A converter of this package comes before TVM's.
+        A converter of this package is preferred to TVM's converter.
         """
         for i, value in enumerate(inputs):
             inputs[i] = without_empty(value)
@@ -232,7 +233,7 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         return self.bb.normalize(result)
 
     def _bind(self, result: Any, name: str) -> Any:
-        """Bind the tensor or each of the tensors that `result` computes; do not bind shapes."""
+        """Bind each tensor that `result` computes to a variable; leave a shape unbound."""
         if isinstance(result, relax.Tuple):
             fields = [self._bind(field, name) for field in result.fields]
             return self.bb.normalize(relax.Tuple(fields))

@@ -21,9 +21,10 @@ A dimension is a size, a name, a sum such as `past + 1`, or `?` if the model doe
 """
 _UNNAMED = "?"
 _IMAGE_SIZE, _LENGTH = 224, 64
-"""Sizes in the example of the error message: height and width of an image, any other dimension.
+"""Example sizes for the error message.
 
-The example's batch size is 1.
+The first is for the height and width of an image, the second for any other dimension. The example's
+batch size is 1.
 """
 
 

@@ -19,7 +19,8 @@ def import_slice(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
 
     Starts, ends, axes and steps are constant inputs, or attributes in opset 1. Starts and ends are
     limited to the tensor as ONNX says. For example, the end of `x[::-1]` may be any large negative
-    number. Return None if the shape of the tensor is unknown or one of these inputs is no constant.
+    number. Return None if the shape of the tensor is unknown or one of these inputs is not
+    constant.
 
     Raises
     ------
@@ -67,10 +68,10 @@ def _axis(axis: int, rank: int) -> int:
 
 
 def _taken(start: int, end: int, step: int, size: int) -> range:
-    """Return the positions, among `size` elements, that a slice takes.
+    """Return the positions that a slice takes from an axis of `size` elements.
 
-    A start before the first element moves to the first one. With a negative step, Python would take
-    nothing there.
+    A start before the first element is replaced by the first element. If the step is negative,
+    Python takes nothing instead.
     """
     start, end = (place + size if place < 0 else place for place in (start, end))
     if step > 0:
@@ -97,9 +98,9 @@ def _slice_numbers(
 
 
 def import_split(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    """Return the parts of a `Split` if one is empty or there are more than `_MOST_PARTS`.
+    """Return the parts of a `Split` if one part is empty or there are more than `_MOST_PARTS`.
 
-    Return None otherwise: TVM's converter handles that.
+    Return None otherwise; TVM's converter handles such a node.
 
     Raises
     ------
@@ -139,11 +140,11 @@ def import_split(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
 
 
 _MOST_PARTS = 64
-"""The most parts that are left to TVM's converter, which makes one kernel for all parts.
+"""The largest number of parts of a `Split` that is left to TVM's converter.
 
-LLVM compiles a kernel with many outputs slowly: one with 500 took a minute. If there are more
-parts, each becomes a slice. A slice is a kernel of its own, or is fused into the kernel that uses
-it.
+That converter makes one kernel for all parts. LLVM compiles a kernel with many outputs slowly: a
+kernel with 500 outputs took a minute. If there are more parts, each part becomes a slice. A slice
+is a kernel of its own, or is fused into the kernel that uses it.
 """
 
 

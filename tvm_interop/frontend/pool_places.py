@@ -32,11 +32,11 @@ def pool_with_places(
 ) -> relax.Tuple:
     """Return the largest element of each window, and its position in the flattened `x`.
 
-    Among equal elements, the first one counts.
+    Among equal elements, the position of the first one is returned.
 
     Parameters
     ----------
-    is_ceiled: whether a window may extend past the end.
+    is_ceiled: whether a window may extend past the end of an axis.
     by_columns: whether positions are counted in column-major order, with the first spatial axis
         innermost.
     """
@@ -80,7 +80,7 @@ def import_max_unpool(
     given = None if wanted is None else constant_array(wanted)
     if given is None:
         return result
-    # Positions refer to the size without this padding, which only extends it to the given size.
+    # Pad at the end, after writing: positions count elements of the result without this padding.
     added = [max(int(n) - m, 0) for n, m in zip(given[2:], whole, strict=True)]
     widths = [0, 0, 0, 0, *(width for after in added for width in (0, after))]
     wide = bb.emit(relax.op.nn.pad(result, widths, "constant", 0.0))
@@ -105,7 +105,7 @@ def places_kernel(
     data = tirx.decl_buffer((images, inside), dtype, "data")
     values = tirx.decl_buffer((images, number), dtype, "values")
     places = tirx.decl_buffer((images, number), "int64", "places")
-    # The position of the largest element of the window so far; -1 before the first element.
+    # The position of the largest element so far in the window; -1 before the first element.
     best = tirx.decl_buffer((1,), "int64", "best")
     none, zero = loops.index(-1), loops.index(0)
 

@@ -17,8 +17,8 @@ class Window(NamedTuple):
     size: elements in the window.
     stride: distance between the starts of neighbouring windows, in elements.
     dilation: distance between neighbouring elements of a window, in elements.
-    before, after: padding at the two ends of the axis, in elements. The padding never is the
-        largest element of a window; in sums it is 0.
+    before, after: padding at the two ends of the axis, in elements. Padding is never the
+        largest element of a window, and it counts as 0 in sums.
     """
 
     size: int
@@ -46,7 +46,7 @@ class Window(NamedTuple):
 
 
 def windows_of(lengths: Sequence[int], attrs: Mapping[str, Any]) -> tuple[list[Window], bool]:
-    """Return the window of each axis, and whether windows may extend past the end."""
+    """Return the window of each axis, and whether windows may extend past the end of the axis."""
     windows = given_windows(attrs["kernel_shape"], attrs)
     auto_pad = attrs.get("auto_pad", b"NOTSET").decode()
     if auto_pad == "NOTSET":

@@ -1,10 +1,10 @@
-"""Rewrites quantised operators in the form of QDQ: float operators between roundings.
+"""Rewrites quantised operators as float operators between `DequantizeLinear` and `QuantizeLinear`.
 
 Quantised models have one of two forms. The first form uses integer operators: `QLinearConv`,
-`QLinearMatMul`, `ConvInteger`, `MatMulInteger`, and onnxruntime's own, such as `QLinearAdd` and
-`QGemm`. The second form, QDQ, has float operators between `DequantizeLinear` and `QuantizeLinear`.
-Both forms mean the same. This module turns the first form into the second, and
-`lowering.quantised` later turns that into integer kernels.
+`QLinearMatMul`, `ConvInteger`, `MatMulInteger`, and onnxruntime's own operators, such as
+`QLinearAdd` and `QGemm`. The second form, called QDQ, has float operators between
+`DequantizeLinear` and `QuantizeLinear`. Both forms mean the same. This module turns the first form
+into the second. Later, `lowering.quantised` turns the second form into integer kernels.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MICROSOFT = "com.microsoft"
 def spell_out_integers(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return `model` with its integer operators in the form of QDQ, or `model` if it has none.
 
-    The sums of `ConvInteger` and `MatMulInteger` become float32 numbers. Sums above 2**24 are
+    The sums of `ConvInteger` and `MatMulInteger` are then computed in float32. Sums above 2**24 are
     rounded to 24 bits.
     """
     if not any(_key(node) in _RULES for node in model.graph.node):
@@ -59,7 +59,7 @@ class _Writer:
     shapes: the shapes of the model's constants and of new scales, by name.
     given: the model's constants, by name.
     nodes: the nodes of the rewritten model so far, in order.
-    constants: the constants that the rewritten model has in addition.
+    constants: the new constants of the rewritten model.
     """
 
     shapes: dict[str, tuple[int, ...]]
@@ -90,7 +90,7 @@ class _Writer:
     def floats(self, x: str, scale: str, zero: str, axis: int | None = None) -> str:
         """Add a `DequantizeLinear` and return the name of its result.
 
-        If `scale` is not a scalar, its entries belong to the indices of `axis`.
+        If `scale` is not a scalar, it has one entry for each index of `axis`.
         """
         attrs: dict[str, Any] = {} if axis is None or not self.shapes.get(scale) else {"axis": axis}
         return self.op("DequantizeLinear", [x, scale, *([zero] if zero else [])], **attrs)
@@ -113,7 +113,7 @@ _NAMED = {
     *("Conv", "MatMul", "Gemm", "Add", "Mul", "Sigmoid", "LeakyRelu", "Concat", "Softmax"),
     *("GlobalAveragePool", "AveragePool"),
 }
-"""Operators that take the name of the node that they replace."""
+"""Operators that get the name of the node that they replace."""
 
 _Rule = Callable[[_Writer, onnx.NodeProto, dict[str, Any]], None]
 
@@ -179,7 +179,7 @@ def _global_average_pool(w: _Writer, node: onnx.NodeProto, attrs: dict[str, Any]
 
 
 def _pool(w: _Writer, node: onnx.NodeProto, attrs: dict[str, Any], kind: str) -> None:
-    """Rewrite a pooling, whose images have the channels last if `channels_last` is set."""
+    """Rewrite a pooling. With the attribute `channels_last`, the last axis holds the channels."""
     is_last = attrs.pop("channels_last", 0)
     x = w.floats(*node.input[:3])
     x = w.op("Transpose", [x], perm=[0, 3, 1, 2]) if is_last else x
@@ -218,7 +218,10 @@ def _products_of_zero(w: _Writer, node: onnx.NodeProto) -> str | None:
 
 
 def _integer(kind: str, axis: int) -> _Rule:
-    """Return the rule for an operator whose result is an int32 sum of products, without a scale."""
+    """Return the function that rewrites `ConvInteger` or `MatMulInteger`.
+
+    Such an operator gives int32 sums of products, without a scale.
+    """
 
     def rule(w: _Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
         one = w.constant(np.float32(1))

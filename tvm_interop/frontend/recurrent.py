@@ -137,7 +137,7 @@ class _Importer:
                 for i in (0, 1)
             )
             if after_reset:
-                arguments.append(of_state)  # The reset gate scales the recurrent bias too.
+                arguments.append(of_state)  # The kernel adds this bias: the reset gate scales it.
             else:
                 of_inputs = relax.op.add(of_inputs, of_state)
             product = relax.op.add(product, of_inputs)
@@ -283,7 +283,7 @@ def _activations(
             f"`{op_type}` names {len(names)} activations and needs {len(usual)} for each of its "
             f"{directions} direction(s)"
         )
-    # These lists have entries only for the activations that have such a parameter.
+    # Only activations that have a parameter alpha or beta have an entry in these lists.
     alphas, betas = list(attrs.get("activation_alpha", ())), list(attrs.get("activation_beta", ()))
     found: list[Activation] = []
     for name in names:

@@ -35,7 +35,7 @@ class Recurrence:
     length: steps of the sequence.
     batch: rows of the batch.
     hidden: elements of the hidden state of one row.
-    activations: ONNX's `f`, `g` and, for an LSTM, `h`.
+    activations: the activation functions, in ONNX's terms `f`, `g` and, for an LSTM, `h`.
     reverse: whether the kernel goes from the last step to the first.
     clip: the inputs of activations are limited to the range from `-clip` to `clip`.
     couple_gates: whether an LSTM's forget gate is one minus its input gate.
@@ -60,7 +60,7 @@ class Recurrence:
 
 
 def recurrent_kernel(recurrence: Recurrence) -> tirx.PrimFunc:
-    """Return a kernel that needs no schedule, because its loops are written by hand.
+    """Return a kernel for the layer. Its loops are written by hand, so it needs no TVM schedule.
 
     The kernel has these inputs, in this order:
 
@@ -191,7 +191,7 @@ class _Kernel:
         ]
 
     def gate(self, number: int, b: Any, j: Any, time: Any) -> Any:
-        """Return the sum to which a gate applies its activation."""
+        """Return the sum that is the input of a gate's activation."""
         at = number * self.r.hidden + j
         return self.projected[time, b, at] + self.sums[b, at]
 
@@ -256,7 +256,7 @@ class _Lstm(_Kernel):
             candidate = self.activate(1, self.gate(3, b, j, time))
             enter = gate(0, 0)
             keep = one - enter if self.r.couple_gates else gate(2, 2)
-            # The output gate depends on the new cell state, so that is stored before it is read.
+            # The output gate depends on the new cell state, so the cell state is stored first.
             return [
                 tirx.BufferStore(self.cell, keep * self.cell[b, j] + enter * candidate, [b, j]),
                 *self.set_hidden(b, j, time, gate(1, 1) * self.r.activations[2](self.cell[b, j])),

@@ -30,7 +30,8 @@ class _Reduction:
     reduce: the reduction itself.
     before: the element-wise function of the input; None if there is none.
     after: the element-wise function of the result; None if there is none.
-    is_real: whether integers can give a fractional result. It is computed in float64 and truncated.
+    is_real: whether the result can be fractional for integers. Such a result is computed in float64
+        and truncated.
     """
 
     reduce: Callable[..., Any]

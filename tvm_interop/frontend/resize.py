@@ -24,9 +24,10 @@ from ..lowering.static_shape import static_shape
 from .constants import constant_array
 
 SHRINKING = "nearest_mode_of_smaller"
-"""The name of an attribute that is not ONNX's: the `nearest_mode` for axes that get smaller.
+"""The name of an attribute that holds the `nearest_mode` for axes that get smaller.
 
-`old_operators` sets it on nodes of opset 10, in which such axes have their own rounding.
+ONNX does not define this attribute. `old_operators` sets it on nodes of opset 10, in which such
+axes are rounded differently.
 """
 _TVM_MODES = (
     "align_corners",
@@ -75,7 +76,7 @@ def import_resize(
     limit = _limit(shape, attrs, given_sizes)
     dtype = str(x.ty.dtype)
     if "float" not in dtype and not is_nearest:
-        # If a mean is a whole number, the rounding error decides which integer it is truncated to.
+        # Means are truncated to integers, so a rounding error can change a whole mean by 1.
         raise UnsupportedModelError(
             f"means of {dtype} are supported only for whole factors of the last dimensions, "
             "without antialiasing: cast the input to floats, resize it, and cast the result"
@@ -106,7 +107,7 @@ def import_resize(
 
 
 def _has_no_ties(factors: Iterable[float], attrs: Mapping[str, Any], coordinates: str) -> bool:
-    """Whether TVM's kernel, which computes positions in float32, rounds all positions right."""
+    """Whether TVM's kernel, which computes positions in float32, rounds all positions correctly."""
     between = coordinates.endswith("half_pixel") and _text(
         attrs, "nearest_mode", "round_prefer_floor"
     ).startswith("round")

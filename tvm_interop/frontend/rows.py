@@ -1,7 +1,7 @@
 """Converts `ReverseSequence` and `TensorScatter`, for which TVM has no converter.
 
-Both take rows of a tensor at positions that are computed at run time. A position that does not
-exist is replaced by the nearest one that exists.
+Both operators take rows of a tensor at positions that are computed at run time. A position that
+does not exist is replaced by the nearest one that exists.
 
 Source: the operators' definitions in the ONNX specification.
 """
@@ -46,10 +46,11 @@ def import_reverse_sequence(
 def import_tensor_scatter(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Return the cache, the first input, with the rows of the update, the second input, in it.
+    """Return a copy of the cache in which the rows of the update replace some rows.
 
-    The third input holds the first row to overwrite in each sequence of the batch; without that
-    input it is row 0. Return None if a shape is unknown.
+    The cache is the first input, and the update is the second. The third input holds the first row
+    to replace in each sequence of the batch; without that input, row 0 is the first. Return None if
+    a shape is unknown.
     """
     cache, update, begins = (*inputs, None)[:3]
     shape, new = static_shape(cache.ty), static_shape(update.ty)

@@ -145,7 +145,10 @@ def _check_kinds(inputs: Iterable[onnx.ValueInfoProto]) -> None:
 
 
 def _static_shape(name: str, dims: Dims, given: Shape | None) -> Shape:
-    """Return the shape `given`; if it is None, return the declared shape, which is static then."""
+    """Return the shape `given`, or the declared shape `dims` if `given` is None.
+
+    In the second case, the caller has checked that `dims` contains only sizes.
+    """
     if given is None:
         return tuple(int(dim) for dim in dims or ())
     if dims is not None:

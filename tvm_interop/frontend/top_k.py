@@ -1,6 +1,6 @@
 """Converts ONNX's `TopK`, the largest or smallest elements along an axis.
 
-TVM has no kernel for it.
+TVM has no kernel for this operator.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def top_k_kernel(rows: int, size: int, number: int, dtype: str, largest: bool) -
 
     The kernel goes through a row once and keeps the `number` best elements so far in order. If an
     element is better than the last of these, it is inserted at its place. This takes O(size) steps
-    for most rows, and O(size * number) for a row in which each element is better than the one
-    before.
+    for most rows, and O(size * number) for a row in which each element is better than the element
+    before it.
     """
     data = tirx.decl_buffer((rows, size), dtype, "data")
     values = tirx.decl_buffer((rows, number), dtype, "values")

@@ -33,7 +33,7 @@ _ONNX_GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
 
 
 def is_exported_program(model: Any) -> bool:
-    """Whether `model` is a `torch.export.ExportedProgram`. This does not import PyTorch."""
+    """Whether `model` is a `torch.export.ExportedProgram`. The check does not import PyTorch."""
     return any(
         kind.__name__ == "ExportedProgram" and kind.__module__.startswith("torch.export")
         for kind in type(model).__mro__
@@ -43,7 +43,7 @@ def is_exported_program(model: Any) -> bool:
 def is_torch_module(model: Any) -> bool:
     """Whether `model` is a `torch.nn.Module` or a TorchScript module.
 
-    This does not import PyTorch.
+    The check does not import PyTorch.
     """
     return any(
         kind.__name__ == "Module" and kind.__module__ == "torch.nn.modules.module"

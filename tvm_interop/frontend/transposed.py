@@ -24,7 +24,7 @@ def import_transposed_convolution(
     at the end if `auto_pad` is `SAME_UPPER`, and at the beginning otherwise. If the full result is
     smaller, zeros are added at the end.
 
-    Return None for a node without `output_shape` or of unknown shape: TVM's converter handles that.
+    Return None for a node without `output_shape` or of unknown shape; TVM's converter handles it.
     """
     if "output_shape" not in attrs:
         return None

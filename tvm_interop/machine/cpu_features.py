@@ -1,7 +1,7 @@
 """Finds the vector instructions of this machine's CPU, by LLVM's names for them.
 
-The operating system tells which instructions the CPU has. The CPU's name does not: a virtual
-machine often shows the name of another processor, and may switch off instructions of the real one.
+The operating system lists the instructions that the CPU has. The CPU's name is not enough: a
+virtual machine often shows the name of another processor, and may switch off some instructions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _X86_64 = {
-    # The flag in /proc/cpuinfo, and LLVM's name for it.
+    # For each flag in /proc/cpuinfo, LLVM's name for the same instructions.
     "pni": "sse3",
     "ssse3": "ssse3",
     "sse4_1": "sse4.1",
@@ -40,8 +40,8 @@ _X86_64 = {
 def host_features() -> tuple[str, ...]:
     """Return LLVM's names of this CPU's vector instructions, sorted.
 
-    The result is empty on processors other than x86-64, for which LLVM's default is used. It is
-    also empty if the system does not list the instructions.
+    The result is empty on processors other than x86-64; kernels for these use LLVM's default. The
+    result is also empty if the system does not list the instructions.
     """
     if platform.machine() not in ("x86_64", "AMD64"):
         return ()
@@ -77,8 +77,9 @@ def missing_features(features: Iterable[str], host: tuple[str, ...] | None = Non
 def target_features(target: Any) -> tuple[str, ...]:
     """Return the vector instructions that kernels compiled for `target` may use, sorted.
 
-    These are the instructions in the target's `mattr` and those of its `mcpu` according to LLVM, as
-    far as this module knows them. The result is empty for targets other than x86-64.
+    A target's `mattr` lists instructions, and LLVM knows the instructions of the target's `mcpu`.
+    Instructions that this module does not know are left out. The result is empty for targets other
+    than x86-64.
     """
     import tvm
     import tvm_ffi
@@ -104,7 +105,7 @@ def vector_registers(target: Any) -> Registers:
     """Return the vector registers that kernels compiled for `target` may use."""
     attrs = dict(target.attrs)
     if not str(attrs.get("mtriple", platform.machine())).startswith("x86_64"):
-        return Registers(32, 16)  # These are AArch64's; LLVM adapts vectors for other CPUs.
+        return Registers(32, 16)  # AArch64's registers. LLVM adapts vectors for other CPUs.
     features = target_features(target)
     if "avx512f" in features:
         return Registers(32, 64)

@@ -1,4 +1,4 @@
-"""A name for this machine's CPU, for figures and for the keys of stored measurements."""
+"""Names this machine's CPU, for reports and for the keys of stored measurements."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def cpu_target(target: Any) -> Any:
     elsewhere = attrs.get("mtriple") != tvm.target.Target("llvm").attrs.get("mtriple")
     if elsewhere or "mcpu" in attrs or "mattr" in attrs or not host_features():
         return resolved
-    # Name a baseline CPU and add instructions. LLVM then uses the widest vectors that these allow.
+    # Name a baseline CPU and add instructions. LLVM then uses the widest possible vectors.
     features = [f"+{name}" for name in host_features()]
     return tvm.target.Target({"kind": "llvm", **attrs, "mcpu": "x86-64", "mattr": features})
 

@@ -1,6 +1,6 @@
 """Finds the kernel libraries of this machine: oneDNN for CPUs, cuDNN and cuBLASLt for GPUs.
 
-A process looks for each library once. If a library is missing, TVM's kernels replace its kernels.
+A process looks for each library once. If a library is missing, TVM's kernels are used instead.
 """
 
 from __future__ import annotations
@@ -105,12 +105,14 @@ def check_provider_names(names: Iterable[str], device: Device) -> None:
 def available_providers(
     wanted: Iterable[str] | None = None, device: Device = "cpu"
 ) -> tuple[str, ...]:
-    """Return the `wanted` providers that are available, by default all; log the missing ones.
+    """Return the available ones among the `wanted` providers, and log the missing ones.
+
+    By default, all known providers for `device` are wanted.
 
     Raises
     ------
     InputError
-        A name is not that of a provider for `device`.
+        `wanted` contains a name that no provider for `device` has.
     """
     names = provider_names(device) if wanted is None else tuple(dict.fromkeys(wanted))
     check_provider_names(names, device)
@@ -144,7 +146,7 @@ def why_refused(name: str, op: LibraryOp) -> str:
     """Return why library `name` does not compute `op` on this machine, or "" if it does.
 
     A missing GPU library is not a reason, because models for GPUs may be compiled on a machine
-    without one.
+    without a GPU.
     """
     if _library(name).device == "cpu":
         missing = why_missing(name)

@@ -29,7 +29,7 @@ def read_target(text: str) -> Any:
     Raises
     ------
     DeviceError
-        TVM no longer has an option, or the JSON cannot be read. The message names the problem.
+        TVM no longer supports an option, or the JSON cannot be read. The message names the problem.
 
     Examples
     --------

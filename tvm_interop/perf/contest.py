@@ -3,7 +3,7 @@
 In each round, every engine has one turn, in a new random order and after a rest. Drift of the clock
 frequency, of caches or of other load then affects all engines alike. The artifact takes part twice,
 in two processes. The difference between these two is the noise; a smaller difference between
-engines means nothing.
+engines has no meaning.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .engines import Feed
 
 PERCENTILES = (50, 90, 95, 99)
 REST_S = 0.5
-"""The rest between turns, in seconds. It is longer than any engine's threads spin after a run."""
+"""The rest between turns, in seconds. After a run, an engine's threads spin for less than that."""
 _CONFIDENCE = 0.95
 _RESAMPLES = 2000
 
@@ -33,7 +33,7 @@ class Timing:
 
     Attributes
     ----------
-    warmup_s: the untimed run of each contestant before all turns, in seconds.
+    warmup_s: how long each contestant runs untimed before all turns, in seconds.
     duration_s: the total time of the turns of each contestant, in seconds.
     turn_s: the time of one turn, in seconds.
     rest_s: the rest before each turn, in seconds.
@@ -46,7 +46,7 @@ class Timing:
 
     @property
     def rounds(self) -> int:
-        """The number of rounds, in each of which every contestant has one turn."""
+        """The number of rounds. In each round, every contestant has one turn."""
         return max(1, round(self.duration_s / self.turn_s))
 
 
@@ -54,7 +54,8 @@ class Timing:
 class Found:
     """The results of a contestant.
 
-    Latencies are in microseconds. With a request rate, they count from when a request was due.
+    Latencies are in microseconds. If requests have a rate, a latency begins when its request is
+    due.
 
     Attributes
     ----------
@@ -63,7 +64,7 @@ class Found:
     mean_us, max_us: mean and largest latency.
     percentiles_us: latencies by percentile.
     throughput: runs per second.
-    cpu_s_per_run: CPU time of all threads of the process per run, in seconds. Spinning counts.
+    cpu_s_per_run: CPU time of all threads of the process per run, in seconds, including spinning.
     peak_mib: the largest resident memory of the process, in MiB.
     """
 
@@ -80,7 +81,9 @@ class Found:
 
 @dataclass(frozen=True)
 class Ratio:
-    """The median latency of the artifact over that of another contestant; below 1 is faster.
+    """The median latency of the artifact, divided by the median latency of another contestant.
+
+    Below 1, the artifact is faster.
 
     Attributes
     ----------
@@ -113,7 +116,7 @@ def hold(
     load: how requests arrive.
     timing: how long contestants run.
     seed: seed of the order of turns and of arrival times.
-    progress: a function that gets the numbers of finished turns and of all turns.
+    progress: a function that is called with the number of finished turns and of all turns.
     sleep: the function that waits for the rest before a turn.
 
     Returns

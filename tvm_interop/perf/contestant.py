@@ -1,6 +1,6 @@
 """Runs an engine in its own process, which takes commands from the main process.
 
-With one process for all engines, the results would be wrong: after a run, the threads of an engine
+If all engines ran in one process, the results would be wrong: after a run, the threads of an engine
 spin for a while and take cores from the next engine.
 """
 
@@ -20,7 +20,10 @@ from .engines import Engine, Feed
 from .load import Arrivals, Turn, closed_loop, open_loop
 
 _STARTED_WITHIN_S = 600.0
-"""The longest wait for an answer, in seconds. It is long because some engines compile the model."""
+"""The longest wait for an answer of an engine's process, in seconds.
+
+It is long because some engines compile the model first.
+"""
 _LEAD_IN = 2
 """The number of untimed runs at the beginning of each turn, which wake threads that sleep."""
 
@@ -80,11 +83,11 @@ class Contestant:
         self.setting = str(self._answer())
 
     def warm_up(self, seconds: float) -> None:
-        """Run for some seconds and ignore the results."""
+        """Run for `seconds` seconds and ignore the results."""
         self._ask("warm up", seconds, 0)
 
     def take_turn(self, seconds: float, seed: int) -> None:
-        """Run for some seconds and add the results to `turns`; `seed` is for arrival times."""
+        """Run for `seconds` seconds and append the results to `turns`; arrival times use `seed`."""
         turn, self.peak_mib = self._ask("turn", seconds, seed)
         self.turns.append(turn)
 

@@ -20,7 +20,7 @@ import numpy as np
 
 Feed: TypeAlias = Mapping[str, np.ndarray]
 Runner: TypeAlias = Callable[[], list[np.ndarray]]
-"""Runs the model once and returns the outputs, in the model's order."""
+"""A function that runs the model once and returns the outputs, in the model's order."""
 
 
 class Engine(ABC):
@@ -60,7 +60,7 @@ class Engine(ABC):
 
 
 class OnnxRuntime(Engine):
-    """onnxruntime with the best number of threads; operators run in sequence or in parallel."""
+    """onnxruntime with its fastest number of threads; operators run in sequence or in parallel."""
 
     def __init__(self, parallel: bool = False, threads: tuple[int, ...] | None = None) -> None:
         self.name = f"onnxruntime, {'parallel' if parallel else 'sequential'}"
@@ -77,7 +77,11 @@ class OnnxRuntime(Engine):
         return found[self.best_threads]
 
     def session(self, model: Any, threads: int, profile_prefix: str | None = None) -> Any:
-        """Return a session, which writes a profile to a path with `profile_prefix`, if given."""
+        """Return a session.
+
+        If `profile_prefix` is given, the session writes a profile to a file. The path of this file
+        begins with `profile_prefix`.
+        """
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -101,7 +105,7 @@ class OpenVino(Engine):
     """OpenVINO on the CPU.
 
     Each concurrent run has its own request. For several concurrent runs, OpenVINO's settings for
-    latency and for throughput are both tried, and the faster are used.
+    latency and for throughput are both tried, and the faster setting is used.
 
     Parameters
     ----------
@@ -155,7 +159,10 @@ class OpenVino(Engine):
 
 
 class TorchProgram(Engine):
-    """PyTorch, which runs a program of torch.export: eagerly, or compiled by inductor if faster."""
+    """PyTorch, which runs a program of torch.export: eagerly or compiled by inductor.
+
+    The faster of these two ways is used.
+    """
 
     name = "PyTorch"
 
@@ -223,11 +230,11 @@ class Artifact(Engine):
 
 
 def read_in_place(module: Any, feed: Feed) -> Runner:
-    """Return a function that runs `module` in the way other runtimes run.
+    """Return a function that runs `module` and reuses memory in every run, as other runtimes do.
 
-    Inputs are read in place; a module on a GPU copies them once, beforehand. Outputs are copied to
-    the same arrays in each run. Other runtimes reuse memory from a pool in the same way. The first
-    access to new memory would take longer than a small operator.
+    Inputs are read in place; a module on a GPU copies its inputs once, beforehand. Outputs are
+    copied to the same arrays in each run. Other runtimes reuse memory from a pool in the same way.
+    The first access to new memory takes longer than a small operator.
     """
     from ..errors import DeviceError
     from ..program.host_memory import aligned_copy
@@ -258,8 +265,8 @@ def thread_choices() -> tuple[int, ...]:
 def best_of(candidates: Mapping[Any, Sequence[Runner]]) -> Any:
     """Return the key of the fastest candidate.
 
-    The time of a candidate is that of calling all of its runners at once. It is the median of five
-    tries, after one try to warm up.
+    In one try, all runners of a candidate are called at once, each in a thread. The time of a
+    candidate is the median of five tries, after one try to warm up.
     """
     if len(candidates) == 1:
         return next(iter(candidates))
@@ -281,7 +288,7 @@ def _quick_median_s(runners: Sequence[Runner], tries: int = 5) -> float:
 
 
 def not_installed(package: str) -> str | None:
-    """Return a message if the Python package `package` is not installed, or None if it is."""
+    """Return None if the Python package `package` is installed, or else a message."""
     found = importlib.util.find_spec(package) is not None
     return None if found else f"the package `{package}` is not installed"
 

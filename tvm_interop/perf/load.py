@@ -1,8 +1,8 @@
 """Sends requests to runners, in a closed loop or in an open loop, and measures latencies.
 
-In a closed loop, a runner gets its next request when it has finished the last one. In an open loop,
-requests arrive at given times, whether or not runners are free. Latencies in an open loop count
-from when a request was due, so they include the time that the request waits for a runner.
+In a closed loop, a runner gets a new request as soon as it has finished a request. In an open loop,
+requests arrive at given times, whether or not runners are free. The latency of such a request
+begins when the request is due, so it includes the time that the request waits for a runner.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Turn(NamedTuple):
     ----------
     latencies_us: the latency of each request in microseconds, in the order in which requests ended.
     wall_s: the time from the start of the turn to the end of the last request, in seconds.
-    cpu_s: the CPU time of all threads of this process in that time, in seconds. Spinning counts.
+    cpu_s: the CPU time of all threads of this process in that time, in seconds, including spinning.
     """
 
     latencies_us: list[float]
@@ -39,7 +39,7 @@ def closed_loop(runners: Sequence[Callable[[], object]], seconds: float, least: 
     Parameters
     ----------
     seconds: no call begins after this time, in seconds.
-    least: the least number of calls of each runner, even after that time.
+    least: the least number of calls of each runner, even if they take longer than `seconds`.
     """
     until = time.perf_counter() + seconds
 
@@ -90,7 +90,7 @@ def open_loop(
 
 
 def arrival_times(seconds: float, rate: float, arrivals: Arrivals, seed: int) -> list[float]:
-    """Return when requests are due, in seconds from the beginning; there is at least one."""
+    """Return when requests are due, in seconds from the beginning, for at least one request."""
     if arrivals == "uniform":
         return [i / rate for i in range(max(1, round(seconds * rate)))]
     gaps = np.random.default_rng(seed).exponential(1 / rate, max(1, round(2 * seconds * rate) + 20))
@@ -102,7 +102,10 @@ def _timed(
     runners: Sequence[Callable[[], object]],
     calls: Callable[[Callable[[], object], list[float]], None],
 ) -> Turn:
-    """Run `calls` for each runner in its own thread, and for the first one in this thread."""
+    """Run `calls` for all runners at once, and return the measurements.
+
+    The first runner uses the calling thread. Each other runner gets a new thread.
+    """
     latencies_us: list[float] = []
     wrong: list[BaseException] = []
 

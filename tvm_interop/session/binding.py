@@ -1,4 +1,4 @@
-"""`Binding`, with which a model reads and writes the caller's memory, without copies."""
+"""`Binding`: an instance of a model that reads and writes the caller's memory without copies."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..execution.graph_module import GraphModule
 class Binding:
     """An instance of a model that reads inputs from and writes outputs to the caller's memory.
 
-    `Session.io_binding` makes it. Bound arrays are not copied. An array may be bound to an output
-    and also to an input, for example for the cache of a transformer. Only one thread at a time may
-    run a binding.
+    `Session.io_binding` makes a binding. Bound arrays are not copied. An array may be bound to an
+    output and also to an input, for example for the cache of a transformer. Only one thread at a
+    time may run a binding.
     """
 
     def __init__(self, artifact: Artifact) -> None:

@@ -29,9 +29,9 @@ def compiled_once(
 
     Parameters
     ----------
-    options: the options for `compile`. With `fresh`, a stored artifact is not used. If equal
-        options do not guarantee equal artifacts, nothing is stored; examples are a schedule or
-        tuning records.
+    options: the options for `compile`. With `fresh`, a stored artifact is not used. Nothing is
+        stored if equal options do not guarantee equal artifacts. This is so if the options contain
+        a schedule or tuning records.
     shapes: the shapes of more inputs, by name. They override `input_shapes` of `options`.
 
     Raises
@@ -67,8 +67,8 @@ def compiled_once(
 def _tell_all(options: Mapping[str, Any]) -> bool:
     """Whether equal options always give equal artifacts.
 
-    This is not so if an option is an object, names a file of tuning records, or is a scheduler that
-    this package does not contain.
+    Equal options may give different artifacts if an option is an object, names a file of tuning
+    records, or is a scheduler that this package does not contain.
     """
     counted = {name: value for name, value in options.items() if name not in _NOT_IN_KEY}
     return (

@@ -52,7 +52,7 @@ class KeptArtifacts:
         return self.folder / f"{readable}-{key[:16]}.tar"
 
     def find(self, name: str, key: str) -> Artifact | None:
-        """Return the stored artifact of a key, or None if there is none that may be used."""
+        """Return the stored artifact of a key, or None if it is missing or may not be used."""
         path = self.path_of(name, key)
         if not path.is_file():
             return None
@@ -65,9 +65,9 @@ class KeptArtifacts:
         except ArtifactError as error:
             _LOG.warning("%s; the model is compiled again", error)
             return None
-        artifact.from_elsewhere = False  # It was made on this machine with the same options.
+        artifact.from_elsewhere = False  # The artifact was made here with the same options.
         with contextlib.suppress(OSError):
-            os.utime(path)  # Mark it as used, so that it is deleted last.
+            os.utime(path)  # Mark the file as used, so that it is deleted last.
         return artifact
 
     def keep(self, name: str, key: str, artifact: Artifact) -> Path | None:
@@ -76,7 +76,7 @@ class KeptArtifacts:
         if reason is None:
             try:
                 make_own_folder(self.folder)
-                # Check again, because another user may have created the folder meanwhile.
+                # Check the folder again, because another user may have created it meanwhile.
                 reason = why_not_trusted(self.folder)
                 if reason is None:
                     path = self.path_of(name, key)
@@ -152,7 +152,7 @@ def key_of(model_digest: str, options: Mapping[str, Any]) -> str:
 
 @functools.cache
 def _code_digest() -> str:
-    """Return a digest of this package's Python code, which determines what it compiles."""
+    """Return a digest of this package's Python code, on which compiled artifacts depend."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.parent.rglob("*.py")):
         digest.update(path.read_bytes())

@@ -27,12 +27,12 @@ from .source import Source, artifact_or_source
 from .tensor_info import TensorInfo, infos_of_plan
 
 _MOST_SHAPES = 16
-"""The largest number of input shapes for which a model with open dimensions stays in memory.
+"""A model with open dimensions has instances for at most this many combinations of input shapes.
 
-The instances for the least recently used shapes are dropped.
+The instances for the least recently used shapes are dropped first.
 """
 Callback = Callable[[list[np.ndarray] | None, Any, str], object]
-"""The function that is called after `run_async`, as in onnxruntime.
+"""A function that is called when a run of `run_async` has ended, as in onnxruntime.
 
 It gets the results or None, the user's data, and the error message, which is "" on success.
 """
@@ -75,12 +75,13 @@ class Session(AbstractContextManager["Session"]):
 
         Parameters
         ----------
-        model: an artifact, its path, the bytes of an ONNX file, or a model as `compile` takes it,
-            such as the path of an ONNX file, the name of a network or an `onnx.ModelProto`.
+        model: an artifact, the path of an artifact, the bytes of an ONNX file, or a model as
+            `compile` takes it, such as the path of an ONNX file, the name of a network or an
+            `onnx.ModelProto`.
         sess_options: an `onnxruntime.SessionOptions`. Only `intra_op_num_threads` has an effect.
         providers: execution providers as in onnxruntime. They must include the CPU, unless `target`
             is another device.
-        threads: the number of cores to compile for; by default all that this process may use.
+        threads: the number of cores to compile for; by default all cores that this process may use.
         instances: the number of runs that can be active at once. All instances share the threads of
             this process.
         options: more options for `compile`, such as `input_shapes`, `scheduler` or `progress`.
@@ -107,7 +108,7 @@ class Session(AbstractContextManager["Session"]):
         given = artifact_or_source(model)
         if isinstance(given, Artifact):
             self._check_artifact_options(given.plan.streams, threads)
-            # A user who gives `threads` needs no warning about cores that stay idle.
+            # If the user gives `threads`, do not warn about idle cores.
             self._take(given if threads is None else replace(given, from_elsewhere=False))
             return
         self._source = given
@@ -160,8 +161,6 @@ class Session(AbstractContextManager["Session"]):
         self._pool = None
         self._by_shape.clear()
 
-    # Information about the model.
-
     def get_inputs(self) -> list[TensorInfo]:
         """Return the inputs, each with `name`, `shape` and `type`."""
         return list(self.inputs)
@@ -209,7 +208,7 @@ class Session(AbstractContextManager["Session"]):
         output_names: the names of the outputs to return, in this order; None returns all.
         input_feed: the inputs by name. A value is an array, a tensor of a library that supports
             DLPack, or a list of numbers.
-        run_options: ignored. onnxruntime has such a parameter.
+        run_options: ignored. It exists because onnxruntime has this parameter.
 
         Returns
         -------
@@ -249,8 +248,8 @@ class Session(AbstractContextManager["Session"]):
         Parameters
         ----------
         output_names, input_feed: as for `run`.
-        callback: a function to call after the run. It gets the results, `user_data` and "", or
-            after a failure None, `user_data` and the error message.
+        callback: a function to call after the run. It gets the results, `user_data` and "". If the
+            run fails, it gets None, `user_data` and the error message.
         user_data: any object to pass to `callback`.
 
         Returns
@@ -270,7 +269,7 @@ class Session(AbstractContextManager["Session"]):
         return future
 
     def profile(self, input_feed: Mapping[str, Any]) -> list[OpProfile]:
-        """Run once and return when each operator ran (see `GraphModule.profile`)."""
+        """Run once and return the times at which each operator ran; see `GraphModule.profile`."""
         feed = self._checked_feed(input_feed)
         pool = self._pool_for(feed)
         module = pool.modules.get()
@@ -357,7 +356,7 @@ class Session(AbstractContextManager["Session"]):
 
 
 class _Pool:
-    """The instances of one artifact. A run takes one from `modules` and puts it back."""
+    """The instances of one artifact. A run takes an instance from `modules` and puts it back."""
 
     def __init__(self, artifact: Artifact, instances: int) -> None:
         self.artifact = artifact

@@ -23,8 +23,8 @@ class Source(NamedTuple):
     ----------
     model: the model, in a form that `compile` takes.
     name: a name for messages and file names.
-    digest: a digest of the model's content. None if there is no reproducible digest, for example
-        for an IRModule.
+    digest: a digest of the model's content. None if the model has no reproducible digest, such as
+        an IRModule.
     inputs, outputs: the inputs and outputs, as far as they are known before compilation.
     metadata: the metadata that the exporter wrote into the model, by name.
     """
@@ -38,14 +38,16 @@ class Source(NamedTuple):
 
 
 def artifact_or_source(given: Any) -> Artifact | Source:
-    """Return the artifact, loaded if `given` is its path, or else the model to compile.
+    """Return an artifact, or the model to compile.
+
+    If `given` is the path of an artifact, the artifact is loaded.
 
     Raises
     ------
     ArtifactError
         The same cases as for `load`.
     UnsupportedModelError
-        `given` is a path that is neither that of an artifact nor that of a model.
+        `given` is a path, and the file is neither an artifact nor a model.
     DeviceError
         `given` is a model, and a package that is needed to compile it is not installed.
     """
@@ -81,10 +83,10 @@ def _source_of_path(path: Path) -> Source:
 
     name = path.name.removesuffix(".onnx")
     try:
-        # The weights are not needed yet, and may have gigabytes.
+        # The weights may take gigabytes and are not needed yet.
         model = onnx.load(path, format="protobuf", load_external_data=False)
-    except Exception:  # protobuf's DecodeError lives in no stable place
-        # Return the network of that name, or raise an error that says what is wrong with the file.
+    except Exception:  # protobuf's `DecodeError` has no stable module.
+        # `path` may be the name of a network. Otherwise `read_onnx` raises an error.
         model = read_onnx(path)
         digest = _digest_of_message(model)
     else:
@@ -98,7 +100,7 @@ def _metadata(model: Any) -> dict[str, str]:
 
 
 def _locations(graph: Any) -> Iterator[str]:
-    """Yield the names of the files with weights of `graph` and its subgraphs."""
+    """Yield the names of the files that hold weights of `graph` and of its subgraphs."""
     attributes = [attribute for node in graph.node for attribute in node.attribute]
     tensors = [each for a in attributes for each in (a.t, *a.tensors)]
     for tensor in (*graph.initializer, *tensors):

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from ..plan.plan import Plan, PlannedValue
 
 _OF_ONNX = {"float32": "float", "float64": "double"}
-"""onnxruntime's names of the types for which they differ from NumPy's."""
+"""onnxruntime's name for each type that NumPy names differently, by NumPy's name."""
 
 
 class TensorInfo(NamedTuple):
@@ -16,9 +16,10 @@ class TensorInfo(NamedTuple):
 
     Attributes
     ----------
-    name: its name.
-    shape: its sizes. An open dimension is given by its name, or None if it has no name.
-    dtype: NumPy's name of its type, such as `float32`.
+    name: the name of the input or output.
+    shape: the size of each dimension. An open dimension is given by its name, or None if it has no
+        name.
+    dtype: NumPy's name of the tensor's type, such as `float32`.
     """
 
     name: str

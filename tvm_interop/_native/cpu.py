@@ -57,7 +57,8 @@ def prepare_kernel(
     description: the operator that the kernel computes, as `LibraryOp.fields` returns it.
     threads: the number of threads that the kernel may use.
     tensors: the kernel's arguments, aligned to 64 bytes. The kernel keeps them alive.
-    constants: whether each tensor is the same in every run, until it is bound anew.
+    constants: for each tensor, whether its contents stay the same from run to run until another
+        tensor is bound in its place.
 
     Raises
     ------
@@ -90,12 +91,12 @@ def allowed_cores() -> int:
 
 
 def num_threads() -> int:
-    """Return the largest number of threads that run models, including threads that call `run`."""
+    """Return the most threads that may run models at once, including those that call `run`."""
     return int(_function("num_threads")())
 
 
 def set_num_threads(threads: int, pin: bool) -> None:
-    """Set the number of threads that run models; with `pin`, each thread gets its own core.
+    """Set the most threads that may run models at once; `pin` gives each thread its own core.
 
     Raises
     ------
@@ -106,7 +107,9 @@ def set_num_threads(threads: int, pin: bool) -> None:
 
 
 def take_over_parallel_loops(path: str) -> None:
-    """Make it possible to run the kernels of the loaded library at `path` in shares.
+    """Make the kernel library at `path`, which is loaded, run its loops on this package's threads.
+
+    Afterwards a kernel can be divided into shares, which run as operators of their own.
 
     Raises
     ------
@@ -211,26 +214,26 @@ def run_fenced(
     fill: int,
     shares: int = 0,
 ) -> str:
-    """Run a packed function on copies of `inputs`, between memory pages that nobody may access.
+    """Run a packed function on tensors that lie next to memory pages that nobody may access.
 
-    The copies of the inputs are read-only. The function runs on the calling thread, and a forbidden
-    access is caught there as a signal.
+    The function gets copies of the inputs, which are read-only. It runs on the calling thread. A
+    forbidden access raises a signal, which is caught and reported.
 
     Parameters
     ----------
     kernel: the packed function.
     inputs, outputs: NumPy arrays. The results are written to `outputs`. bfloat16 is passed as
         uint16.
-    before_fence: whether tensors end right before a forbidden page. Otherwise they begin right
-        after one.
+    before_fence: whether tensors end right before a forbidden page. Otherwise tensors begin right
+        after such a page.
     fill: the byte that fills the outputs before the call.
     shares: the number of shares in which to run the function, one after the other; 0 runs the whole
         function at once.
 
     Returns
     -------
-    The error that the function made, such as `writes outside of input 1`, or "" if it made none.
-    `outputs` hold the results only if there was no error.
+    The forbidden access that the function made, such as `writes outside of input 1`, or "" if there
+    was none. `outputs` holds the results only if there was no such access.
     """
     tensors = [[_tensor_over(array) for array in arrays] for arrays in (inputs, outputs)]
     return str(_function("run_fenced")(kernel, *tensors, before_fence, fill, shares))
@@ -245,7 +248,7 @@ def run_library_fenced(
     before_fence: bool,
     fill: int,
 ) -> str:
-    """Run a kernel of a loaded kernel library as `run_fenced` runs a function, on one thread.
+    """Check a kernel of a loaded kernel library as `run_fenced` checks a function, on one thread.
 
     Parameters
     ----------
@@ -262,5 +265,5 @@ def run_library_fenced(
 
 
 def _tensor_over(array: np.ndarray) -> Any:
-    """Return a tensor over the array's memory; for bfloat16 its dtype is uint16, as for kernels."""
+    """Return a tensor that shares the array's memory; an array of bfloat16 is passed as uint16."""
     return tvm_ffi.from_dlpack(array.view(np.uint16) if array.dtype == "bfloat16" else array)

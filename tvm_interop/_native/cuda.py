@@ -116,7 +116,7 @@ def make_memory(device: int, nbytes: int) -> CudaMemory:
     Raises
     ------
     ExecutionError
-        The GPU has less free memory than that.
+        The GPU has fewer than `nbytes` bytes of free memory.
     """
     memory: CudaMemory = _function("make_memory")(device, nbytes)
     return memory
@@ -132,18 +132,19 @@ def tensor_within(memory: CudaMemory, offset: int, shape: Sequence[int], dtype: 
 def copy_to_device(streams: CudaStreams, host: Any, device: Any) -> None:
     """Copy a tensor in host memory to a tensor on a GPU, and return when the copy is done.
 
-    The copy comes after the runs that were launched on `streams` before, and before later runs.
+    The copy starts after all runs that were launched on `streams` before this call have ended.
+    Runs that are launched later start after the copy.
 
     Raises
     ------
     ExecutionError
-        No stream of `streams` is on that GPU.
+        No stream of `streams` is on the GPU of the tensor.
     """
     _function("copy_to_device")(streams, host, device)
 
 
 def copy_to_host(streams: CudaStreams, device: Any, host: Any) -> None:
-    """Copy a tensor on a GPU to a tensor in host memory, in order with the runs on `streams`."""
+    """Copy a tensor on a GPU to host memory, after all runs launched on `streams` so far."""
     _function("copy_to_host")(streams, device, host)
 
 
@@ -178,8 +179,9 @@ def prepare_kernel(
 ) -> CudaLibraryKernel:
     """Prepare a kernel of a loaded library, which can run on any stream of its GPU.
 
-    For the first operator of a description in this process, the library's algorithms are timed
-    against each other on the stream `stream`. The fastest algorithm is kept for later operators.
+    When this process first sees a description, the library's algorithms are timed against each
+    other on the stream `stream`. The fastest algorithm is kept for all operators with this
+    description.
 
     Parameters
     ----------

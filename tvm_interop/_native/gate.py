@@ -42,7 +42,7 @@ class _Gate:
         self._inside.pop()
 
     def close(self) -> None:
-        """Block new threads other than the main thread, and wait for those inside to leave.
+        """Block all new threads except the main thread, and wait until no thread is inside.
 
         The wait ends after `_LONGEST_WAIT_S` at the latest.
         """
@@ -52,7 +52,7 @@ class _Gate:
             time.sleep(0.001)
 
     def in_child(self) -> None:
-        """Reset the count after a fork: the child process has one thread, which is outside."""
+        """Reset the count after a fork: the only thread of the child process is not inside."""
         self.__init__()  # type: ignore[misc]
 
 

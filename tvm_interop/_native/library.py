@@ -22,8 +22,8 @@ def _path() -> Path:
 
     The environment variable `TVM_INTEROP_LIBRARY` can name another build of the library, such as a
     sanitizer build. That file must not belong to another user. Without the variable, the library of
-    the installed distribution is taken. In an editable install it is not in the folder of this
-    file.
+    the installed distribution is taken. In an editable install this library is not in the folder of
+    this Python file.
     """
     override = os.environ.get(OVERRIDE)
     if override:
@@ -37,7 +37,7 @@ def _path() -> Path:
     return Path(load_lib_ctypes("tvm-interop", "tvm_interop", "RTLD_LOCAL")._name)
 
 
-# The library raises these errors. All other errors of `errors` are raised only in Python.
+# The library raises these errors. Only Python raises the other errors of the module `errors`.
 tvm_ffi.register_error("InterOpScheduleError", errors.ScheduleError)  # TVM has a `ScheduleError`.
 for _error in (
     errors.UnsupportedModelError,

@@ -1,8 +1,8 @@
 """Typed names for the native algorithms on graphs, schedules and plans in `passes/ffi`.
 
-The comment above a function names its parameters. A `bytes` argument is the memory of a NumPy
-array. Its elements are float64 for microseconds, and int64 for ids and edges. An edge is a pair of
-ids. A list of lists holds the operators of each stream, unless a comment says otherwise.
+The comment above a function names its parameters in order. A `bytes` argument is the memory of a
+NumPy array. Its elements are float64 for microseconds, and int64 for ids and edges. An edge is a
+pair of ids. A list of lists holds the operators of each stream, unless a comment says otherwise.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ IosSearch: TypeAlias = Any
 IosPricing: TypeAlias = Any
 ServedProgram: TypeAlias = Any
 ServingEngine: TypeAlias = Any
-"""Objects of the native library, opaque to Python."""
+"""An object of the native library, opaque to Python, as are the four types above."""
 
 Ids: TypeAlias = Sequence[int]
 IdLists: TypeAlias = Sequence[Sequence[int]]
 IsOver: TypeAlias = Callable[[], bool] | None
 """Returns whether the time of a search is over; None for a search without a time limit."""
 Stages: TypeAlias = Sequence[Sequence[Sequence[int]]]
-"""For each stage: the pair (kind, barrier), the stream of each group, and then each group."""
+"""For each stage, several lists: the pair (kind, barrier), the stream of each group, each group."""
 
 
 def _find(name: str) -> Any:
@@ -34,75 +34,75 @@ def _find(name: str) -> Any:
 
 
 # Schedules over several GPUs. `edge_us` holds the time to copy the tensors of each edge.
-# (graph, stages, devices)
+# Parameters: graph, stages, devices.
 launch_order: Callable[[OpGraph, Stages, Ids], Ids] = _find("launch_order")
-# (graph, op_us, edge_us)
+# Parameters: graph, op_us, edge_us.
 longest_paths: Callable[[OpGraph, bytes, bytes], IdLists] = _find("longest_paths")
-# (graph, op_us, edge_us, gpus)
+# Parameters: graph, op_us, edge_us, gpus.
 hios_lp: Callable[[OpGraph, bytes, bytes, int], IdLists] = _find("hios_lp")
-# (graph, op_us, edge_us, gpus)
+# Parameters: graph, op_us, edge_us, gpus.
 hios_mr: Callable[[OpGraph, bytes, bytes, int], IdLists] = _find("hios_mr")
-# (graph, op_us, edge_us, gpus, look_ahead)
+# Parameters: graph, op_us, edge_us, gpus, look_ahead.
 heft: Callable[[OpGraph, bytes, bytes, int, bool], IdLists] = _find("heft")
-# (graph, op_us, edge_us, orders, window)
+# Parameters: graph, op_us, edge_us, orders, window.
 window_candidates: Callable[[OpGraph, bytes, bytes, IdLists, int], Sequence[bytes]] = _find(
     "window_candidates"
 )
-# (graph, op_us, edge_us, orders, window, priced, price_us, by_start)
+# Parameters: graph, op_us, edge_us, orders, window, priced, price_us, by_start.
 open_windows: Callable[[OpGraph, bytes, bytes, IdLists, int, Sequence[bytes], bytes, bool], Any] = (
     _find("open_windows")
 )
-# (graph, op_us, edge_us, initial, window, priced, price_us, trials, time_limit_s, seed)
+# Parameters: graph, op_us, edge_us, initial, window, priced, price_us, trials, time_limit_s, seed.
 refine_on_gpus: Callable[
     [OpGraph, bytes, bytes, Stages, int, Sequence[bytes], bytes, int, float, int], Any
 ] = _find("refine_on_gpus")
-# (graph, ops, lanes, devices, launch_us, edge_us, fifo)
+# Parameters: graph, ops, lanes, devices, launch_us, edge_us, fifo.
 simulate_gpus: Callable[[OpGraph, IdLists, Ids, Ids, bytes, bytes, bool], Sequence[bytes]] = _find(
     "simulate_gpus"
 )
 
 # The operator graph and queries on it.
-# (names, edges)
+# Parameters: names, edges.
 graph_make: Callable[[Sequence[str], bytes], OpGraph] = _find("graph_make")
 graph_width: Callable[[OpGraph], int] = _find("graph_width")
-# (graph, from, to)
+# Parameters: graph, from, to.
 graph_reaches: Callable[[OpGraph, int, int], bool] = _find("graph_reaches")
-# (graph, op)
+# Parameters: graph, op.
 graph_predecessors: Callable[[OpGraph, int], Ids] = _find("graph_predecessors")
-# (graph, op)
+# Parameters: graph, op.
 graph_successors: Callable[[OpGraph, int], Ids] = _find("graph_successors")
 graph_topological_order: Callable[[OpGraph], Ids] = _find("graph_topological_order")
 graph_blocks: Callable[[OpGraph], IdLists] = _find("graph_blocks")
 
 # Checks that a schedule fits its graph, and simulations of its latency from operator latencies.
-# (graph, stages, devices)
+# Parameters: graph, stages, devices.
 validate_stages: Callable[[OpGraph, Stages, Ids], None] = _find("validate_stages")
-# (graph, streams)
+# Parameters: graph, streams.
 validate_streams: Callable[[OpGraph, IdLists], None] = _find("validate_streams")
-# (graph, streams, op_us)
+# Parameters: graph, streams, op_us.
 simulate_streams: Callable[[OpGraph, IdLists, bytes], float] = _find("simulate_streams")
-# (graph, streams, waits, op_us, cores, bandwidth, op_cores, memory_share, wait_us)
+# Parameters: graph, streams, waits, op_us, cores, bandwidth, op_cores, memory_share, wait_us.
 simulate_contention: Callable[
     [OpGraph, IdLists, IdLists, bytes, float, float, bytes, bytes, float], Any
 ] = _find("simulate_contention")
 
 # Latencies of stages, computed in batches. A batch is three int64 arrays, see `StageBatch.packed`.
-# (batch, op_us, streams)
+# Parameters: batch, op_us, streams.
 pack_groups_of_stages: Callable[[Sequence[bytes], bytes, int], Ids] = _find("pack_groups_of_stages")
-# (batch, op_us, streams)
+# Parameters: batch, op_us, streams.
 pack_stages: Callable[[Sequence[bytes], bytes, int], Sequence[bytes]] = _find("pack_stages")
-# (batch, op_us)
+# Parameters: batch, op_us.
 price_stages: Callable[[Sequence[bytes], bytes], bytes] = _find("price_stages")
 
 # The scheduler IOS: enumerate stages, then find the best schedule by dynamic programming.
-# (graph, max_group_ops, max_groups, single_root, max_transitions, cuts, op_us, is_over)
+# Parameters: graph, max_group_ops, max_groups, single_root, max_transitions, cuts, op_us, is_over.
 ios_enumerate: Callable[[OpGraph, int, int, bool, int, bool, bytes, IsOver], IosSearch] = _find(
     "ios_enumerate"
 )
 # This function improves a schedule by searching windows of neighbouring stages again. The first
 # window is at most `first_window` stages wide.
-# (graph, max_group_ops, max_groups, single_root, stages, first_window, max_transitions,
-# is_over)
+# Parameters: graph, max_group_ops, max_groups, single_root, stages, first_window,
+# max_transitions, is_over.
 ios_windows: Callable[[OpGraph, int, int, bool, IdLists, int, int, IsOver], IosSearch] = _find(
     "ios_windows"
 )
@@ -111,98 +111,102 @@ ios_effort: Callable[[IosSearch], tuple[int, int]] = _find("ios_effort")
 ios_left_out: Callable[[IosSearch], IdLists] = _find("ios_left_out")
 ios_stages: Callable[[IosSearch], Sequence[bytes]] = _find("ios_stages")
 ios_stats: Callable[[IosSearch], Mapping[str, Any]] = _find("ios_stats")
-# (search, price_us)
+# Parameters: search, price_us.
 ios_solve: Callable[[IosSearch, bytes], Any] = _find("ios_solve")
-# (search, value_us, is_priced, at_least)
+# Parameters: search, value_us, is_priced, at_least.
 ios_wanted: Callable[[IosSearch, bytes, bytes, int], bytes] = _find("ios_wanted")
 
-# The scheduler IOS: measure the latency of a stage only if bounds on it do not decide.
-# (search, book)
+# The scheduler IOS: ask for the latency of a stage only if the bounds of the latency do not decide
+# whether the best schedule has the stage.
+# Parameters: search, book.
 ios_pricing_make: Callable[[IosSearch, Any], IosPricing] = _find("ios_pricing_make")
-# (pricing, alone_us, op_us, streams, cores, work_us, tolerance, slack_us, scale)
+# Parameters: pricing, alone_us, op_us, streams, cores, work_us, tolerance, slack_us, scale.
 ios_pricing_bounds: Callable[
     [IosPricing, bytes, bytes, int, int, bytes, float, float, float], None
 ] = _find("ios_pricing_bounds")
 ios_pricing_num_priced: Callable[[IosPricing], int] = _find("ios_pricing_num_priced")
 # A store of known stage latencies, and beam search over the states of IOS.
 stage_book_make: Callable[[], Any] = _find("stage_book_make")
-# (book, stages, op_us, price_us)
+# Parameters: book, stages, op_us, price_us.
 stage_book_write: Callable[[Any, Sequence[bytes], bytes, bytes], None] = _find("stage_book_write")
-# (book, stages, op_us)
+# Parameters: book, stages, op_us.
 stage_book_read: Callable[[Any, Sequence[bytes], bytes], bytes] = _find("stage_book_read")
-# (graph, ops, op_us, max_group_ops, max_groups, single_root, set_of)
+# Parameters: graph, ops, op_us, max_group_ops, max_groups, single_root, set_of.
 stage_beam_make: Callable[[OpGraph, Ids, bytes, int, int, bool, Ids], Any] = _find(
     "stage_beam_make"
 )
-# (beam, width, backward, below_us, parallelism, certain, max_transitions, is_over, ask)
+# Parameters: beam, width, backward, below_us, parallelism, certain, max_transitions, is_over, ask.
 stage_beam_run: Callable[[Any, int, bool, float, float, float, int, IsOver, Any], Any] = _find(
     "stage_beam_run"
 )
-# (pricing, stages, price_us)
+# Parameters: pricing, stages, price_us.
 ios_pricing_give: Callable[[IosPricing, bytes, bytes], None] = _find("ios_pricing_give")
-# (pricing, at_least)
+# Parameters: pricing, at_least.
 ios_pricing_next: Callable[[IosPricing, int], Sequence[bytes]] = _find("ios_pricing_next")
-# (pricing, price_us)
+# Parameters: pricing, price_us.
 ios_pricing_prices: Callable[[IosPricing, bytes], Any] = _find("ios_pricing_prices")
 ios_pricing_values: Callable[[IosPricing], bytes] = _find("ios_pricing_values")
 
 # Schedulers that assign operators to streams.
-# (graph, op_us, streams)
+# Parameters: graph, op_us, streams.
 lios: Callable[[OpGraph, bytes, int], Any] = _find("lios")
-# (graph, op_us, streams, seed)
+# Parameters: graph, op_us, streams, seed.
 lios_rand1: Callable[[OpGraph, bytes, int, int], Any] = _find("lios_rand1")
-# (graph, op_us, streams, seed)
+# Parameters: graph, op_us, streams, seed.
 lios_rand2: Callable[[OpGraph, bytes, int, int], Any] = _find("lios_rand2")
-# (graph, op_us, streams, seed)
+# Parameters: graph, op_us, streams, seed.
 lios_rand: Callable[[OpGraph, bytes, int, int], Any] = _find("lios_rand")
-# (graph, op_us, streams, wait_us)
+# Parameters: graph, op_us, streams, wait_us.
 lios_plus: Callable[[OpGraph, bytes, int, float], Any] = _find("lios_plus")
-# (graph, max_groups)
+# Parameters: graph, max_groups.
 greedy: Callable[[OpGraph, int], Stages] = _find("greedy")
 nimble: Callable[[OpGraph], Any] = _find("nimble")
-# (graph, demand, is_memory_bound)
+# Parameters: graph, demand, is_memory_bound.
 opara: Callable[[OpGraph, bytes, bytes], Any] = _find("opara")
-# (graph, streams, op_us, num_streams, order)
+# Parameters: graph, streams, op_us, num_streams, order.
 fold_streams: Callable[[OpGraph, IdLists, bytes, int, Ids], IdLists] = _find("fold_streams")
 
 # The waits and the memory of plans, and the checker of programs on streams.
-# (graph, streams, extra_edges)
+# Parameters: graph, streams, extra_edges.
 plan_sync: Callable[[OpGraph, IdLists, bytes], IdLists] = _find("plan_sync")
-# (graph, streams, waits, nbytes, producers, users, alignment)
+# Parameters: graph, streams, waits, nbytes, producers, users, alignment.
 plan_memory: Callable[[OpGraph, IdLists, IdLists, Ids, IdLists, IdLists, int], Any] = _find(
     "plan_memory"
 )
-# (graph, nbytes, producers, users)
+# Parameters: graph, nbytes, producers, users.
 memory_order: Callable[[OpGraph, Ids, IdLists, IdLists], Any] = _find("memory_order")
-# (stream_of, waits, takes_no_overlap, accesses)
+# Parameters: stream_of, waits, takes_no_overlap, accesses.
 check_stream_program: Callable[[bytes, bytes, bytes, bytes], tuple[bytes, bytes]] = _find(
     "check_stream_program"
 )
 
 # Simulation of serving: instances of programs that share a device. `device` holds these float64
 # numbers: cores, bandwidth, interference, and the microseconds of a wait, a barrier and a launch.
-# `present` is a set of parts, one bit for each part.
-# (graph, streams, op_us, op_cores, memory_share, rows of waits, segment and part, has_barriers)
+# `present` is a set of parts, one bit for each part. `rows` holds three int64 numbers for each
+# operator: its number of waits, its segment and its part.
+# Parameters: graph, streams, op_us, op_cores, memory_share, rows, has_barriers.
 served_program_make: Callable[
     [OpGraph, IdLists, bytes, bytes, bytes, bytes, bool], ServedProgram
 ] = _find("served_program_make")
-# (program, present, device)
+# Parameters: program, present, device.
 served_program_alone: Callable[[ServedProgram, int, bytes], Sequence[float]] = _find(
     "served_program_alone"
 )
-# (device)
+# Parameters: device.
 serving_engine_make: Callable[[bytes], ServingEngine] = _find("serving_engine_make")
-# (engine, program, present, alone)
+# Parameters: engine, program, present, alone.
 serving_engine_start: Callable[[ServingEngine, ServedProgram, int, bool], int] = _find(
     "serving_engine_start"
 )
-# (engine, until_us)
+# Parameters: engine, until_us.
 serving_engine_advance: Callable[[ServingEngine, float], int] = _find("serving_engine_advance")
 serving_engine_now: Callable[[ServingEngine], float] = _find("serving_engine_now")
 serving_engine_busy: Callable[[ServingEngine], float] = _find("serving_engine_busy")
-# (device, programs, program and part of each model's blocks, interval_us, buffer, arrivals,
-# until_us). `arrivals` holds three arrays: times in microseconds, models, and rows of two models
-# and microseconds.
+# `places` holds two lists for each model: the program of each block, and the block's part there.
+# `arrivals` holds three arrays: the times of arrival in microseconds, the model of each arrival,
+# and rows of three numbers. A row (model, next model, delay in microseconds) says that a request of
+# the next model arrives this long after a request of the model has been served.
+# Parameters: device, programs, places, interval_us, buffer, arrivals, until_us.
 simulate_combined: Callable[
     [bytes, Sequence[ServedProgram], Sequence[IdLists], bytes, int, Sequence[bytes], float],
     Sequence[bytes],

@@ -11,7 +11,8 @@ from .base import LatencyModel, LatencyTable
 from .batch import StageBatch
 
 _CHUNK = 1 << 16
-"""Number of stages simulated at once: enough to be fast, few enough to fit in memory."""
+"""Number of stages that are simulated at once. More stages would take too much memory, and fewer
+would take longer."""
 
 
 class ContendedLatency(LatencyModel):
@@ -118,5 +119,5 @@ def _groups_of(
 
 
 def _ops_at(batch: StageBatch, at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The operators at these positions; an arbitrary operator where a group has ended."""
+    """The operators at these positions of `batch.ops`; any operator where a group has ended."""
     return batch.ops[np.minimum(at, len(batch.ops) - 1)]

@@ -52,7 +52,8 @@ def farm_timer(
     Parameters
     ----------
     kernels_so: the shared library of TVM's kernels, for the servers' target.
-    streams, threads: the number of streams, and of threads that the kernels of each may use.
+    streams, threads: the number of streams, and the number of threads that the kernels of one
+        stream may use.
     answer_s: seconds after which a server that has not answered is given up. A server runs at most
         9 stages 10 times each before it answers.
 

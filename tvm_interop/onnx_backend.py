@@ -50,7 +50,8 @@ class PreparedModel(onnx.backend.base.BackendRep):  # type: ignore[misc]
         Raises
         ------
         InputError
-            There are too few or too many inputs, or one has another shape or type.
+            There are too few or too many inputs, or an input has another shape or type than the
+            model's.
         """
         if not isinstance(inputs, Mapping):
             if len(inputs) != len(self._inputs):

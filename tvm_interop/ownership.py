@@ -1,7 +1,9 @@
-"""Checks who owns a file: machine code and latencies are read only from files of the user or root.
+"""Checks that a file belongs to the user or to root, and that nobody else can change it.
 
-Whoever can write to a file, or to a folder above it, decides on its contents. So a file is not used
-if somebody else owns it or may write to it. ssh treats its keys in the same way.
+Machine code and latencies are read from such files alone.
+
+A user who can write to a file, or to a folder above it, decides on its contents. So a file is not
+used if another user owns it or may write to it. ssh has the same rule for its keys.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ def layered_workload(
 
     Parameters
     ----------
-    num_edges: number of edges. There are more if the operators behind the first layer are more,
-        because each of them reads an operator.
+    num_edges: number of edges. The graph has more edges if more than `num_edges` operators are
+        behind the first layer, because each of these operators reads another operator.
     latency_us: least and greatest latency of an operator, in microseconds.
 
     Returns

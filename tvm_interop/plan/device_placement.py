@@ -65,9 +65,10 @@ class _Placer:
         self._names |= {op.name for op in program.operators}
         homes = self._homes()
         self._devices = [homes[program.storage_of(v)] for v in range(len(program.values))]
-        # The value that holds these bytes on a device, by root, first byte, end byte and device.
+        # The value that holds some bytes on another device. The key is the value whose storage the
+        # bytes are in, their begin and end, and the device.
         self._here: dict[tuple[int, int, int, str], int] = {}
-        # The same value on another device, by value and device.
+        # The value that stands for a value on another device, by (value, device).
         self._views: dict[tuple[int, str], int] = {}
 
     def run(self, order: Sequence[int]) -> Placement:
@@ -110,7 +111,8 @@ class _Placer:
 
     def _view(self, value: int, device: str) -> int:
         root, begin, end = span(self._values, value)
-        # The host writes inputs and weights whole. Other tensors are copied only as far as read.
+        # The host writes inputs and weights whole. A copy of any other tensor holds only the part
+        # that is read.
         source = root if root in self._fixed else value
         region = (root, 0, self._values[root].nbytes) if source == root else (root, begin, end)
         key = (*region, device)

@@ -12,9 +12,9 @@ MAX_THREADS = 2**12
 MAX_DEVICES = 2**10
 MAX_RANK = 32
 MAX_REPEATED = 64
-"""Number of inputs that any operator may have. In a large plan it may have more, up to twice as
-many as the plan has values. An operator that reads the same values hundreds of thousands of times
-is only meant to take up time."""
+"""Largest number of inputs of an operator, or twice the number of the plan's values if that is
+more. The limit keeps out a plan that only wastes time: an operator could otherwise read the same
+values hundreds of thousands of times."""
 MAX_DIMENSION = 2**40
 MAX_PARAMETER = 2**31 - 1
 """Largest parameter of a library's operator, for example a stride or a number of groups."""

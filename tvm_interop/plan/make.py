@@ -104,7 +104,7 @@ def _launch_order(
     if schedule.launch_order is not None:
         return [ids[op] for op in schedule.launch_order]
     if schedule.is_staged and schedule.devices:
-        # Copies take turns on a link in launch order: the stages' order says which is urgent.
+        # Copies on a link run in launch order. The order of the stages puts urgent copies first.
         stages = schedule.launch_order_of_stages(graph)
         return [ids[op] for s in stages for op in schedule.stages[s].ops]
     return launch_order(stream_orders, waits)
@@ -152,7 +152,7 @@ def _values_by_kind(program: Program, placement: Placement | None) -> tuple[Plan
             return "input"
         if index not in written:
             assert index in copy_of, f"value `{program.values[index].name}` has no producer"
-            return storage(copy_of[index])  # An input or a weight, on another device.
+            return storage(copy_of[index])  # A copy of an input or a weight.
         return "output" if index in outputs else "arena"
 
     return tuple(

@@ -1,12 +1,13 @@
 """Checks all of an artifact before anything in it is used, as its file may come from anywhere.
 
-Hashes in the file show damage, but not intent: whoever writes a file writes its hashes too. So no
+Hashes in the file reveal damage, but no attack: an attacker writes matching hashes too. So no
 number in the file is trusted. Numbers have bounds, so that nothing computed from them overflows.
 Memory is allocated only if the file holds as much data. An index points at something, a tensor's
 bytes are within their storage, and every byte that is read has been written. It remains to prove
 that a plan's waits suffice, which `check.check_plan` does.
 
-The machine code of `kernels.so` is not checked. Whoever runs it trusts whoever made the file.
+The machine code of `kernels.so` is not checked. A user who runs a model trusts the person who made
+the file.
 """
 
 from __future__ import annotations
@@ -218,7 +219,7 @@ def check_bounds(plan: Plan) -> None:
     _check_readers(plan)
 
 
-# Bounds of each stream, value and operator by itself.
+# The functions below check the bounds of each stream, value and operator by itself.
 
 
 def _check_streams(plan: Plan) -> None:
@@ -312,11 +313,11 @@ def _check_operators(plan: Plan) -> None:
             raise ArtifactError(f"operator `{op.name}` is share {op.share[0]} of {op.share[1]}")
 
 
-# Values and the operators that write them.
+# The functions below check values together with the operators that write and read them.
 
 
 def _check_interface(plan: Plan) -> None:
-    """Check the model's inputs and outputs: the host writes each input once, and all are plain."""
+    """Check inputs and outputs: each input has its own storage and name; all layouts are plain."""
     if not all(v in range(len(plan.values)) for v in (*plan.inputs, *plan.outputs)):
         raise ArtifactError("an input or output of the model is not among its values")
     names: set[str] = set()

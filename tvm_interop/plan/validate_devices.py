@@ -51,8 +51,8 @@ def _check_place(plan: Plan, v: int) -> None:
 def _check_twin(plan: Plan, v: int) -> None:
     """Check a value that holds the same as a value on another device.
 
-    Both must have the same shape, type and layout. If the first is an input or a weight, so must be
-    the second, because the host writes both.
+    Both must have the same shape, type and layout. If one is an input or a weight, the other must
+    be one too, because the host writes both.
     """
     value = plan.values[v]
     if value.copy_of is None:

@@ -1,4 +1,4 @@
-"""Checks the descriptions by which kernel libraries know a plan's operators."""
+"""Checks the descriptions of operators that a plan passes to kernel libraries."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def check_library(plan: Plan, op: PlannedOperator) -> None:
 
 
 def _check_description(name: str, description: LibraryOp) -> None:
-    """Check bounds. The native `WhyMalformed` of each library checks if the fields fit together."""
+    """Check the fields' bounds; the native `WhyMalformed` checks that the fields fit together."""
     if len(description.layouts) != len(description.shapes):
         raise ArtifactError(
             f"operator `{name}` is described with {len(description.shapes)} shapes and "

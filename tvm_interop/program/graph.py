@@ -13,7 +13,7 @@ from ..errors import GraphError
 from ..plain_data import is_text, is_whole
 
 MOST_OPERATORS = 2**31 - 1
-"""Ids are 32 bits wide in the native code."""
+"""Largest number of operators in a graph: an id has 32 bits in the native code."""
 
 
 class OpGraph:

@@ -79,7 +79,7 @@ def span(values: Sequence[Stored], value: int) -> tuple[int, int, int]:
 
 
 def dependencies(values: Sequence[Stored], operators: Sequence[Writer]) -> list[tuple[int, int]]:
-    """Producer and consumer of each tensor that an operator reads from another, repeats kept.
+    """Producer and consumer of each tensor that an operator reads from another, with repeats.
 
     An operator that reads a tensor of several parts depends on the writers of all parts.
     """

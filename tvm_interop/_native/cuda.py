@@ -82,7 +82,7 @@ def make_streams(devices: Sequence[int], urgent: Sequence[bool] | None = None) -
 
     Parameters
     ----------
-    devices: the number of the GPU of each stream. A number may occur several times.
+    devices: for each stream, the number of its GPU. Several streams may be on the same GPU.
     urgent: whether the GPU should prefer the work of each stream. By default no stream is urgent.
 
     Raises

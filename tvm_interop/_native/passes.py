@@ -24,7 +24,7 @@ ServingEngine: TypeAlias = Any
 Ids: TypeAlias = Sequence[int]
 IdLists: TypeAlias = Sequence[Sequence[int]]
 IsOver: TypeAlias = Callable[[], bool] | None
-"""Returns whether the time of a search is over; None for a search without a time limit."""
+"""A function that returns whether the time of a search is over; None without a time limit."""
 Stages: TypeAlias = Sequence[Sequence[Sequence[int]]]
 """For each stage, several lists: the pair (kind, barrier), the stream of each group, each group."""
 

@@ -28,9 +28,10 @@ class ContendedLatency(LatencyModel):
     ----------
     op_us: (num_ops,) microseconds of each operator alone.
     cores: number of cores of the device.
-    bandwidth: how many operators that only move bytes run at once at full speed.
-    op_cores: (num_ops,) how many cores each operator keeps busy alone.
-    memory_share: (num_ops,) the share of its latency alone that each operator waits for memory.
+    bandwidth: how many operators that only move bytes can run at full speed at the same time.
+    op_cores: (num_ops,) how many cores each operator keeps busy when it runs alone.
+    memory_share: (num_ops,) the share of its time for which each operator waits for memory when it
+        runs alone.
     """
 
     def __init__(

@@ -46,9 +46,9 @@ class Estimate:
     Attributes
     ----------
     latency_us: the median of the runs, in microseconds.
-    spread_us: the runs' interquartile range, in microseconds; None for a single run, or if nobody
-        wrote it down.
-    samples: how many runs count, without runs that were held up; 0 if nobody wrote it down.
+    spread_us: the runs' interquartile range, in microseconds; None for a single run, or if it was
+        not recorded.
+    samples: how many runs count, without runs that were held up; 0 if it was not recorded.
     """
 
     latency_us: float

@@ -29,11 +29,11 @@ class KeptFiles:
     A file appears whole or not at all. It begins with a SHA-256 digest of its key and its data. A
     damaged file does not match its digest: it counts as missing, and is removed. Above the limit,
     the files that were not used for the longest time are removed. If the folder cannot be written
-    to, that is logged and nothing is kept, which does no harm.
+    to, nothing is kept and a warning is logged.
 
     Files may hold machine code, so anybody who can write to a file could run code as you. The
     folder is therefore made for its owner alone. A folder that belongs to somebody else, or that
-    others can write to, is not used, and that is logged (see `ownership`).
+    others can write to, is not used, and a warning is logged (see `ownership`).
     """
 
     def __init__(

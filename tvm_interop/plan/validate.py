@@ -273,7 +273,7 @@ def _check_value(value: PlannedValue) -> None:
 
 
 def _check_total(plan: Plan) -> None:
-    """Check that sums of sizes and offsets are far from overflowing 64 bits."""
+    """Check that sums of sizes and offsets fit easily into 64 bits."""
     total = sum(value.nbytes for value in plan.values)
     if total > MAX_BYTES:
         raise ArtifactError(f"the plan's tensors have {total} bytes; at most {MAX_BYTES} can be")

@@ -42,8 +42,9 @@ class RowCut:
 
     Attributes
     ----------
-    made, read: begin and end of the rows of the result, and of the image's rows they are made from.
-    top, bottom: number of rows of padding that are left to this part.
+    made: begin and end of the rows of the result that the part computes.
+    read: begin and end of the rows of the image that the part reads.
+    top, bottom: number of rows of padding above and below the rows that the part reads.
     """
 
     made: tuple[int, int]
@@ -84,8 +85,8 @@ def most_reads(op: Tensors, numbers_each: int = 1) -> int:
 def along_rows(op: Tensors) -> list[Cut] | None:
     """Cut an operator that works along the last axis of its data.
 
-    The cut is along the first other axis with more than one element. The result is None if there is
-    no such axis.
+    The cut is along the first axis, other than the last one, with more than one element. The result
+    is None if there is no such axis.
     """
     data = op.shapes[0]
     axis = next((a for a, dim in enumerate(data[:-1]) if dim > 1), None)

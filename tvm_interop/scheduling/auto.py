@@ -41,22 +41,23 @@ from .sequential import sequential
 _LOG = logging.getLogger("tvm_interop")
 
 Evaluate = Callable[[Sequence[Schedule]], Iterable[npt.ArrayLike]]
-"""Runs schedules against each other. It gives one round after another. A round holds the
-microseconds of each schedule, in order."""
+"""A function that runs schedules against each other. Its result yields one round after another. A
+round holds the latency of each schedule in microseconds, in the order of the schedules."""
 
 _SEARCH_SHARE = 0.65
-"""Share of the time budget for the search, if schedules can be run. The runs have the rest."""
+"""Share of the time budget that the search gets, if schedules can be run. The runs get the rest."""
 _IOS_SHARE = 0.6
-"""Share of the search's time for the latencies of the stages of `ios`. Local search has the
-rest."""
+"""Share of the search's time that is spent on the latencies of the stages of `ios`. Local search
+gets the rest."""
 _CHOOSING_SHARE = 0.6
 """Share of the runs' time for choosing a schedule. The rest is for confirming the choice."""
 _MOST_CHOOSING_ROUNDS = 120
-"""Most rounds for choosing. They tell apart finalists that differ by 3% if runs vary by 10%.
-Finalists nearer to each other are equally good."""
+"""Largest number of rounds to choose a finalist. So many rounds tell apart two finalists whose
+latencies differ by 3%, if the latencies of their runs vary by 10%. Finalists that differ by less
+count as equally good."""
 _MAX_TRANSITIONS = 1_000_000
-"""Limit of `ios`, which is one of several schedulers here. It is lower than the default of
-`ios`."""
+"""Largest number of transitions of `ios`. It is lower than the default of `ios`, because `ios` is
+only one of several schedulers here."""
 
 
 @register_scheduler("auto")
@@ -88,12 +89,12 @@ def auto(
        runs the finalists against each other, with `sequential` twice, and the fastest is chosen.
        Without `evaluate` the prediction decides.
     4. The fastest of several schedules is in part the luckiest. So `evaluate` runs the chosen
-       schedule again, against `sequential` alone. It wins if it is faster by more than 1% in these
-       new rounds, at a significance level of 5% (`paired_rounds`). Otherwise `sequential` wins. If
-       the rounds of step 3 show no gain already, there are no new rounds.
+       schedule again, against `sequential` alone. The chosen schedule wins if it is faster by more
+       than 1% in these new rounds, at a significance level of 5% (`paired_rounds`). Otherwise
+       `sequential` wins. If the rounds of step 3 show no gain already, there are no new rounds.
 
-    Operators keep their own kernels, and so the bits of their results. Merging of operators is left
-    to `ios-both`.
+    Operators keep their own kernels, so their results are equal bit by bit in all schedules.
+    `auto` never merges operators; `ios-both` does.
 
     Ties go to the candidate that comes first in the order above. Refined candidates come last. The
     same latencies and measurements give the same schedule, as long as the time budget is not used
@@ -110,11 +111,12 @@ def auto(
     finalists: number of candidates that run against `sequential`, 2 or more.
     max_group_ops, max_groups, endings: options of `ios`. `greedy` uses `max_groups` too.
     traits: an option of `opara`.
-    evaluate: runs schedules against each other. It gives one round after another, for as long as
-        `auto` takes more. A round holds the microseconds of all schedules, in order.
+    evaluate: a function that runs schedules against each other. Its result yields one round after
+        another, as long as `auto` asks for more. A round holds the latency of each schedule in
+        microseconds, in the order of the schedules.
     parts: an option of `ios`.
-    baseline: a schedule in place of `sequential` on one stream. A compilation gives a schedule that
-        runs operators in order, the parts of each side by side.
+    baseline: a schedule in place of `sequential` on one stream. A compilation passes a schedule
+        that runs operators in order, and the parts of each operator side by side.
 
     `stats` holds the name of the `winner` and `predicted_us`, the makespan by candidate.
     `chosen_by_us` holds the medians by finalist in the rounds that chose. `measured_us` holds the
@@ -209,9 +211,9 @@ class _Field:
 
         Parameters
         ----------
-        in_budget: a latency model with a budget that is asked for the candidate's stages first. If
-            it refuses one, the candidate is left out. None if the latencies are known already or
-            are needed in any case.
+        in_budget: a latency model with a time budget. It is asked first for the latencies of the
+            candidate's stages. If it refuses a stage, the candidate is left out. None if the
+            latencies are known already or are needed in any case.
         """
         runs = (frozenset(ops for ops in schedule.streams if ops), schedule.launch_order)
         if runs in self._seen:
@@ -231,7 +233,7 @@ class _Field:
         return sorted(others, key=lambda name: self.candidates[name].predicted_us)
 
     def best(self, staged: bool) -> str | None:
-        """The staged or streamed candidate with the best prediction, without `sequential`."""
+        """The name of the best staged or streamed candidate by prediction, without `sequential`."""
         alike = (n for n in self.ranked() if self.candidates[n].schedule.is_staged == staged)
         return next(alike, None)
 
@@ -243,7 +245,7 @@ def _refine_best(
     num_streams: int,
     budget: Budget,
 ) -> bool:
-    """Refine the best streamed candidate, then the best staged one; return whether in time.
+    """Refine the best streamed and the best staged candidate; return whether time was left.
 
     Streams come first, because refining them needs no new latencies.
     """
@@ -354,7 +356,7 @@ def _choose(
 
 
 def _in_the_race(so_far: Floats) -> list[bool]:
-    """Whether each finalist may be as fast as the best one and faster than `sequential`.
+    """For each finalist, whether it may be as fast as the best and faster than `sequential`.
 
     The best finalist always stays. For the parameter see `_is_settled`.
     """
@@ -368,7 +370,7 @@ def _in_the_race(so_far: Floats) -> list[bool]:
 
 
 def _is_settled(so_far: Floats) -> bool:
-    """Whether no finalist gains anything, or none may be faster than the best by more than 1%.
+    """Whether all finalists gain nothing, or none can be faster than the best by more than 1%.
 
     Parameters
     ----------
@@ -385,7 +387,7 @@ def _is_settled(so_far: Floats) -> bool:
 
 
 def _least_s(entered: _Field, finals: Sequence[str]) -> float:
-    """An estimate of the seconds that it takes to choose and confirm in the fewest rounds."""
+    """An estimate of how many seconds the fewest rounds take to choose and confirm."""
     runs = FEWEST_ROUNDS * (2 + len(finals)) + FEWEST_ROUNDS * 3
     return runs * entered.candidates["sequential"].predicted_us * 1e-6
 

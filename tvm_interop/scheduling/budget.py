@@ -19,7 +19,7 @@ _FIRST_CHUNK = 8
 _CHUNK = 32
 """Number of stages in the first request to the model, and in later requests. The clock is checked
 between requests. A measuring model interleaves the stages of one request, so a request holds
-several."""
+several stages."""
 _QUICK_S = 0.1
 """A request that takes less than this, in seconds, is followed by a request of twice the size."""
 

@@ -9,7 +9,7 @@ Mask = int
 """A set of operators of a block. Bit i stands for the operator at position i in the block."""
 
 _MOST_OF_CLUSTER = 4096
-"""Largest number of endings of one cluster that are kept. They are the first in order."""
+"""Largest number of choices of one cluster that are kept: the first in lexicographic order."""
 
 
 def bits(mask: Mask) -> list[int]:
@@ -72,7 +72,7 @@ class Endings:
         return tuple(groups)
 
     def _table(self) -> list[list[int]]:
-        """Entry [i][k] is the number of ways to choose from cluster i on with at most k groups."""
+        """Entry [i][k] counts the choices from clusters i, i + 1, ... with at most k groups."""
         if not self._ways:
             rows = [[1] * (self.max_groups + 1)]
             for choices in reversed(self.clusters):

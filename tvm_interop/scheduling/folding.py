@@ -1,4 +1,4 @@
-"""Combines streams where a scheduler found more of them than there may be."""
+"""Combines streams if a scheduler has found more streams than are allowed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ def fold_streams(
     num_streams: int,
     order: Sequence[int] = (),
 ) -> list[tuple[int, ...]]:
-    """Combine whole streams into `num_streams`, the longest first, each onto the least loaded.
+    """Combine whole streams into `num_streams` streams.
+
+    The longest stream comes first, and each stream is added to the least loaded of the new streams.
 
     Parameters
     ----------

@@ -101,20 +101,22 @@ def gpg_scored(
     width: int = 6,
     streams: int | None = None,
 ) -> Schedule:
-    """GPG with a score for each ending: the latency of its stage, plus that of the rest.
+    """GPG with a score per ending: latency of its stage plus latency of the remaining operators.
 
     `gpg-scored` differs from `gpg` only in how an ending is chosen. The networks estimate two
     latencies for each ending. The latency of the stage lies between its longest group and the sum
     of its operators. The latency of the operators that remain lies between their longest path and
     their sum. In a state with more than 512 endings, a beam of 48 is scored, built cluster by
-    cluster (`endings.Endings`). This goes beyond the paper. The single number of the paper must
-    learn steps that move with the number of endings.
+    cluster (`endings.Endings`). This goes beyond the paper. In the paper, the network gives
+    a single number, which stands for an ending. The ending also depends on how many endings there
+    are. So the network must learn a step function whose steps move.
 
     Parameters
     ----------
     weights, streams: as for `gpg`.
-    priced: number of endings per state, those with the lowest scores, for which the latency model
-        is asked. Its latency replaces the estimate of the stage. 0 asks for none.
+    priced: number of endings per state for which the latency model is asked: those with the lowest
+        scores. The answer replaces the estimated latency of the stage. With 0 the model is not
+        asked.
     width: number of states that are followed at the same time, as in a beam search. They are the
         states with the lowest sum of latency so far and estimated rest. The paper follows 1.
 
@@ -148,7 +150,7 @@ def gpg_scored(
                     stages = [_groups(block, candidates[i]) for i in order]
                     stage_us[order] = np.asarray(model.stages(stages), dtype=np.float64)
                 if not np.isfinite(stage_us[order]).any():
-                    # A budget refused all stages. A single operator always has a latency.
+                    # A budget refused all stages. A stage of a single operator is never refused.
                     leaf = remaining.bit_length() - 1
                     candidates, order = [(1 << leaf,)], np.zeros(1, dtype=np.int64)
                     stage_us = block.us[[leaf]]

@@ -1,4 +1,4 @@
-"""The graph network of TOP over a block, in NumPy. It runs `gpg` and `gpg-scored`.
+"""The graph network of TOP, in NumPy. The schedulers `gpg` and `gpg-scored` run it on a block.
 
 Training is in `serving.learning`.
 """
@@ -110,7 +110,11 @@ class Block:
 
     @cached_property
     def levels(self) -> list[npt.NDArray[np.int64]]:
-        """The operators by level: the number of operators before one on its longest chain."""
+        """The operators of each level.
+
+        The level of an operator is the number of operators before it on the longest chain that ends
+        in it.
+        """
         level = np.zeros(len(self), dtype=np.int64)
         for source, target in self.edges.tolist():
             level[target] = max(level[target], level[source] + 1)
@@ -228,7 +232,7 @@ def perceptron(weights: Weights, name: str, rows: Floats) -> Floats:
 
 
 def embeddings(weights: Weights, block: Block) -> Floats:
-    """(n, WIDTH) embeddings of the operators by TOP's Equation 5, from the sources down.
+    """(n, WIDTH) embeddings of the operators by TOP's Equation 5, in topological order.
 
     e_v = h1(sum of g1(e_u) over the operators u that v reads) + P s_v. The paper adds the features
     s_v themselves. Features and embeddings differ in width, so P maps the features to the width of

@@ -83,8 +83,8 @@ def simulate_gpus(
     A stage starts when the stage before it on its GPU has ended and all inputs of its operators are
     there. It takes the latency that `latency` gives for the stage, and its operators end together
     (HIOS, section III-B). An operator of a stream starts when its stream is free and its inputs are
-    there. The operator takes its latency alone. So operators on one GPU slow each other down only
-    as far as the latencies of stages say so.
+    there. The operator takes its latency alone. So the simulation slows down operators on one GPU
+    only within stages, by the latencies of the stages.
 
     With `fifo` links, copies leave in the order in which their operators are launched. If readers
     on one GPU read different values of an operator, the longest of their transfers counts.

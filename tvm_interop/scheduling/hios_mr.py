@@ -23,9 +23,9 @@ def hios_mr(
     """HIOS-MR: Kundu and Shu, CLUSTER 2023, Algorithms 3 and 2.
 
     The operators are taken by descending priority. A recurrence finds the earliest finish of each
-    operator on each GPU. It extends the best mappings that have the operator before on GPU 0, 1,
-    and so on. Then neighbouring operators on a GPU start together where that makes the schedule
-    shorter, as in `hios-lp`.
+    operator on each GPU. For each GPU it keeps the best mapping that has the latest operator on
+    this GPU, and extends each of these mappings by the next operator. Then neighbouring operators
+    on a GPU start together where that makes the schedule shorter, as in `hios-lp`.
 
     The printed Algorithm 3 ends with the mapping in which the last operator ends first. Another
     sink of the graph may end later. So here the best mappings for the last operator on each GPU are

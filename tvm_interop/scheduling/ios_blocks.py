@@ -28,8 +28,8 @@ _WIDEST_WINDOW = 8_000_000
 """Largest number of transitions in any window, at 8 bytes each."""
 _ANY = 1 << 60
 _MOST_ASKED_BEAMS = 8
-"""Largest number of rounds of beams that use estimates. Each round knows the latencies that the
-round before has asked for."""
+"""Largest number of rounds of beams that use estimates. Each round uses the latencies that earlier
+rounds have asked for."""
 
 Stages = list[tuple[int, ...]]
 """The operators of each stage; the stages are in the order in which they run."""
@@ -124,7 +124,7 @@ class LargeBlock:
         self.offer(self._greedy())
 
     def offer(self, stages: StageBatch) -> None:
-        """Take over stages if they are faster in total. The stages must respect the limits."""
+        """Keep these stages if they are faster in total. The stages must respect the limits."""
         us = self._prices.of(stages)
         cost_us = math.fsum(us)
         if cost_us < self.cost_us:
@@ -137,10 +137,11 @@ class LargeBlock:
         return [*StageBatch.from_bytes(native.ios_stages(search))]
 
     def run_beams(self, allowance: Allowance) -> None:
-        """Run beams of width 1, 2, 4, ... until the allowance is spent or they find no more.
+        """Run beams of width 1, 2, 4, ... until a beam does not get to the end.
 
-        Beams of width 1 are quick, and are not limited in transitions. If the model is costly to
-        ask, beams use estimated latencies instead.
+        The method also returns when the allowance is spent, or after a beam that is wider than 1024
+        times the number of operators. Beams of width 1 are quick, and are not limited in
+        transitions. If the model is costly to ask, beams use estimated latencies instead.
         """
         if self._prices.are_costly:
             self._run_guessing(allowance)
@@ -260,7 +261,7 @@ class LargeBlock:
                 return
             asked = self._prices.num_asked
             for backward in (False, True):
-                # Make a new beam: the last one did not know the latencies learned since.
+                # Make a new beam, which uses the latencies that were asked for meanwhile.
                 self._beam = None
                 if not self._run(backward, 8, allowance, self._guess):
                     self._run(backward, 1, allowance, self._guess)

@@ -31,11 +31,11 @@ from .stages import Stage
 _LOG = logging.getLogger("tvm_interop")
 
 _BATCH = 32
-"""Smallest number of stages in one call, as long as so many stages may matter. A measuring model
-interleaves the stages of one call."""
+"""Smallest number of stages in one call, unless fewer stages can change the schedule. A model that
+measures interleaves the stages of one call."""
 _GROWTH = 8
-"""A call asks for at least one stage per this many stages that have a latency already. This keeps
-the number of calls low when there are many stages."""
+"""A call asks for at least the number of stages with a known latency, divided by this number. So
+the number of calls stays low even for many stages."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -61,8 +61,8 @@ class StagePrices:
 
     Attributes
     ----------
-    op_us: (num_ops,) latency of each operator in microseconds, if stages are packed onto streams by
-        them; else None.
+    op_us: (num_ops,) latency of each operator in microseconds, by which stages are packed onto
+        streams; None if stages are not packed.
     alone_us: (num_ops,) microseconds that each operator adds to a stage: the latency of a stage of
         this operator alone, minus `stage_us`.
     stage_us: fixed cost of every stage in microseconds (see `LatencyModel`).
@@ -117,15 +117,19 @@ class StagePrices:
 
     @property
     def set_of(self) -> list[int]:
-        """For each operator, the number of the set in which it may be merged, or -1 for none.
+        """For each operator, the number of the set of operators that it may be merged with.
 
-        The list is empty if no operator can be merged.
+        The number is -1 for an operator that cannot be merged. The list is empty if no operator can
+        be merged.
         """
         return [] if np.all(self._set_of < 0) else [int(i) for i in self._set_of]
 
     @property
     def certain(self) -> float:
-        """The share of the longest path that every schedule takes; 0 if merging may shorten it."""
+        """The share of the longest path's latency that every schedule takes at least.
+
+        It is 1, or `scale` if a latency was below its bound, or 0 if operators can be merged.
+        """
         if self.set_of:
             return 0.0
         return self.scale if self.below_bound else 1.0

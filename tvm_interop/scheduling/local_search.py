@@ -155,7 +155,7 @@ class _StageSearch:
         return max(sum(map(self._op_us.__getitem__, ops)) for ops in streams)
 
     def _within(self, streams: _Streams) -> Iterator[tuple[_Streams, ...]]:
-        """Changes of one stage into another stage, or into two."""
+        """Changes of one stage: an operator changes its stream, or the stage is split in two."""
         for s, ops in enumerate(streams):
             for op in ops:
                 rest = tuple(other for other in ops if other != op)
@@ -207,7 +207,7 @@ class _StageSearch:
             yield self.canonical((*streams, (op,)))
 
     def _touching(self, op: int, others: Sequence[int]) -> bool:
-        """Whether `op` depends directly on one of `others`, or one of `others` on `op`."""
+        """Whether `op` reads one of `others` directly, or one of `others` reads `op`."""
         return not (self._sources[op].isdisjoint(others) and self._readers[op].isdisjoint(others))
 
     def _blocks(self, op: int, staying: Sequence[int], forwards: bool) -> bool:

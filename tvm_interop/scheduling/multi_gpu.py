@@ -45,14 +45,15 @@ windows near the schedule are asked for."""
 _TRIALS_AN_OP = 600
 """Number of changes that a round tries, for each operator of the graph."""
 _NEIGHBOURS = 12
-"""Number of operators, next in order of start, with which an operator is paired to form windows."""
+"""Number of operators with which an operator is paired to form windows: the next in order of
+start."""
 _PRICING_SHARE = 0.5
 """Share of a round's time for the latencies of windows. The annealing has the rest."""
 _IOS_SHARE = 0.25
 """Share of the time budget for the latencies of the stages of `ios`. Annealing has the rest."""
 _MAX_TRANSITIONS = 1_000_000
-"""Limit of `ios`, which is one of several schedulers here. `ios` runs again without this limit only
-if one GPU is nearly good enough; see `_CLOSE`."""
+"""Largest number of transitions of `ios`, which is one of several schedulers here. `ios` runs again
+without this limit only if its schedule for one GPU is nearly the best; see `_CLOSE`."""
 _CLOSE = 1.25
 """Largest ratio of the makespan of `ios` to the best makespan at which `ios` runs again."""
 
@@ -89,7 +90,7 @@ def multi_gpu(
     ----------
     gpus, window, intra: as in `hios-lp`.
     time_budget_s: seconds for annealing, and for the latencies that annealing and `ios` ask for.
-        Operators are put side by side only if their latency together is known by then. The
+        Operators run side by side only if the latency of them together is known by then. The
         latencies for the schedules of step 1 take extra time.
     streams: number of streams on the one GPU of step 2; None for no limit.
     seed: seed of the random changes.

@@ -24,7 +24,7 @@ def opara(
     streams: int | None = None,
     flops_per_byte: float = 10.0,
 ) -> Schedule:
-    """Opara: small demand launches first, memory-bound and compute-bound operators in turn.
+    """Opara: operators of small demand launch first, memory-bound and compute-bound in turn.
 
     Chen et al., "Opara: Exploiting Operator Parallelism for Expediting DNN Inference on GPUs",
     2023. The launch order is Algorithm 2. The ready operators launch alternately, a memory-bound

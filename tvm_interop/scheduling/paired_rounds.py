@@ -8,9 +8,8 @@ Methods", chapter 3) assumes no more than that, and its significance level is ex
 
 The number of rounds depends on how far the two times of a round are apart. It does not depend on
 which of them is shorter. The test is made once, at the end. So it does no harm to look at the
-rounds as they come. A repeated search for a significant result would raise the chance of a false
-one. Giving up early does no harm either, because nothing ships where the schedule is plainly not
-faster.
+rounds as they come. Repeated tests would raise the probability of a false positive. Giving up early
+does no harm either: a schedule that is plainly not faster is not used.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ LEVEL = 0.05
 """Significance level: the highest probability that a schedule passes for faster although it is
 not."""
 LEAST_GAIN = 0.01
-"""A schedule passes only if it is faster by more than this share. Two copies of one program already
-differ by this share, only because their tensors lie at different addresses."""
+"""A schedule passes only if it is faster by more than this share. Two copies of one program can
+differ by this share just because their tensors lie at different addresses."""
 _SOUGHT_GAIN = 0.03
 _POWER = 0.9
-"""Probability with which a gain of `_SOUGHT_GAIN` is found. There are enough rounds for that, as
-far as the limits allow."""
+"""Probability with which a gain of `_SOUGHT_GAIN` is found. As many rounds are taken as this needs,
+within the limits of time and of rounds."""
 _LEAST_US = 1e-3
 """Shortest time in microseconds. A time that the clock measured as 0 counts as this."""
 FEWEST_ROUNDS = 5
-"""Smallest number of rounds that can say anything at this level."""
+"""Smallest number of rounds in which the test can find a difference at the level `LEVEL`."""
 _FIRST_ROUNDS = 6
 """Number of rounds before the first check whether a schedule gains nothing. At least 12 rounds are
 needed to find that it gains (see `_rounds_needed`)."""
@@ -74,10 +73,11 @@ class PairedRatio:
 
     @property
     def may_be_faster(self) -> bool:
-        """Whether the contestant may be faster by 2%, half-way between passing and sought gain.
+        """Whether the contestant may be faster by 2%.
 
-        If this is False, the contestant is faster by 2% in at most 5% of cases. Further rounds
-        would hardly let it pass.
+        2% is half-way between the gain that is needed to pass (1%) and the gain that is sought
+        (3%). If the result is False, the contestant is faster by 2% in at most 5% of cases. Further
+        rounds would hardly let the contestant pass.
         """
         return self.interval[0] <= 1 - (LEAST_GAIN + _SOUGHT_GAIN) / 2
 
@@ -177,9 +177,10 @@ def take_rounds(
     most: largest number of rounds.
     earlier: (rounds, contestants) microseconds of earlier rounds, which count too.
     pair: positions of the two contestants to tell apart.
-    gain: share by which the first of the two must be faster in the end; 0 for two that are alike.
-    ends: called now and then with the rounds so far. It returns whether they are enough for another
-        reason.
+    gain: share by which the first contestant must be faster to pass; 0 to find only which
+        contestant is faster.
+    ends: a function that is called now and then with the rounds so far. If it returns True, no
+        further round is taken.
     """
     taken: list[Floats] = [] if earlier is None else list(earlier)
     wanted = len(taken) + _FIRST_ROUNDS
@@ -193,7 +194,8 @@ def take_rounds(
             needed = _rounds_needed(np.abs(apart))
             if needed <= len(taken) or (ends is not None and ends(so_far)):
                 break
-            # Check again before all of them are taken: a machine that calms down needs fewer.
+            # Check again before all needed rounds are taken. If the machine becomes quieter, fewer
+            # rounds are needed.
             wanted = int(min(needed, 2 * len(taken)))
     return np.array(taken)
 

@@ -31,7 +31,7 @@ def as_ids(ops: Any, where: str) -> tuple[int, ...]:
 
 
 def as_numbers(numbers: Any, kind: str, owner: str) -> tuple[int, ...]:
-    """Return the stream or device (`kind`) of each `owner`; ScheduleError for a bad number."""
+    """Return numbers of streams or devices as a tuple; ScheduleError for an invalid number."""
     checked = as_tuple(numbers, f"the {kind}s of each {owner}")
     for i, number in enumerate(checked):
         if not is_whole(number) or not 0 <= number <= LARGEST:

@@ -30,7 +30,7 @@ def sequential(
         in use at once (`planning.memory_order`: greedy, ties to the lowest id). With `memory`,
         `stats["peak_bytes"]` and `stats["topological_peak_bytes"]` are the most bytes in use in the
         two orders.
-    buffers: the tensors between operators, needed for `memory`. A compilation gives its own.
+    buffers: the tensors between operators, which `memory` needs. A compilation passes them itself.
     """
     started = time.perf_counter()
     counts: dict[str, Any] = {}

@@ -85,7 +85,7 @@ def pack_onto_streams(
 
 
 def unpack_stages(native: Any) -> tuple[Stage, ...]:
-    """Convert stages from the native form: a list of the groups' streams, then each group."""
+    """Convert stages from the native form: the list of the groups' streams, then each group."""
     return tuple(
         Stage(groups=tuple(tuple(group) for group in groups), streams=tuple(streams))
         for streams, *groups in native

@@ -18,7 +18,7 @@ def to_svg(records: list[Record]) -> str:
 
 
 def to_png(records: list[Record]) -> bytes:
-    """The drawing of `to_svg` as the bytes of a PNG file, two pixels a unit.
+    """The drawing of `to_svg` as the bytes of a PNG file, two pixels per unit of length in the SVG.
 
     Raises
     ------

@@ -23,7 +23,7 @@ def why_not_trusted(path: str | os.PathLike[str]) -> str | None:
 
     The result is None for a file of the user or of root, and for a missing file. The check looks at
     the file or folder and at each folder above it, and follows links. In a folder with the sticky
-    bit, such as `/tmp`, others may make files, but may not replace the files of other users.
+    bit, such as `/tmp`, other users may make files, but may not replace the files of the user.
     """
     real = Path(os.path.realpath(path))
     trusted = [

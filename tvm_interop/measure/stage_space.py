@@ -85,7 +85,7 @@ class StageSpace:
         return np.flatnonzero(np.isnan(self.price_us))
 
     def cheapest(self) -> Found:
-        """The fastest sequence of measured stages; its latency is huge if there is none."""
+        """The fastest sequence of measured stages; without one, a sequence with a huge latency."""
         price_us = np.where(np.isnan(self.price_us), _NEVER_US, self.price_us)
         stages, makespan_us = native.ios_solve(self._search, price_us[self._kind_of].tobytes())
         return Found(unpack_stages(stages), float(makespan_us))

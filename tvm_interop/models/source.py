@@ -1,4 +1,4 @@
-"""Finds an ONNX model by what a user calls it: the path of a file, or the name of a network."""
+"""Finds an ONNX model by the text that a user gives: the path of a file or a network's name."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def place_on_devices(program: Program, order: Sequence[int], device_of: Sequence
     part is copied. Inputs and weights are never copied during a run: the host writes them to every
     device that reads them.
 
-    A copy is launched right after the last operator that writes what it copies.
+    A copy is launched right after the last operator that writes any of the bytes to copy.
 
     Parameters
     ----------

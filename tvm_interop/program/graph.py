@@ -111,7 +111,7 @@ class OpGraph:
 
     @cached_property
     def width(self) -> int:
-        """The size of the largest antichain: a set of operators none of which reaches another.
+        """The size of the largest antichain: a set of operators in which none reaches another.
 
         It is computed by Dilworth's theorem, as a bipartite matching.
         """

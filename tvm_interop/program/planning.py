@@ -1,4 +1,4 @@
-"""Makes a schedule safe: finds which operators wait for others, and which buffers share storage."""
+"""Finds the waits between operators that make a schedule safe, and places buffers in memory."""
 
 from __future__ import annotations
 
@@ -92,7 +92,8 @@ def launch_order(streams: Sequence[Sequence[int]], waits: Sequence[Sequence[int]
 
     Parameters
     ----------
-    waits: by operator, as `sync_plan` gives them, without a circle.
+    waits: for each operator, the operators that it waits for, as `sync_plan` returns them. The
+        waits must not form a circle.
     """
     order: list[int] = []
     done: set[int] = set()

@@ -1,4 +1,4 @@
-"""How tensors are stored: layouts and sizes, and which operators read what others write."""
+"""Layouts and sizes of tensors in memory, and dependencies of operators that follow from them."""
 
 from __future__ import annotations
 

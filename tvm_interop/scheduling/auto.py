@@ -103,9 +103,9 @@ def auto(
     Parameters
     ----------
     streams: number of streams; None for as many as a scheduler can use.
-    time_budget_s: seconds for all steps. If schedules can be run, 35% are for the runs. Of the
-        rest, 60% are for the latencies of stages of `ios`. A candidate is dropped if there is no
-        time to ask for the latency of one of its stages. Single operators and the stages of
+    time_budget_s: seconds for all steps. If schedules can be run, 35% are for the runs. 60% of the
+        remaining time are for the latencies of stages of `ios`. A candidate is dropped if there is
+        no time to ask for the latency of one of its stages. Single operators and the stages of
         `sequential` get their latencies in any case. If no time is left then to run schedules,
         `sequential` wins.
     finalists: number of candidates that run against `sequential`, 2 or more.

@@ -34,9 +34,9 @@ def hios_lp(
     for circular waits only along the edges of the graph. Here a window stays only if it is better.
     Circular waits that include the order of operators on a GPU are ruled out too.
 
-    Ties: equal priorities are ordered by topological order. Of equally long paths, the path whose
-    first operator comes first in that order is taken, then the shorter path, then the path whose
-    next operator comes first. After that, the lowest GPU and the smallest window are taken.
+    Ties: equal priorities are ordered by topological order. Among equally long paths, the path
+    whose first operator comes first in that order is taken, then the shorter path, then the path
+    whose next operator comes first. After that, the lowest GPU and the smallest window are taken.
 
     Parameters
     ----------

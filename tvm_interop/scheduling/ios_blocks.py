@@ -57,7 +57,7 @@ class Allowance:
         self._whole: Allowance | None = None
 
     def spend(self, transitions: int) -> None:
-        """Subtract transitions here, and in the allowance that this one is a share of."""
+        """Subtract transitions from this allowance, and from the one that it is a share of."""
         self._transitions -= transitions
         if self._whole is not None:
             self._whole.spend(transitions)

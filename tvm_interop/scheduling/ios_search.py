@@ -192,9 +192,9 @@ def least_possible_us(
     """A lower bound of a block's latency in microseconds.
 
     It holds if no stage is shorter than its operators suggest. The bound is the longer of two
-    times, plus the fixed cost of one stage. One is the longest path through the block. The other is
-    the work of the block divided by the largest number of groups or streams of a stage. If some
-    latency was below its bound, the result is multiplied by `prices.scale`.
+    times, plus the fixed cost of one stage. The first time is the longest path through the block.
+    The second time is the work of the block divided by the largest number of groups or streams of a
+    stage. If some latency was below its bound, the result is multiplied by `prices.scale`.
     """
     alone_us = prices.alone_us
     inside = set(ops)

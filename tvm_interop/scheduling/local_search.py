@@ -41,8 +41,9 @@ def refine_stages(
     Each round collects the changes that could gain 1% of the stages that they replace. For this
     estimate, a stage takes as long as its longest stream, by its operators' latencies alone. One
     call of `latency.stages` then gives the latencies of the new stages, the most promising first.
-    The changes that do gain 1% are made, the largest gains first, as far as they touch different
-    stages. Ties go to the more promising change, then to earlier stages.
+    The changes that do gain 1% are made, the largest gains first. A change is skipped if a change
+    before it has replaced one of its stages. Ties go to the more promising change, then to earlier
+    stages.
 
     The result is deterministic as long as the budget lasts. The budget is checked between rounds,
     and by `latency`.

@@ -84,7 +84,7 @@ class GpuPrices:
         return edge_us
 
     def costs(self, gpus: int) -> tuple[Any, bytes, bytes]:
-        """The first arguments of the native schedulers.
+        """The graph and the latencies, as the first arguments of the native schedulers.
 
         For one GPU, the model is not asked for copies.
         """

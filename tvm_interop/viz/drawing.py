@@ -13,7 +13,7 @@ _HEADER, _LEGEND = 22, 24
 
 
 def to_svg(records: list[Record]) -> str:
-    """The timelines as the text of an SVG file, one below the other on one time scale."""
+    """Draw the timelines below each other, on one time scale, as the text of an SVG file."""
     return to_text(_draw(records), standalone=True)
 
 

@@ -110,7 +110,7 @@ class TreeEnsemble:
         return np.array([booster.predict(asked) for booster in self._boosters], dtype=np.float64)
 
     def _unseen_error(self) -> float:
-        """Mean squared error of the members on samples that they never drew; 0 if all were drawn."""
+        """Mean squared error of the members on samples they never drew; 0 without such samples."""
         assert self._features is not None
         unseen = self._weights == 0
         if not unseen.any():

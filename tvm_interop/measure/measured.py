@@ -127,7 +127,7 @@ class MeasuredLatency(LatencyModel):
         """Whether each operator takes longer than its bound in `than_us`, in microseconds.
 
         Each operator first runs once, unless its latency is known already. An operator that is far
-        slower than its bound in this run is not measured further. All other operators are measured
+        slower in this run than its bound is not measured further. All other operators are measured
         together. The result of the single run is stored and is looked up first in later calls, so
         that later calls give the same answer.
         """

@@ -53,8 +53,8 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
     def row_axis(self) -> int | None:
         """The axis of the rows, for one image whose result has contiguous rows; else None.
 
-        Neighbouring rows of an image are contiguous in memory if a blocked image has one block of
-        channels, or a plain image has one channel.
+        The rows of a blocked image are contiguous in memory if the image has one block of channels.
+        The rows of a plain image are contiguous if the image has one channel.
         """
         return 2 if self.shapes[0][0] == 1 and not lies_apart(self, -1, 2) else None
 

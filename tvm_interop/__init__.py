@@ -108,8 +108,8 @@ _HOME = {
     "schedulers": "scheduling",
     "set_num_threads": "execution.threads",
 }
-"""Modules of the names that are imported only when they are first asked for. Importing TVM takes
-seconds, and help and shell completion do not need TVM."""
+"""The module of each name that this package imports only when the name is first asked for.
+Importing TVM takes seconds, and help and shell completion do not need TVM."""
 
 _NEEDS_COMPILER = ("compare", "compile", "explain", "operator_graph", "transform")
 

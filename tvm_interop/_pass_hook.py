@@ -15,7 +15,7 @@ _PASS = "InterOpSchedule"
 
 
 def install() -> None:
-    """Add the pass to TVM's module, without importing TVM for that."""
+    """Add the pass to TVM's module at once if the module is loaded, or else when it is imported."""
     if _MODULE in sys.modules:
         _hang(sys.modules[_MODULE])
     elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
@@ -23,7 +23,7 @@ def install() -> None:
 
 
 def _hang(module: ModuleType) -> None:
-    """Add the pass to `module`. It is imported when first asked for, as `module` is loading now."""
+    """Add the pass to `module`. The pass is imported when a user first asks for it."""
 
     def find(name: str) -> Any:
         if name != _PASS:
@@ -37,7 +37,7 @@ def _hang(module: ModuleType) -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Finds TVM's module as other finders do, and has the pass added to the module."""
+    """An import hook that adds the pass to TVM's module once the module has been imported."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None

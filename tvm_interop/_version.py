@@ -4,5 +4,5 @@ from importlib.metadata import PackageNotFoundError, version
 
 try:
     __version__ = version("tvm-interop")
-except PackageNotFoundError:  # Run from a source tree against a library built by hand.
+except PackageNotFoundError:  # The package runs from a source tree and is not installed.
     __version__ = "0+unknown"

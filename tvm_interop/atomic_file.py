@@ -13,9 +13,9 @@ from .errors import InputError
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
-    """A temporary path beside `path` to write to. It replaces `path` when the block ends well.
+    """A temporary path beside `path` to write to. It replaces `path` when the block ends.
 
-    If the block raises, the temporary file is removed and `path` stays as it was.
+    If the block raises an exception, the temporary file is removed and `path` stays as it was.
 
     Raises
     ------

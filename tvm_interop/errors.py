@@ -33,7 +33,7 @@ class GraphError(TVMInteropError):
 
 
 class ScheduleError(TVMInteropError):
-    """A schedule is malformed, breaks a dependency, or no such scheduler exists."""
+    """A schedule is malformed or breaks a dependency, or the named scheduler does not exist."""
 
 
 class NoLatencyError(ScheduleError):
@@ -45,11 +45,11 @@ class PlanError(TVMInteropError):
 
 
 class ArtifactError(TVMInteropError):
-    """An artifact is truncated, foreign, or from a version this one cannot read."""
+    """A file is no artifact, is damaged, or is from a version that this version cannot read."""
 
 
 class DeviceError(TVMInteropError):
-    """The device or toolchain a request needs is not there."""
+    """A device or a tool that is needed is missing."""
 
 
 class InputError(TVMInteropError):
@@ -61,7 +61,7 @@ class LatencyError(TVMInteropError, ValueError):
 
 
 class ExecutionError(TVMInteropError):
-    """An operator failed while a model ran, or a model was run where it cannot be."""
+    """An operator failed while a model ran, or a model cannot run on this machine."""
 
 
 class ServingError(TVMInteropError):
@@ -137,6 +137,6 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of `error`'s message, without TVM's backtrace; its class if that is empty."""
+    """The first line of `error`'s message, before TVM's backtrace; else the name of its class."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

@@ -4,8 +4,8 @@
     >>> prepared = onnx_backend.prepare(onnx.load("model.onnx"))  # doctest: +SKIP
     >>> outputs = prepared.run([x])  # doctest: +SKIP
 
-The backend runs operators one after the other, on TVM's kernels alone. It measures nothing, so
-preparing a model is as fast as compiling gets. For speed, use `tvm_interop.compile`.
+The backend runs operators one after the other, on TVM's kernels alone. It measures nothing, so that
+models compile as fast as possible. For speed, use `tvm_interop.compile`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class PreparedModel(onnx.backend.base.BackendRep):  # type: ignore[misc]
         Raises
         ------
         InputError
-            There are too few or too many inputs, or one has another shape or type.
+            There are too few or too many inputs, or an input has another shape or type than the
+            model's.
         """
         if not isinstance(inputs, Mapping):
             if len(inputs) != len(self._inputs):

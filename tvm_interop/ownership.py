@@ -1,7 +1,9 @@
-"""Checks who owns a file: machine code and latencies are read only from files of the user or root.
+"""Checks that a file belongs to the user or to root, and that nobody else can change it.
 
-Whoever can write to a file, or to a folder above it, decides on its contents. So a file is not used
-if somebody else owns it or may write to it. ssh treats its keys in the same way.
+Machine code and latencies are read from such files alone.
+
+A user who can write to a file, or to a folder above it, decides on its contents. So a file is not
+used if another user owns it or may write to it. ssh has the same rule for its keys.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ def why_not_trusted(path: str | os.PathLike[str]) -> str | None:
 
     The result is None for a file of the user or of root, and for a missing file. The check looks at
     the file or folder and at each folder above it, and follows links. In a folder with the sticky
-    bit, such as `/tmp`, others may make files, but may not replace the files of other users.
+    bit, such as `/tmp`, other users may make files, but may not replace the files of the user.
     """
     real = Path(os.path.realpath(path))
     trusted = [

@@ -44,7 +44,7 @@ def scratch_folder() -> Iterator[Path]:
 
 @functools.cache
 def _remove_those_of_the_dead(parent: str) -> None:
-    """Remove our folders in `parent` whose process is gone; done once in a process."""
+    """Remove the folders in `parent` whose process has ended; a process does this only once."""
     with contextlib.suppress(OSError):
         for folder in Path(parent).glob(f"{PREFIX}*"):
             with contextlib.suppress(OSError):

@@ -214,10 +214,10 @@ def run_fenced(
     fill: int,
     shares: int = 0,
 ) -> str:
-    """Run a packed function on copies of `inputs`, between memory pages that nobody may access.
+    """Run a packed function on tensors that lie next to memory pages that nobody may access.
 
-    The copies of the inputs are read-only. The function runs on the calling thread, and a forbidden
-    access is caught there as a signal.
+    The function gets copies of the inputs, which are read-only. It runs on the calling thread. A
+    forbidden access raises a signal, which is caught and reported.
 
     Parameters
     ----------
@@ -232,8 +232,8 @@ def run_fenced(
 
     Returns
     -------
-    The error that the function made, such as `writes outside of input 1`, or "" if it made none.
-    `outputs` hold the results only if there was no error.
+    The forbidden access that the function made, such as `writes outside of input 1`, or "" if there
+    was none. `outputs` holds the results only if there was no such access.
     """
     tensors = [[_tensor_over(array) for array in arrays] for arrays in (inputs, outputs)]
     return str(_function("run_fenced")(kernel, *tensors, before_fence, fill, shares))
@@ -248,7 +248,7 @@ def run_library_fenced(
     before_fence: bool,
     fill: int,
 ) -> str:
-    """Run a kernel of a loaded kernel library as `run_fenced` runs a function, on one thread.
+    """Check a kernel of a loaded kernel library as `run_fenced` checks a function, on one thread.
 
     Parameters
     ----------

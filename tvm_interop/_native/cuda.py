@@ -82,7 +82,7 @@ def make_streams(devices: Sequence[int], urgent: Sequence[bool] | None = None) -
 
     Parameters
     ----------
-    devices: the number of the GPU of each stream. A number may occur several times.
+    devices: for each stream, the number of its GPU. Several streams may be on the same GPU.
     urgent: whether the GPU should prefer the work of each stream. By default no stream is urgent.
 
     Raises
@@ -140,13 +140,13 @@ def copy_to_device(streams: CudaStreams, host: Any, device: Any) -> None:
     Raises
     ------
     ExecutionError
-        No stream of `streams` is on that GPU.
+        No stream of `streams` is on the GPU of the tensor.
     """
     _function("copy_to_device")(streams, host, device)
 
 
 def copy_to_host(streams: CudaStreams, device: Any, host: Any) -> None:
-    """Copy a tensor on a GPU to a tensor in host memory, in order with the runs on `streams`."""
+    """Copy a tensor on a GPU to host memory, after all runs launched on `streams` so far."""
     _function("copy_to_host")(streams, device, host)
 
 

@@ -1,4 +1,4 @@
-"""The form in which the native executors take the operators of a plan."""
+"""Defines how the operators of a plan are passed to the native executors."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ class BoundOperator(NamedTuple):
 
 
 def as_native(operators: Sequence[BoundOperator]) -> list[BoundOperator]:
-    """Return the same operators with fields of types that tvm-ffi accepts."""
+    """Return the same operators with their tuples as lists, which tvm-ffi accepts."""
     return [op._replace(args=list(op.args), waits=list(op.waits)) for op in operators]

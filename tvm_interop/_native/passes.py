@@ -1,8 +1,8 @@
 """Typed names for the native algorithms on graphs, schedules and plans in `passes/ffi`.
 
-The comment above a function names its parameters. A `bytes` argument is the memory of a NumPy
-array. Its elements are float64 for microseconds, and int64 for ids and edges. An edge is a pair of
-ids. A list of lists holds the operators of each stream, unless a comment says otherwise.
+The comment above a function names its parameters in order. A `bytes` argument is the memory of a
+NumPy array. Its elements are float64 for microseconds, and int64 for ids and edges. An edge is a
+pair of ids. A list of lists holds the operators of each stream, unless a comment says otherwise.
 """
 
 from __future__ import annotations

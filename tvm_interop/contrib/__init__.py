@@ -1,4 +1,4 @@
-"""`graph_executor` of `tvm.contrib`, which left TVM with Relay, for scripts that import it."""
+"""A replacement for `tvm.contrib.graph_executor`, which TVM removed together with Relay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`graph_executor.GraphModule`: this package's `GraphModule`, used as TVM's was."""
+"""`graph_executor.GraphModule`, with the interface of the class that TVM removed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class GraphModule(executor.GraphModule):
         super().__init__(module.artifact if isinstance(module, PlacedLibrary) else module)
 
     def set_input(self, key: str | int | None = None, value: Any = None, /, **params: Any) -> None:
-        """Copy data into inputs; arrays and lists become the input's type.
+        """Copy data into inputs; arrays and lists are converted to the input's type.
 
         Raises
         ------

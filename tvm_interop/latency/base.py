@@ -209,12 +209,13 @@ class LatencyTable(LatencyModel):
 
 
 def op_latencies(latency: LatencyModel, names: Sequence[str]) -> npt.NDArray[np.float64]:
-    """Ask `latency` for each operator; shape (len(names),), microseconds.
+    """Ask `latency` for the latency of each operator; shape (len(names),), microseconds.
 
     Raises
     ------
-    LatencyError: an answer is negative, not finite or no number, naming the operator; or the sum of
-        all answers is more than a float can hold; or as `check_size` raises.
+    LatencyError: an answer is negative, not finite or no number (the message names the operator);
+        the sum of all answers is more than a float can hold; or a latency table has too few or too
+        many entries.
     """
     check_size(latency, names)
     op_us = np.empty(len(names), dtype=np.float64)
@@ -229,7 +230,7 @@ def stage_latencies(
     stages: Sequence[Sequence[Sequence[int]]],
     names: Sequence[str] | None = None,
 ) -> npt.NDArray[np.float64]:
-    """Ask `latency` for each stage, in one call; shape (len(stages),), microseconds.
+    """Ask `latency` for the latencies of all stages in one call; (len(stages),), microseconds.
 
     Parameters
     ----------
@@ -237,8 +238,8 @@ def stage_latencies(
 
     Raises
     ------
-    LatencyError: an answer is missing, negative, not finite or no number, naming the stage's
-        operators; or the sum of all answers is more than a float can hold.
+    LatencyError: an answer is missing, negative, not finite or no number (the message names the
+        stage's operators); or the sum of all answers is more than a float can hold.
     """
     prices_us = as_prices(latency.stages(stages), len(stages))
     for i in np.flatnonzero(~(np.isfinite(prices_us) & (prices_us >= 0))):
@@ -249,13 +250,13 @@ def stage_latencies(
 def merge_latencies(
     latency: LatencyModel, sets: Sequence[Sequence[int]], names: Sequence[str] | None = None
 ) -> npt.NDArray[np.float64]:
-    """Ask `latency` for sets of operators, each merged into one; shape (len(sets),), microseconds.
+    """Ask `latency` how long each set takes as one merged operator; (len(sets),), microseconds.
 
     The result is inf where a set cannot be merged, or where the model knows of no merges.
 
     Raises
     ------
-    LatencyError: where an answer is missing, negative or no number, naming the operators.
+    LatencyError: an answer is missing, negative or no number; the message names the operators.
     """
     prices_us = as_prices(latency.merges(sets), len(sets))
     for i in np.flatnonzero(~(prices_us >= 0)):
@@ -291,7 +292,7 @@ def sum_in_order(times_us: Sequence[float] | npt.NDArray[np.float64]) -> float:
 
 
 def as_prices(answer: object, count: int) -> npt.NDArray[np.float64]:
-    """A latency model's answer as an array, shape (count,); LatencyError if it has no such form."""
+    """A latency model's answer as an array, shape (count,); LatencyError if it is no such array."""
     try:
         numbers = np.asarray(answer)
         prices_us = np.empty(0) if numbers.dtype.kind in "USmM" else numbers.astype(np.float64)
@@ -364,8 +365,8 @@ def _checked_transfers(
 
     Raises
     ------
-    LatencyError: naming the first entry whose edge is not between two operators, or whose transfer
-        is not a finite number of at least 0.
+    LatencyError: the edge of an entry is not between two operators, or its transfer is not a finite
+        number of at least 0. The message names the first such entry.
     """
     checked = {}
     for edge, us in transfers.items():

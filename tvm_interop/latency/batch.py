@@ -1,4 +1,4 @@
-"""Many stages as flat arrays: IOS asks for the latencies of a hundred thousand stages at once."""
+"""Stores many stages as flat arrays, because IOS may ask for a hundred thousand stages at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Groups = tuple[tuple[int, ...], ...]
 
 
 class StageBatch(Sequence[Groups]):
-    """A read-only list of stages, each a tuple of groups, each a tuple of operator ids.
+    """A read-only list of stages. A stage is a tuple of groups, and a group a tuple of ids.
 
     It reads like a list and is stored as three arrays, which a vectorised latency model takes
     directly.

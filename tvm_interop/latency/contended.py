@@ -11,7 +11,8 @@ from .base import LatencyModel, LatencyTable
 from .batch import StageBatch
 
 _CHUNK = 1 << 16
-"""Number of stages simulated at once: enough to be fast, few enough to fit in memory."""
+"""Number of stages that are simulated at once. More stages would take too much memory, and fewer
+would take longer."""
 
 
 class ContendedLatency(LatencyModel):
@@ -27,9 +28,10 @@ class ContendedLatency(LatencyModel):
     ----------
     op_us: (num_ops,) microseconds of each operator alone.
     cores: number of cores of the device.
-    bandwidth: how many operators that only move bytes run at once at full speed.
-    op_cores: (num_ops,) how many cores each operator keeps busy alone.
-    memory_share: (num_ops,) the share of its latency alone that each operator waits for memory.
+    bandwidth: how many operators that only move bytes can run at full speed at the same time.
+    op_cores: (num_ops,) how many cores each operator keeps busy when it runs alone.
+    memory_share: (num_ops,) the share of its time for which each operator waits for memory when it
+        runs alone.
     """
 
     def __init__(
@@ -118,5 +120,5 @@ def _groups_of(
 
 
 def _ops_at(batch: StageBatch, at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The operators at these positions; an arbitrary operator where a group has ended."""
+    """The operators at these positions of `batch.ops`; any operator where a group has ended."""
     return batch.ops[np.minimum(at, len(batch.ops) - 1)]

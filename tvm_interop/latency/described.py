@@ -25,7 +25,7 @@ class DeviceDescription:
     cores: a CPU's cores or a GPU's multiprocessors.
     values_a_core: number of values written per busy core. An operator that writes more values
         keeps more cores busy.
-    bandwidth: how many operators that only move bytes run at once at full speed.
+    bandwidth: how many operators that only move bytes can run at full speed at the same time.
     link: the connection to another device of this kind; None if there is none.
     """
 
@@ -52,8 +52,8 @@ DEVICES: Mapping[str, DeviceDescription] = {
 The figures are the rate for fp32 without tensor cores, the memory bandwidth, the number of
 multiprocessors, the threads that each multiprocessor holds, and the bandwidth of NVLink in one
 direction. For `v100` and `a40` the link is between two GPUs: two of six links for a V100, the
-bridge for an A40. For the other GPUs it is all links together. The microseconds of a launch are our
-own assumption. `v100` is the SXM2, `a100` the 80 GB SXM4, `h100` the SXM5."""
+bridge for an A40. For the other GPUs the link is all NVLink connections together. The microseconds
+of a launch are our own assumption. `v100` is the SXM2, `a100` the 80 GB SXM4, `h100` the SXM5."""
 
 
 def device_description(name: str) -> DeviceDescription:

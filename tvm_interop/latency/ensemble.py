@@ -18,12 +18,13 @@ Floats = npt.NDArray[np.float64]
 _MEMBERS = 6
 _TREES = 40
 _MORE_TREES = 10
-"""Trees added when samples are added. Earlier trees are kept."""
+"""Number of trees that each member gains when samples are added. Earlier trees are kept."""
 _MOST_TREES = 70
 _DEPTH = 5
 _LEARNING_RATE = 0.2
 _GROWTH = 1.5
-"""All trees are trained anew when the number of samples has grown by more than this factor."""
+"""All trees are trained anew when the number of samples has grown by more than this factor since
+the last time."""
 
 
 class TreeEnsemble:
@@ -54,7 +55,11 @@ class TreeEnsemble:
         return len(self._targets)
 
     def add(self, features: npt.NDArray[np.float32], targets: Floats) -> None:
-        """Add samples, (n, num_features) and (n,), and learn from all samples so far."""
+        """Add samples and learn from all samples so far.
+
+        `features` has shape (n, num_features), and `targets`, the numbers to predict, has shape
+        (n,).
+        """
         self._features = (
             features if self._features is None else np.concatenate([self._features, features])
         )
@@ -75,7 +80,7 @@ class TreeEnsemble:
         self._noise = self._unseen_error()
 
     def predict(self, features: npt.NDArray[np.float32]) -> tuple[Floats, Floats]:
-        """The mean of the members, and the standard deviation to expect around it: (n,) each.
+        """The mean of the members' predictions, and its standard deviation: two arrays (n,).
 
         The variance is the sum of two parts: the variance between the members, and their mean
         squared error on samples they have not seen.
@@ -84,7 +89,7 @@ class TreeEnsemble:
         return members.mean(axis=0), np.sqrt(members.var(axis=0) + self._noise)
 
     def _train(self, member: int, trees: int) -> Any:
-        # One thread only: a sum in another order rounds differently.
+        # Several threads would add up numbers in a varying order, and so with varying rounding.
         parameters = {
             "objective": "reg:squarederror",
             "base_score": 0.0,
@@ -105,7 +110,7 @@ class TreeEnsemble:
         return np.array([booster.predict(asked) for booster in self._boosters], dtype=np.float64)
 
     def _unseen_error(self) -> float:
-        """Mean squared error of the members on samples they never drew; 0 if there are none."""
+        """Mean squared error of the members on samples they never drew; 0 without such samples."""
         assert self._features is not None
         unseen = self._weights == 0
         if not unseen.any():

@@ -24,7 +24,7 @@ _HELD_UP = 1.25
 def undisturbed(
     seconds: Sequence[float] | npt.NDArray[np.float64],
 ) -> npt.NDArray[np.float64]:
-    """The seconds of the runs that take at most a quarter longer than the shortest, in order.
+    """The times, ascending, of the runs that take at most a quarter longer than the shortest run.
 
     On a quiet machine nearly all runs are left. On a busy machine most runs may have waited for a
     core, so a median of all runs would compare waits.
@@ -35,8 +35,8 @@ def undisturbed(
 
 
 _LEAST_US = 1e-3
-"""The least latency of an estimate. No latency may be 0 or less, because it may be a divisor. The
-difference from an empty stage would be negative if the empty stage was held up."""
+"""Smallest latency of an estimate. A latency may be a divisor, so it must be above 0. Without this
+limit it could be negative, because the latency of an empty stage is subtracted from it."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class Estimate:
     Attributes
     ----------
     latency_us: the median of the runs, in microseconds.
-    spread_us: the runs' interquartile range, in microseconds; None for a single run, or if nobody
-        wrote it down.
-    samples: how many runs count, without runs that were held up; 0 if nobody wrote it down.
+    spread_us: the runs' interquartile range, in microseconds; None for a single run, or if it was
+        not recorded.
+    samples: how many runs count, without runs that were held up; 0 if it was not recorded.
     """
 
     latency_us: float
@@ -81,7 +81,7 @@ class Estimate:
     def joined(self, earlier: Estimate | None) -> Estimate:
         """Combine two estimates of one latency, each weighted by its number of runs.
 
-        Returns this estimate if there is no earlier one, or if a spread is not known.
+        Returns `self` if `earlier` is None, or if the spread of one of the two is not known.
         """
         if earlier is None or earlier.spread_us is None or self.spread_us is None:
             return self

@@ -40,12 +40,13 @@ FEATURES = (
     "threads",
     "cores",
 )
-"""The names of the columns of `stage_features`. For extents, "least" and "most" are over the
-operators of a stage. For everything else they are over its groups."""
+"""The names of the columns of `stage_features`. In names with `extent`, "least" and "most" compare
+the operators of a stage. In all other names they compare its groups."""
 
 
 LEAST_US = 0.5
-"""Least latency in microseconds. Shorter ones count as this, since they differ by clock noise."""
+"""Smallest latency in microseconds. Shorter latencies count as this, because they are mostly clock
+noise."""
 
 
 @dataclass(frozen=True)
@@ -166,5 +167,5 @@ def _ratio(numerator: Floats, denominator: Floats) -> Floats:
 
 
 def _log(values: Floats) -> Floats:
-    """The logarithm of 1 + value: values of different orders of magnitude; 0 stays 0."""
+    """The logarithm of 1 + value, because values differ by orders of magnitude; 0 stays 0."""
     return np.log1p(values)

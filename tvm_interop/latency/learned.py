@@ -165,11 +165,11 @@ def prediction_error(predicted_us: Floats, measured_us: Floats) -> PredictionErr
 def samples_of(
     records: Iterable[Record], workloads: Mapping[str, Workload], here: Setting
 ) -> list[Samples]:
-    """The records that tell something about stages in the setting `here`, grouped by setting.
+    """The records from which a model for the setting `here` can learn, grouped by setting.
 
-    They are the records of the device and the version of TVM `here`, with any number of streams and
-    threads. A stage is left out if it ran only once, or if one of its operators was not measured
-    alone in the stage's setting.
+    These records have the device and the version of TVM that `here` has, and any number of streams
+    and threads. A stage is left out if it ran only once, or if one of its operators was not
+    measured alone in the stage's setting.
     """
     by_setting: dict[Setting, list[Record]] = {}
     for record in records:

@@ -1,7 +1,8 @@
 """The records of measurements: which operators ran, on which device, and how long they took.
 
-Names are taken from TVM's meta_schedule database where it has them. A workload is what an operator
-computes, and describes its arguments by type and shape. A record refers to workloads.
+A workload describes what an operator computes, with the type and shape of each argument. A record
+holds the latency of a stage, and refers to the workloads of its operators. Names follow TVM's
+meta_schedule database where possible.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from collections.abc import Sequence
 import msgspec
 
 _METHOD = "primed"
-"""The way of measuring stages: an untimed run comes before each timed run. Results of another way
-are not comparable, so this name is part of `stage_key`."""
+"""Name of the method of measuring stages: an untimed run comes before each timed run. Latencies
+from different methods cannot be compared, so this name is part of `stage_key`."""
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -26,12 +27,13 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     hash: a hash of everything that decides the latency: the kernel's code and shapes, or a library,
         its version and the operator's description.
     name: for people: the kernel's name, or the library and what it computes.
-    arguments: type and shape of each tensor that the operator reads, then of each that it writes.
+    arguments: type and shape of each tensor that the operator reads, followed by the type and shape
+        of each tensor that it writes.
     flops: floating-point operations. An addition and a multiplication count as two. 0 if memory
         alone decides the latency.
     nbytes: bytes of the arguments, each read or written once.
-    parallel_extent: number of elements of the largest output. So many elements could be computed
-        side by side.
+    parallel_extent: number of elements of the largest output. At most this many elements can be
+        computed at the same time.
     """
 
     hash: str
@@ -50,8 +52,10 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     device: the CPU's name, its vector instructions and the number of CPUs this process may use; or
         the description of a GPU; or the key of RPC servers.
     driver: the driver's version if `device` does not include it; empty for a CPU.
-    cores: CPUs the process could use; 0 on a GPU, where kernels have no teams of threads.
-    streams, threads: the number of streams, and of threads that the kernels of each may use.
+    cores: number of CPUs that the process could use; 0 on a GPU, where a kernel has no team of
+        threads.
+    streams, threads: the number of streams, and the number of threads that the kernels of one
+        stream may use.
     """
 
     device: str
@@ -69,13 +73,12 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     ----------
     key: a name for the stage and the setting, chosen by the code that measures.
     latency_us: the median of the runs, in microseconds.
-    samples: number of runs in the median, without runs that were held up; 0 if nobody wrote it
-        down.
-    measured_at: UTC time in ISO 8601; empty if nobody wrote it down.
+    samples: number of runs in the median, without runs that were held up; 0 if it was not recorded.
+    measured_at: UTC time in ISO 8601; empty if it was not recorded.
     groups: hashes of the workloads that ran one after the other on each stream. None if the record
         is from an older version, which did not keep them.
-    setting: the device and the software of the measurement; None in such records of an older
-        version.
+    setting: the device and the software of the measurement. None if the record is from an older
+        version, which did not keep it.
     spread_us: the interquartile range of the runs; None for a single run, and in records of an
         older version.
     """

@@ -39,7 +39,7 @@ class Link:
         return self.fixed_us + nbytes / self.bytes_a_us
 
     def transfers(self, graph: OpGraph) -> dict[tuple[int, int], float]:
-        """Microseconds to copy all that each operator reads from another, by (producer, reader).
+        """Microseconds to copy the bytes that one operator reads from another: (producer, reader).
 
         Raises
         ------
@@ -49,7 +49,7 @@ class Link:
 
 
 def bytes_between(graph: OpGraph) -> dict[tuple[int, int], int]:
-    """The bytes that each operator reads from another, by (producer, reader).
+    """The bytes that each operator reads from each other operator, by (producer, reader).
 
     Raises
     ------
@@ -67,12 +67,12 @@ def bytes_between(graph: OpGraph) -> dict[tuple[int, int], int]:
 
 
 def edge_transfers(latency: LatencyModel, graph: OpGraph) -> npt.NDArray[np.float64]:
-    """Ask `latency` for the transfer of each edge; shape (graph.num_edges,), microseconds.
+    """Ask `latency` for the copy along each edge; shape (graph.num_edges,), microseconds.
 
     Raises
     ------
-    LatencyError: an answer is negative or not finite, naming the operators; or `latency` knows
-        nothing of copies between GPUs; or as `check_size` raises.
+    LatencyError: an answer is negative or not finite (the message names the operators); `latency`
+        knows nothing of copies between GPUs; or a latency table has too few or too many entries.
     """
     check_size(latency, graph.names)
     known: dict[tuple[int, int], float] = {}

@@ -41,11 +41,13 @@ _STABLE = 0.01
 """The search ends when the last `_PATIENCE` rounds together made the schedule faster by less than
 this share."""
 _EXPECTED_TRANSITIONS = 1_000_000
-"""Most transitions of a search with predictions, in a graph too large to search completely."""
+"""Largest number of transitions in a search of a large graph by expected latencies."""
 _WINDOW = 100_000
-"""Most transitions of the windows around the schedule that this search finds."""
+"""Largest number of transitions in one window around the schedule that a search by expected
+latencies finds."""
 _SPACES = 2
-"""The search ends when windows around this many schedules in a row gained less than `_STABLE`."""
+"""The search ends when it has searched windows around this many schedules in a row and each time
+gained less than `_STABLE`."""
 
 
 class Device(Known, Protocol):
@@ -336,7 +338,7 @@ class ActiveSearch:
         return self._space_of(search)
 
     def _packed(self, stages: StageBatch) -> StageBatch:
-        """The stages as they run, packed onto the streams there are."""
+        """The stages with their groups packed onto the search's streams, as they will run."""
         if self._wholes is not None:
             stages = StageBatch.from_stages(self._wholes.parts_of(stages))
         if self._streams is None:
@@ -345,7 +347,7 @@ class ActiveSearch:
         return StageBatch.from_bytes(flat)
 
     def _wanted(self) -> npt.NDArray[np.intp]:
-        """The kinds of stages to measure next, the most important first; empty at the end."""
+        """Kinds of stages to measure next, the most important first; empty if no kind is needed."""
         unmeasured = self._space.unmeasured
         if not len(unmeasured):
             return unmeasured
@@ -355,7 +357,7 @@ class ActiveSearch:
         predicted = self._learned.predict(self._space.kinds)
         hoped = self._space.wanted(predicted.optimistic_us(_OPTIMISM), self._round)
         expected = self._space.wanted(predicted.us, 0) if hoped else []
-        # Take turns, so that the best expected stages do not wait for all optimistic ones.
+        # Alternate between the two lists, because a round measures only the first kinds.
         both = [i for pair in zip(expected, hoped, strict=False) for i in pair]
         return np.array(list(dict.fromkeys([*both, *expected, *hoped])), dtype=np.intp)
 
@@ -364,10 +366,10 @@ class ActiveSearch:
         return self._measurements_left < 1 or not self._has_time()
 
     def _stands(self) -> bool:
-        """Whether the last rounds in this space of stages have gained less than `_STABLE`."""
+        """Whether the last `_PATIENCE` rounds in this space gained less than `_STABLE` in all."""
         recent = self.rounds[self._first_round :][-_PATIENCE - 1 :]
         if len(recent) <= _PATIENCE or any(r.samples < _LEAST_SAMPLES for r in recent[1:]):
-            return False  # A round of randomly drawn stages does not look for better ones.
+            return False  # Too few rounds, or rounds that drew stages at random.
         return recent[-1].best_us > (1 - _STABLE) * recent[0].best_us
 
     def _has_time(self) -> bool:

@@ -36,7 +36,8 @@ class CpuStageTimer:
         Parameters
         ----------
         kernels: TVM's kernels, loaded.
-        streams, threads: the number of streams, and of threads that the kernels of each may use.
+        streams, threads: the number of streams, and the number of threads that the kernels of one
+            stream may use.
         seed: seed of the order in which stages run, and of the numbers in their tensors.
 
         Raises

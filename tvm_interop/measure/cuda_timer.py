@@ -79,8 +79,8 @@ class CudaStageTimer:
     def can_run(self, op: int) -> bool:
         """Whether the library of operator `op` has a kernel for this GPU.
 
-        The library tells that only when it prepares the kernel. If it has none, the reason is
-        logged.
+        The library answers only when it is asked to prepare the kernel. If it has no kernel, the
+        reason is logged.
         """
         try:
             self._operators.kernel(op)

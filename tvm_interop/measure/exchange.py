@@ -1,7 +1,7 @@
 """Exports and imports the latency database as JSON lines, one workload or record on each line.
 
-Workloads come before the records that refer to them. TVM's meta_schedule JSONDatabase keeps the
-same in two files.
+Workloads come before the records that refer to them. TVM's meta_schedule JSONDatabase keeps
+workloads and records in two separate files.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def import_lines(store: LatencyStore, lines: Iterable[str], source: str) -> tupl
 
     Returns
     -------
-    How many records were added, and how many the lines hold.
+    The number of records that were added, and the number of records in the lines.
 
     Raises
     ------

@@ -47,12 +47,13 @@ def farm_timer(
     threads: int = 1,
     answer_s: float = _ANSWER_S,
 ) -> FarmStageTimer:
-    """A timer on all the free servers of one key.
+    """Make a timer that uses all free servers of one RPC key.
 
     Parameters
     ----------
     kernels_so: the shared library of TVM's kernels, for the servers' target.
-    streams, threads: the number of streams, and of threads that the kernels of each may use.
+    streams, threads: the number of streams, and the number of threads that the kernels of one
+        stream may use.
     answer_s: seconds after which a server that has not answered is given up. A server runs at most
         9 stages 10 times each before it answers.
 
@@ -61,7 +62,7 @@ def farm_timer(
     DeviceError
         The tracker cannot be reached, or no server of that key is free and answers.
     InputError
-        An operator has a kernel of a library; a server has TVM's kernels alone.
+        An operator uses a kernel library. Servers have only TVM's kernels.
     """
     for op in program.operators:
         if op.library is not None:
@@ -97,7 +98,7 @@ def farm_timer(
 
 
 class FarmStageTimer:
-    """Runs stages on several servers at once, which are taken for equal machines.
+    """Runs stages on several servers at once, assuming that the servers are equally fast.
 
     Each server does one job at a time. A server that fails, or does not answer, is given up.
     Another server then does its job from the start.
@@ -169,7 +170,7 @@ class FarmStageTimer:
             with contextlib.suppress(queue.Empty):
                 answer = answers.get(timeout=_LOOK_S)
                 if answer.server not in self._servers:
-                    continue  # Another server was given its job meanwhile.
+                    continue  # The server was given up meanwhile.
                 if answer.error is None:
                     return answer.found
                 self._give_up(answer.server, answer.job, f"failed: {answer.error}", waiting)
@@ -199,8 +200,8 @@ class _Answer:
 class _Server:
     """One session on one server that holds the program.
 
-    Nothing can stop a call of TVM's RPC that gets no answer. To give up a server is to abandon its
-    session, and the thread that waits for its answer.
+    Nothing can stop a call of TVM's RPC that gets no answer. So a server is given up by abandoning
+    its session, and the thread that waits for its answer.
 
     Attributes
     ----------

@@ -29,11 +29,11 @@ class KeptFiles:
     A file appears whole or not at all. It begins with a SHA-256 digest of its key and its data. A
     damaged file does not match its digest: it counts as missing, and is removed. Above the limit,
     the files that were not used for the longest time are removed. If the folder cannot be written
-    to, that is logged and nothing is kept, which does no harm.
+    to, nothing is kept and a warning is logged.
 
     Files may hold machine code, so anybody who can write to a file could run code as you. The
     folder is therefore made for its owner alone. A folder that belongs to somebody else, or that
-    others can write to, is not used, and that is logged (see `ownership`).
+    others can write to, is not used, and a warning is logged (see `ownership`).
     """
 
     def __init__(
@@ -44,20 +44,21 @@ class KeptFiles:
         Parameters
         ----------
         max_bytes: most bytes of all files together.
-        fresh: find nothing that was kept before; new data replaces it.
+        fresh: whether to ignore all data in the folder, so that `get` returns None. `put` replaces
+            that data.
         """
         self._fresh = fresh
         self.folder = Path(folder)
         self._max_bytes = max_bytes
-        self._is_trusted: bool | None = None  # None: not checked yet.
+        self._is_trusted: bool | None = None  # None before the first check.
 
     def get(self, kind: str, key: str) -> bytes | None:
-        """The data kept under `key`; None if there is none, or if the file is damaged."""
+        """The data kept under `key`; None if nothing is kept there, or if the file is damaged."""
         path = self._path(kind, key)
         if self._fresh or not self._may_be_used():
             return None
         try:
-            # Check the open file itself: another file may take its place at any time.
+            # Check the owner of the open file, because another file may take its path at any time.
             with path.open("rb") as file:
                 reason = why_not_own(os.fstat(file.fileno()))
                 content = file.read() if reason is None else b""
@@ -76,12 +77,12 @@ class KeptFiles:
         return data
 
     def put(self, kind: str, key: str, data: bytes) -> None:
-        """Keep `data`; another process that keeps the same at the same time does no harm."""
+        """Keep `data` under `key`. Several processes may keep the same data at the same time."""
         if not self._may_be_used():
             return
         try:
             make_own_folder(self.folder)
-            if not self._may_be_used():  # Somebody else may have made a missing folder.
+            if not self._may_be_used():  # Somebody else may have made the folder.
                 return
             with replacing(self._path(kind, key)) as temporary:
                 Path(temporary).write_bytes(_digest(kind, key, data) + data)
@@ -103,7 +104,7 @@ class KeptFiles:
             is_there = self.folder.exists()
             reason = why_not_trusted(self.folder)
             if reason is None and not is_there:
-                return True  # This may change: nobody knows yet who makes the folder.
+                return True  # Check again later: somebody else may make the folder.
             self._is_trusted = reason is None
             if reason is not None:
                 _LOG.warning(

@@ -20,12 +20,12 @@ from .workloads import describe_workload, workload_hash
 _FAR_SLOWER = 3.0
 """An operator is far slower than a given latency if one run takes this many times as long."""
 _SURE = 0.005
-"""A latency is not measured again if its standard error is at most this share of it."""
+"""A latency is not measured again if its standard error is at most this share of the latency."""
 _BUSY_US = 200.0
 """About how many microseconds streams are kept busy to measure what a wait between them costs."""
 
 Programs = dict[str, Streams]
-"""Stages by key, each as the operators of each stream."""
+"""For each stage, by key: the operators of each stream."""
 
 
 class Progress(Protocol):
@@ -45,9 +45,9 @@ def tell(progress: Progress | None, what: str) -> None:
 
 
 def counter(progress: Progress | None) -> Progress | None:
-    """`progress`, for counting other things than stages; None if it has no method `say`.
+    """`progress` to count things other than stages; None if `progress` has no method `say`.
 
-    Without `say`, nothing would tell what is counted (see `tell`).
+    Without a method `say`, users would take the counted things for stages (see `tell`).
     """
     return progress if hasattr(progress, "say") else None
 
@@ -126,9 +126,10 @@ class MeasuredLatency(LatencyModel):
     def take_longer(self, ops: Sequence[int], than_us: Sequence[float]) -> list[bool]:
         """Whether each operator takes longer than its bound in `than_us`, in microseconds.
 
-        An operator that is far slower is run only once. The result of this run is kept, and is
-        used first from then on, so the same kept latencies always give the same answer. The other
-        operators of `ops` are measured in one go.
+        Each operator first runs once, unless its latency is known already. An operator that is far
+        slower in this run than its bound is not measured further. All other operators are measured
+        together. The result of the single run is stored and is looked up first in later calls, so
+        that later calls give the same answer.
         """
         near = [op for op, us in zip(ops, than_us, strict=True) if not self._is_far_slower(op, us)]
         us = dict(zip(near, self.stages([[[op]] for op in near]).tolist(), strict=True))
@@ -160,7 +161,7 @@ class MeasuredLatency(LatencyModel):
         return np.array([self._known[k] for k in keys])
 
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
-        """Measure stages once more (see `LatencyModel.measure_again`); returns how many were.
+        """Measure stages again (see `LatencyModel.measure_again`); returns how many were measured.
 
         A stage is left out if its median is already known to half a percent, from many runs that
         agree: such a stage was not chosen by chance. The database keeps the estimate from all runs
@@ -195,9 +196,10 @@ class MeasuredLatency(LatencyModel):
     def wait_us(self) -> float:
         """Microseconds that a wait between streams costs, measured now and kept.
 
-        The smallest operator runs many times on one stream, then as many times on each of two
-        streams. The second stage takes longer by two waits, a fork and a join: another core is
-        woken, and is waited for. The cost is 0 if there is only one stream.
+        Two stages are compared. The first runs the smallest operator many times on one stream. The
+        second runs it as many times on each of two streams. The second stage takes longer by two
+        waits: one to start the second stream, and one for its end. The cost is 0 if there is only
+        one stream.
         """
         if self._num_streams < 2:
             return 0.0
@@ -229,7 +231,7 @@ class MeasuredLatency(LatencyModel):
         return self._workloads[hash_]
 
     def _measure_ops(self) -> None:
-        """Measure each operator alone, all in one go: one by one, latencies would drift apart."""
+        """Measure all operators in one call, so that their latencies do not drift apart."""
         if not self._op_us:
             ops = range(len(self._program.operators))
             self._op_us = self.stages([[[op]] for op in ops]).tolist()
@@ -263,7 +265,7 @@ class MeasuredLatency(LatencyModel):
         return min(range(len(self._program.operators)), key=nbytes)
 
     def _measure(self, programs: Programs, earlier: Mapping[str, Estimate] | None = None) -> None:
-        """Measure stages, and keep the result together with what was known of them earlier."""
+        """Measure stages, and store the results joined with the estimates in `earlier`."""
         done = 0
         if self._progress is not None and programs:
             self._progress(done, len(programs))
@@ -278,14 +280,14 @@ class MeasuredLatency(LatencyModel):
                 self._progress(done, len(programs))
 
     def _timed(self, programs: Programs) -> Iterator[dict[str, Estimate]]:
-        """The latencies of all stages by key, some stages at a time."""
+        """Measure all stages in several jobs, and yield the estimates of each job by key."""
         items = list(programs.items())
         size = self.timer.stages_per_job
         chunks = [dict(items[begin : begin + size]) for begin in range(0, len(items), size)]
         return self.timer.do([self._job(chunk) for chunk in chunks])
 
     def _job(self, programs: Programs) -> Job[dict[str, Estimate]]:
-        """A job that measures stages against each other, and against an empty stage."""
+        """A job that runs the stages interleaved with each other and with an empty stage."""
         nothing: Streams = [[] for _ in range(self._num_streams)]
         stages = [nothing, *programs.values()]
 

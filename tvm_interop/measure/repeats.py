@@ -21,15 +21,18 @@ REPEATS = (5, 10, 20, 30)
 """How often a stage may be run. There are only a few choices, so that many stages run interleaved
 in the same rounds."""
 _LONG_S = 0.5
-"""A stage that takes longer is run only once. A library's kernel may be a thousand times slower
-than others on an operator that it is not made for. Its exact latency does not matter."""
+"""A stage that takes longer than this many seconds is run only once. A library's kernel may be a
+thousand times slower than others on an operator that it is not made for. Its exact latency does not
+matter."""
 _ENOUGH = 3
-"""A stage is run again while fewer than this many of its runs were not held up."""
+"""A short stage runs again until this many of its runs were not held up, up to `REPEATS[-1]` times
+in all."""
 _KNOWN_WELL = 0.01
-"""A stage needs no further runs where the standard error of its latency is at most this share."""
+"""A stage needs no further runs if the standard error of its latency is at most this share of the
+latency."""
 _TO_TELL = REPEATS[1]
-"""With fewer than this many runs that were not held up, their spread does not tell how well the
-latency is known."""
+"""The standard error counts only if at least this many runs were not held up. With fewer runs,
+their spread says too little."""
 
 
 def run_repeatedly(measure: Measure, count: int) -> list[list[float]]:
@@ -37,12 +40,13 @@ def run_repeatedly(measure: Measure, count: int) -> list[list[float]]:
 
     Every stage first runs `REPEATS[0]` times, or once if it takes very long. The median of these
     runs decides how often the stage runs in all (`repeats_for`). Runs that were held up do not
-    count in this median. So a long stage takes no runs away from the others, and a stage that was
-    held up is not taken to be slow.
+    count in this median. So one long stage does not reduce the runs of other stages, and a stage
+    that was held up does not count as slow.
 
-    A stage runs more often than that if nearly all its runs were held up. It runs less often if its
-    runs agree: on a quiet machine nearly all stages are known to a percent after 10 runs. To tell
-    apart two stages that are closer than that, measure them again.
+    A stage runs more often than `repeats_for` says if nearly all its runs were held up. It runs
+    less often if its runs agree: on a quiet machine nearly all stages are known to a percent after
+    10 runs. To tell apart two stages whose latencies differ by less than a percent, measure them
+    again.
     """
     runs = [list(times) for times in measure(range(count), 1)]
     short = [i for i in range(count) if runs[i][0] <= _LONG_S]

@@ -93,7 +93,7 @@ class StageOperators:
         return self._library_kernels[op]
 
     def _tensor(self, value: int) -> Any:
-        """The tensor of a value: its weights, or random numbers of a usual size; filled once."""
+        """The tensor of a value, made on first use: its weight, random floats, or integers of 0."""
         if value not in self._tensors:
             described = self._program.values[value]
             if value in self._program.weights:

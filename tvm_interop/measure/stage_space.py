@@ -15,7 +15,8 @@ from ..latency.learned import Floats
 from ..scheduling.stages import Stage, unpack_stages
 
 _NEVER_US = 1e15
-"""Stands for the latency of an unmeasured stage, and is so long that the stage is not chosen."""
+"""Latency in microseconds that an unmeasured stage counts with. It is so long that the stage is
+never chosen."""
 
 
 class Known(Protocol):
@@ -25,7 +26,7 @@ class Known(Protocol):
         """Microseconds of stages that were measured before; NaN for stages that were not."""
 
     def keys(self, stages: Sequence[Sequence[Sequence[int]]]) -> list[str]:
-        """A key of each stage. Stages with the same key run the same kernels, equally long."""
+        """A key for each stage. Stages with equal keys run equal kernels and take equally long."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class StageSpace:
 
         Parameters
         ----------
-        packed: packs stages onto the streams there are, as they will run.
+        packed: packs the groups of stages onto streams, as they will run.
         """
         self._search = search
         stages = StageBatch.from_bytes(native.ios_stages(search))
@@ -84,7 +85,7 @@ class StageSpace:
         return np.flatnonzero(np.isnan(self.price_us))
 
     def cheapest(self) -> Found:
-        """The fastest sequence of measured stages; its latency is huge if there is none."""
+        """The fastest sequence of measured stages; without one, a sequence with a huge latency."""
         price_us = np.where(np.isnan(self.price_us), _NEVER_US, self.price_us)
         stages, makespan_us = native.ios_solve(self._search, price_us[self._kind_of].tobytes())
         return Found(unpack_stages(stages), float(makespan_us))

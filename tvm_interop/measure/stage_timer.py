@@ -12,7 +12,8 @@ Streams = list[list[int]]
 """A stage as it runs: for each stream, the ids of its operators in order."""
 
 Rounds = Callable[[Sequence[Streams]], Measure]
-"""Prepares stages on one device. The function that it returns runs them against each other."""
+"""A function that prepares stages on one device. It returns a function that runs the stages against
+each other."""
 
 Result = TypeVar("Result")
 Job = Callable[[Rounds], Result]

@@ -57,8 +57,8 @@ def open_store(path: str | os.PathLike[str] | None = None) -> LatencyStore:
     """The database at `path`, or the default one if `path` is None.
 
     If the default file cannot be used, the database is in memory, and that is logged. For example,
-    a container may have no home folder that can be written to. Such latencies last as long as the
-    process.
+    a container may have no home folder that can be written to. A database in memory is lost when
+    the process ends.
 
     Raises
     ------
@@ -135,7 +135,7 @@ class LatencyStore:
             return {key: Estimate(*row) for key, row in rows if row is not None}
 
     def put(self, records: Iterable[Record], workloads: Iterable[Workload] = ()) -> None:
-        """Keep records, each in place of an earlier one with its key. On failure, keep none.
+        """Write records, which replace earlier records with the same keys. On failure, write none.
 
         Parameters
         ----------
@@ -235,7 +235,8 @@ class LatencyStore:
             self._check_origin()
             self._write_ahead()
         with self._transaction() as connection:
-            # Check again, now that other writers wait: one may have made the tables meanwhile.
+            # Check the layout again inside the transaction, where no other process can write:
+            # another process may have made the tables meanwhile.
             layout = self._pragma("user_version")
             if layout == _LAYOUT:
                 return
@@ -254,8 +255,8 @@ class LatencyStore:
             connection.execute(f"PRAGMA user_version = {_LAYOUT}")
 
     def _check_origin(self) -> None:
-        # Look for tables first. A process that makes tables signs the file with the application id
-        # in the same transaction. So if tables are seen here, the id is there to be read after.
+        # Look for tables before reading the application id. A process writes the id in the same
+        # transaction as the tables. So if the tables are there, the id is there too.
         occupied, is_old = self._has(), self._has("latency")
         origin, layout = self._pragma("application_id"), self._pragma("user_version")
         named = f"name another file in {_ENVIRONMENT}, or by `--latency-db`"
@@ -307,7 +308,7 @@ class LatencyStore:
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn SQLite's errors into errors that say what to do."""
+        """Replace each error of SQLite by an error that tells the user what to do."""
         try:
             yield
         except sqlite3.OperationalError as error:

@@ -1,4 +1,4 @@
-"""Describes operators apart from their model, so that models can share measurements."""
+"""Describes operators independently of their model, so that models can share measurements."""
 
 from __future__ import annotations
 

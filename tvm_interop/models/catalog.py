@@ -23,7 +23,7 @@ from .t5 import t5_encoder
 
 @dataclass(frozen=True)
 class _Network:
-    """The function that writes a network, its default size, and its smallest and largest size."""
+    """The function that builds a network, with the network's default, smallest and largest size."""
 
     write: Callable[[OnnxNet, int, int], None]
     size: int

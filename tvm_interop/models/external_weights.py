@@ -1,7 +1,7 @@
-"""Reads models that keep weights in other files, the large weights one by one.
+"""Reads models that keep weights in separate files. The large weights are read one by one.
 
-`onnx.load` reads all weights at once, and the importer copies each weight. Memory would hold the
-model twice.
+`onnx.load` reads all weights at once, and the importer copies each weight. Memory would then hold
+the model twice.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ _WHOLE_BYTES = (
 def read_all_but_large(path: str | os.PathLike[str]) -> onnx.ModelProto:
     """The model at `path` without its large weights, which `array_of` reads from their files.
 
-    Files of weights must be in the model's folder. They may be links, as in Hugging Face's cache.
-    A link may then also lead into the folder that the model's own link leads to.
+    Files of weights must be in the model's folder. They may be symbolic links, as in Hugging Face's
+    cache. If the model's file is a link too, a link may also point into the folder of the model's
+    target.
 
     Raises
     ------
@@ -68,7 +69,7 @@ def _read(
         else:
             tensor.raw_data = array_of(tensor, Path(path)).tobytes()
             del tensor.external_data[:]
-        tensor.data_location = TensorProto.DEFAULT  # So that the loader below skips this tensor.
+        tensor.data_location = TensorProto.DEFAULT  # The loader below skips this tensor.
     try:
         external_data_helper.load_external_data_for_model(model, str(Path(path).parent))
     except ValueError as error:

@@ -17,10 +17,12 @@ from onnx import numpy_helper
 from ..errors import UnsupportedModelError
 
 _RESIDUAL_GAIN = 0.25
-"""Scale of a batch norm that ends a residual branch; at 1 each branch would double the variance."""
+"""Scale of a batch norm that ends exactly one of the two branches of a sum. With a scale of 1, each
+such sum would double the variance."""
 
 _SHORTCUT_GAIN = 0.7
-"""Scale of such a batch norm if the other branch also ends in one: each gives half the variance."""
+"""Scale of a batch norm if both branches of a sum end in a batch norm. Each branch then gives about
+half the variance of the sum."""
 
 _CLASSIFIER_GAIN = 0.3
 """Scale of the last weights. Logits of a few units keep the softmax from being one-hot."""
@@ -66,7 +68,7 @@ def build(name: str, seed: int = 0) -> onnx.ModelProto:
     listed = {tensor.name for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in listed]
 
-    model.ir_version = 8  # from 4 on, weights need not be listed as inputs
+    model.ir_version = 8  # From version 4 on, weights need not be listed as inputs.
     _replace(graph.node, nodes)
     _replace(graph.input, inputs)
     initializers = [numpy_helper.from_array(array, weight) for weight, array in drawn.items()]
@@ -113,7 +115,7 @@ def _roles(graph: onnx.GraphProto, weights: dict[str, tuple[int, ...]]) -> dict[
 def _residual_scales(
     graph: onnx.GraphProto, producers: dict[str, onnx.NodeProto]
 ) -> dict[str, str]:
-    """The role of the scale of each batch norm that a sum reads, by the batch norm's output."""
+    """For each batch norm that a sum reads, by its output: `residual scale` or `shortcut scale`."""
     roles = {}
     for node in graph.node:
         if node.op_type == "Sum":
@@ -137,7 +139,7 @@ def _role(node: onnx.NodeProto, position: int, scale: str) -> str:
 def _draw(rng: np.random.Generator, role: str, shape: tuple[int, ...]) -> np.ndarray:
     array: np.ndarray
     if role in _MATRICES:
-        # A dense weight may come with leading dimensions of 1, which a reshape drops.
+        # A dense weight may have leading dimensions of 1, which a `Reshape` in the model drops.
         sizes = {"conv": shape[1:], "dense": shape[-2:-1], "transposed dense": shape[-1:]}[role]
         array = rng.standard_normal(shape, np.float32)
         array *= np.float32(np.sqrt(2.0 / np.prod(sizes)))

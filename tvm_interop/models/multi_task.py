@@ -1,6 +1,7 @@
 """Networks of several tasks: heads on a trunk (Caruana, 1997), gated experts (Ma et al., 2018).
 
-Both papers leave widths to the data. Widths here are the defaults of implementations, or near them.
+Both papers leave the widths of layers to the data. The widths here are the defaults of common
+implementations, or close to them.
 """
 
 from __future__ import annotations

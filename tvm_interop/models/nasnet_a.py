@@ -70,8 +70,9 @@ def _reduce(
     Parameters
     ----------
     pooled: the input that the poolings read.
-    other: the input that only separable convolutions read. In the first stem cell it has another
-        number of channels, which the first convolution of each pair adapts.
+    other: the input that only separable convolutions read. In the first stem cell, `other` has a
+        different number of channels. The first convolution of each pair then makes the wanted
+        number of channels.
     """
 
     def separable(x: str, name: str, kernel: int, stride: int, *, widen: bool = False) -> str:
@@ -148,7 +149,7 @@ def _separable(
     *,
     widen_first: bool = False,
 ) -> str:
-    """Two ReLU-SepConvs. The second one sets the channels, or the first one if `widen_first`."""
+    """Two ReLU-SepConvs. The second makes `filters` channels, or both do with `widen_first`."""
     between = filters if widen_first else net.shape(x)[1]
     x = net.relu_sep_conv(x, f"{name}/sep_1", between, kernel, stride)
     return net.relu_sep_conv(x, f"{name}/sep_2", filters, kernel)

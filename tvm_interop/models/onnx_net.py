@@ -188,7 +188,8 @@ class OnnxNet:
         if classes is None:
             return flat
         weight = f"{name}/fc.weight"
-        # Averaging leaves a small mean square, but this small rest is what tells images apart.
+        # Averaging leaves values with a small mean square. Their small differences tell images
+        # apart.
         self.weight(weight, (classes, channels), (channels / 4) ** -0.5, centred=True)
         self.weight(f"{name}/fc.bias", (classes,), _BIAS_STD)
         inputs = [flat, weight, f"{name}/fc.bias"]

@@ -21,7 +21,7 @@ def randwire(net: OnnxNet, batch: int, image_size: int) -> None:
     """RandWire for images of 3x224x224 by default; four Watts-Strogatz graphs WS(4, 0.75).
 
     The graphs have 16, 32, 32 and 32 operators with 154, 308, 616 and 1232 channels. An operator
-    sums its inputs, then is a 3x3 ReLU-SepConv. Operators without inputs in their graph read the
+    sums its inputs and applies a 3x3 ReLU-SepConv. Operators without inputs in their graph read the
     input of the stage with stride 2. Operators that no other operator reads are summed up to the
     output of the stage.
 
@@ -47,11 +47,12 @@ def wiring(seed: int) -> list[list[tuple[int, int]]]:
 def watts_strogatz(
     n: int, neighbours: int, rewired: float, rng: np.random.Generator
 ) -> list[tuple[int, int]]:
-    """A ring of `n` vertices, each with its nearest `neighbours`, whose edges are rewired.
+    """A random graph: a ring of vertices linked to their neighbours, with some edges rewired.
 
-    The method is from Watts and Strogatz, Nature 393 (1998). Each edge is rewired with probability
-    `rewired`. A rewired edge keeps its lower end along the ring, and gets a random other end that
-    it is not connected with yet.
+    The method is from Watts and Strogatz, Nature 393 (1998). At first, each of the `n` vertices has
+    edges to its nearest `neighbours` vertices on the ring. Then each edge is rewired with
+    probability `rewired`: it keeps its first vertex along the ring, and gets a random second vertex
+    that the first vertex has no edge to.
     """
     connected = np.eye(n, dtype=bool)
     for distance in range(1, neighbours // 2 + 1):

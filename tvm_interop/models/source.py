@@ -1,4 +1,4 @@
-"""Finds an ONNX model by what a user calls it: the path of a file, or the name of a network."""
+"""Finds an ONNX model by the text that a user gives: the path of a file or a network's name."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def read_for_import(source: str | os.PathLike[str]) -> onnx.ModelProto:
 
 
 def read_graph(model: Any) -> onnx.ModelProto:
-    """A model whose graph can be looked at: `model` itself, or found as `read_onnx` does.
+    """Find a model to look at its graph: `model` itself, or the model that `read_onnx` finds.
 
-    The weights of a network may have no values.
+    If `model` is the name of a network, its weights may have no values.
     """
     if isinstance(model, onnx.ModelProto):
         return model

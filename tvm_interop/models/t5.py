@@ -36,7 +36,7 @@ def t5_encoder(net: OnnxNet, batch: int, length: int) -> None:
 
 
 def buckets(length: int) -> np.ndarray:
-    """The bucket of the distance from each token to each other, int64 [length, length].
+    """The bucket of the distance from each token to each token, int64 [length, length].
 
     Each direction has 16 buckets (section 2.1). Each distance below 8 has its own bucket. The other
     distances share 8 buckets logarithmically, and all distances from 128 on share the last bucket.

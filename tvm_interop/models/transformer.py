@@ -64,7 +64,7 @@ def attention(
         scores = net.op("Div", [scores, root], f"{name}/scaled", square)
     scores = net.add([scores, bias_to_scores], f"{name}/scores")
     weights = net.op("Softmax", [scores], f"{name}/softmax", square, 1.0, axis=-1)
-    # Weights of about 2 / length each, over `length` values.
+    # The squares of the `length` weights of a row sum up to about 2 / length.
     mean = net.op(
         "MatMul", [weights, value], f"{name}/context", (batch, heads, length, width), 2.0 / length
     )

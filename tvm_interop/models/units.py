@@ -97,8 +97,9 @@ class _Grouping:
         self._weights = {tensor.name: tensor for tensor in graph.initializer}
         self._nodes: list[onnx.NodeProto] = []
         self._producer: dict[str, int] = {}
-        # `_shown` has the value that each view shows. `_readers` has the nodes that read each
-        # value, and None for each output of the model that is this value.
+        # `_shown` maps each view (such as a reshape) to the value that it shows. `_readers` maps
+        # each value to the nodes that read it, with None for each output of the model that is the
+        # value.
         self._shown: dict[str, str] = {}
         self._constants = set(self._weights)
         self._readers: dict[str, list[int | None]] = {}
@@ -226,7 +227,7 @@ class _Grouping:
         return bool(sources) and all(self._nodes[s].op_type in kinds for s in sources)
 
     def _only_reader(self, i: int) -> int | None:
-        """The only node that reads node `i`; None if there are more, or if the model outputs it."""
+        """The only reader of node `i`; None if `i` has several readers or is a model output."""
         readers = [
             reader for value in self._nodes[i].output for reader in self._readers.get(value, [])
         ]

@@ -95,7 +95,7 @@ class PlannedOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def whole(self) -> str:
-        """The name of the operator that this is a part of, or its own name if it is whole."""
+        """The name of the divided operator that this operator is a part of; else its own name."""
         return whole_name(self.name)
 
     @property

@@ -14,8 +14,9 @@ def prefer_longest_chain(plan: Plan, op_us: Sequence[float] | None = None) -> Pl
 
     In a chain each operator waits for the one before it, or comes after it on the same stream. So a
     run takes at least as long as the longest chain. Ties between chains: the chain whose last
-    operator comes first in the plan; if they share it, the operator before it decides, and so on.
-    Ties between streams: the lowest stream. A plan with a single stream stays as it is.
+    operator comes first in the plan. If two chains have the same last operator, their operators
+    before it are compared in the same way. Ties between streams: the lowest stream. A plan with a
+    single stream stays as it is.
 
     Parameters
     ----------

@@ -26,8 +26,8 @@ def concat_in_place(program: Program, alignment: int = ALIGNMENT) -> Program:
     as kernels that copy.
 
     In networks such as DenseNet, each concatenation joins all inputs of an earlier one and more.
-    There the longest one is put in place, and the results of the others are the beginning of its
-    result.
+    There the longest concatenation is put in place. The results of the shorter concatenations are
+    then the beginning of its result.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How the tensors of an operator are divided among its parts, and how many parts are worth it."""
+"""Decides into how many parts an operator is divided, and how the parts share its tensors."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import numpy as np
 from .storage import ALIGNMENT, BLOCK, Layout, stored_nbytes
 
 _FLOPS_A_PART = 1_000_000
-"""Least number of floating-point operations of a part. They take five to ten microseconds on a
-core of today."""
+"""Smallest number of floating-point operations of a part. A core of today takes five to ten
+microseconds for them."""
 _READS_A_PART = 1 << 15
-"""Least number of values that a part reads, of a pooling, a depthwise convolution or a divided
-weight. This takes some microseconds."""
+"""Smallest number of values that a part reads, if reading limits the operator. Examples are
+poolings and depthwise convolutions. A core takes some microseconds to read so many values."""
 
 
 @dataclass(frozen=True)
 class Cut:
     """How one argument is divided: along `axis`, in steps of `step` elements.
 
-    If `axis` is None, the argument is not divided. A part that `lies_apart` is no slice of memory,
-    so the operator takes the whole tensor.
+    If `axis` is None, the argument is not divided. If `lies_apart`, the elements of a part are not
+    contiguous in memory, so each part of the operator gets the whole tensor.
     """
 
     axis: int | None
@@ -42,8 +42,9 @@ class RowCut:
 
     Attributes
     ----------
-    made, read: begin and end of the rows of the result, and of the image's rows they are made from.
-    top, bottom: number of rows of padding that are left to this part.
+    made: begin and end of the rows of the result that the part computes.
+    read: begin and end of the rows of the image that the part reads.
+    top, bottom: number of rows of padding above and below the rows that the part reads.
     """
 
     made: tuple[int, int]
@@ -68,8 +69,9 @@ class Tensors(Protocol):
 def most_products(op: Tensors, *, shares_weight: bool) -> int:
     """The most parts into which an operator that sums up products is worth dividing.
 
-    The latency is the time of the operations, or the time to read the weight if that is longer. It
-    is longer for few pixels or a single row. Parts that share the weight each read all of it.
+    The latency is the longer of two times: the time to compute the products, and the time to read
+    the weight. With few pixels or a single row, the reading takes longer. If the parts share the
+    weight, each part reads all of it, so the reading gets no shorter.
     """
     read = 0 if shares_weight else prod(op.shapes[1])
     return max(op.flops // _FLOPS_A_PART, read // _READS_A_PART)
@@ -83,8 +85,8 @@ def most_reads(op: Tensors, numbers_each: int = 1) -> int:
 def along_rows(op: Tensors) -> list[Cut] | None:
     """Cut an operator that works along the last axis of its data.
 
-    The cut is along the first other axis with more than one element. The result is None if there is
-    no such axis.
+    The cut is along the first axis, other than the last one, with more than one element. The result
+    is None if there is no such axis.
     """
     data = op.shapes[0]
     axis = next((a for a, dim in enumerate(data[:-1]) if dim > 1), None)
@@ -116,7 +118,7 @@ def aligned_steps(op: Tensors, argument: int, axis: int) -> int:
 
 
 def lies_apart(op: Tensors, argument: int, axis: int) -> bool:
-    """Whether rows of this image, which go along `axis`, are no single slice of its memory."""
+    """Whether neighbouring rows of this image, along `axis`, are not contiguous in memory."""
     shape = op.shapes[argument]
     at_once = BLOCK if op.layouts[argument] == "blocked16" else 1
     return axis == 2 and (shape[0] > 1 or shape[1] > at_once)

@@ -13,7 +13,7 @@ from ..errors import GraphError
 from ..plain_data import is_text, is_whole
 
 MOST_OPERATORS = 2**31 - 1
-"""Ids are 32 bits wide in the native code."""
+"""Largest number of operators in a graph: an id has 32 bits in the native code."""
 
 
 class OpGraph:
@@ -111,7 +111,7 @@ class OpGraph:
 
     @cached_property
     def width(self) -> int:
-        """The size of the largest antichain: a set of operators none of which reaches another.
+        """The size of the largest antichain: a set of operators in which none reaches another.
 
         It is computed by Dilworth's theorem, as a bipartite matching.
         """

@@ -18,7 +18,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
 
 
 def aligned_copy(array: np.ndarray) -> np.ndarray:
-    """A contiguous copy of `array` at an aligned address, or `array` itself if it is so already."""
+    """`array` if it is contiguous, writable and aligned; else a copy with these properties."""
     if array.flags.c_contiguous and array.flags.writeable and array.ctypes.data % ALIGNMENT == 0:
         return array
     copy = aligned_empty(array.shape, array.dtype)

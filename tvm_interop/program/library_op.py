@@ -84,10 +84,10 @@ class LibraryOp:
         """
         return self
 
-    # How the operator may be divided.
+    # The methods below say how the operator may be divided.
 
     def cuts(self) -> list[Cut] | None:
-        """How each argument is divided among parts, the output last; None if not at all."""
+        """For each argument, the output last, its division; None if the operator is not divided."""
         return None
 
     @property
@@ -101,7 +101,7 @@ class LibraryOp:
 
     @property
     def reads_rows_of_whole(self) -> bool:
-        """Whether parts by rows get the whole image, and read their rows out of it (see `cut`)."""
+        """Whether a part by rows gets the whole image, and reads some of its rows (see `cut`)."""
         return False
 
     @property
@@ -110,7 +110,7 @@ class LibraryOp:
         return most_reads(self)
 
     def row_cuts(self, parts: int) -> list[RowCut]:
-        """Up to `parts` parts by rows, if there is a `row_axis`; less than 2 parts: no division."""
+        """Divide into up to `parts` parts by rows; fewer than 2 parts mean no division."""
         return []
 
     def ends_too_narrow(self, cut: Cut) -> bool:
@@ -127,19 +127,19 @@ class LibraryOp:
         """The part of the operator that makes these rows, with these shapes and this `cut`."""
         return self.part(shapes, cut)
 
-    # How the operator is written in documents.
+    # The methods below write and read the operator's fields.
 
     def fields(self) -> dict[str, Any]:
         """The fields by name, as in artifacts and in the native code; no field is nested.
 
-        Fields of other kinds are included with their defaults, as they always were.
+        Fields that only other kinds have are included with their defaults.
         """
         kind: Any = type(self)
         own = {name: _at(self, path) for name, path in _paths(kind).items()}
         return {"op": self.op, **dict.fromkeys(("shapes", "layouts")), **_DEFAULTS, **own}
 
     def with_fields(self, **changes: Any) -> LibraryOp:
-        """A copy with these fields changed; the fields have their names in documents."""
+        """A copy with these fields changed; the fields have the names that `fields` gives them."""
         return library_op(**self.fields() | changes)
 
     def to_json(self) -> str:
@@ -230,7 +230,7 @@ def kinds() -> Mapping[str, type[DescribedOp]]:
 
 
 def library_op(**fields: Any) -> LibraryOp:
-    """Make an operator from its fields by their names in documents; `op` is its kind.
+    """Make an operator of the kind `op` from its fields, by the names that `fields` gives them.
 
     Raises
     ------
@@ -295,13 +295,13 @@ _DEFAULTS: dict[str, Any] = {
     "cut": (),
     "steps": (),
 }
-"""The fields that documents have for operators of every kind, in this order. Kinds without such a
-field have the default here. This table does not grow: documents have a field of a later kind only
-for that kind."""
+"""The fields that every description of an operator has in artifacts and databases, in this order.
+If a kind has no such field, the description holds the default from this table. The table does not
+grow: a field that is added to a kind later is written only for that kind."""
 
 _LATER = ("epsilon", "dtype", "allow_tf32", "stored", "data_zero", "weight_zero", "cut", "steps")
-"""The fields that `to_json` leaves out if they have their defaults. So texts in the latency
-databases of users stay the same."""
+"""The fields that `to_json` leaves out if they have their defaults. So the JSON of an operator is
+the same as in databases that were written before these fields existed."""
 
 
 def _is_default(field: str, value: Any) -> bool:
@@ -313,7 +313,7 @@ def _is_default(field: str, value: Any) -> bool:
 
 @cache
 def _paths(cls: Any) -> dict[str, tuple[str, ...]]:
-    """The place of each field in a kind, perhaps within another field, by its name in documents."""
+    """For each field, by its name in JSON: the attribute names that lead to the field in a kind."""
     return dict(_walk(cls))
 
 

@@ -17,7 +17,7 @@ class OfImages(DescribedOp, frozen=True, kw_only=True):
 
     @property
     def may_be_blocked(self) -> tuple[int, ...]:
-        """The data, the tensor to add, and the output."""
+        """Indices of the data, the tensor to add, and the output."""
         last = len(self.shapes) - 1
         return (0, *[last - 1] * self.has_sum, last)
 
@@ -42,7 +42,7 @@ class OfImages(DescribedOp, frozen=True, kw_only=True):
         return None
 
     def cuts_by_channel(self) -> list[Cut]:
-        """Cut by channels: each part makes some channels from the same channels of the data."""
+        """Cut by channels: a part makes some channels, and reads the same channels of the data."""
         return [Cut(1, self.aligned_channels)] * 2
 
     @property
@@ -69,17 +69,17 @@ class OfWindows(OfImages, frozen=True, kw_only=True):
 
     @property
     def most_parts(self) -> int:
-        """The most parts worth making, since each number of the result reads a whole window."""
+        """The most parts worth making, as each number of the result reads a whole window."""
         return most_reads(self, prod(self.window.size))
 
     def row_cuts(self, parts: int) -> list[RowCut]:
-        """Up to `parts` parts by rows: see `row_cuts.row_cuts`."""
+        """Divide into up to `parts` parts by rows; see `row_cuts.row_cuts`."""
         return [] if self.row_axis is None else row_cuts(self, parts, self.row_axis)
 
     def part_by_rows(
         self, rows: RowCut, shapes: tuple[tuple[int, ...], ...], cut: tuple[int, ...]
     ) -> LibraryOp:
-        """The part that makes these rows, with the padding that is left to it."""
+        """The part that makes these rows. Its padding at top and bottom is that of `rows`."""
         _, left, _, right = self.window.padding
         padding = (rows.top, left, rows.bottom, right)
         return self.with_fields(shapes=shapes, cut=cut, padding=padding)
@@ -100,7 +100,7 @@ class OfQuantisedWindows(OfWindows, frozen=True, kw_only=True):
 
     @property
     def may_be_blocked(self) -> tuple[int, ...]:
-        """No argument, because channels are the last axis."""
+        """No indices: no argument may be blocked, because the channels are the last axis."""
         return ()
 
     @property

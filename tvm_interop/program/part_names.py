@@ -1,7 +1,7 @@
 """The names of the parts of a divided operator: `conv1[1/2]` is the first of two parts of `conv1`.
 
 In a program each operator says which operator it is a part of. In schedules and plans only the name
-tells it.
+says so.
 """
 
 from __future__ import annotations

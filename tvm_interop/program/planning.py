@@ -1,4 +1,4 @@
-"""Makes a schedule safe: finds which operators wait for others, and which buffers share storage."""
+"""Finds the waits between operators that make a schedule safe, and places buffers in memory."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def sync_plan(
     """For each operator, the operators on other streams that it must wait for.
 
     The order on each stream, the dependencies and `extra_edges` together are a graph. The waits are
-    the edges between streams in its transitive reduction: no smaller set of waits orders as much.
-    The waits of each operator are sorted by stream.
+    the edges between streams in the transitive reduction of this graph. No smaller set of waits
+    gives the same order. The waits of each operator are sorted by stream.
 
     Parameters
     ----------
@@ -92,7 +92,8 @@ def launch_order(streams: Sequence[Sequence[int]], waits: Sequence[Sequence[int]
 
     Parameters
     ----------
-    waits: by operator, as `sync_plan` gives them, without a circle.
+    waits: for each operator, the operators that it waits for, as `sync_plan` returns them. The
+        waits must not form a circle.
     """
     order: list[int] = []
     done: set[int] = set()
@@ -115,12 +116,12 @@ def memory_plan(
     buffers: Sequence[Buffer],
     alignment: int = 64,
 ) -> MemoryPlan:
-    """Lay buffers into one arena, which share bytes only where the order of operators allows it.
+    """Place buffers in one arena; they share bytes only if the order of operators allows it.
 
-    Two buffers may share bytes if every operator that touches the one has finished before any
-    producer of the other starts. This must hold with these streams and waits, whatever the timing.
-    So an operator never writes over a buffer that it reads. Buffers are placed from the largest to
-    the smallest (ties: lowest index), each at the lowest aligned offset that is free.
+    Two buffers may share bytes if every operator that uses one buffer has finished before any
+    producer of the other buffer starts. This must hold with these streams and waits, whatever the
+    timing. So an operator never writes over a buffer that it reads. Buffers are placed from the
+    largest to the smallest (ties: lowest index), each at the lowest aligned offset that is free.
 
     Raises
     ------
@@ -136,10 +137,10 @@ def memory_plan(
 def memory_order(graph: OpGraph, buffers: Sequence[Buffer]) -> MemoryOrder:
     """An order in which all operators can run on one stream and few bytes are in use at once.
 
-    The order is greedy. The next operator is the ready operator that adds the fewest bytes to the
-    bytes in use, less the bytes that it frees; ties: lowest id. So the peak is not always the
-    smallest possible. If the topological order has a lower peak, it is returned instead. A buffer
-    is in use from the start of its producer to the end of its last user.
+    The order is greedy. The next operator is the ready operator with the smallest difference
+    between the bytes that it allocates and the bytes that it frees. Ties: lowest id. So the peak is
+    not always the smallest possible. If the topological order has a lower peak, it is returned
+    instead. A buffer is in use from the start of its producer to the end of its last user.
 
     Raises
     ------

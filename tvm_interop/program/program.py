@@ -61,7 +61,8 @@ class Operator:
         outermost loop is divided among them. None if the call runs the whole kernel.
     whole: name of the operator that this operator is a part of; None if it is no part.
     kernel_flops: floating-point operations of TVM's whole kernel, before it was scheduled.
-    refused: a description for kernel libraries that all of them refused; None if there is none.
+    refused: the description of the operator, if every kernel library refused to compute it; else
+        None.
     """
 
     name: str
@@ -77,11 +78,11 @@ class Operator:
 
     @property
     def flops(self) -> int:
-        """Floating-point operations, the same for every provider's kernel; a share has its part.
+        """Number of floating-point operations; for a share of a kernel, only those of the share.
 
-        If the description counts operations, this is its count: two for each product that a
-        convolution or matrix product sums up. Otherwise it is the count of TVM's kernel; 0 if
-        neither is known.
+        The number is the same for every provider's kernel. It comes from the description if that
+        counts operations: two for each product that a convolution or matrix product sums up.
+        Otherwise it comes from TVM's kernel. It is 0 if neither is known.
         """
         described = self.description.flops if self.description is not None else 0
         flops = described or self.kernel_flops
@@ -131,7 +132,7 @@ class Program:
         return any(op.whole is not None for op in self.operators)
 
     def parts(self) -> list[list[int]] | None:
-        """For each whole operator, the ids of its parts in order; None if none is divided."""
+        """The ids of each whole operator's parts, in order; None if no operator is divided."""
         if not self.is_divided:
             return None
         wholes: dict[str, list[int]] = {}
@@ -156,7 +157,7 @@ class Program:
         return found
 
     def edges(self) -> list[tuple[int, int]]:
-        """Producer and consumer of each tensor an operator reads from another, repeats kept."""
+        """Producer and consumer of each tensor between two operators, with repeats."""
         return dependencies(self.values, self.operators)
 
     def graph(self) -> OpGraph:
@@ -188,7 +189,7 @@ class Program:
         ]
 
     def _users_of_storage(self, touched: list[tuple[int, ...]]) -> dict[int, list[int]]:
-        """For each value with storage, the operators that touch it; `touched` is by operator."""
+        """For each value with storage, the operators that use it; `touched` lists their values."""
         users: dict[int, list[int]] = {}
         for i, values in enumerate(touched):
             for root in dict.fromkeys(map(self.storage_of, values)):

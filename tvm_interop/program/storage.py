@@ -1,4 +1,4 @@
-"""How tensors are stored: layouts and sizes, and which operators read what others write."""
+"""Layouts and sizes of tensors in memory, and dependencies of operators that follow from them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def span(values: Sequence[Stored], value: int) -> tuple[int, int, int]:
 
 
 def dependencies(values: Sequence[Stored], operators: Sequence[Writer]) -> list[tuple[int, int]]:
-    """Producer and consumer of each tensor that an operator reads from another, repeats kept.
+    """Producer and consumer of each tensor that an operator reads from another, with repeats.
 
     An operator that reads a tensor of several parts depends on the writers of all parts.
     """

@@ -58,7 +58,8 @@ FRONTEND: Mapping[str, str] = {
     "from_tensorflow2": "",
     "from_tflite": "tvm.relax.frontend.tflite.from_tflite",
 }
-"""Names of `tvm.relay.frontend`. Models without an importer today can be exported to ONNX."""
+"""Names of `tvm.relay.frontend`, and their counterparts today; empty for a format without an
+importer. A model of such a format can be exported to ONNX."""
 
 CONTRIB: Mapping[str, str] = {
     "cuda_graph": "",

@@ -45,7 +45,7 @@ Evaluate = Callable[[Sequence[Schedule]], Iterable[npt.ArrayLike]]
 schedule in microseconds, in the order of the schedules."""
 
 _SEARCH_SHARE = 0.65
-"""Share of the time budget for the search, if schedules can be run. The runs have the rest."""
+"""Share of the time budget that the search gets, if schedules can be run. The runs get the rest."""
 _IOS_SHARE = 0.6
 """Share of the search time in which `ios` may ask for latencies of stages. Local search has the
 rest."""
@@ -113,8 +113,8 @@ def auto(
     evaluate: runs schedules against each other. It gives one round after another until `auto`
         stops asking. A round holds the microseconds of all schedules, in order.
     parts: an option of `ios`.
-    baseline: a schedule in place of `sequential` on one stream. A compilation gives a schedule that
-        runs operators in order, the parts of each side by side.
+    baseline: a schedule in place of `sequential` on one stream. A compilation passes a schedule
+        that runs operators in order, and the parts of each operator side by side.
 
     `stats` holds the name of the `winner` and `predicted_us`, the makespan by candidate.
     `chosen_by_us` holds the median time of each finalist in step 3. `measured_us` holds the median
@@ -232,7 +232,7 @@ class _Field:
         return sorted(others, key=lambda name: self.candidates[name].predicted_us)
 
     def best(self, staged: bool) -> str | None:
-        """The staged or streamed candidate with the best prediction, without `sequential`."""
+        """The name of the best staged or streamed candidate by prediction, without `sequential`."""
         alike = (n for n in self.ranked() if self.candidates[n].schedule.is_staged == staged)
         return next(alike, None)
 
@@ -356,7 +356,7 @@ def _choose(
 
 
 def _in_the_race(so_far: Floats) -> list[bool]:
-    """Whether each finalist may be as fast as the best one and faster than `sequential`.
+    """For each finalist, whether it may be as fast as the best and faster than `sequential`.
 
     The best finalist always stays. For the parameter see `_is_settled`.
     """

@@ -234,7 +234,7 @@ def perceptron(weights: Weights, name: str, rows: Floats) -> Floats:
 
 
 def embeddings(weights: Weights, block: Block) -> Floats:
-    """(n, WIDTH) embeddings of the operators by TOP's Equation 5, from the sources down.
+    """(n, WIDTH) embeddings of the operators by TOP's Equation 5, in topological order.
 
     e_v = h1(sum of g1(e_u) over the operators u that v reads) + P s_v. The paper adds the features
     s_v themselves. Features and embeddings differ in width, so P maps the features to the width of

@@ -20,7 +20,7 @@ def greedy(
     max_groups: int = 0,
     streams: int | None = None,
 ) -> Schedule:
-    """Greedy: one stage of all ready operators, again and again.
+    """Greedy: each stage runs all operators that are ready, until no operators are left.
 
     Ding et al. compare IOS with this schedule (MLSys 2021, section 6.1). The paper sets no limits.
     Each operator is a group of its own. No latency model is needed.

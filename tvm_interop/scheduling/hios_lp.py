@@ -31,8 +31,8 @@ def hios_lp(
     plus the longest copy into its first operator and the longest copy out of its last operator.
 
     The printed Algorithm 2 keeps a window before it knows that the window is better. It also looks
-    for circular waits only along the data. Here a window stays only if it is better. Circular waits
-    along the order of a GPU are ruled out too.
+    for circular waits only along the edges of the graph. Here a window stays only if it is better.
+    Circular waits that include the order of operators on a GPU are ruled out too.
 
     Ties: equal priorities are ordered by topological order. Among equally long paths, the path
     whose first operator comes first in that order is taken, then the shorter path, then the path

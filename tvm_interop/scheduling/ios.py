@@ -58,8 +58,8 @@ def ios(
         `latency.op`. The model is asked for the packed stage. None gives each group its
         own stream.
     max_transitions: largest number of transitions that the search keeps, at 8 bytes each. A
-        transition is a state and one of its endings. The search holds a few times that memory in
-        all. The blocks share the transitions. A block that needs more than its share is not
+        transition is a state and one of its endings. In all, the search needs a few times as much
+        memory. The blocks share the transitions. A block that needs more than its share is not
         searched completely; see "Large blocks" below. All large blocks together get a quarter of
         the transitions that the other blocks leave. By default that is one or two seconds of
         search.

@@ -31,8 +31,8 @@ _WIDEST_WINDOW = 8_000_000
 """Largest number of transitions in any window, at 8 bytes each."""
 _ANY = 1 << 60
 _MOST_ASKED_BEAMS = 8
-"""Largest number of rounds of beams that use estimates. Each round knows the latencies that the
-round before has asked for."""
+"""Largest number of rounds of beams that use estimates. Each round uses the latencies that earlier
+rounds have asked for."""
 
 Stages = list[tuple[int, ...]]
 """The operators of each stage; the stages are in the order in which they run."""

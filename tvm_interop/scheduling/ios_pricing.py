@@ -61,8 +61,8 @@ class StagePrices:
 
     Attributes
     ----------
-    op_us: (num_ops,) latency of each operator in microseconds, if stages are packed onto streams by
-        them; else None.
+    op_us: (num_ops,) latency of each operator in microseconds, by which stages are packed onto
+        streams; None if stages are not packed.
     alone_us: (num_ops,) microseconds that each operator adds to a stage: the latency of a stage of
         this operator alone, minus `stage_us`.
     stage_us: fixed cost of every stage in microseconds (see `LatencyModel`).
@@ -117,9 +117,10 @@ class StagePrices:
 
     @property
     def set_of(self) -> list[int]:
-        """For each operator, the number of the set in which it may be merged, or -1 for none.
+        """For each operator, the number of the set of operators that it may be merged with.
 
-        The list is empty if no operator can be merged.
+        The number is -1 for an operator that cannot be merged. The list is empty if no operator can
+        be merged.
         """
         return [] if np.all(self._set_of < 0) else [int(i) for i in self._set_of]
 

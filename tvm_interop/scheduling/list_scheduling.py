@@ -1,4 +1,4 @@
-"""Code that LIOS and its variants share: it runs a native list scheduler and makes the schedule."""
+"""Code that LIOS and its variants share, which runs a native list scheduler."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from .options import check_counts, required_latency, us_since
 from .schedules import Schedule
 
 _UNASKED = math.inf
-"""Latency in microseconds of a stage that the model had no time to answer for."""
+"""Latency in microseconds of a stage whose latency the model had no time to give."""
 
 Intra = Literal["windows", "none"]
 GpuStages = Sequence[Sequence[Sequence[int]]]
@@ -84,7 +84,7 @@ class GpuPrices:
         return edge_us
 
     def costs(self, gpus: int) -> tuple[Any, bytes, bytes]:
-        """The first arguments of the native schedulers.
+        """The graph and the latencies, as the first arguments of the native schedulers.
 
         For one GPU, the model is not asked for copies.
         """

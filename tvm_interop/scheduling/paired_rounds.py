@@ -34,8 +34,8 @@ LEVEL = 0.05
 """Significance level: the highest probability that a schedule that is not faster is taken for
 faster."""
 LEAST_GAIN = 0.01
-"""A schedule passes only if it is faster by more than this share. Two copies of one program already
-differ by this share, only because their tensors lie at different addresses."""
+"""A schedule passes only if it is faster by more than this share. Two copies of one program can
+differ by this share just because their tensors lie at different addresses."""
 _SOUGHT_GAIN = 0.03
 _POWER = 0.9
 """Probability with which a gain of `_SOUGHT_GAIN` is found. The number of rounds is chosen for this
@@ -78,8 +78,9 @@ class PairedRatio:
 
         This share is half-way between `LEAST_GAIN` and `_SOUGHT_GAIN`.
 
-        If this is False, the contestant is faster by 2% in at most 5% of cases. Further rounds
-        would hardly let it pass.
+        2% is half-way between the gain that is needed to pass (1%) and the gain that is sought
+        (3%). If the result is False, the contestant is faster by 2% in at most 5% of cases. Further
+        rounds would hardly let the contestant pass.
         """
         return self.interval[0] <= 1 - (LEAST_GAIN + _SOUGHT_GAIN) / 2
 

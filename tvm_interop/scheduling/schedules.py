@@ -361,7 +361,7 @@ class Schedule:
         ]
 
     def _packed_stages(self, ids: list[int]) -> tuple[list[list[list[int]]], list[int]]:
-        """The stages as the native functions take them, and the stages' devices; -1 for none."""
+        """The stages as native functions take them, and the number of each stage's device or -1."""
         devices = [-1 if stage.device is None else stage.device for stage in self.stages]
         return [_pack_stage(stage, ids) for stage in self.stages], devices
 

@@ -33,9 +33,10 @@ class Contention:
         shares of its multiprocessors.
     bandwidth: number of operators that only move bytes and still run together at full speed; inf
         for no limit.
-    op_cores: number of cores that each operator keeps busy alone, by id; None for one each.
-    memory_share: share of its time alone that each operator waits for memory, from 0 to 1, by id;
-        None for 0.
+    op_cores: number of cores that each operator keeps busy when it runs alone, by id; None for one
+        core each.
+    memory_share: share of its time for which each operator waits for memory when it runs alone,
+        from 0 to 1, by id; None for 0.
     wait_us: microseconds that a wait across streams costs the waiting stream.
     """
 
@@ -79,7 +80,7 @@ def simulate(
     latency: LatencyModel,
     contention: Contention | None = None,
 ) -> Simulation:
-    """Run `schedule` event by event on a device that is shared as `contention` says.
+    """Simulate `schedule` event by event. `contention` says how operators share the device.
 
     An operator starts when its stream is free and all operators that it waits for have ended. Its
     rate changes whenever another operator starts or ends. A stage with a barrier waits for all

@@ -13,12 +13,12 @@ _HEADER, _LEGEND = 22, 24
 
 
 def to_svg(records: list[Record]) -> str:
-    """The timelines as the text of an SVG file, one below the other on one time scale."""
+    """Draw the timelines below each other, on one time scale, as the text of an SVG file."""
     return to_text(_draw(records), standalone=True)
 
 
 def to_png(records: list[Record]) -> bytes:
-    """The drawing of `to_svg` as the bytes of a PNG file, two pixels a unit.
+    """The drawing of `to_svg` as the bytes of a PNG file, two pixels per unit of length in the SVG.
 
     Raises
     ------

@@ -49,10 +49,10 @@ def lay_out(record: Record) -> GraphLayout:
     operator before it on its stream. A stage begins after the stage before it.
 
     An operator has a track in the channel below its lane if one of its readers is beyond the next
-    column. All lines to such readers share the track. Tracks are given from left to right, and each
-    is the highest that is free.
+    column. All lines to such readers share the track. Operators get their tracks from left to
+    right. Each operator gets the highest free track.
 
-    With several GPUs the stages do not follow each other, so that no stage is marked.
+    With several GPUs, stages overlap in time, so no stage is marked.
     """
     columns = _columns(record)
     tracks = _tracks(record, columns)
@@ -98,7 +98,7 @@ def _needs_track(columns: list[int], source: int, target: int) -> bool:
 
 
 def _tracks(record: Record, columns: list[int]) -> dict[int, int]:
-    """The track of each operator that needs one, in the channel below its lane."""
+    """For each operator that needs a track, the track's number in the channel below its lane."""
     furthest: dict[int, int] = {}
     for target, op in enumerate(record.operators):
         for source in op.reads:

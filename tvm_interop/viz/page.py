@@ -85,7 +85,7 @@ def _of_several(record: Record) -> list[tuple[str, str]]:
 
 
 def _rows(records: list[Record]) -> list[dict[str, Any]]:
-    """The rows of the table: one per operator, with its run in each record, or None."""
+    """The rows of the table, one per operator. A row has the operator's run in each record."""
     rows: dict[str, dict[str, Any]] = {}
     for r, record in enumerate(records):
         for i, op in enumerate(record.operators):

@@ -21,8 +21,9 @@ _INK, _GRID = "#333333", "#DDDDDD"
 def percentiles_svg(latencies_us: Mapping[str, npt.NDArray[np.float64]]) -> str:
     """Draw the latencies as the text of an SVG file.
 
-    On the horizontal axis, each step of the same width leaves out nine tenths of the runs that are
-    left: 90, 99, 99.9 percent. A line ends at the percentile that a single run stands for.
+    The horizontal axis shows percentiles. The percentiles 0, 90, 99 and 99.9 have equal distances,
+    because each of these steps leaves a tenth of the runs. A line ends at the highest percentile
+    that its runs can show, which is that of the slowest run.
 
     Parameters
     ----------
@@ -80,19 +81,19 @@ def _axes(root: Element, right: float, top_us: float, step_us: float) -> None:
 
 
 def _curve(latencies_us: npt.NDArray[np.float64]) -> list[tuple[float, float]]:
-    """The points of a line: place from left to right, and latency in microseconds."""
+    """The points of a line: horizontal place (see `_place`), and latency in microseconds."""
     places = np.linspace(0.0, _place(_last(len(latencies_us))), 200)
     percents = 100 * (1 - 10.0**-places)
     return list(zip(places.tolist(), np.percentile(latencies_us, percents).tolist(), strict=True))
 
 
 def _last(runs: int) -> float:
-    """The percentile that a single run stands for, if there are `runs` of them."""
+    """The highest percentile that `runs` runs can show: that of the slowest run."""
     return 100 * (1 - 1 / max(runs, 2))
 
 
 def _place(percent: float) -> float:
-    """The distance of a percentile from the left, in steps: 1 for 90, 2 for 99."""
+    """The distance of a percentile from the left end of the axis: 1 for 90%, 2 for 99%."""
     return -math.log10(1 - percent / 100)
 
 
@@ -105,6 +106,6 @@ def _y(us: float, top_us: float) -> float:
 
 
 def _step(top_us: float) -> float:
-    """A round distance between grid lines in microseconds, such that there are four to ten."""
+    """A round distance between grid lines in microseconds; `top_us` is 4 to 10 such distances."""
     size = 10.0 ** math.floor(math.log10(max(top_us, 1e-3)))
     return size * next(factor for factor in (0.2, 0.5, 1.0, 2.0) if top_us / (size * factor) <= 10)

@@ -74,10 +74,10 @@ class Record:
     predicted_us: makespan that the scheduler predicted; None where nothing was predicted.
     memory: (us, bytes) wherever the bytes of intermediate tensors in use change.
     arena_bytes: bytes that the plan sets aside for intermediate tensors.
-    ratio: time of the schedule over sequential execution's time, from the speed check; None
-        without a speed check.
-    runs: number of runs of which this is the fastest; 0 if nothing was run and the times are those
-        of the plan.
+    ratio: time of the schedule divided by the time of sequential execution, from the speed check;
+        None without a speed check.
+    runs: number of runs, the fastest of which is recorded; 0 if nothing was run and the times are
+        predicted.
     """
 
     title: str
@@ -110,7 +110,7 @@ class Record:
 
     @property
     def has_one_order_of_stages(self) -> bool:
-        """Whether all stages run one after the other; on several GPUs, only those of one GPU do."""
+        """Whether stages run one after the other; False without stages or on several GPUs."""
         return self.num_stages > 0 and not self.on_several
 
     @property
@@ -156,7 +156,7 @@ class Record:
 def record(artifact: Artifact, title: str, runs: int = 9) -> Record:
     """Run an artifact on zeros and keep the fastest run.
 
-    Slower runs show more of the other work of the machine.
+    Slower runs were disturbed more by other work on the machine.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ def from_profile(
     Parameters
     ----------
     plan: the plan that was profiled; by default the artifact's plan.
-    runs: number of runs of which the profile is the fastest; 0 if nothing was run.
+    runs: number of runs, the fastest of which the profile shows; 0 if nothing was run.
     """
     schedule = artifact.schedule
     plan = plan or artifact.plan

@@ -22,7 +22,7 @@ MARGIN = 128
 
 _RULER, _STRIP, _HEAD, _LANE, _GAP, _MEMORY = 20, 16, 20, 30, 14, 54
 _LABEL_PX = 34
-"""Narrowest box in pixels that has a label, at the width with which a file is drawn."""
+"""Smallest width in pixels of a box that gets a label, if the drawing has a width in pixels."""
 _DIGIT_PX = 7
 
 
@@ -92,7 +92,7 @@ def timeline(record: Record, scale_us: float, width: float | str = "100%") -> El
         _draw_stages(root, record, rows, scale_us, width)
     for y in (*rows.measured, *rows.predicted):
         child(root, "line", x1="0%", x2="100%", y1=y + _LANE, y2=y + _LANE, stroke="#BBBBBB")
-    _draw_waits(root, record, rows, scale_us)  # Before the boxes, so that they cover the lines.
+    _draw_waits(root, record, rows, scale_us)  # The boxes drawn below cover the lines.
     for i, op in enumerate(record.operators):
         _draw_operator(
             root, i, op, (op.start_us, op.end_us), rows.measured[op.stream], scale_us, width
@@ -242,7 +242,7 @@ def _draw_memory(root: Element, record: Record, y: int, scale_us: float) -> None
 
 
 def _fits(start: float, end: float, scale_us: float, width: float | str, at_least: float) -> bool:
-    """Whether a label has room. On a page this is True, and the page itself hides labels."""
+    """Whether a label has room. On a page this is True, because the page itself hides labels."""
     return isinstance(width, str) or (end - start) / scale_us * width >= at_least
 
 

@@ -19,5 +19,5 @@ class Concat(DescribedOp, frozen=True, kw_only=True):
 
     @property
     def may_be_blocked(self) -> tuple[int, ...]:
-        """The first input and the output."""
+        """Indices of the first input and the output."""
         return (0, len(self.shapes) - 1)

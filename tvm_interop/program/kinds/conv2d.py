@@ -31,7 +31,7 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
 
     @property
     def ends(self) -> Ending:
-        """The bias, sum and activation: `ending`."""
+        """The last steps of the operator: bias, sum and activation."""
         return self.ending
 
     def with_tf32(self) -> LibraryOp:
@@ -39,7 +39,7 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, allow_tf32=True)
 
     def cuts_of_one(self) -> list[Cut] | None:
-        """Cut a single image by channels of the result, in whole blocks; with groups, by groups."""
+        """Cut by whole blocks of the result's channels; with several groups, cut by groups."""
         step = self.aligned_channels
         by_block = Cut(1, step)
         more = [Cut(0, step)] * self.has_bias + [by_block] * self.has_sum
@@ -51,23 +51,23 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
 
     @property
     def row_axis(self) -> int | None:
-        """The axis of the rows of a single image if its result's rows lie together; else None.
+        """The axis of the rows, for one image whose result has contiguous rows; else None.
 
-        Rows of a blocked image lie together if it has one block of channels. Rows of a plain image
-        lie together if it has one channel.
+        The rows of a blocked image are contiguous in memory if the image has one block of channels.
+        The rows of a plain image are contiguous if the image has one channel.
         """
         return 2 if self.shapes[0][0] == 1 and not lies_apart(self, -1, 2) else None
 
     @property
     def reads_rows_of_whole(self) -> bool:
-        """Whether the image is plain: its rows may lie apart, and a part may begin at any row."""
+        """Whether the image is plain. A part may then begin at any row of the whole image."""
         return self.layouts[0] == "plain"
 
     @property
     def most_parts(self) -> int:
         """The most parts worth making, by the number of products.
 
-        A depthwise convolution is limited by reading, not by products, so reads count instead.
+        Reading limits a depthwise convolution, so the values that are read count there instead.
         """
         if self._is_depthwise:
             return super().most_parts
@@ -85,7 +85,7 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
         return 0 < self.shapes[0][1] % cut.step < BLOCK
 
     def part(self, shapes: tuple[tuple[int, ...], ...], cut: tuple[int, ...]) -> LibraryOp:
-        """The part of these shapes; its number of groups follows from its channels."""
+        """The part with these shapes. Its number of groups follows from its number of channels."""
         groups = shapes[0][1] // shapes[1][1]
         return msgspec.structs.replace(self, shapes=shapes, cut=cut, groups=groups)
 

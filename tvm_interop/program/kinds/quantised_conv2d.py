@@ -26,7 +26,7 @@ class QuantisedConv2d(OfQuantisedWindows, frozen=True, kw_only=True):
 
     @property
     def ends(self) -> Ending:
-        """The bias, sum and activation: `ending`."""
+        """The last steps of the operator: bias, sum and activation."""
         return self.ending
 
     @property

@@ -15,5 +15,5 @@ class Reorder(DescribedOp, frozen=True, kw_only=True):
 
     @property
     def may_be_blocked(self) -> tuple[int, ...]:
-        """The data and the result."""
+        """Indices of the data and the result."""
         return (0, 1)

@@ -16,12 +16,12 @@ class Scale(OfImages, frozen=True, kw_only=True):
 
     @property
     def ends(self) -> Ending:
-        """The bias and activation: `ending`."""
+        """The last steps of the operator: bias and activation."""
         return self.ending
 
     @property
     def differs_by_image(self) -> tuple[int, ...]:
-        """The data, the output, and the factor if each image has factors of its own."""
+        """Indices of the data and the output, and of the factor if it differs between images."""
         return (*super().differs_by_image, *[1] * (self.shapes[1][0] > 1))
 
     def cuts_of_one(self) -> list[Cut] | None:

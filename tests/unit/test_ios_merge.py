@@ -148,7 +148,7 @@ def test_blocks_too_large_to_search_through(costly):
 def test_a_table_does_not_know_what_merging_takes():
     stages = (Stage(((0,), (1,), (2,)), (0, 0, 0), "merge"), Stage(((3,),), (0,)))
     made = Schedule("by hand", FOUR.names, stages=stages)
-    with pytest.raises(LatencyError, match="what `a`, `b`, `c` take as one operator"):
+    with pytest.raises(LatencyError, match="how long `a`, `b`, `c` take as one operator"):
         made.simulate(FOUR, LatencyTable([1, 1, 1, 1]))
 
 

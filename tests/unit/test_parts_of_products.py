@@ -365,8 +365,8 @@ def test_rows_of_a_quantised_image_share_the_weight() -> None:
         ((1, 1, 0), "four numbers"),
         ((0, 1, 0, 900), "cannot cut argument 0 along axis 1"),
         ((1, 0, 0, 900), "cannot cut argument 1 along axis 0"),
-        ((1, 1, 401, 900), "cuts 500 from 401 on out of 900"),
-        ((1, 1, -1, 900), "cuts 500 from -1 on out of 900"),
+        ((1, 1, 401, 900), "cuts 500 elements, beginning with element 401, from an axis of 900"),
+        ((1, 1, -1, 900), "cuts 500 elements, beginning with element -1, from an axis of 900"),
         ((1, 1, 0, 499), "cuts 500 elements, beginning with element 0, from an axis of 499"),
     ],
 )

@@ -18,7 +18,7 @@ def explain_model(
     model: options.ModelOrArtifact,
     pair: Annotated[
         tuple[str, str] | None,
-        typer.Option("--pair", metavar="A B", help="Explain these two operators alone."),
+        typer.Option("--pair", metavar="A B", help="Explain only these two operators."),
     ] = None,
     operator: Annotated[
         str | None,
@@ -32,8 +32,8 @@ def explain_model(
         bool,
         typer.Option(
             "--no-measure",
-            help="Use only latencies from the database, and name the missing ones. No code of an "
-            "artifact is loaded or run; a model's kernels are still chosen by measurement.",
+            help="Use only latencies of the database. No code of an artifact runs; a model's "
+            "kernels are still chosen by measurement.",
         ),
     ] = False,
     try_number: Annotated[
@@ -55,18 +55,13 @@ def explain_model(
     """Say whether it pays to run independent operators side by side, and if not, why.
 
     Operators at the same depth of the graph form a set; --pair selects two operators instead. Each
-    set is measured in two ways. In turn, the operators run one after the other, each over all
-    cores. Side by side, they run at once, each on one core.
-
-    Side by side pays if it saves 3% or more of the time in turn. Otherwise the output gives one of
-    these reasons. One operator fills the device: its speedup over all cores is at least 80% of the
-    number of cores. The set is memory-bound: at once the operators take at least 1.05 times as long
-    as alone. Waits cost more than they save. There is little to gain. The artifact runs
-    sequentially because a measurement chose that.
-
-    The output ends with a ceiling: the latency of the critical path, divided by the latency of
-    sequential execution. Up to three changes that would help follow. With --operator the output
-    lists the kernels for one operator instead, and the providers that refuse the operator.
+    set is measured in turn, each operator over all cores, and side by side, each on one core. That
+    pays if it saves 3% or more. Otherwise the output gives one of these reasons. One operator fills
+    the device: its speedup over all cores is at least 80% of their number. The set is memory-bound:
+    at once it takes at least 1.05 times as long as alone. Waits cost more than they save. There is
+    little to gain. A measurement chose sequential execution. The output ends with a
+    ceiling, the critical path over sequential execution, and up to three changes that help. With
+    --operator it lists the kernels for one operator instead.
     """
     from ..compiler.options import CompileOptions
     from ..explaining.api import explain

@@ -380,8 +380,7 @@ class Compilation:
         Raises
         ------
         ScheduleError
-            The schedule does not fit the model, or has merged stages. In the second case, plan the
-            result of `realized` instead.
+            The schedule does not fit the model, or has merged stages: plan what `realized` returns.
         """
         if merged_stages(schedule):
             raise ScheduleError(

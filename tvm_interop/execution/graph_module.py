@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ..errors import DeviceError, ExecutionError, InputError
 from ..plan.plan import Plan, PlannedValue
 from ..program.host_memory import aligned_empty
 from .arrays import as_array, copied_out, described, shape_of
-from .instance import PlanInstance
+from .instance import ClosedInstance, PlanInstance
 from .open_instance import open_instance, tell_of_idle_cores
 from .operator_profile import OpProfile, operator_profile
 from .rpc import RemoteInstance
@@ -90,7 +90,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
 
     def close(self) -> None:
         """Free memory and threads now. Later uses of the module raise `ExecutionError`."""
-        self._instance = cast(PlanInstance, _Closed())
+        self._instance = cast(PlanInstance, ClosedInstance())
         self._instances.clear()
         self._models.clear()
         self._params.clear()
@@ -386,7 +386,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         if func_name != "run":
             raise InputError(f"no function `{func_name}` to benchmark; there is `run`")
         if device is not None and device.dlpack_device_type() != self._instance.dlpack_device_type:
-            raise DeviceError(f"this module runs on {_where(self.plan)}, not on {device}")
+            raise DeviceError(f"this module runs on {self.plan.device_in_words()}, not on {device}")
         if inputs:
             self.set_input(**inputs)
         timer = self._time_end_to_end if end_to_end else self._time
@@ -487,13 +487,6 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         return as_array(value, self._input(key), "input")
 
 
-class _Closed:
-    """Replaces the instance of a module that was closed, and raises an error for every use."""
-
-    def __getattr__(self, _: str) -> NoReturn:
-        raise ExecutionError("the module was closed: make a new one of the same artifact")
-
-
 def _loaded(artifact: Any) -> Artifact:
     if isinstance(artifact, Artifact):
         return artifact
@@ -503,9 +496,3 @@ def _loaded(artifact: Any) -> Artifact:
         f"a GraphModule is made of an artifact or its path, not of a `{type(artifact).__name__}`: "
         "give what `tvm_interop.compile` returned"
     )
-
-
-def _where(plan: Plan) -> str:
-    """Return the name of the device of a plan, for messages."""
-    device = plan.streams[0].device if plan.streams else "cpu:0"
-    return "the CPU" if device.startswith("cpu") else device

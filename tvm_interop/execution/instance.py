@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 
 from .._native.library import OperatorTiming
+from ..errors import ExecutionError
 from ..plan.plan import Plan
 
 
@@ -96,3 +97,10 @@ class PlanInstance(Protocol):
     def profile(self) -> list[OperatorTiming]:
         """Run every operator once, and return the times at which each operator ran."""
         ...
+
+
+class ClosedInstance:
+    """Replaces the instance of a module that was closed, and raises an error for every use."""
+
+    def __getattr__(self, _: str) -> NoReturn:
+        raise ExecutionError("the module was closed: make a new one of the same artifact")

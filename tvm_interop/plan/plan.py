@@ -198,6 +198,11 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             orders[op.stream].append(i)
         return orders
 
+    def device_in_words(self) -> str:
+        """Return the name of the first device, for messages."""
+        device = self.streams[0].device if self.streams else "cpu:0"
+        return "the CPU" if device.startswith("cpu") else device
+
     def weight_indices(self) -> dict[str, int]:
         """The index into `values` of each weight, by the weight's name."""
         return {

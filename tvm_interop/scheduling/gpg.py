@@ -116,8 +116,7 @@ def gpg_scored(
     ----------
     weights, streams: as for `gpg`.
     priced: number of endings per state for which the latency model is asked. These are the endings
-        with the lowest scores. The latency from the model replaces the estimate for the stage. With
-        0, the model is not asked.
+        with the lowest scores. The model's latency replaces the estimate; 0 asks for none.
     width: number of states that are followed at the same time, as in a beam search. They are the
         states with the lowest sum of latency so far and estimated rest. The paper follows 1.
 

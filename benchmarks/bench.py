@@ -137,7 +137,10 @@ def peers(compilation: Compilation, schedulers: Sequence[str] = SCHEDULERS) -> l
 
 
 def random_feed(model: onnx.ModelProto) -> dict[str, np.ndarray]:
-    """Random inputs by name, from a fixed seed: normal numbers, or 0 and 1 for integer types."""
+    """Random inputs by name, from a fixed seed.
+
+    Floats are normally distributed, and integers are 0 or 1.
+    """
     rng = np.random.default_rng(0)
     weights = {w.name for w in model.graph.initializer}
     feed = {}

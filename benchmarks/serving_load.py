@@ -261,7 +261,10 @@ class Clients:
         return float(np.median(took)) * 1e3
 
     async def closed_loop(self, requests: dict[str, bytes], each: int, seconds: float) -> Seen:
-        """Run `each` clients of each model that send a request as soon as the last is answered."""
+        """Run some clients for each model; `each` is their number.
+
+        A client sends its next request as soon as the request before it is answered.
+        """
         until = time.perf_counter() + seconds
 
         async def client(name: str, seen: Seen) -> None:

@@ -187,9 +187,9 @@ def search_and_compare(case: str, method: str, calls: int, seed: int) -> dict[st
 def gradient_through_a_known_reward(case: str, starts: int = 200) -> dict[str, Any]:
     """Test the policy gradient (Equation 4) with a critic that is fitted to exact rewards.
 
-    A critic of the same size learns the exact rewards of 40,000 random actions. Then actions climb
-    its gradient from `starts` random starts, without states or actors in between. The rewards that
-    they reach are the best that the policy gradient can find.
+    A critic as large as the one in training learns the exact rewards of 40,000 random actions. Then
+    gradient ascent on the critic improves `starts` random actions. No actor and no state takes
+    part. The rewards of the improved actions are the best that the policy gradient can find.
     """
     import torch
     from torch import nn

@@ -49,8 +49,9 @@ StreamProgram ToProgram(const ffi::Bytes& streams, const ffi::Bytes& waits,
   return program;
 }
 
-// Returns the circle and the faults. Each fault is a row of five: kind, index of the first access,
-// index of the second access, begin, end.
+// Returns the cycle of operators that wait for each other, empty if there is none, and the faults.
+// Each fault is a row of five: kind of fault, index of the first access, index of the second
+// access, first byte, end byte.
 ffi::Array<ffi::Bytes> Check(ffi::Bytes streams, ffi::Bytes waits, ffi::Bytes takes_no_overlap,
                              ffi::Bytes accesses) {
   const auto pack = [](const std::vector<int64_t>& numbers) {

@@ -36,8 +36,8 @@ pid_t StartWitness() {
     }).detach();
     witness = known.get();
   } catch (const std::system_error&) {
-    // If there is no witness, a new mask that the user sets is noticed only if it is set on the
-    // narrowed thread itself.
+    // Without a witness thread, a new mask of the user is noticed only if the user sets it on the
+    // thread that `Affinity` narrows.
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return witness;

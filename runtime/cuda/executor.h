@@ -38,7 +38,7 @@ struct CudaPlannedOp {
 enum class CudaDispatch {
   kStreams,        // Every run launches each operator on its stream.
   kCapturedGraph,  // All streams are captured once in a graph. Every run launches this graph.
-  kLinkedGraph,    // One graph for each operator, linked by the waits and the streams' order.
+  kLinkedGraph,    // A graph per operator; waits and streams link them.
 };
 
 // Runs a plan on CUDA streams, from one host thread. The streams wait for each other on the GPU. At

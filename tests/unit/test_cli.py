@@ -112,7 +112,7 @@ def test_an_artifact_in_the_place_of_a_model(
     model = str(folder / "two.tar")
     assert run_app([verb, model]) == 2
     said = capsys.readouterr().err
-    assert f"`{model}` is no model but an artifact" in said
+    assert f"`{model}` is an artifact, not a model" in said
     assert f"`tvm-interop run {model}`" in said
     assert f"`tvm-interop show {model}`" in said
 

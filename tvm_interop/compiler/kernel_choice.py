@@ -97,8 +97,8 @@ class _LayoutCosts:
         blocked_us = self._blocked_us[i]
         data_us, output_us = self._reorder(data), self._reorder(output)
         first, second = self._label(data), self._label(output)
-        # `blocked_us` includes no reorder of a tensor that could be blocked. A tensor that must be
-        # plain was plain in the measurement, so its reorder is included already.
+        # `blocked_us` leaves out reorders of tensors that may have a blocked layout, so they are
+        # added here. It includes reorders of tensors that must have the plain layout.
         us = (
             (self._plain.us[i], blocked_us + (data_us if first is not None else 0.0)),
             (blocked_us + (output_us if second is not None else 0.0), blocked_us),

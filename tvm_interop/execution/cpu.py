@@ -63,7 +63,9 @@ class Instance:
                 f"the plan needs {needed:.1f} GiB for its tensors, and this process cannot get "
                 "that much memory; compile for smaller inputs, or run it on a larger machine"
             ) from error
-        self._owners: dict[int, np.ndarray] = {}  # By value: the caller's array, to keep it alive.
+        self._owners: dict[
+            int, np.ndarray
+        ] = {}  # The caller's arrays by value id, to keep them alive.
         self._lent: set[int] = set()  # Values whose memory belongs to the caller.
         tensors = [as_tensor(array) for array in self.arrays]
         ours = {op.kernel for op in plan.operators if op.library is None}

@@ -82,9 +82,9 @@ def _read_file(path: Path, read: Callable[[Path], onnx.ModelProto] = read_whole)
     except Exception as err:  # protobuf's DecodeError has no stable place to import it from
         if _is_artifact(path):
             raise UnsupportedModelError(
-                f"`{path}` is no model but an artifact, what `tvm-interop compile` makes of one: "
-                f"`tvm-interop run {path}` runs it, `tvm-interop show {path}` draws its schedule; "
-                "here, give the ONNX file that it was compiled from"
+                f"`{path}` is an artifact, not a model: give the ONNX file that it was compiled "
+                f"from. `tvm-interop run {path}` runs the artifact, and `tvm-interop show {path}` "
+                "draws its schedule"
             ) from err
         if _is_of_torch(path):
             raise UnsupportedModelError(

@@ -37,14 +37,15 @@ class PlannedValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes
     ----------
-    storage: a value with `input`, `weight` or `output` has a buffer of its own, for as long as the
-        module lives. A value with `arena` shares the arena, and begins at byte `offset` of it. An
-        `alias` is in the storage of `alias_of`, and begins at byte `offset` of this storage.
+    storage: the place of the value's bytes. With storage `input`, `weight` or `output`, the value
+        has a buffer of its own for as long as the module lives. With storage `arena`, it begins at
+        byte `offset` of the arena, which values share. With storage `alias`, it begins at byte
+        `offset` of the storage of the value `alias_of`.
     layout: the order of the tensor's elements in memory.
     device: the device that the tensor is on; None in a plan for one device.
-    copy_of: the value on another device that has the same contents; None for most values. If this
-        value is an input or a weight, the host writes both. Otherwise a copy operator writes one
-        of the two from the other.
+    copy_of: another value with the same contents, on another device; None if there is no such
+        value. If the other value is an input or a weight, the host writes it and this copy.
+        Otherwise a copy operator writes this value from the other.
     """
 
     name: str

@@ -61,7 +61,10 @@ class Arrivals:
             if not is_whole(model) or not is_whole(following) or min(model, following) < 0:
                 raise InputError(f"follower {(model, following)} names no models; give indices")
             if not is_finite(delay_us) or delay_us < 0:
-                raise InputError(f"a follower's delay is {delay_us!r}; give microseconds, >= 0")
+                raise InputError(
+                    f"the delay of a follow-up request is {delay_us!r}; give a number of "
+                    "microseconds, 0 or more"
+                )
 
     @property
     def num_models(self) -> int:

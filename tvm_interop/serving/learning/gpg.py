@@ -103,7 +103,7 @@ class Task:
         return cls(Block.of(graph, graph.topological_order(), op_us, latency), latency)
 
     def price(self, candidates: Sequence[Ending]) -> Floats:
-        """Return the latency in microseconds of the stage of each ending: (k,)."""
+        """Return the latency of the stage that each ending makes, in microseconds, shape (k,)."""
         ops = self.block.ops
         stages = [[[ops[i] for i in bits(group)] for group in ending] for ending in candidates]
         return np.asarray(self.latency.stages(stages), dtype=np.float64)

@@ -281,8 +281,8 @@ class Dispatcher:
         free = [slot for slot in range(model.num_instances) if slot not in taken]
         if not free:
             raise InputError(
-                f"it lets more requests into model `{model.name}` than the model's "
-                f"{model.num_instances} instance(s) can hold; give the policy `inside`"
+                f"the policy lets more requests into model `{model.name}` than the model's "
+                f"{model.num_instances} instance(s) can run; limit them with its option `inside`"
             )
         self._view.queues[request.model].remove(request)
         request.dequeued_us = request.ready_us = self._view.now_us

@@ -154,7 +154,7 @@ TEST_CASE(AWrongDescriptionIsRefusedWithItsFault) {
   product.cut = {1, 1, 3, 8};
   CHECK_EQ(tvm_interop::WhyMalformed(product), std::string());
   product.cut = {1, 1, 4, 8};
-  CHECK(Complains(product, "cuts 5 from 4 on out of 8"));
+  CHECK(Complains(product, "cuts 5 elements, beginning with element 4, from an axis of 8"));
   product.cut = {1, 0, 0, 8};
   CHECK(Complains(product, "cannot cut argument 1 along axis 0"));
   Conv2d conv = Conv();

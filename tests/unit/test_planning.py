@@ -238,7 +238,7 @@ def test_the_message_names_both_producers():
     buffers = [Buffer(64, (0,), (1,)), Buffer(64, (1,))]
     plan = memory_plan(graph, [[0, 1]], [(), ()], buffers)
     assert plan.offsets == (0, 64)
-    with pytest.raises(PlanError, match="`relu` writes bytes 0 to 64 of `arena` and touches"):
+    with pytest.raises(PlanError, match="`relu` writes bytes 0 to 64 of `arena` and also touches"):
         check_memory(graph, [[0, 1]], [(), ()], buffers, replace(plan, offsets=(0, 0)))
 
 

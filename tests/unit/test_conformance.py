@@ -45,12 +45,13 @@ class TestCpu(InstanceSuite):
     other = instance
 
 
+@pytest.fixture(scope="module")
+def farm() -> Iterator[Farm]:
+    yield from running_farm(servers=2)
+
+
 @pytest.mark.slow
 class TestServer(InstanceSuite):
-    @pytest.fixture(scope="class")
-    def farm(self) -> Iterator[Farm]:
-        yield from running_farm(servers=2)
-
     @pytest.fixture(autouse=True)
     def both_servers_free(self, farm: Farm) -> None:
         gc.collect()  # What the test before held is given back.

@@ -151,10 +151,12 @@ def test_a_server_that_dies(farm: Farm, artifact: Artifact) -> None:
     doomed = farm.start_server(key="doomed")
     farm.wait_for(1, key="doomed")
     module = GraphModule(artifact, ServerAddress(farm.address.host, farm.address.port, "doomed"))
-    module.run()
+    inputs = random_inputs(module)
+    module.run(**inputs)
     kill(doomed)
-    with pytest.raises(ExecutionError, match="the server"):
-        module.run()
+    for attempt in (module.run, lambda: module.set_input(**inputs), lambda: module.get_output(0)):
+        with pytest.raises(ExecutionError, match="the server"):
+            attempt()
 
 
 def test_a_library_without_a_fallback_is_refused(artifact: Artifact) -> None:

@@ -14,7 +14,14 @@ from ..artifact.artifact import Artifact
 from ..errors import ArtifactError, DeviceError
 from ..plan.plan import Plan
 from .instance import Clock
-from .rpc_server import ServedOperator, ServedProgram, ServedTensor, ServerAddress, free_sessions
+from .rpc_server import (
+    ServedOperator,
+    ServedProgram,
+    ServedTensor,
+    ServerAddress,
+    answers,
+    free_sessions,
+)
 
 _LOG = logging.getLogger("tvm_interop")
 
@@ -64,12 +71,24 @@ class RemoteInstance:
         self._program.call("runtime.run", self.executor)
 
     def write(self, value: int, array: np.ndarray) -> None:
-        """Copy `array` into value number `value`."""
-        self._tensor(value).copyfrom(np.ascontiguousarray(array))
+        """Copy `array` into value number `value`.
+
+        Raises
+        ------
+        ExecutionError: the server failed.
+        """
+        with answers():
+            self._tensor(value).copyfrom(np.ascontiguousarray(array))
 
     def read(self, value: int) -> np.ndarray:
-        """Return value number `value`, copied from the server."""
-        array: np.ndarray = self._tensor(value).numpy()
+        """Return value number `value`, copied from the server.
+
+        Raises
+        ------
+        ExecutionError: the server failed.
+        """
+        with answers():
+            array: np.ndarray = self._tensor(value).numpy()
         return array
 
     def replace(self, value: int, array: np.ndarray) -> None:

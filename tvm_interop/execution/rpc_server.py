@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import ArtifactError, DeviceError, ExecutionError, InputError
+from ..errors import ArtifactError, DeviceError, ExecutionError, InputError, TVMInteropError
 from ..machine.cpu_features import missing_features, parse_cpuinfo
 from .rpc_deadline import NoAnswerError, answer_within
 
@@ -167,6 +168,17 @@ class ServedOperator(NamedTuple):
     share: tuple[int, ...]
 
 
+@contextmanager
+def answers() -> Iterator[None]:
+    """Turn each error of TVM, such as a lost connection, into an `ExecutionError`."""
+    try:
+        yield
+    except TVMInteropError:
+        raise
+    except Exception as error:
+        raise ExecutionError(f"the server: {error}") from error
+
+
 class ServedProgram:
     """The operators of a model on a server, bound to the server's memory, which is zero at first.
 
@@ -229,11 +241,11 @@ class ServedProgram:
 
     def tensor(self, value: int) -> Any:
         """Return value number `value`, a tensor in the server's memory."""
-        return self._function("remote.tensor")(self._program, value)
+        return self.call("remote.tensor", self._program, value)
 
     def fill_at_random(self) -> None:
         """Fill all float tensors with random values, which are about as large as in real models."""
-        self._function("remote.fill_at_random")(self._program)
+        self.call("remote.fill_at_random", self._program)
 
     def measure(
         self, stages: Sequence[Sequence[Sequence[int]]], warmup: int, repeats: int
@@ -270,10 +282,8 @@ class ServedProgram:
         ------
         ExecutionError: an operator or the server failed.
         """
-        try:
+        with answers():
             return self._function(name)(*arguments)
-        except Exception as error:
-            raise ExecutionError(f"the server: {error}") from error
 
     def _function(self, name: str) -> Any:
         try:

@@ -84,9 +84,10 @@ def all_within_bounds(main: relax.Function) -> relax.Function:
         normal = relax.BlockBuilder().normalize(call)
         return [*before.made, relax.VarBinding(binding.var, normal)]
 
-    if all(checked(binding) == [binding] for binding in bindings_of(main)):
+    found = {binding.var: checked(binding) for binding in bindings_of(main)}
+    if all(found[binding.var] == [binding] for binding in bindings_of(main)):
         return main
-    return replace_bindings(main, checked)
+    return replace_bindings(main, lambda binding: found[binding.var])
 
 
 def _bounded_argument(

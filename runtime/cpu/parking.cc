@@ -1,6 +1,7 @@
 #include "runtime/cpu/parking.h"
 
 #include "runtime/cpu/preemption_point.h"
+#include "runtime/cpu/spinning.h"
 
 namespace tvm_interop {
 
@@ -11,10 +12,12 @@ uint64_t Parking::Announce() {
 }
 
 void Parking::Sleep(uint64_t announced) {
+  const int64_t began_ns = NowNs();
   {
     std::unique_lock<std::mutex> lock(mutex_);
     if (wakes_.load(std::memory_order_relaxed) == announced) wake_.wait(lock);
   }
+  CountSleep(NowNs() - began_ns);
   Leave();
 }
 

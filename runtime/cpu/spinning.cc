@@ -15,25 +15,46 @@ constexpr int64_t kLimitInRunNs = 500'000;
 constexpr int64_t kSharedLimitNs = 5'000;
 // If the thread lost its core less than this time ago, the core still counts as shared.
 constexpr int64_t kSharedForNs = 20'000'000;
+// A core that was lost for less time than this does not count as shared. The system's own threads
+// take a core some ten times in a second, for microseconds; another program takes it for
+// milliseconds.
+constexpr int64_t kShortLossNs = 500'000;
 // How many times a thread looks for work between two reads of the clock. A read of the clock costs
 // more than a look.
 constexpr int kLooksPerClockRead = 32;
 
+// What a thread knows about its losses of its core. The first three fields describe the moment at
+// which the thread last read its usage.
+struct Losses {
+  int64_t read_ns = -kSharedForNs;  // The time of that moment.
+  int64_t on_core_ns = 0;           // The thread's CPU time until then.
+  int64_t number = 0;               // The number of losses until then.
+  int64_t slept_ns = 0;             // How long it has slept since then, by its own choice.
+  int64_t lost_ns = -kSharedForNs;  // When the thread last found a loss that counts.
+};
+thread_local Losses losses;
+
+int64_t Nanoseconds(const timeval& time) {
+  return int64_t{time.tv_sec} * 1'000'000'000 + int64_t{time.tv_usec} * 1'000;
+}
+
 // Whether the calling thread has recently lost its core to another thread. Losses are counted only
 // between two calls that are less than `kSharedForNs` apart. An older loss, perhaps between two
-// runs, says nothing about the present.
+// runs, says nothing about the present. A short loss does not count either.
 bool SharesItsCore(int64_t now_ns) {
-  thread_local int64_t losses = 0;
-  thread_local int64_t looked_ns = -kSharedForNs;
-  thread_local int64_t lost_ns = -kSharedForNs;
   rusage usage;
   if (getrusage(RUSAGE_THREAD, &usage) != 0) return false;
-  if (usage.ru_nivcsw != losses) {
-    losses = usage.ru_nivcsw;
-    if (now_ns - looked_ns < kSharedForNs) lost_ns = now_ns;
+  const int64_t on_core_ns = Nanoseconds(usage.ru_utime) + Nanoseconds(usage.ru_stime);
+  const int64_t passed_ns = now_ns - losses.read_ns;
+  const int64_t off_core_ns = passed_ns - (on_core_ns - losses.on_core_ns) - losses.slept_ns;
+  if (usage.ru_nivcsw != losses.number && passed_ns < kSharedForNs && off_core_ns > kShortLossNs) {
+    losses.lost_ns = now_ns;
   }
-  looked_ns = now_ns;
-  return now_ns - lost_ns < kSharedForNs;
+  losses.read_ns = now_ns;
+  losses.on_core_ns = on_core_ns;
+  losses.number = usage.ru_nivcsw;
+  losses.slept_ns = 0;
+  return now_ns - losses.lost_ns < kSharedForNs;
 }
 
 }  // namespace
@@ -44,6 +65,8 @@ int64_t NowNs() {
       .count();
 }
 
+void CountSleep(int64_t slept_ns) { losses.slept_ns += slept_ns; }
+
 bool Spinning::GoesOn(bool runs) {
   if (++looks_ % kLooksPerClockRead != 0) {
     Relax();
@@ -53,9 +76,12 @@ bool Spinning::GoesOn(bool runs) {
   if (looks_ == kLooksPerClockRead) {
     began_ns_ = now_ns;
     shares_ = SharesItsCore(now_ns);
+    ran_ns_ = now_ns;
   }
-  const int64_t limit_ns = shares_ ? kSharedLimitNs : runs ? kLimitInRunNs : kLimitNs;
-  return now_ns - began_ns_ < limit_ns;
+  if (shares_) return now_ns - began_ns_ < kSharedLimitNs;
+  if (!runs) return now_ns - ran_ns_ < kLimitNs;
+  ran_ns_ = now_ns;
+  return now_ns - began_ns_ < kLimitInRunNs;
 }
 
 }  // namespace tvm_interop

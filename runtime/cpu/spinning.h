@@ -20,6 +20,10 @@ inline void Relax() {
 
 int64_t NowNs();
 
+// Says that the calling thread has just slept for `slept_ns`, because it chose to. `Spinning` does
+// not take this time for time in which another thread had the core.
+void CountSleep(int64_t slept_ns);
+
 // Decides how long an idle thread keeps looking for work before it sleeps. A thread that shares its
 // core with other threads gives up soon, because its looking takes time from those threads.
 class Spinning {
@@ -34,6 +38,7 @@ class Spinning {
  private:
   int looks_ = 0;
   int64_t began_ns_ = 0;
+  int64_t ran_ns_ = 0;  // When this thread last saw a model run, or began to look.
   bool shares_ = false;
 };
 

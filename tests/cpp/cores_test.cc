@@ -15,6 +15,7 @@
 
 #include "runtime/cpu/affinity.h"
 #include "runtime/cpu/executor.h"
+#include "runtime/cpu/parking.h"
 #include "runtime/cpu/spinning.h"
 #include "runtime/cpu/thread_pool.h"
 #include "runtime/cpu/topology.h"
@@ -70,6 +71,85 @@ TEST_CASE(ACoreLostBetweenTwoRunsSaysNothingOfNow) {
     just_now = std::min(just_now, LooksInVain());
   }
   CHECK(long_ago > 5 * static_cast<int64_t>(just_now));
+}
+
+// A thread that often takes the core of the thread that made this object, each time only for
+// microseconds, as threads of the system do.
+class BriefNeighbour {
+ public:
+  BriefNeighbour() : before_(tvm_interop::AllowedCpus()) {
+    tvm_interop::PinThisThread({before_[0]});
+    neighbour_ = std::thread([this] {
+      tvm_interop::PinThisThread({before_[0]});
+      while (!ends_.load()) std::this_thread::sleep_for(std::chrono::microseconds(200));
+    });
+  }
+  ~BriefNeighbour() {
+    ends_.store(true);
+    neighbour_.join();
+    tvm_interop::PinThisThread(before_);
+  }
+  // Returns when the neighbour has taken the core once more.
+  void AwaitALoss() const {
+    const long lost = CoresLost();
+    while (CoresLost() == lost) tvm_interop::Relax();
+  }
+
+ private:
+  const std::vector<int> before_;
+  std::atomic<bool> ends_{false};
+  std::thread neighbour_;
+};
+
+// Whether a thread counts its core as its own after a brief loss of it and a call of `afterwards`.
+bool KeepsACoreLostBriefly(const std::function<void()>& afterwards) {
+  int own = 0, shared = 1 << 30;
+  // Other programs may take the core at any time: of many tries the extremes tell.
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    LoseTheCore();
+    shared = std::min(shared, LooksInVain());
+    const BriefNeighbour neighbour;
+    std::this_thread::sleep_for(std::chrono::milliseconds(25));
+    LooksInVain();  // From here on, losses are counted.
+    neighbour.AwaitALoss();
+    afterwards();
+    own = std::max(own, LooksInVain());
+    if (own > 5 * static_cast<int64_t>(shared)) return true;
+  }
+  return false;
+}
+
+TEST_CASE(ACoreLostForMicrosecondsIsNotShared) {
+  CHECK(KeepsACoreLostBriefly([] {}));
+}
+
+TEST_CASE(TimeAsleepIsNotTimeWithoutTheCore) {
+  CHECK(KeepsACoreLostBriefly([] {
+    tvm_interop::Parking parking;
+    const uint64_t announced = parking.Announce();
+    std::thread waker([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      parking.Wake(1);
+    });
+    parking.Sleep(announced);
+    waker.join();
+  }));
+}
+
+TEST_CASE(AThreadThatFoundNothingInARunStillLooksAfterIt) {
+  int looks = 0;
+  // Other programs may take the core at any time, so the best of many tries counts.
+  for (int attempt = 0; attempt < 100 && looks < 1000; ++attempt) {
+    tvm_interop::Spinning spinning;
+    const int64_t began_ns = tvm_interop::NowNs();
+    bool goes_on = true;
+    // Longer than a thread looks outside of a run.
+    while (goes_on && tvm_interop::NowNs() - began_ns < 100'000) goes_on = spinning.GoesOn(true);
+    int after = 0;
+    while (goes_on && (goes_on = spinning.GoesOn(false))) ++after;
+    looks = std::max(looks, after);
+  }
+  CHECK(looks >= 1000);
 }
 
 TEST_CASE(PinnedThreadsAreFreeAfterwards) {

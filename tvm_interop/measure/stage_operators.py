@@ -32,7 +32,13 @@ def measured_by(clock: Clock, executors: Sequence[Any], seed: int) -> Measure:
 
 
 class StageOperators:
-    """Binds the operators of stages; each tensor and each library's kernel is made only once."""
+    """Binds the operators of stages; each tensor and each library's kernel is made only once.
+
+    A value has two tensors: one that its consumers read, and one that its producer writes. So no
+    stage changes what another stage reads, and a time does not depend on what was measured before.
+    This matters: results of many operators one after the other can be denormal numbers, and these
+    make some kernels 20 times slower. Only inside a stage do operators read what others wrote.
+    """
 
     def __init__(
         self,
@@ -56,7 +62,8 @@ class StageOperators:
         self._prepare = prepare
         self._rng = np.random.default_rng(seed)
         self._tensors: dict[int, Any] = {}
-        self._library_kernels: dict[int, Any] = {}
+        self._results: dict[int, Any] = {}
+        self._library_kernels: dict[tuple[int, frozenset[int]], Any] = {}
 
     def bind(self, streams: Streams) -> tuple[list[Any], list[BoundOperator]]:
         """The tensors of a stage, and its operators bound to them.
@@ -65,19 +72,29 @@ class StageOperators:
         """
         placed = [(op, s) for s, ops in enumerate(streams) for op in ops]
         operators = [self._program.operators[op] for op, _ in placed]
-        args = [(*operator.inputs, *operator.outputs) for operator in operators]
-        values = {v: i for i, v in enumerate(dict.fromkeys(v for arg in args for v in arg))}
-        tensors = [self._tensor(v) for v in values]
+        computed = frozenset(v for operator in operators for v in operator.outputs)
+        values = dict.fromkeys(v for op in operators for v in (*op.inputs, *op.outputs))
+        number = {v: i for i, v in enumerate(values)}
         bound = [
             BoundOperator(
-                operator.name, self.kernel(op), [values[v] for v in arg], s, (), operator.share
+                operator.name,
+                self.kernel(op, computed),
+                [number[v] for v in (*operator.inputs, *operator.outputs)],
+                s,
+                (),
+                operator.share,
             )
-            for (op, s), operator, arg in zip(placed, operators, args, strict=True)
+            for (op, s), operator in zip(placed, operators, strict=True)
         ]
-        return tensors, bound
+        return [self._tensor(v, computed) for v in values], bound
 
-    def kernel(self, op: int) -> Any:
+    def kernel(self, op: int, computed: frozenset[int] = frozenset()) -> Any:
         """The kernel that runs operator `op`: a library's kernel, or TVM's.
+
+        Parameters
+        ----------
+        computed: the values that the stage computes. A library's kernel is bound to its tensors, so
+            there is one for each choice of them.
 
         Raises
         ------
@@ -87,14 +104,21 @@ class StageOperators:
         operator = self._program.operators[op]
         if operator.library is None or operator.description is None:
             return self._functions[operator.kernel]
-        if op not in self._library_kernels:
-            tensors = [self._tensor(v) for v in (*operator.inputs, *operator.outputs)]
-            self._library_kernels[op] = self._prepare(operator, tensors)
-        return self._library_kernels[op]
+        values = (*operator.inputs, *operator.outputs)
+        key = op, computed.intersection(operator.inputs)
+        if key not in self._library_kernels:
+            tensors = [self._tensor(v, computed | {*operator.outputs}) for v in values]
+            self._library_kernels[key] = self._prepare(operator, tensors)
+        return self._library_kernels[key]
 
-    def _tensor(self, value: int) -> Any:
-        """The tensor of a value, made on first use: its weight, random floats, or integers of 0."""
-        if value not in self._tensors:
+    def _tensor(self, value: int, computed: frozenset[int]) -> Any:
+        """The tensor of a value, made on first use.
+
+        Holds the weight, random floats, or integers of 0. If the value is among `computed`, this is
+        the tensor that it is written to.
+        """
+        tensors = self._results if value in computed else self._tensors
+        if value not in tensors:
             described = self._program.values[value]
             if value in self._program.weights:
                 array = aligned_copy(self._program.weights[value])
@@ -103,8 +127,8 @@ class StageOperators:
                 array = aligned_empty(shape, described.dtype)
                 # Zeros are valid indices; floats get values that are neither special nor denormal.
                 array[...] = self._rng.standard_normal(shape) if _is_float(array.dtype) else 0
-            self._tensors[value] = self._to_device(array)
-        return self._tensors[value]
+            tensors[value] = self._to_device(array)
+        return tensors[value]
 
 
 def _is_float(dtype: np.dtype) -> bool:

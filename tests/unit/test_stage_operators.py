@@ -1,0 +1,71 @@
+"""The tensors and kernels that stages are timed with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from tests.conformance import KERNEL, WIDTH, crossing_chains
+from tvm_interop.measure.stage_operators import StageOperators
+from tvm_interop.program.kinds.softmax import Softmax
+
+
+def stages() -> StageOperators:
+    """Stages of two chains: operators 0, 2, 4, … and operators 1, 3, 5, … ."""
+    return StageOperators(
+        crossing_chains(), {KERNEL: print}, lambda array: array, lambda op, tensors: None
+    )
+
+
+def test_what_a_stage_computes_does_not_reach_the_stages_after_it() -> None:
+    bound = stages()
+    (read, written), (first,) = bound.bind([[0]])
+    (then_read, _), _ = bound.bind([[2]])
+    before = then_read.copy()
+    written[...] = 1e-40  # A denormal number, which makes some kernels slow.
+    assert first.args == [0, 1]
+    assert read is not written
+    np.testing.assert_array_equal(bound.bind([[2]])[0][0], before)
+    assert np.abs(then_read).min() > 1e-10
+
+
+def test_operators_of_a_stage_read_what_the_stage_computed() -> None:
+    tensors, operators = stages().bind([[0, 2], [1, 3]])
+    assert len({id(tensor) for tensor in tensors}) == len(tensors) == 6
+    assert all(tensor.shape == (WIDTH,) for tensor in tensors)
+    by_name = {operator.name: operator.args for operator in operators}
+    assert by_name["x_op1"][0] == by_name["x_op0"][1]
+    assert by_name["w_op1"][0] == by_name["w_op0"][1]
+
+
+def test_a_weight_is_read_and_each_tensor_is_made_once() -> None:
+    bound = stages()
+    (weight, result), _ = bound.bind([[1]])
+    np.testing.assert_array_equal(weight, np.full(WIDTH, 100, np.float32))
+    again, _ = bound.bind([[1]])
+    assert again[0] is weight
+    assert again[1] is result
+
+
+def test_a_librarys_kernel_is_bound_to_what_its_stage_computes() -> None:
+    program = crossing_chains()
+    by_library = [
+        replace(
+            op,
+            library="onednn",
+            description=Softmax(
+                shapes=((WIDTH,), (WIDTH,)), layouts=("plain", "plain"), dtype="float32"
+            ),
+        )
+        for op in program.operators
+    ]
+    bound = StageOperators(
+        replace(program, operators=by_library), {}, lambda a: a, lambda op, tensors: tensors
+    )
+    tensors, (first, second) = bound.bind([[0, 2]])
+    assert second.kernel[0] is first.kernel[1] is tensors[1]
+    (_, _), (alone,) = bound.bind([[2]])
+    assert alone.kernel[0] is not first.kernel[1]
+    assert alone.kernel[1] is second.kernel[1]
+    assert bound.bind([[0, 2]])[1][1].kernel is second.kernel

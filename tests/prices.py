@@ -69,8 +69,8 @@ class GivenTimer:
             device="given prices", driver="", cores=2, tvm_version="", streams=streams, threads=1
         )
 
-    def can_run(self, op: int) -> bool:
-        return True
+    def why_not(self, op: int) -> str:
+        return ""
 
     def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:
         return (job(self._rounds) for job in jobs)

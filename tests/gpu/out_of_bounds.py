@@ -12,8 +12,8 @@ from tvm_interop._native import cuda as _cuda
 from tvm_interop._native.kernels import load_kernels
 from tvm_interop._native.operators import BoundOperator
 from tvm_interop.compiler.cuda import native_arch
-from tvm_interop.execution.cpu import kernel_functions
 from tvm_interop.execution.cuda import require_gpu
+from tvm_interop.execution.kernels import kernel_functions
 from tvm_interop.kernels.build_cuda import build_cuda_kernels, cuda_target
 from tvm_interop.kernels.cuda_schedule import DefaultCUDASchedule
 from tvm_interop.plan.plan import Plan, Stream

@@ -247,8 +247,8 @@ class _MadeUp(MeasuredLatency):
     def stages(self, stages: object) -> np.ndarray:
         return np.array([self._us(groups[0][0]) for groups in stages])  # type: ignore[attr-defined]
 
-    def can_run(self, op: int) -> bool:
-        return True
+    def why_not(self, op: int) -> str:
+        return ""
 
     def take_longer(self, ops: Sequence[int], than_us: Sequence[float]) -> list[bool]:
         return [self._us(op) > us for op, us in zip(ops, than_us, strict=True)]

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from tests.conformance import KERNEL, WIDTH, crossing_chains
+from tests.conformance import WIDTH, crossing_chains
+from tvm_interop.execution.kernels import AnyOperator, Kernels
 from tvm_interop.measure.stage_operators import StageOperators
 from tvm_interop.program.kinds.softmax import Softmax
 
 
+class GivenKernels(Kernels):
+    """The kernel of an operator is the list of its tensors."""
+
+    def __init__(self) -> None:
+        pass
+
+    def of(self, op: AnyOperator, tensors: Sequence[Any], stream: int = 0) -> Any:
+        return tensors
+
+    def _prepare(self, *_: object) -> Any:
+        raise AssertionError("`of` asks nobody")
+
+
 def stages() -> StageOperators:
     """Stages of two chains: operators 0, 2, 4, … and operators 1, 3, 5, … ."""
-    return StageOperators(
-        crossing_chains(), {KERNEL: print}, lambda array: array, lambda op, tensors: None
-    )
+    return StageOperators(crossing_chains(), GivenKernels(), lambda array: array)
 
 
 def test_what_a_stage_computes_does_not_reach_the_stages_after_it() -> None:
@@ -60,9 +74,7 @@ def test_a_librarys_kernel_is_bound_to_what_its_stage_computes() -> None:
         )
         for op in program.operators
     ]
-    bound = StageOperators(
-        replace(program, operators=by_library), {}, lambda a: a, lambda op, tensors: tensors
-    )
+    bound = StageOperators(replace(program, operators=by_library), GivenKernels(), lambda a: a)
     tensors, (first, second) = bound.bind([[0, 2]])
     assert second.kernel[0] is first.kernel[1] is tensors[1]
     (_, _), (alone,) = bound.bind([[2]])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ..machine.kernel_libraries import TVM, why_refused
 from ..measure.measured import MeasuredLatency
 from ..program.program import Operator, Program
+
+_LOG = logging.getLogger("tvm_interop")
 
 LatencyOf = Callable[[Program], MeasuredLatency]
 
@@ -66,7 +69,7 @@ def fastest_plain(
         described = [i for i, op in enumerate(program.operators) if can_run(name, op)]
         given = given_to(chosen, described, name)
         theirs, ours = latency_of(given), latency_of(chosen)
-        candidates = [i for i in described if theirs.can_run(i)]
+        candidates = [i for i in described if _has_kernel(theirs, given.operators[i], i)]
         rivals = [
             i for i in candidates if TVM in providers or chosen.operators[i].library is not None
         ]
@@ -87,6 +90,14 @@ def fastest_plain(
         best_us |= {i: float(times_us[i]) for i in taken}
         chosen = given_to(chosen, taken, name)
     return PlainChoice(chosen, best_us)
+
+
+def _has_kernel(latency: MeasuredLatency, op: Operator, number: int) -> bool:
+    """Whether the device has a kernel of the library of `op`; if not, the reason is logged."""
+    refusal = latency.why_not(number)
+    if refusal:
+        _LOG.warning("no kernel of %s for `%s`: %s", op.library, op.name, refusal)
+    return not refusal
 
 
 _CLOSE = 0.75

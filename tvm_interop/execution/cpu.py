@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,12 +12,12 @@ import tvm_ffi
 from .._native import cpu as _runtime
 from .._native.library import OperatorTiming
 from .._native.operators import BoundOperator
-from ..errors import ArtifactError, DeviceError, ExecutionError, InputError
-from ..machine.kernel_libraries import library_version, why_missing
+from ..errors import DeviceError, InputError
 from ..plan.plan import Plan, PlannedOperator, PlannedValue
 from ..program.host_memory import aligned_copy, aligned_empty
 from ..program.storage import ALIGNMENT
 from .instance import Clock
+from .kernels import CpuKernels
 
 
 class Instance:
@@ -68,14 +68,16 @@ class Instance:
         ] = {}  # The caller's arrays by value id, to keep them alive.
         self._lent: set[int] = set()  # Values whose memory belongs to the caller.
         tensors = [as_tensor(array) for array in self.arrays]
-        ours = {op.kernel for op in plan.operators if op.library is None}
-        functions = kernel_functions(kernels, sorted(ours))
-        of_libraries = [self._library_kernel(op, tensors) for op in plan.operators]
-        self.num_reorders = sum(_runtime.num_reorders(k) for k in of_libraries if k is not None)
+        source = CpuKernels(kernels, plan.operators, plan.is_constant)
         self._bound = [
-            bound_operator(op, functions[op.kernel] if kernel is None else kernel)
-            for op, kernel in zip(plan.operators, of_libraries, strict=True)
+            bound_operator(op, source.shipped(op, [tensors[v] for v in (*op.inputs, *op.outputs)]))
+            for op in plan.operators
         ]
+        self.num_reorders = sum(
+            _runtime.num_reorders(bound.kernel)
+            for bound, op in zip(self._bound, plan.operators, strict=True)
+            if op.library is not None
+        )
         self.executor = self._make_executor(self._bound, tensors)
         self._executors = [self.executor]
 
@@ -133,31 +135,6 @@ class Instance:
         """Run every operator once, and return the times at which each operator ran."""
         return _runtime.profile(self.executor)
 
-    def _library_kernel(self, op: PlannedOperator, tensors: list[Any]) -> Any:
-        """Return the kernel of the library that runs `op`, or None if a TVM kernel runs it.
-
-        Raises
-        ------
-        ArtifactError
-            The library is missing, or it cannot compute `op`.
-        """
-        if op.library is None or op.description is None:
-            return None
-        require_library(op.name, op.library)
-        values = (*op.inputs, *op.outputs)
-        try:
-            return _runtime.prepare_kernel(
-                op.library,
-                op.description.fields(),
-                1,  # One thread, because the parts of an operator are operators of the plan.
-                [tensors[v] for v in values],
-                [self.plan.is_constant(v) for v in values],
-            )
-        except ExecutionError as error:
-            raise ArtifactError(
-                f"operator `{op.name}`: {error}; compile the model again"
-            ) from error
-
     def rebind(self, value: int, array: np.ndarray) -> None:
         """From the next run on, use the memory of `array` for `value` and every alias of it.
 
@@ -186,21 +163,6 @@ class Instance:
                     _runtime.bind(executor, v, as_tensor(self.arrays[v]))
 
 
-def require_library(op: str, library: str) -> None:
-    """Check that the kernel library `library`, which operator `op` needs, can be loaded.
-
-    Raises
-    ------
-    ArtifactError
-        The library is missing; the message says why.
-    """
-    if library_version(library) is None:
-        raise ArtifactError(
-            f"operator `{op}` needs kernel library `{library}`, which is missing here: "
-            f"{why_missing(library)}; install `tvm-interop[{library}]`, or compile the model again"
-        )
-
-
 def bound_operator(op: PlannedOperator, kernel: Any) -> BoundOperator:
     """Return an operator of a plan in the form that executors take, with `kernel` to run it."""
     args = (*op.inputs, *op.outputs)
@@ -224,25 +186,6 @@ def as_tensor(array: np.ndarray) -> Any:
     if array.size == 0:  # NumPy may give an empty array an address that is not aligned.
         array = aligned_empty((1,), array.dtype)[:0].reshape(array.shape)
     return tvm_ffi.from_dlpack(array.view(np.uint16) if array.dtype == "bfloat16" else array)
-
-
-def kernel_functions(kernels: Any, names: Iterable[str]) -> dict[str, Any]:
-    """Return the functions `names` of a kernel library, by name.
-
-    Raises
-    ------
-    ArtifactError
-        The library lacks one of the functions.
-    """
-    found = {}
-    for name in names:
-        try:
-            found[name] = kernels.get_function(name, True)
-        except AttributeError as error:
-            raise ArtifactError(
-                f"the kernel library has no `{name}`; compile the model again"
-            ) from error
-    return found
 
 
 def _allocate(plan: Plan, weights: Mapping[int, np.ndarray]) -> list[np.ndarray]:

@@ -13,12 +13,12 @@ import tvm_ffi
 
 from .._native import cuda as _cuda
 from .._native.library import OperatorTiming
-from ..errors import ArtifactError, DeviceError, ExecutionError, InputError
+from ..errors import ArtifactError, DeviceError, InputError
 from ..plan.plan import Plan, PlannedOperator
 from ..program.host_memory import aligned_copy, aligned_empty
-from ..program.library_op import LibraryOp
-from .cpu import as_tensor, bound_operator, kernel_functions, require_library
+from .cpu import as_tensor, bound_operator
 from .instance import Clock
+from .kernels import CudaKernels
 
 _LOG = logging.getLogger("tvm_interop")
 
@@ -80,12 +80,12 @@ class CudaInstance:
         self._twins = plan.twins()
         for v, array in weights.items():
             self.write(v, array)
-        called = {op.kernel for op in plan.operators if op.library is None and not op.is_copy}
-        functions = kernel_functions(kernels, sorted(called))
+        computed = [op for op in plan.operators if not op.is_copy]
+        source = CudaKernels(kernels, computed, self.streams)
         self.executor = _cuda.make_executor(
             self.streams,
             self.tensors,
-            [bound_operator(op, self._kernel(op, functions)) for op in plan.operators],
+            [bound_operator(op, self._kernel(op, source)) for op in plan.operators],
             dispatch,
         )
         reason = _cuda.why_no_graph(self.executor)
@@ -138,38 +138,16 @@ class CudaInstance:
         """Run every operator once, and return the times at which each operator ran."""
         return _cuda.profile(self.executor)
 
-    def _kernel(self, op: PlannedOperator, functions: Mapping[str, Any]) -> Any:
-        """Return the kernel of `op`: a copy between GPUs, a library's kernel or a TVM function."""
+    def _kernel(self, op: PlannedOperator, source: CudaKernels) -> Any:
+        """Return the kernel of `op`: a copy between GPUs, or a provider's kernel."""
         if op.is_copy:
             return self._peer_copy(op)
-        if op.library is not None and op.description is not None:
-            return self._library_kernel(op, op.library, op.description)
-        return functions[op.kernel]
+        tensors = [self.tensors[v] for v in (*op.inputs, *op.outputs)]
+        return source.shipped(op, tensors, op.stream)
 
     def _peer_copy(self, op: PlannedOperator) -> _cuda.PeerCopy:
         (source,), (target,) = op.inputs, op.outputs
         return _cuda.peer_copy(self.tensors[source], self.tensors[target])
-
-    def _library_kernel(
-        self, op: PlannedOperator, library: str, description: LibraryOp
-    ) -> _cuda.CudaLibraryKernel:
-        """Return the kernel of `library` that runs `op`.
-
-        Raises
-        ------
-        ArtifactError
-            The library is missing, or it cannot compute `op`.
-        """
-        require_library(op.name, library)
-        tensors = [self.tensors[v] for v in (*op.inputs, *op.outputs)]
-        try:
-            return _cuda.prepare_kernel(
-                library, description.fields(), self.streams, op.stream, tensors
-            )
-        except ExecutionError as error:
-            raise ArtifactError(
-                f"operator `{op.name}`: {error}; compile the model again"
-            ) from error
 
     def _allocate(self, plan: Plan) -> list[Any]:
         """Allocate two blocks of memory on each GPU, and return the tensors within them.

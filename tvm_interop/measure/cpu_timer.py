@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tvm
 
 from .._native import cpu as _runtime
-from ..execution.cpu import as_tensor, kernel_functions
+from ..execution.cpu import as_tensor
+from ..execution.kernels import CpuKernels
 from ..latency.measurement import Setting
 from ..machine.cpu_name import cpu_model
-from ..program.program import Operator, Program
+from ..program.program import Program
 from .repeats import Measure
 from .stage_operators import StageOperators, measured_by
 from .stage_timer import Job, Result, Streams
@@ -53,15 +53,13 @@ class CpuStageTimer:
             streams=streams,
             threads=threads,
         )
-        compiled = {op.kernel for op in program.operators if op.library is None}
-        functions = kernel_functions(kernels, sorted(compiled))
-        prepare = functools.partial(_prepare, program)
-        self._operators = StageOperators(program, functions, as_tensor, prepare, seed)
+        source = CpuKernels(kernels, program.operators, program.is_constant)
+        self._operators = StageOperators(program, source, as_tensor, seed)
         self._seed = seed
 
-    def can_run(self, op: int) -> bool:
-        """Always true: a library is given only operators that it said it can run."""
-        return True
+    def why_not(self, op: int) -> str:
+        """Always "": a library is given only operators that it said it can run."""
+        return ""
 
     def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:
         """Do the jobs one after the other."""
@@ -78,16 +76,3 @@ class CpuStageTimer:
         return _runtime.make_executor(
             setting.streams, setting.threads, *self._operators.bind(streams)
         )
-
-
-def _prepare(program: Program, operator: Operator, tensors: list[Any]) -> _runtime.LibraryKernel:
-    assert operator.library is not None
-    assert operator.description is not None
-    values = (*operator.inputs, *operator.outputs)
-    return _runtime.prepare_kernel(
-        operator.library,
-        operator.description.fields(),
-        1,
-        tensors,
-        [program.is_constant(v) for v in values],
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,14 +11,13 @@ import tvm
 
 from .._native import cuda as _cuda
 from ..errors import ExecutionError
-from ..execution.cpu import as_tensor, kernel_functions
+from ..execution.cpu import as_tensor
+from ..execution.kernels import CudaKernels
 from ..latency.measurement import Setting
-from ..program.program import Operator, Program
+from ..program.program import Program
 from .repeats import Measure
 from .stage_operators import StageOperators, measured_by
 from .stage_timer import Job, Result, Streams
-
-_LOG = logging.getLogger("tvm_interop")
 
 
 class CudaStageTimer:
@@ -61,34 +59,27 @@ class CudaStageTimer:
             streams=streams,
             threads=1,
         )
-        self._program = program
         self._streams = _cuda.make_streams([0] * streams)
-        compiled = {op.kernel for op in program.operators if op.library is None}
-        functions = kernel_functions(kernels, sorted(compiled))
-        # Both functions hold the streams, not this timer. Otherwise a cycle of references would
-        # keep tensors on the GPU after the timer is gone.
+        # The kernels and the function hold the streams, not this timer. Otherwise a cycle of
+        # references would keep tensors on the GPU after the timer is gone.
         self._operators = StageOperators(
             program,
-            functions,
+            CudaKernels(kernels, program.operators, self._streams),
             functools.partial(_to_gpu, self._streams),
-            functools.partial(_prepare, self._streams),
             seed,
         )
         self._seed = seed
 
-    def can_run(self, op: int) -> bool:
-        """Whether the library of operator `op` has a kernel for this GPU.
+    def why_not(self, op: int) -> str:
+        """Why the library of operator `op` has no kernel for this GPU; "" if it has one.
 
-        The library answers only when it is asked to prepare the kernel. If it has no kernel, the
-        reason is logged.
+        The library answers only when it is asked to prepare the kernel.
         """
         try:
             self._operators.kernel(op)
         except ExecutionError as error:
-            operator = self._program.operators[op]
-            _LOG.warning("no kernel of %s for `%s`: %s", operator.library, operator.name, error)
-            return False
-        return True
+            return str(error)
+        return ""
 
     def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:
         """Do the jobs one after the other."""
@@ -102,17 +93,6 @@ class CudaStageTimer:
 
     def _executor(self, streams: Streams) -> _cuda.CudaExecutor:
         return _cuda.make_executor(self._streams, *self._operators.bind(streams))
-
-
-def _prepare(
-    streams: _cuda.CudaStreams, operator: Operator, tensors: list[Any]
-) -> _cuda.CudaLibraryKernel:
-    """Prepare a library's kernel on the first stream. It can then run on any stream."""
-    assert operator.library is not None
-    assert operator.description is not None
-    return _cuda.prepare_kernel(
-        operator.library, operator.description.fields(), streams, 0, tensors
-    )
 
 
 def _to_gpu(streams: _cuda.CudaStreams, array: np.ndarray) -> Any:

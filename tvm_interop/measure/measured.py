@@ -119,9 +119,9 @@ class MeasuredLatency(LatencyModel):
         self._measure_ops()
         return self._op_us[op]
 
-    def can_run(self, op: int) -> bool:
-        """Whether the device has a kernel for operator `op`; if not, the reason is logged."""
-        return self.timer.can_run(op)
+    def why_not(self, op: int) -> str:
+        """Why the device has no kernel for operator `op`; "" if it has one."""
+        return self.timer.why_not(op)
 
     def take_longer(self, ops: Sequence[int], than_us: Sequence[float]) -> list[bool]:
         """Whether each operator takes longer than its bound in `than_us`, in microseconds.

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from .._native.operators import BoundOperator
 from ..execution.instance import Clock
+from ..execution.kernels import Kernels
 from ..program.host_memory import aligned_copy, aligned_empty
-from ..program.program import Operator, Program
+from ..program.program import Program
 from ..program.storage import stored_shape
 from .repeats import Measure
 from .stage_timer import Streams
-
-PrepareKernel = Callable[[Operator, list[Any]], Any]
-"""Prepares a kernel library's kernel for an operator and its tensors."""
 
 
 def measured_by(clock: Clock, executors: Sequence[Any], seed: int) -> Measure:
@@ -43,23 +41,21 @@ class StageOperators:
     def __init__(
         self,
         program: Program,
-        functions: Mapping[str, Any],
+        kernels: Kernels,
         to_device: Callable[[np.ndarray], Any],
-        prepare: PrepareKernel,
         seed: int = 0,
     ) -> None:
         """Begin with no tensors and no kernels of libraries.
 
         Parameters
         ----------
-        functions: TVM's kernels, by name.
+        kernels: the kernels of the program's operators.
         to_device: copies an array into a new tensor on the device.
         seed: seed of the random numbers in tensors.
         """
         self._program = program
-        self._functions = functions
+        self._kernels = kernels
         self._to_device = to_device
-        self._prepare = prepare
         self._rng = np.random.default_rng(seed)
         self._tensors: dict[int, Any] = {}
         self._results: dict[int, Any] = {}
@@ -103,12 +99,12 @@ class StageOperators:
         """
         operator = self._program.operators[op]
         if operator.library is None or operator.description is None:
-            return self._functions[operator.kernel]
+            return self._kernels.of(operator, ())
         values = (*operator.inputs, *operator.outputs)
         key = op, computed.intersection(operator.inputs)
         if key not in self._library_kernels:
             tensors = [self._tensor(v, computed | {*operator.outputs}) for v in values]
-            self._library_kernels[key] = self._prepare(operator, tensors)
+            self._library_kernels[key] = self._kernels.of(operator, tensors)
         return self._library_kernels[key]
 
     def _tensor(self, value: int, computed: frozenset[int]) -> Any:

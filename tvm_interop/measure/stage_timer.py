@@ -37,8 +37,8 @@ class StageTimer(Protocol):
     setting: Setting
     stages_per_job: int
 
-    def can_run(self, op: int) -> bool:
-        """Whether the device has a kernel for operator `op`; if not, the reason is logged."""
+    def why_not(self, op: int) -> str:
+        """Why the device has no kernel for operator `op`; "" if it has one."""
         ...
 
     def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:

@@ -1,0 +1,176 @@
+"""Gives each operator its kernel, whichever provider it comes from.
+
+A provider is TVM, which compiled its kernels before, or a kernel library, which prepares a kernel
+for given tensors. Executors take both kinds alike.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+from .._native import cpu as _cpu
+from .._native import cuda as _cuda
+from ..errors import ArtifactError, ExecutionError
+from ..machine.kernel_libraries import library_version, why_missing
+from ..program.library_op import LibraryOp
+
+
+class AnyOperator(Protocol):
+    """What an operator of a program and an operator of a plan have in common."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kernel(self) -> str: ...
+    @property
+    def inputs(self) -> tuple[int, ...]: ...
+    @property
+    def outputs(self) -> tuple[int, ...]: ...
+    @property
+    def library(self) -> str | None: ...
+    @property
+    def description(self) -> LibraryOp | None: ...
+
+
+class Kernels(ABC):
+    """The kernels of one program or plan on one kind of device."""
+
+    def __init__(self, compiled: Any, operators: Iterable[AnyOperator]) -> None:
+        """Find TVM's kernels.
+
+        Parameters
+        ----------
+        compiled: TVM's kernels, loaded.
+        operators: the operators that will need a kernel.
+
+        Raises
+        ------
+        ArtifactError
+            `compiled` lacks the kernel of an operator that no library computes.
+        """
+        names = {op.kernel for op in operators if op.library is None}
+        self._functions = kernel_functions(compiled, sorted(names))
+
+    def of(self, op: AnyOperator, tensors: Sequence[Any], stream: int = 0) -> Any:
+        """Return the kernel that runs `op`, in the form that executors take.
+
+        A library's kernel is bound to its tensors and can run on any stream. TVM's kernel is a
+        packed function.
+
+        Parameters
+        ----------
+        tensors: the inputs and outputs of `op`, in order.
+        stream: the stream on whose device a library prepares its kernel.
+
+        Raises
+        ------
+        ExecutionError
+            The library has no kernel for `op`; the message says why.
+        """
+        if op.library is None or op.description is None:
+            return self._functions[op.kernel]
+        return self._prepare(op, op.library, op.description.fields(), tensors, stream)
+
+    def shipped(self, op: AnyOperator, tensors: Sequence[Any], stream: int = 0) -> Any:
+        """Return what `of` does, for an operator of an artifact, which names its provider.
+
+        Raises
+        ------
+        ArtifactError
+            The library is missing, or it has no kernel for `op`.
+        """
+        if op.library is not None and library_version(op.library) is None:
+            raise ArtifactError(
+                f"operator `{op.name}` needs kernel library `{op.library}`, which is missing here: "
+                f"{why_missing(op.library)}; install `tvm-interop[{op.library}]`, or compile the "
+                "model again"
+            )
+        try:
+            return self.of(op, tensors, stream)
+        except ExecutionError as error:
+            raise ArtifactError(
+                f"operator `{op.name}`: {error}; compile the model again"
+            ) from error
+
+    @abstractmethod
+    def _prepare(
+        self,
+        op: AnyOperator,
+        library: str,
+        fields: dict[str, Any],
+        tensors: Sequence[Any],
+        stream: int,
+    ) -> Any:
+        """Prepare the kernel of `library`, as `of` does."""
+
+
+class CpuKernels(Kernels):
+    """Kernels for this CPU. Those of libraries use one thread, because parts are operators."""
+
+    def __init__(
+        self,
+        compiled: Any,
+        operators: Iterable[AnyOperator],
+        is_constant: Callable[[int], bool],
+    ) -> None:
+        """Find TVM's kernels.
+
+        Parameters
+        ----------
+        is_constant: whether a value holds the same numbers in every run.
+        """
+        super().__init__(compiled, operators)
+        self._is_constant = is_constant
+
+    def _prepare(
+        self,
+        op: AnyOperator,
+        library: str,
+        fields: dict[str, Any],
+        tensors: Sequence[Any],
+        stream: int,
+    ) -> _cpu.LibraryKernel:
+        constants = [self._is_constant(v) for v in (*op.inputs, *op.outputs)]
+        return _cpu.prepare_kernel(library, fields, 1, tensors, constants)
+
+
+class CudaKernels(Kernels):
+    """Kernels for the GPUs of some streams."""
+
+    def __init__(
+        self, compiled: Any, operators: Iterable[AnyOperator], streams: _cuda.CudaStreams
+    ) -> None:
+        """Find TVM's kernels."""
+        super().__init__(compiled, operators)
+        self._streams = streams
+
+    def _prepare(
+        self,
+        op: AnyOperator,
+        library: str,
+        fields: dict[str, Any],
+        tensors: Sequence[Any],
+        stream: int,
+    ) -> _cuda.CudaLibraryKernel:
+        return _cuda.prepare_kernel(library, fields, self._streams, stream, tensors)
+
+
+def kernel_functions(compiled: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Return the functions `names` of TVM's loaded kernels, by name.
+
+    Raises
+    ------
+    ArtifactError
+        The library lacks one of the functions.
+    """
+    found = {}
+    for name in names:
+        try:
+            found[name] = compiled.get_function(name, True)
+        except AttributeError as error:
+            raise ArtifactError(
+                f"the kernel library has no `{name}`; compile the model again"
+            ) from error
+    return found

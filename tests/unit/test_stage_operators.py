@@ -81,3 +81,17 @@ def test_a_librarys_kernel_is_bound_to_what_its_stage_computes() -> None:
     assert alone.kernel[0] is not first.kernel[1]
     assert alone.kernel[1] is second.kernel[1]
     assert bound.bind([[0, 2]])[1][1].kernel is second.kernel
+
+
+def test_a_large_tensor_is_full_of_random_numbers() -> None:
+    program = crossing_chains()
+    wide = (3, 50_000)  # More numbers than are drawn.
+    values = [replace(value, shape=wide, dtype="bfloat16") for value in program.values]
+    bound = StageOperators(replace(program, values=values, weights={}), GivenKernels(), np.copy)
+    (read, written), _ = bound.bind([[0]])
+    numbers = read.astype(np.float32)
+    assert numbers.shape == wide
+    assert abs(numbers.mean()) < 0.05
+    assert abs(numbers.std() - 1) < 0.05
+    assert (np.abs(numbers) > 1e-10).mean() > 0.99
+    assert not written.astype(np.float32).any()

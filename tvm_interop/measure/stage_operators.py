@@ -56,7 +56,7 @@ class StageOperators:
         self._program = program
         self._kernels = kernels
         self._to_device = to_device
-        self._rng = np.random.default_rng(seed)
+        self._random = np.random.default_rng(seed).standard_normal(_RANDOM).astype(np.float32)
         self._tensors: dict[int, Any] = {}
         self._results: dict[int, Any] = {}
         self._library_kernels: dict[tuple[int, frozenset[int]], Any] = {}
@@ -111,20 +111,35 @@ class StageOperators:
         """The tensor of a value, made on first use.
 
         Holds the weight, random floats, or integers of 0. If the value is among `computed`, this is
-        the tensor that it is written to.
+        the tensor that it is written to, which holds zeros at first.
         """
         tensors = self._results if value in computed else self._tensors
         if value not in tensors:
-            described = self._program.values[value]
             if value in self._program.weights:
                 array = aligned_copy(self._program.weights[value])
             else:
+                described = self._program.values[value]
                 shape = stored_shape(described.shape, described.layout)
                 array = aligned_empty(shape, described.dtype)
                 # Zeros are valid indices; floats get values that are neither special nor denormal.
-                array[...] = self._rng.standard_normal(shape) if _is_float(array.dtype) else 0
+                if value not in computed and _is_float(array.dtype):
+                    _fill(array, self._random)
+                else:
+                    array[...] = 0
             tensors[value] = self._to_device(array)
         return tensors[value]
+
+
+_RANDOM = 65537
+"""How many random numbers are drawn. Larger tensors repeat them, because drawing takes time."""
+
+
+def _fill(array: np.ndarray, numbers: np.ndarray) -> None:
+    """Fill a contiguous array with `numbers`, again and again."""
+    flat = array.reshape(-1)
+    end = flat.size // numbers.size * numbers.size
+    flat[:end].reshape(-1, numbers.size)[...] = numbers
+    flat[end:] = numbers[: flat.size - end]
 
 
 def _is_float(dtype: np.dtype) -> bool:

@@ -133,10 +133,6 @@ struct Version {
      const MemoryDescObject* weights, const MemoryDescObject* bias,                                \
      const MemoryDescObject* destination, const int64_t* strides, const int64_t* extra_dilation,   \
      const int64_t* padding_begin, const int64_t* padding_end, Attributes))                        \
-  F(int, inner_product_forward_primitive_desc_create,                                              \
-    (PrimitiveDesc*, Engine, int prop_kind, const MemoryDescObject* source,                        \
-     const MemoryDescObject* weights, const MemoryDescObject* bias,                                \
-     const MemoryDescObject* destination, Attributes))                                             \
   F(int, matmul_primitive_desc_create,                                                             \
     (PrimitiveDesc*, Engine, const MemoryDescObject* source, const MemoryDescObject* weights,      \
      const MemoryDescObject* bias, const MemoryDescObject* destination, Attributes))               \

@@ -70,7 +70,6 @@ def measure(
     *,
     warmup: int = 2,
     lead_in: int = 1,
-    in_a_row: int = 1,
     rest_s: float = REST_S,
     seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
@@ -85,8 +84,6 @@ def measure(
     contestants: functions to time, by name; a call is one inference.
     warmup: number of rounds before anything is timed.
     lead_in: number of calls in each turn before the timed ones. They wake sleeping threads.
-    in_a_row: number of timed calls in each turn. The time of the turn is their median, so a single
-        call that the machine held up does not count.
     rest_s: seconds of rest before each turn.
     clock, sleep: functions in seconds; tests bring their own.
     """
@@ -100,13 +97,11 @@ def measure(
             sleep(rest_s)
             for _ in range(lead_in):
                 entries[name]()
-            took = []
-            for _ in range(in_a_row):
-                began = clock()
-                entries[name]()
-                took.append(clock() - began)
+            began = clock()
+            entries[name]()
+            took = clock() - began
             if round_ >= 0:
-                times[name].append(float(np.median(took)) * 1e6)
+                times[name].append(took * 1e6)
     return {name: np.array(found) for name, found in times.items()}
 
 
@@ -129,29 +124,19 @@ def summarise(
     }
 
 
-def rounds_for(
-    contestants: Sequence[Callable[[], object]],
-    budget_s: float,
-    *,
-    least: int = 15,
-    most: int = 201,
-    in_a_row: int = 1,
-) -> int:
-    """The number of rounds that fit into `budget_s` seconds, from `least` to `most`.
+def rounds_for(contestants: Sequence[Callable[[], object]], budget_s: float) -> int:
+    """The number of rounds that fit into `budget_s` seconds, from 15 to 201.
 
-    The estimate comes from one timed call of each contestant, after a call to warm up.
-
-    Parameters
-    ----------
-    in_a_row: number of timed calls in each turn. One more call leads in.
+    The estimate comes from one timed call of each contestant, after a call to warm up. In each
+    turn, one more call leads in.
     """
     took = 0.0
     for call in contestants:
         call()
         began = time.perf_counter()
         call()
-        took += (1 + in_a_row) * (time.perf_counter() - began) + REST_S
-    return int(np.clip(budget_s / took, least, most))
+        took += 2 * (time.perf_counter() - began) + REST_S
+    return int(np.clip(budget_s / took, 15, 201))
 
 
 def _summary(

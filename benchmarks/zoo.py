@@ -7,10 +7,10 @@ network: `NAME.onnx`, and `NAME.npz` with its inputs in the order of the graph. 
 optional. PyTorch takes part only in networks that have one.
 
 Each network is compiled in a process of its own, with the schedule that ships and with sequential
-execution of the same kernels. The outputs are compared with onnxruntime's. Then all
-contestants run in turns. A turn is a rest, a run to wake threads, and `--in-a-row` timed runs. The
-median of these runs counts. Each contestant has at least `--rounds` turns, and more if they fit
-into `--budget`. onnxruntime takes part twice, and its ratio to itself is the noise.
+execution of the same kernels. Then each contestant starts in a process of its own, and its outputs
+are compared with onnxruntime's. All contestants run in turns, as in `tvm-interop perf`. Before a
+turn is a rest of half a second, in which the threads of the one before go to sleep. A ratio is the
+geometric mean over rounds. onnxruntime takes part twice, and its ratio to itself is the noise.
 
 Compiling takes far longer than measuring. So the folder `--artifacts` keeps `NAME.tar`,
 `NAME.sequential.tar` and `NAME.json` (time and memory of compiling), and later runs use them.
@@ -39,31 +39,22 @@ import numpy as np
 import onnx
 
 import tvm_interop
-from tvm_interop import GraphModule, TVMInteropError
+from tvm_interop import TVMInteropError
 from tvm_interop.compiler.api import new_compilation
 from tvm_interop.compiler.options import CompileOptions
 from tvm_interop.compiler.speed_check import speed_check_by_auto
-from tvm_interop.perf.contestant import peak_mib
+from tvm_interop.perf import contest
+from tvm_interop.perf.contestant import Contestant, Load, peak_mib
+from tvm_interop.perf.engines import Artifact
 
-from . import harness, machine_state
-from .peers import (
-    Feed,
-    OnnxRuntime,
-    OpenVino,
-    Peer,
-    Runner,
-    Torch,
-    read_in_place,
-    thread_choices,
-)
+from . import machine_state
+from .peers import Feed, OnnxRuntime, OpenVino, Peer, Torch, thread_choices
 
 OURS, SEQUENTIAL, BEFORE = "ours", "ours, sequential", "ours, before"
 BF16, BF16_KIND = "ours, bf16", ".bf16"
 ONNXRUNTIME = "onnxruntime, sequential"
 OPENVINO = "OpenVINO, float32"
-_MOST_ROUNDS = 25
-"""Largest number of rounds, unless `--rounds` is larger. With few rounds, the results of a network
-of two milliseconds differ by a fifth between whole runs of this program."""
+AGAIN = ONNXRUNTIME + " (again)"
 
 
 @dataclass
@@ -80,6 +71,7 @@ class Row:
     scheduled: whether the artifact ships a schedule other than sequential execution.
     median_us: median microseconds of each contestant.
     ratios: our time over the time of each contestant.
+    intervals: 95% confidence interval of each ratio; empty if there was one round.
     noise: time of onnxruntime over itself.
     settings: settings of each contestant that has any, such as its number of threads.
     errors: as `error`, for each contestant.
@@ -95,6 +87,7 @@ class Row:
     scheduled: bool | None = None
     median_us: dict[str, float] = field(default_factory=dict)
     ratios: dict[str, float] = field(default_factory=dict)
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     noise: float | None = None
     settings: dict[str, str] = field(default_factory=dict)
     errors: dict[str, float] = field(default_factory=dict)
@@ -369,65 +362,66 @@ def _artifact_path(network: Network, folder: Path, kind: str = "") -> Path:
 
 def _measure(network: Network, row: Row, arguments: argparse.Namespace) -> None:
     model = network.model()
-    feed = network.feed(model)
-    runners = _runners(network, model, feed, row, arguments)
-    wanted = [np.array(output) for output in runners[ONNXRUNTIME]()]
-    row.errors = {name: relative_error(run(), wanted) for name, run in runners.items()}
-    row.error = row.errors[OURS]
-    rounds = harness.rounds_for(
-        list(runners.values()),
-        arguments.budget,
-        least=arguments.rounds,
-        most=max(arguments.rounds, _MOST_ROUNDS),
-        in_a_row=arguments.in_a_row,
+    contestants = _contestants(network, model, arguments)
+    timing = contest.Timing(
+        warmup_s=arguments.turn, duration_s=arguments.rounds * arguments.turn, turn_s=arguments.turn
     )
-    times = harness.measure(runners, ONNXRUNTIME, rounds, in_a_row=arguments.in_a_row)
-    found = harness.summarise(times, ONNXRUNTIME)
-    row.noise = found[ONNXRUNTIME + harness.AGAIN].ratio
-    row.median_us = {name: summary.median_us for name, summary in found.items()}
-    row.ratios = {
-        name: row.median_us[OURS] / row.median_us[name]
-        for name in runners
-        if name not in (OURS, BF16)
+    with contest.started(contestants, network.feed(model), Load()) as failed:
+        able = [one for one in contestants if one.name not in failed]
+        outputs = {one.name: one.outputs() for one in able}
+        contest.take_turns(able, timing, failed)
+    for name, why in failed.items():
+        print(f"{network.name}: {name} does not take part: {why}", file=sys.stderr)
+    by_name = {one.name: one for one in contestants if one.name not in failed}
+    if not {ONNXRUNTIME, AGAIN} <= by_name.keys():
+        raise SystemExit(f"{network.name}: onnxruntime is needed to compare with")
+    wanted = outputs[ONNXRUNTIME]
+    row.errors = {name: relative_error(outputs[name], wanted) for name in by_name if name != AGAIN}
+    row.error = row.errors[OURS]
+    row.settings = {name: one.setting for name, one in by_name.items() if one.setting}
+    row.median_us = {
+        name: float(np.median(contest.latencies_of(one))) for name, one in by_name.items()
     }
-    if BF16 in runners:
-        row.bf16_ratios = {
-            name: row.median_us[BF16] / row.median_us[name] for name in runners if name != BF16
-        }
+    row.noise = contest.ratio_of(by_name[AGAIN], by_name[ONNXRUNTIME]).value
+    for name, one in by_name.items():
+        if name not in (OURS, BF16, AGAIN):
+            found = contest.ratio_of(by_name[OURS], one)
+            row.ratios[name] = found.value
+            if found.interval is not None:
+                row.intervals[name] = found.interval
+        if BF16 in by_name and name not in (BF16, AGAIN):
+            row.bf16_ratios[name] = contest.ratio_of(by_name[BF16], one).value
 
 
-def _runners(
-    network: Network, model: onnx.ModelProto, feed: Feed, row: Row, arguments: argparse.Namespace
-) -> Mapping[str, Runner]:
-    path = _artifact_path(network, arguments.artifacts)
-    in_turn = _artifact_path(network, arguments.artifacts, ".sequential")
-    runners = {OURS: _our_runner(path, feed), SEQUENTIAL: _our_runner(in_turn, feed)}
+def _contestants(
+    network: Network, model: onnx.ModelProto, arguments: argparse.Namespace
+) -> list[Contestant]:
+    """The contestants for a network. Our artifact is the first."""
+    artifacts = {
+        OURS: _artifact_path(network, arguments.artifacts),
+        SEQUENTIAL: _artifact_path(network, arguments.artifacts, ".sequential"),
+    }
     if arguments.bf16:
-        in_bf16 = _artifact_path(network, arguments.artifacts, BF16_KIND)
-        runners[BF16] = _our_runner(in_bf16, feed)
+        artifacts[BF16] = _artifact_path(network, arguments.artifacts, BF16_KIND)
     if arguments.before is not None and _artifact_path(network, arguments.before).exists():
-        runners[BEFORE] = _our_runner(_artifact_path(network, arguments.before), feed)
-    peers: list[Peer] = [
-        OnnxRuntime(parallel=False, threads=thread_choices()),
-        OpenVino(float32=True),
-        OpenVino(float32=False),
+        artifacts[BEFORE] = _artifact_path(network, arguments.before)
+    again = OnnxRuntime(parallel=False)
+    again.name = AGAIN
+    peers: list[tuple[Peer, Any]] = [
+        (OnnxRuntime(parallel=False), network.path),
+        (again, network.path),
+        (OpenVino(float32=True), network.path),
+        (OpenVino(float32=False), network.path),
     ]
     program = network.path.with_suffix(".pt2")
     modes = {"none": (), "eager": (False,), "both": (False, True)}[arguments.torch]
     if program.exists():
-        peers += [Torch(compiled, thread_choices(), program) for compiled in modes]
-    for peer in peers:
-        why = peer.missing()
-        if why is None:
-            runners[peer.name] = peer.prepare(model, feed)
-            row.settings[peer.name] = peer.setting
-        else:
-            print(f"{peer.name} does not take part: {why}", file=sys.stderr)
-    return runners
-
-
-def _our_runner(artifact: Path, feed: Feed) -> Runner:
-    return read_in_place(GraphModule(tvm_interop.load(artifact)), feed)
+        peers += [(Torch(compiled, thread_choices(), program), model) for compiled in modes]
+    missing = {peer.name: why for peer, _ in peers if (why := peer.missing()) is not None}
+    for name, why in missing.items():
+        print(f"{name} does not take part: {why}", file=sys.stderr)
+    ours = [Contestant(Artifact(name), str(path)) for name, path in artifacts.items()]
+    return ours + [Contestant(peer, given) for peer, given in peers if peer.name not in missing]
 
 
 def _arguments() -> argparse.Namespace:
@@ -448,12 +442,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--chart", type=Path, help="draw the ratios there, as SVG or PNG")
     parser.add_argument("--rounds", type=int, default=15, help="default: %(default)s")
     parser.add_argument(
-        "--budget",
-        type=float,
-        default=20,
-        help="seconds; rounds beyond `--rounds` end there (default: %(default)s)",
+        "--turn", type=float, default=0.2, help="seconds of a turn (default: %(default)s)"
     )
-    parser.add_argument("--in-a-row", type=int, default=5, help="default: %(default)s")
     parser.add_argument("--json", type=Path, help="write what was found there")
     parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
     return parser.parse_args()

@@ -40,7 +40,7 @@ def networks(report: dict[str, Any]) -> list[str]:
         "## Networks as users bring them\n\nExported by `python -m benchmarks.zoo_export FOLDER`, "
         f"measured by `python -m benchmarks.zoo FOLDER` on {machine(report)}. *Ships* says whether "
         "`compile` chose a schedule or sequential execution. The *over* columns have our time over "
-        "the time of each other contestant, from the medians of interleaved runs. If `compile` "
+        f"the time of each other contestant, {_how(ran)}. If `compile` "
         "chose sequential execution, ours and *ours, sequential* are the same program, and their "
         "ratio shows noise. OpenVINO as installed computes in bfloat16 here; all other contestants "
         "compute in float32. *Noise* is the ratio of onnxruntime to itself. *Error* is our largest "
@@ -48,6 +48,13 @@ def networks(report: dict[str, Any]) -> list[str]:
         "last column has the seconds that compiling took, with nothing known before.",
         table(["", "ships", "ms", *columns, "noise", "error", "compile s"], rows),
     ]
+
+
+def _how(rows: Sequence[dict[str, Any]]) -> str:
+    """How the ratios of a result file were measured."""
+    if "intervals" in rows[0]:
+        return "each in a process of its own, in turns after half a second of rest"
+    return "from the medians of interleaved runs"
 
 
 _SHIPS = {True: "a schedule", False: "sequential"}

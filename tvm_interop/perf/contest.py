@@ -8,9 +8,10 @@ engines has no meaning.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,7 @@ from .engines import Feed
 PERCENTILES = (50, 90, 95, 99)
 REST_S = 0.5
 """The rest between turns, in seconds. After a run, an engine's threads spin for less than that."""
+Progress = Callable[[int, int], object]
 _CONFIDENCE = 0.95
 _RESAMPLES = 2000
 
@@ -103,21 +105,16 @@ def hold(
     timing: Timing,
     *,
     seed: int = 0,
-    progress: Callable[[int, int], object] = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> dict[str, str]:
-    """Let contestants run in turns. The results are in `turns` of each contestant.
-
-    A contestant that fails gets no further turns.
+    """Start contestants, let them run in turns, and stop them. The results are in their `turns`.
 
     Parameters
     ----------
     feed: the inputs, by name.
     load: how requests arrive.
-    timing: how long contestants run.
-    seed: seed of the order of turns and of arrival times.
-    progress: a function that is called with the number of finished turns and of all turns.
-    sleep: the function that waits for the rest before a turn.
+    timing, seed, progress, sleep: see `take_turns`.
 
     Returns
     -------
@@ -128,32 +125,74 @@ def hold(
     ExecutionError
         The first contestant failed.
     """
+    with started(contestants, feed, load) as failed:
+        take_turns(contestants, timing, failed, seed=seed, progress=progress, sleep=sleep)
+    return failed
+
+
+@contextlib.contextmanager
+def started(contestants: Sequence[Contestant], feed: Feed, load: Load) -> Iterator[dict[str, str]]:
+    """Start contestants, and stop them at the end.
+
+    Gives the reasons of failures, by the names of the contestants that failed to start.
+
+    Raises
+    ------
+    ExecutionError
+        The first contestant failed.
+    """
     failed: dict[str, str] = {}
-    total = timing.rounds * len(contestants)
-    draw = random.Random(seed)
     try:
         for contestant in contestants:
             _do(contestants, contestant, failed, lambda one: one.start(feed, load))
-        for contestant in contestants:
-            _do(contestants, contestant, failed, lambda one: one.warm_up(timing.warmup_s))
-        for round_ in range(timing.rounds):
-            order = list(contestants)
-            draw.shuffle(order)
-            for place, contestant in enumerate(order):
-                if contestant.name not in failed:
-                    sleep(timing.rest_s)
-                # All contestants have the same arrival times in a round.
-                turn_seed = seed + round_
-
-                def take(one: Contestant, turn_seed: int = turn_seed) -> None:
-                    one.take_turn(timing.turn_s, turn_seed)
-
-                _do(contestants, contestant, failed, take)
-                progress(round_ * len(order) + place + 1, total)
+        yield failed
     finally:
         for contestant in contestants:
             contestant.stop()
-    return failed
+
+
+def take_turns(
+    contestants: Sequence[Contestant],
+    timing: Timing,
+    failed: dict[str, str],
+    *,
+    seed: int = 0,
+    progress: Progress = lambda done, total: None,
+    sleep: Callable[[float], object] = time.sleep,
+) -> None:
+    """Let started contestants run in turns. One that fails gets no further turns.
+
+    Parameters
+    ----------
+    timing: how long contestants run.
+    failed: the reasons of failures so far; new ones are added.
+    seed: seed of the order of turns and of arrival times.
+    progress: a function that is called with the number of finished turns and of all turns.
+    sleep: the function that waits for the rest before a turn.
+
+    Raises
+    ------
+    ExecutionError
+        The first contestant failed.
+    """
+    total = timing.rounds * len(contestants)
+    draw = random.Random(seed)
+    for contestant in contestants:
+        _do(contestants, contestant, failed, lambda one: one.warm_up(timing.warmup_s))
+    for round_ in range(timing.rounds):
+        order = list(contestants)
+        draw.shuffle(order)
+        for place, contestant in enumerate(order):
+            if contestant.name not in failed:
+                sleep(timing.rest_s)
+            # All contestants have the same arrival times in a round.
+            turn_seed = seed + round_
+
+            def take(one: Contestant, turn_seed: int = turn_seed) -> None:
+                one.take_turn(timing.turn_s, turn_seed)
+
+            _do(contestants, contestant, failed, take)
+            progress(round_ * len(order) + place + 1, total)
 
 
 def _do(

@@ -108,6 +108,22 @@ def test_only_what_comes_near_is_measured(compilation: Compilation) -> None:
     known = float(model.stages([[[a]]])[0])
     assert model.take_longer([a, b], [1e9, 1e-6]) == [False, True]
     assert model.take_longer([a], [0.9 * known]) == [True]
+
+
+def test_a_run_that_the_machine_held_up_does_not_decide(compilation: Compilation) -> None:
+    us = [10.0 for _ in range(compilation.graph.num_ops)]
+    asked: list[int] = []
+
+    def held_up_once(op: int) -> float:
+        asked.append(op)
+        return 3000.0 if asked.count(op) == 1 else us[op]
+
+    hashes = kernel_hashes(compilation.program.kernels)
+    model = MeasuredLatency(compilation.program, hashes, GivenTimer(held_up_once, 2))
+    op, _ = heaviest(compilation)
+    asked.clear()
+    assert model.take_longer([op], [20.0]) == [False]
+
     assert model.measured == 1
 
 

@@ -70,6 +70,7 @@ def measure(
     *,
     warmup: int = 2,
     lead_in: int = 1,
+    in_a_row: int = 1,
     rest_s: float = REST_S,
     seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
@@ -84,6 +85,8 @@ def measure(
     contestants: functions to time, by name; a call is one inference.
     warmup: number of rounds before anything is timed.
     lead_in: number of calls in each turn before the timed ones. They wake sleeping threads.
+    in_a_row: number of timed calls in each turn. The time of the turn is their median, so a single
+        call that the machine held up does not count.
     rest_s: seconds of rest before each turn.
     clock, sleep: functions in seconds; tests bring their own.
     """
@@ -97,11 +100,13 @@ def measure(
             sleep(rest_s)
             for _ in range(lead_in):
                 entries[name]()
-            began = clock()
-            entries[name]()
-            took = clock() - began
+            took = []
+            for _ in range(in_a_row):
+                began = clock()
+                entries[name]()
+                took.append(clock() - began)
             if round_ >= 0:
-                times[name].append(took * 1e6)
+                times[name].append(float(np.median(took)) * 1e6)
     return {name: np.array(found) for name, found in times.items()}
 
 

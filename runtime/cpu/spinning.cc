@@ -1,6 +1,7 @@
 #include "runtime/cpu/spinning.h"
 
 #include <sys/resource.h>
+#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -34,17 +35,16 @@ struct Losses {
 };
 thread_local Losses losses;
 
-int64_t Nanoseconds(const timeval& time) {
-  return int64_t{time.tv_sec} * 1'000'000'000 + int64_t{time.tv_usec} * 1'000;
-}
-
 // Whether the calling thread has recently lost its core to another thread. Losses are counted only
 // between two calls that are less than `kSharedForNs` apart. An older loss, perhaps between two
 // runs, says nothing about the present. A short loss does not count either.
 bool SharesItsCore(int64_t now_ns) {
   rusage usage;
+  timespec on_core;
   if (getrusage(RUSAGE_THREAD, &usage) != 0) return false;
-  const int64_t on_core_ns = Nanoseconds(usage.ru_utime) + Nanoseconds(usage.ru_stime);
+  // The times in `usage` would lag behind by up to a tick of the system, some milliseconds.
+  if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &on_core) != 0) return false;
+  const int64_t on_core_ns = int64_t{on_core.tv_sec} * 1'000'000'000 + on_core.tv_nsec;
   const int64_t passed_ns = now_ns - losses.read_ns;
   const int64_t off_core_ns = passed_ns - (on_core_ns - losses.on_core_ns) - losses.slept_ns;
   if (usage.ru_nivcsw != losses.number && passed_ns < kSharedForNs && off_core_ns > kShortLossNs) {

@@ -95,3 +95,5 @@ def test_a_large_tensor_is_full_of_random_numbers() -> None:
     assert abs(numbers.std() - 1) < 0.05
     assert (np.abs(numbers) > 1e-10).mean() > 0.99
     assert not written.astype(np.float32).any()
+    (other, _), _ = bound.bind([[2]])
+    assert (other.astype(np.float32) != numbers).mean() > 0.9

@@ -123,7 +123,8 @@ class StageOperators:
                 array = aligned_empty(shape, described.dtype)
                 # Zeros are valid indices; floats get values that are neither special nor denormal.
                 if value not in computed and _is_float(array.dtype):
-                    _fill(array, self._random)
+                    # Each tensor starts elsewhere, or the difference of two would be 0.
+                    _fill(array, np.roll(self._random, _STEP * value))
                 else:
                     array[...] = 0
             tensors[value] = self._to_device(array)
@@ -132,6 +133,9 @@ class StageOperators:
 
 _RANDOM = 65537
 """How many random numbers are drawn. Larger tensors repeat them, because drawing takes time."""
+
+_STEP = 7919
+"""By how many random numbers the tensors of two neighbouring values are shifted."""
 
 
 def _fill(array: np.ndarray, numbers: np.ndarray) -> None:

@@ -47,14 +47,14 @@ from tvm_interop.perf import contest
 from tvm_interop.perf.contestant import Contestant, Load, peak_mib
 from tvm_interop.perf.engines import Artifact
 
-from . import machine_state
+from . import harness, machine_state
 from .peers import Feed, OnnxRuntime, OpenVino, Peer, Torch, thread_choices
 
 OURS, SEQUENTIAL, BEFORE = "ours", "ours, sequential", "ours, before"
 BF16, BF16_KIND = "ours, bf16", ".bf16"
 ONNXRUNTIME = "onnxruntime, sequential"
 OPENVINO = "OpenVINO, float32"
-AGAIN = ONNXRUNTIME + " (again)"
+AGAIN = ONNXRUNTIME + harness.AGAIN
 
 
 @dataclass

@@ -1,7 +1,5 @@
 #include "runtime/cpu/executor.h"
 
-#include <time.h>
-
 #include <exception>
 #include <stdexcept>
 #include <utility>
@@ -13,13 +11,6 @@
 
 namespace tvm_interop {
 namespace {
-
-// The CPU time of the calling thread, in nanoseconds.
-int64_t NowOnCoreNs() {
-  timespec now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
 
 std::vector<StreamRun::Op> OnStreams(const std::vector<PlannedOp>& ops, int num_streams) {
   if (num_streams < 1) {
@@ -121,7 +112,7 @@ void CpuExecutor::RunOperator(int op, int thread) noexcept {
 }
 
 void CpuExecutor::RunTimed(int op, int thread) noexcept {
-  const int64_t on_core_ns = NowOnCoreNs();
+  const int64_t on_core_ns = OnCoreNs();
   const int64_t start_ns = NowNs();
   if (!failed_.load(std::memory_order_relaxed)) RunKernel(op);
   const int64_t end_ns = NowNs();
@@ -131,7 +122,7 @@ void CpuExecutor::RunTimed(int op, int thread) noexcept {
   timing.thread = thread;
   timing.start_ns = start_ns - profile_began_ns_;
   timing.end_ns = end_ns - profile_began_ns_;
-  timing.on_core_ns = std::min(NowOnCoreNs() - on_core_ns, end_ns - start_ns);
+  timing.on_core_ns = std::min(OnCoreNs() - on_core_ns, end_ns - start_ns);
 }
 
 void CpuExecutor::RunKernel(int op) noexcept {

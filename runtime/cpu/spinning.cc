@@ -1,7 +1,6 @@
 #include "runtime/cpu/spinning.h"
 
 #include <sys/resource.h>
-#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -40,11 +39,9 @@ thread_local Losses losses;
 // runs, says nothing about the present. A short loss does not count either.
 bool SharesItsCore(int64_t now_ns) {
   rusage usage;
-  timespec on_core;
   if (getrusage(RUSAGE_THREAD, &usage) != 0) return false;
   // The times in `usage` would lag behind by up to a tick of the system, some milliseconds.
-  if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &on_core) != 0) return false;
-  const int64_t on_core_ns = int64_t{on_core.tv_sec} * 1'000'000'000 + on_core.tv_nsec;
+  const int64_t on_core_ns = OnCoreNs();
   const int64_t passed_ns = now_ns - losses.read_ns;
   const int64_t off_core_ns = passed_ns - (on_core_ns - losses.on_core_ns) - losses.slept_ns;
   if (usage.ru_nivcsw != losses.number && passed_ns < kSharedForNs && off_core_ns > kShortLossNs) {
@@ -63,6 +60,12 @@ int64_t NowNs() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
+}
+
+int64_t OnCoreNs(clockid_t clock) {
+  timespec now;
+  if (clock_gettime(clock, &now) != 0) return -1;
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
 void CountSleep(int64_t slept_ns) { losses.slept_ns += slept_ns; }

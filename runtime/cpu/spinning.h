@@ -1,6 +1,8 @@
 #ifndef RUNTIME_CPU_SPINNING_H_
 #define RUNTIME_CPU_SPINNING_H_
 
+#include <time.h>
+
 #include <cstdint>
 
 #if defined(__x86_64__) || defined(__i386__)
@@ -19,6 +21,9 @@ inline void Relax() {
 }
 
 int64_t NowNs();
+// The CPU time of a thread, in nanoseconds, by the clock of that thread; by default of the calling
+// thread. Returns -1 if there is no such clock, because the thread has ended.
+int64_t OnCoreNs(clockid_t clock = CLOCK_THREAD_CPUTIME_ID);
 
 // Says that the calling thread has just slept for `slept_ns`, because it chose to. `Spinning` does
 // not take this time for time in which another thread had the core.

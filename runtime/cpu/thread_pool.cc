@@ -114,9 +114,8 @@ class LossOfCore {
     // This load acquires the fields that the helper wrote about itself. The caller has acquired
     // nothing else from the helper yet.
     if (helper == nullptr || !helper->is_there.load(std::memory_order_acquire)) return nullptr;
-    timespec now;
-    if (clock_gettime(helper->on_core_clock, &now) != 0) return nullptr;
-    const int64_t on_core_ns = int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+    const int64_t on_core_ns = OnCoreNs(helper->on_core_clock);
+    if (on_core_ns < 0) return nullptr;
     const bool stands_still = helper == seen_ && on_core_ns == on_core_ns_;
     seen_ = helper;
     on_core_ns_ = on_core_ns;

@@ -17,7 +17,7 @@ from ..plan.plan import Plan, PlannedOperator, PlannedValue
 from ..program.host_memory import aligned_copy, aligned_empty
 from ..program.storage import ALIGNMENT
 from .instance import Clock
-from .kernels import CpuKernels
+from .kernels import cpu_kernels
 
 
 class Instance:
@@ -68,7 +68,7 @@ class Instance:
         ] = {}  # The caller's arrays by value id, to keep them alive.
         self._lent: set[int] = set()  # Values whose memory belongs to the caller.
         tensors = [as_tensor(array) for array in self.arrays]
-        source = CpuKernels(kernels, plan.operators, plan.is_constant)
+        source = cpu_kernels(kernels, plan.operators, plan.is_constant)
         self._bound = [
             bound_operator(op, source.shipped(op, [tensors[v] for v in (*op.inputs, *op.outputs)]))
             for op in plan.operators

@@ -18,7 +18,7 @@ from ..plan.plan import Plan, PlannedOperator
 from ..program.host_memory import aligned_copy, aligned_empty
 from .cpu import as_tensor, bound_operator
 from .instance import Clock
-from .kernels import CudaKernels
+from .kernels import Kernels, cuda_kernels
 
 _LOG = logging.getLogger("tvm_interop")
 
@@ -81,7 +81,7 @@ class CudaInstance:
         for v, array in weights.items():
             self.write(v, array)
         computed = [op for op in plan.operators if not op.is_copy]
-        source = CudaKernels(kernels, computed, self.streams)
+        source = cuda_kernels(kernels, computed, self.streams)
         self.executor = _cuda.make_executor(
             self.streams,
             self.tensors,
@@ -138,7 +138,7 @@ class CudaInstance:
         """Run every operator once, and return the times at which each operator ran."""
         return _cuda.profile(self.executor)
 
-    def _kernel(self, op: PlannedOperator, source: CudaKernels) -> Any:
+    def _kernel(self, op: PlannedOperator, source: Kernels) -> Any:
         """Return the kernel of `op`: a copy between GPUs, or a provider's kernel."""
         if op.is_copy:
             return self._peer_copy(op)

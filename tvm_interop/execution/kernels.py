@@ -6,7 +6,6 @@ for given tensors. Executors take both kinds alike.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -34,16 +33,24 @@ class AnyOperator(Protocol):
     def description(self) -> LibraryOp | None: ...
 
 
-class Kernels(ABC):
-    """The kernels of one program or plan on one kind of device."""
+PrepareKernel = Callable[[AnyOperator, str, dict[str, Any], Sequence[Any], int], Any]
+"""Prepares a library's kernel: for an operator, the library's name, the fields of the operator's
+description, its tensors, and a stream."""
 
-    def __init__(self, compiled: Any, operators: Iterable[AnyOperator]) -> None:
+
+class Kernels:
+    """The kernels of one program or plan on one kind of device (see `cpu_kernels`)."""
+
+    def __init__(
+        self, compiled: Any, operators: Iterable[AnyOperator], prepare: PrepareKernel
+    ) -> None:
         """Find TVM's kernels.
 
         Parameters
         ----------
         compiled: TVM's kernels, loaded.
         operators: the operators that will need a kernel.
+        prepare: prepares the kernels of libraries.
 
         Raises
         ------
@@ -52,6 +59,7 @@ class Kernels(ABC):
         """
         names = {op.kernel for op in operators if op.library is None}
         self._functions = kernel_functions(compiled, sorted(names))
+        self._prepare = prepare
 
     def of(self, op: AnyOperator, tensors: Sequence[Any], stream: int = 0) -> Any:
         """Return the kernel that runs `op`, in the form that executors take.
@@ -94,67 +102,37 @@ class Kernels(ABC):
                 f"operator `{op.name}`: {error}; compile the model again"
             ) from error
 
-    @abstractmethod
-    def _prepare(
-        self,
-        op: AnyOperator,
-        library: str,
-        fields: dict[str, Any],
-        tensors: Sequence[Any],
-        stream: int,
-    ) -> Any:
-        """Prepare the kernel of `library`, as `of` does."""
 
+def cpu_kernels(
+    compiled: Any, operators: Iterable[AnyOperator], is_constant: Callable[[int], bool]
+) -> Kernels:
+    """Kernels for this CPU. Those of libraries use one thread, because parts are operators.
 
-class CpuKernels(Kernels):
-    """Kernels for this CPU. Those of libraries use one thread, because parts are operators."""
+    Parameters
+    ----------
+    is_constant: whether a value holds the same numbers in every run.
+    """
 
-    def __init__(
-        self,
-        compiled: Any,
-        operators: Iterable[AnyOperator],
-        is_constant: Callable[[int], bool],
-    ) -> None:
-        """Find TVM's kernels.
-
-        Parameters
-        ----------
-        is_constant: whether a value holds the same numbers in every run.
-        """
-        super().__init__(compiled, operators)
-        self._is_constant = is_constant
-
-    def _prepare(
-        self,
-        op: AnyOperator,
-        library: str,
-        fields: dict[str, Any],
-        tensors: Sequence[Any],
-        stream: int,
+    def prepare(
+        op: AnyOperator, library: str, fields: dict[str, Any], tensors: Sequence[Any], stream: int
     ) -> _cpu.LibraryKernel:
-        constants = [self._is_constant(v) for v in (*op.inputs, *op.outputs)]
+        constants = [is_constant(v) for v in (*op.inputs, *op.outputs)]
         return _cpu.prepare_kernel(library, fields, 1, tensors, constants)
 
+    return Kernels(compiled, operators, prepare)
 
-class CudaKernels(Kernels):
+
+def cuda_kernels(
+    compiled: Any, operators: Iterable[AnyOperator], streams: _cuda.CudaStreams
+) -> Kernels:
     """Kernels for the GPUs of some streams."""
-
-    def __init__(
-        self, compiled: Any, operators: Iterable[AnyOperator], streams: _cuda.CudaStreams
-    ) -> None:
-        """Find TVM's kernels."""
-        super().__init__(compiled, operators)
-        self._streams = streams
-
-    def _prepare(
-        self,
-        op: AnyOperator,
-        library: str,
-        fields: dict[str, Any],
-        tensors: Sequence[Any],
-        stream: int,
-    ) -> _cuda.CudaLibraryKernel:
-        return _cuda.prepare_kernel(library, fields, self._streams, stream, tensors)
+    return Kernels(
+        compiled,
+        operators,
+        lambda op, library, fields, tensors, stream: _cuda.prepare_kernel(
+            library, fields, streams, stream, tensors
+        ),
+    )
 
 
 def kernel_functions(compiled: Any, names: Iterable[str]) -> dict[str, Any]:

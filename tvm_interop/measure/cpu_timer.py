@@ -9,7 +9,7 @@ import tvm
 
 from .._native import cpu as _runtime
 from ..execution.cpu import as_tensor
-from ..execution.kernels import CpuKernels
+from ..execution.kernels import cpu_kernels
 from ..latency.measurement import Setting
 from ..machine.cpu_name import cpu_model
 from ..program.program import Program
@@ -53,7 +53,7 @@ class CpuStageTimer:
             streams=streams,
             threads=threads,
         )
-        source = CpuKernels(kernels, program.operators, program.is_constant)
+        source = cpu_kernels(kernels, program.operators, program.is_constant)
         self._operators = StageOperators(program, source, as_tensor, seed)
         self._seed = seed
 

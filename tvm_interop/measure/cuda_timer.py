@@ -12,7 +12,7 @@ import tvm
 from .._native import cuda as _cuda
 from ..errors import ExecutionError
 from ..execution.cpu import as_tensor
-from ..execution.kernels import CudaKernels
+from ..execution.kernels import cuda_kernels
 from ..latency.measurement import Setting
 from ..program.program import Program
 from .repeats import Measure
@@ -64,7 +64,7 @@ class CudaStageTimer:
         # references would keep tensors on the GPU after the timer is gone.
         self._operators = StageOperators(
             program,
-            CudaKernels(kernels, program.operators, self._streams),
+            cuda_kernels(kernels, program.operators, self._streams),
             functools.partial(_to_gpu, self._streams),
             seed,
         )

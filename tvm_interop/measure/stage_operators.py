@@ -30,7 +30,7 @@ def measured_by(clock: Clock, executors: Sequence[Any], seed: int) -> Measure:
 
 
 class StageOperators:
-    """Binds the operators of stages; each tensor and each library's kernel is made only once.
+    """Binds the operators of stages; tensors and kernels are made on first use, and kept.
 
     A value has two tensors: one that its consumers read, and one that its producer writes. So no
     stage changes what another stage reads, and a time does not depend on what was measured before.
@@ -56,10 +56,10 @@ class StageOperators:
         self._program = program
         self._kernels = kernels
         self._to_device = to_device
-        self._random = np.random.default_rng(seed).standard_normal(_RANDOM).astype(np.float32)
+        self._random = np.random.default_rng(seed).standard_normal(2 * _RANDOM).astype(np.float32)
         self._tensors: dict[int, Any] = {}
         self._results: dict[int, Any] = {}
-        self._library_kernels: dict[tuple[int, frozenset[int]], Any] = {}
+        self._made: dict[tuple[int, frozenset[int]], Any] = {}
 
     def bind(self, streams: Streams) -> tuple[list[Any], list[BoundOperator]]:
         """The tensors of a stage, and its operators bound to them.
@@ -98,14 +98,12 @@ class StageOperators:
             The library has no kernel for the operator.
         """
         operator = self._program.operators[op]
-        if operator.library is None or operator.description is None:
-            return self._kernels.of(operator, ())
         values = (*operator.inputs, *operator.outputs)
         key = op, computed.intersection(operator.inputs)
-        if key not in self._library_kernels:
+        if key not in self._made:
             tensors = [self._tensor(v, computed | {*operator.outputs}) for v in values]
-            self._library_kernels[key] = self._kernels.of(operator, tensors)
-        return self._library_kernels[key]
+            self._made[key] = self._kernels.of(operator, tensors)
+        return self._made[key]
 
     def _tensor(self, value: int, computed: frozenset[int]) -> Any:
         """The tensor of a value, made on first use.
@@ -124,7 +122,8 @@ class StageOperators:
                 # Zeros are valid indices; floats get values that are neither special nor denormal.
                 if value not in computed and _is_float(array.dtype):
                     # Each tensor starts elsewhere, or the difference of two would be 0.
-                    _fill(array, np.roll(self._random, _STEP * value))
+                    first = _STEP * value % _RANDOM
+                    _fill(array, self._random[first : first + _RANDOM])
                 else:
                     array[...] = 0
             tensors[value] = self._to_device(array)
@@ -132,7 +131,7 @@ class StageOperators:
 
 
 _RANDOM = 65537
-"""How many random numbers are drawn. Larger tensors repeat them, because drawing takes time."""
+"""How many random numbers a tensor holds before they repeat. Drawing more would take time."""
 
 _STEP = 7919
 """By how many random numbers the tensors of two neighbouring values are shifted."""

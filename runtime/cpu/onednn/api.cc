@@ -7,6 +7,11 @@
 namespace tvm_interop {
 namespace onednn {
 
+std::vector<const char*>& KindFunctionNames() {
+  static auto* const names = new std::vector<const char*>;
+  return *names;
+}
+
 Api Api::Load(const std::string& path) {
   const SharedLibrary library(path);
   Api api;
@@ -27,6 +32,7 @@ Api Api::Load(const std::string& path) {
 #define TVM_INTEROP_FIND(result, name, args) api.name = library.Find<result args>("dnnl_" #name);
   TVM_INTEROP_ONEDNN_FUNCTIONS(TVM_INTEROP_FIND)
 #undef TVM_INTEROP_FIND
+  for (const char* name : KindFunctionNames()) api.of_kinds.push_back(library.Find<void()>(name));
   if (version.cpu_runtime == kOpenMP) {
     // The search includes the library's own dependencies, so it finds the OpenMP that the library
     // uses.

@@ -4,12 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace tvm_interop {
 namespace onednn {
 
 // The part of oneDNN 3's C interface that we use, under our own names. It consists of handles, the
-// numbers of enumerators, and functions that are found at run time. oneDNN keeps all of these in
+// numbers of enumerators, and functions that are found at run time. What one kind of operator alone
+// needs is declared in the kind's file (`kind_function.h`). oneDNN keeps all of these in
 // every release 3.x. Neither oneDNN's headers nor its library are needed to build this project.
 
 using Engine = struct EngineObject*;
@@ -50,15 +52,8 @@ enum Algorithm : int {
   kPoolingMax = 0x1ff,
   kPoolingAverageWithPadding = 0x2ff,
   kPoolingAverageWithoutPadding = 0x3ff,
-  kLrnAcrossChannels = 0xaff,
   kBinaryAdd = 0x1fff0,
-  kBinaryMultiply = 0x1fff1,
-  kResamplingNearest = 0x2fff0,
-  kResamplingLinear = 0x2fff1,
-  kSoftmaxAccurate = 0x30000,
 };
-
-enum NormalizationFlags : unsigned { kUseScale = 2, kUseShift = 4 };
 
 enum Query : int {
   kImplementation = 8,
@@ -141,23 +136,6 @@ struct Version {
      const MemoryDescObject* destination, const int64_t* strides, const int64_t* window,           \
      const int64_t* extra_dilation, const int64_t* padding_begin, const int64_t* padding_end,      \
      Attributes))                                                                                  \
-  F(int, lrn_forward_primitive_desc_create,                                                        \
-    (PrimitiveDesc*, Engine, int prop_kind, int algorithm, const MemoryDescObject* source,         \
-     const MemoryDescObject* destination, int64_t size, float alpha, float beta, float bias,       \
-     Attributes))                                                                                  \
-  F(int, resampling_forward_primitive_desc_create,                                                 \
-    (PrimitiveDesc*, Engine, int prop_kind, int algorithm, const float* factors,                   \
-     const MemoryDescObject* source, const MemoryDescObject* destination, Attributes))             \
-  F(int, binary_primitive_desc_create,                                                             \
-    (PrimitiveDesc*, Engine, int algorithm, const MemoryDescObject* first,                         \
-     const MemoryDescObject* second, const MemoryDescObject* destination, Attributes))             \
-  F(int, softmax_forward_primitive_desc_create,                                                    \
-    (PrimitiveDesc*, Engine, int prop_kind, int algorithm, const MemoryDescObject* source,         \
-     const MemoryDescObject* destination, int axis, Attributes))                                   \
-  F(int, layer_normalization_forward_primitive_desc_create,                                        \
-    (PrimitiveDesc*, Engine, int prop_kind, const MemoryDescObject* source,                        \
-     const MemoryDescObject* destination, const MemoryDescObject* statistics, float epsilon,       \
-     unsigned flags, Attributes))                                                                  \
   F(int, primitive_desc_query, (PrimitiveDesc, int query, int index, void* result))                \
   F(const MemoryDescObject*, primitive_desc_query_md, (PrimitiveDesc, int query, int index))       \
   F(int, primitive_desc_destroy, (PrimitiveDesc))                                                  \
@@ -165,11 +143,17 @@ struct Version {
   F(int, primitive_execute, (Primitive, Stream, int number, const BoundArgument*))                 \
   F(int, primitive_destroy, (Primitive))
 
+// The names of the functions that the files of kinds declare, as oneDNN exports them.
+std::vector<const char*>& KindFunctionNames();
+
 // The functions of oneDNN. For example, `api.memory_create` is `dnnl_memory_create`.
 struct Api {
 #define TVM_INTEROP_DECLARE(result, name, args) result(*name) args = nullptr;
   TVM_INTEROP_ONEDNN_FUNCTIONS(TVM_INTEROP_DECLARE)
 #undef TVM_INTEROP_DECLARE
+
+  // The functions that the files of kinds declare, in the order of `KindFunctionNames()`.
+  std::vector<void (*)()> of_kinds;
 
   // OpenMP's functions for the calling thread's team size. Both are null if the library was built
   // without threads.

@@ -2,12 +2,21 @@
 
 #include <string>
 
+#include "runtime/cpu/onednn/kind_function.h"
 #include "runtime/cpu/onednn/kinds.h"
 #include "runtime/cpu/onednn/maker.h"
 
 namespace tvm_interop {
 namespace onednn {
 namespace {
+
+TVM_INTEROP_ONEDNN_NUMBER(kUseScale, 2, use_scale)
+TVM_INTEROP_ONEDNN_NUMBER(kUseShift, 4, use_shift)
+TVM_INTEROP_ONEDNN_FUNCTION(int, layer_normalization_forward_primitive_desc_create,
+                            (PrimitiveDesc*, Engine, int prop_kind, const MemoryDescObject* source,
+                             const MemoryDescObject* destination,
+                             const MemoryDescObject* statistics, float epsilon, unsigned flags,
+                             Attributes))
 
 class LayerNormMaker : public MakerOf<LayerNorm> {
  public:
@@ -24,9 +33,9 @@ void LayerNormMaker::Make() {
   const auto numbers = descs_.Plain({size}, kFloat32);
   const auto attributes = MakeAttributes(api_, kind_.ends(), {}, {});
   PrimitiveDesc made = nullptr;
-  Check(api_.layer_normalization_forward_primitive_desc_create(
-            &made, engine_, kForwardInference, data.get(), result.get(), nullptr, kind_.epsilon,
-            kUseScale | kUseShift, attributes.get()),
+  Check(layer_normalization_forward_primitive_desc_create(
+            api_, &made, engine_, kForwardInference, data.get(), result.get(), nullptr,
+            kind_.epsilon, kUseScale | kUseShift, attributes.get()),
         "a layer normalisation");
   const Owned<PrimitiveDesc> desc(made, api_.primitive_desc_destroy);
   kernel_->AddPrimitive(made, {{kSource, kernel_->AddArgument(args_[0], data.get())},

@@ -2,12 +2,19 @@
 
 #include <string>
 
+#include "runtime/cpu/onednn/kind_function.h"
 #include "runtime/cpu/onednn/kinds.h"
 #include "runtime/cpu/onednn/maker.h"
 
 namespace tvm_interop {
 namespace onednn {
 namespace {
+
+TVM_INTEROP_ONEDNN_NUMBER(kAcrossChannels, 0xaff, lrn_across_channels)
+TVM_INTEROP_ONEDNN_FUNCTION(int, lrn_forward_primitive_desc_create,
+                            (PrimitiveDesc*, Engine, int prop_kind, int algorithm,
+                             const MemoryDescObject* source, const MemoryDescObject* destination,
+                             int64_t size, float alpha, float beta, float bias, Attributes))
 
 class LrnMaker : public MakerOf<Lrn> {
  public:
@@ -19,9 +26,9 @@ void LrnMaker::Make() {
   const auto source = Inner(0, Moved()), result = Inner(last(), Moved());
   const auto attributes = MakeAttributes(api_, kind_.ends(), {}, {});
   PrimitiveDesc made = nullptr;
-  Check(api_.lrn_forward_primitive_desc_create(
-            &made, engine_, kForwardInference, kLrnAcrossChannels, source.get(), result.get(),
-            kind_.size, kind_.alpha, kind_.beta, kind_.bias, attributes.get()),
+  Check(lrn_forward_primitive_desc_create(api_, &made, engine_, kForwardInference, kAcrossChannels,
+                                          source.get(), result.get(), kind_.size, kind_.alpha,
+                                          kind_.beta, kind_.bias, attributes.get()),
         "a local response normalisation");
   const Owned<PrimitiveDesc> desc(made, api_.primitive_desc_destroy);
   BindUnary(desc.get(), source.get());

@@ -3,12 +3,20 @@
 #include <algorithm>
 #include <string>
 
+#include "runtime/cpu/onednn/kind_function.h"
 #include "runtime/cpu/onednn/kinds.h"
 #include "runtime/cpu/onednn/maker.h"
 
 namespace tvm_interop {
 namespace onednn {
 namespace {
+
+TVM_INTEROP_ONEDNN_NUMBER(kNearest, 0x2fff0, resampling_nearest)
+TVM_INTEROP_ONEDNN_NUMBER(kLinear, 0x2fff1, resampling_linear)
+TVM_INTEROP_ONEDNN_FUNCTION(int, resampling_forward_primitive_desc_create,
+                            (PrimitiveDesc*, Engine, int prop_kind, int algorithm,
+                             const float* factors, const MemoryDescObject* source,
+                             const MemoryDescObject* destination, Attributes))
 
 class Resize2dMaker : public MakerOf<Resize2d> {
  public:
@@ -19,11 +27,11 @@ class Resize2dMaker : public MakerOf<Resize2d> {
 void Resize2dMaker::Make() {
   const auto source = Inner(0, Moved()), result = Inner(last(), Moved());
   const auto attributes = MakeAttributes(api_, kind_.ends(), {}, {});
-  const int algorithm = kind_.is_linear ? kResamplingLinear : kResamplingNearest;
+  const int algorithm = kind_.is_linear ? kLinear : kNearest;
   PrimitiveDesc made = nullptr;
-  Check(api_.resampling_forward_primitive_desc_create(&made, engine_, kForwardInference, algorithm,
-                                                      nullptr, source.get(), result.get(),
-                                                      attributes.get()),
+  Check(resampling_forward_primitive_desc_create(api_, &made, engine_, kForwardInference, algorithm,
+                                                 nullptr, source.get(), result.get(),
+                                                 attributes.get()),
         "a resize");
   const Owned<PrimitiveDesc> desc(made, api_.primitive_desc_destroy);
   BindUnary(desc.get(), source.get());

@@ -4,12 +4,19 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/cpu/onednn/kind_function.h"
 #include "runtime/cpu/onednn/kinds.h"
 #include "runtime/cpu/onednn/maker.h"
 
 namespace tvm_interop {
 namespace onednn {
 namespace {
+
+TVM_INTEROP_ONEDNN_NUMBER(kMultiply, 0x1fff1, binary_mul)
+TVM_INTEROP_ONEDNN_FUNCTION(int, binary_primitive_desc_create,
+                            (PrimitiveDesc*, Engine, int algorithm, const MemoryDescObject* first,
+                             const MemoryDescObject* second, const MemoryDescObject* destination,
+                             Attributes))
 
 class ScaleMaker : public MakerOf<Scale> {
  public:
@@ -26,8 +33,8 @@ void ScaleMaker::Make() {
   if (kind_.ending.has_bias) addends.push_back(bias.get());
   const auto attributes = MakeAttributes(api_, kind_.ending, {}, addends);
   PrimitiveDesc made = nullptr;
-  Check(api_.binary_primitive_desc_create(&made, engine_, kBinaryMultiply, source.get(),
-                                          factor.get(), result.get(), attributes.get()),
+  Check(binary_primitive_desc_create(api_, &made, engine_, kMultiply, source.get(), factor.get(),
+                                     result.get(), attributes.get()),
         "a product");
   const Owned<PrimitiveDesc> desc(made, api_.primitive_desc_destroy);
   const auto given = Laid(0), given_factor = descs_.Plain(op_.shapes[1], Stored(1));

@@ -1,0 +1,53 @@
+#ifndef RUNTIME_CPU_ONEDNN_KIND_FUNCTION_H_
+#define RUNTIME_CPU_ONEDNN_KIND_FUNCTION_H_
+
+#include <cstddef>
+
+#include "runtime/cpu/onednn/api.h"
+
+namespace tvm_interop {
+namespace onednn {
+
+// A function of oneDNN that the kernels of one kind call. The kind's own file declares it, so a new
+// kind leaves `api.h` alone. Objects of this class have static lifetime: `Api::Load` finds the
+// functions of all that exist.
+template <typename Signature>
+class KindFunction;
+
+template <typename Result, typename... Args>
+class KindFunction<Result(Args...)> {
+ public:
+  explicit KindFunction(const char* name) : index_(KindFunctionNames().size()) {
+    KindFunctionNames().push_back(name);
+  }
+
+  Result operator()(const Api& api, Args... args) const {
+    return reinterpret_cast<Result (*)(Args...)>(api.of_kinds[index_])(args...);
+  }
+
+ private:
+  size_t index_;
+};
+
+// The test `vendor_headers_test` compiles the files of the kinds once more. It defines the next two
+// macros as comparisons with oneDNN's own header. Elsewhere they compare nothing.
+#ifndef TVM_INTEROP_SAME_FUNCTION
+#define TVM_INTEROP_SAME_FUNCTION(signature, theirs)
+#define TVM_INTEROP_SAME_NUMBER(ours, theirs)
+#endif
+
+// Declares a function. For example, `lrn_forward_primitive_desc_create` is then oneDNN's
+// `dnnl_lrn_forward_primitive_desc_create`, with the `Api` as one more argument at the front.
+#define TVM_INTEROP_ONEDNN_FUNCTION(result, name, args) \
+  const KindFunction<result args> name("dnnl_" #name);  \
+  TVM_INTEROP_SAME_FUNCTION(result args, dnnl_##name)
+
+// Declares the number `name`, which oneDNN's header calls `dnnl_` and then `theirs`.
+#define TVM_INTEROP_ONEDNN_NUMBER(name, value, theirs) \
+  constexpr int name = value;                          \
+  TVM_INTEROP_SAME_NUMBER(name, dnnl_##theirs)
+
+}  // namespace onednn
+}  // namespace tvm_interop
+
+#endif  // RUNTIME_CPU_ONEDNN_KIND_FUNCTION_H_

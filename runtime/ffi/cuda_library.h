@@ -45,7 +45,7 @@ class CudaLibraryKernelObj : public ffi::Object {
                                     ffi::Object);
 
  private:
-  std::vector<ffi::Tensor> tensors_;  // Keeps the memory alive.
+  std::vector<ffi::Tensor> tensors_;  // Keeps the memory of the tensors alive.
   std::unique_ptr<CudaLibraryKernel> kernel_;
 };
 

@@ -15,8 +15,8 @@ class FencedMemory {
  public:
   enum class Place { kAfterFence, kBeforeFence };
 
-  // All bytes of the tensor hold `fill` at first. Throws std::runtime_error if the system cannot
-  // provide the memory.
+  // Allocates the memory and sets all bytes of the tensor to `fill`. Throws std::runtime_error if
+  // the system cannot provide the memory.
   FencedMemory(size_t nbytes, size_t alignment, Place place, uint8_t fill);
   ~FencedMemory();
   FencedMemory(const FencedMemory&) = delete;
@@ -26,7 +26,7 @@ class FencedMemory {
   size_t nbytes() const { return nbytes_; }
   // Makes any later write to this memory a fault. Throws std::runtime_error if the system refuses.
   void ForbidWrites();
-  // Whether the slack still holds its pattern.
+  // Whether the bytes between the tensor and the fences still hold their pattern.
   bool SlackIsIntact() const;
   // Whether `address` lies in this memory or in its fences.
   bool Encloses(const void* address) const;

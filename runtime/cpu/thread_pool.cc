@@ -234,7 +234,7 @@ void ThreadPool::Run(Job* job, int helpers) {
   const CallerCount counted(this);
   std::optional<Confined> pinned;
   if (pins() && runs_inside == 1) pinned.emplace(AllowedCpus().front());
-  // This avoids a needless write, because a late helper may read `pool_`.
+  // `pool_` is written only if it must change, because a late helper may be reading it.
   if (job->pool_ != this) job->pool_ = this;
   if (this_helper == nullptr) KeepHelpersOffThisCore();
   std::atomic<Job*>* const slot = Enlist(job);

@@ -77,9 +77,10 @@ class OneDnnKernel : public LibraryKernel {
   struct Tensor {
     Owned<MemoryDesc> desc;
     Owned<Memory> memory;
-    void* const* address = nullptr;  // Null for memory that the kernel owns.
-    size_t offset = 0;               // The tensor's position, in bytes after `*address`.
-    void* bound = nullptr;           // The address that `memory` has now.
+    void* const* address =
+        nullptr;            // Points to the base address; null if the kernel owns the memory.
+    size_t offset = 0;      // The tensor's position, in bytes after `*address`.
+    void* bound = nullptr;  // The address that `memory` has now.
     std::shared_ptr<void> own;
   };
   struct Call {

@@ -21,8 +21,8 @@ using GraphExec = struct GraphExecObject*;
 enum Status : int { kSuccess = 0, kPeerAccessAlreadyEnabled = 704 };
 enum StreamFlags : unsigned { kNonBlocking = 1 };
 enum EventFlags : unsigned { kWithTiming = 0, kWithoutTiming = 2 };
-// In a thread-local capture, other threads may call any function of CUDA. For example, PyTorch may
-// call `cudaMalloc`.
+// In this mode, calls of CUDA by other threads do not break the capture. For example, PyTorch may
+// call `cudaMalloc` in another thread.
 enum CaptureMode : int { kThreadLocal = 1 };
 enum CopyKind : int { kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 3 };
 enum InstantiateFlags : unsigned long long { kPlain = 0, kUseNodePriority = 8 };

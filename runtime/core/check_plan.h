@@ -10,9 +10,10 @@ namespace tvm_interop {
 
 // Checks the streams and the waits of a plan. `Op` is a `PlannedOp` or a `CudaPlannedOp`.
 //
-// Throws std::runtime_error that names the operator if its stream does not exist, or if it waits
-// for an operator that is not earlier in `ops`. On a CPU such waits could form a cycle, and the run
-// would hang. On a GPU, an event that is waited for before it is recorded holds nothing back.
+// Throws std::runtime_error with the operator's name if the operator's stream does not exist, or if
+// the operator waits for an operator that is not earlier in `ops`. On a CPU such waits could form a
+// cycle, and the run would hang. On a GPU such waits would have no effect, because a stream does
+// not wait for an event that is not yet recorded.
 template <typename Op>
 void CheckPlan(const std::vector<Op>& ops, int num_streams) {
   for (size_t i = 0; i < ops.size(); ++i) {

@@ -21,9 +21,9 @@ enum class Activation {
   kGeluTanh,
 };
 
-// One step on the way to a quantised result, applied to each element. For a clip, `a` and `b` are
-// the lower and the upper bound. For a linear step, `a` is the factor and `b` the addend. A half is
-// rounded to the nearest even number.
+// One step on the way to a quantised result, applied to each element. For a clip, `Step::a` and
+// `Step::b` are the lower and the upper bound. For a linear step, `a` is the factor and `b` the
+// addend. A rounding step rounds a half to the nearest even number.
 enum class StepKind { kClip, kRound, kLinear, kAddTensor };
 
 struct Step {
@@ -32,8 +32,8 @@ struct Step {
   float b = 0;
 };
 
-// Visits all fields of an operator except its tensors, to read them from a document or to write
-// them down. The names of the fields are the same as in documents.
+// Visits all fields of an operator except its tensors. Subclasses read the fields from a map or
+// write them as text. `name` is the field's name in Python's `LibraryOp.fields`.
 class Fields {
  public:
   virtual ~Fields() = default;

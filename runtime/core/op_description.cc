@@ -104,7 +104,7 @@ std::string Describe(const OpDescription& op) {
   for (DataType type : op.stored) text << ' ' << static_cast<int>(type);
   text << ' ' << Text(op.cut);
   Written written(&text);
-  const_cast<OpDescription&>(op).VisitFields(&written);  // `Written` changes no field.
+  const_cast<OpDescription&>(op).VisitFields(&written);  // `Written` only reads the fields.
   return text.str();
 }
 

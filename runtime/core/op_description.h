@@ -52,11 +52,12 @@ class OpDescription {
 
   // The name of the operator's kind.
   std::string op;
-  // The shape and the layout of each argument in order, the output last. The shapes are always
-  // those of plain tensors.
+  // The shape and the layout of each argument in order, the output last. A shape does not depend on
+  // the layout: a blocked tensor has the same shape as a plain tensor.
   std::vector<std::vector<int64_t>> shapes;
   std::vector<Layout> layouts;
-  // The type to which the factors of products are rounded. It is int8 for quantised operators.
+  // The type to which numbers are rounded before they are multiplied. It is int8 for quantised
+  // operators.
   DataType dtype = DataType::kFloat32;
   // The type in which each argument is stored in memory. Empty if all arguments are stored as
   // `dtype`.
@@ -92,8 +93,8 @@ class RegisteredKind {
   }
 };
 
-// Returns what is wrong with a description, or an empty string if nothing is wrong. The checks hold
-// for any library.
+// Returns what is wrong with a description, or an empty string if nothing is wrong. This
+// function checks only what every kernel library requires.
 std::string WhyMalformed(const OpDescription& op);
 
 // Writes a description as text. Equal descriptions give equal texts, and different descriptions

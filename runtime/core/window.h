@@ -10,8 +10,8 @@
 namespace tvm_interop {
 
 // The window of a convolution or a pooling, which slides over an image. Sizes, strides and
-// dilations are given for height and width. Padding is given as top, left, bottom, right. A
-// dilation of 1 means none.
+// dilations are given for height and width. Padding is given as top, left, bottom, right. If
+// the dilation is 1, the elements of the window have no gaps between them.
 struct Window {
   std::vector<int64_t> size;
   std::vector<int64_t> strides;

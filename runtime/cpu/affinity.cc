@@ -36,8 +36,8 @@ pid_t StartWitness() {
     }).detach();
     witness = known.get();
   } catch (const std::system_error&) {
-    // Without a witness thread, a new mask of the user is noticed only if the user sets it on the
-    // thread that `Affinity` narrows.
+    // Without a witness, `Affinity` sees a new mask of the user only if the user sets the mask on
+    // the narrowed thread itself.
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return witness;
@@ -57,7 +57,7 @@ void Affinity::KeepOff(int cpu) {
   cpu_set_t others = allowed_;
   if (IsCpu(cpu)) CPU_CLR(cpu, &others);
   Set(others);
-  HasChoice();  // The user may have set a mask since the first call.
+  HasChoice();  // Applies a mask that the user has set since the first call.
 }
 
 bool Affinity::KeepOn(int cpu) {
@@ -77,9 +77,10 @@ bool Affinity::HasChoice() {
   if (!CPU_EQUAL(&now, &set_)) allowed_ = set_ = now;
   if (witness_ != 0 && Get(witness_, &witness) && !CPU_EQUAL(&witness, &seen_)) {
     allowed_ = seen_ = witness;
-    // While the user changes the masks of all threads, this object may narrow its thread once more.
-    // Then the narrow mask would stay. The witness reveals this. It is older than the narrowed
-    // threads, so `taskset -ap` changes the witness's mask first.
+    // This object may narrow its thread just after the user has set a mask on all threads. Without
+    // the next line, the narrow mask would then replace the user's mask. `taskset -ap` sets the
+    // mask of the witness first, because the witness is older than the narrowed threads. So the
+    // witness already has the user's mask here.
     if (!CPU_EQUAL(&now, &allowed_)) Set(allowed_);
   }
   return CPU_COUNT(&allowed_) > 1;

@@ -26,8 +26,8 @@ void Handle(int signal, siginfo_t* info, void*) {
     here->fault = {signal, info->si_addr};
     siglongjmp(here->state, 1);
   }
-  // This fault is not ours. We restore the earlier handler; the fault occurs again at once, and
-  // that handler receives it.
+  // This thread runs no code whose faults are caught. So we restore the earlier handler. The fault
+  // then occurs again at once, and the earlier handler receives it.
   for (size_t i = 0; i < kSignals.size(); ++i) {
     if (kSignals[i] == signal) sigaction(signal, &before[i], nullptr);
   }
@@ -63,7 +63,7 @@ class Handlers {
 std::mutex Handlers::mutex_;
 int Handlers::users_ = 0;
 
-// Sets `landing`, and restores its earlier value at the end, even if `body` throws.
+// Sets `landing` while this object lives, and restores its earlier value at the end.
 class AtLanding {
  public:
   explicit AtLanding(Landing* here) : before_(landing) { landing = here; }

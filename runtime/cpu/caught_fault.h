@@ -15,9 +15,9 @@ struct Fault {
 
 // Runs `body` until its end or until a fault: the calling thread touches forbidden memory or
 // divides an integer by 0. Returns the fault, or nothing if there was none. After a fault, no
-// destructor of `body` runs. So `body` must own nothing that a destructor releases, like a
-// machine-code kernel, which only has data on its stack. Faults of other threads go to the signal
-// handlers that were installed before.
+// destructor of `body` runs. So `body` must not own anything that a destructor releases. A
+// machine-code kernel meets this condition, because it only has data on its stack. Faults of other
+// threads go to the signal handlers that were installed before.
 std::optional<Fault> RunCatchingFaults(const std::function<void()>& body);
 
 }  // namespace tvm_interop

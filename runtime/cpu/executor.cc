@@ -85,7 +85,7 @@ void CpuExecutor::RunInto(OpTiming* timings) {
   // run in progress.
   timings_ = timings;
   profile_began_ns_ = timings == nullptr ? 0 : NowNs();
-  StartHelpers();  // Does nothing except in a forked child, which has no helpers yet.
+  StartHelpers();  // Starts helpers only if some are missing, for example in a forked child.
   ThreadPool& pool = ThreadPool::Get();
   if (num_streams_ > 1) {
     streams_.Run(&pool);

@@ -24,7 +24,7 @@ class Kernel {
 // One operator of a plan. The operators of a plan come in a topological order.
 struct PlannedOp {
   std::string name;
-  Kernel* kernel = nullptr;  // Owned by the plan's maker; outlives the executor.
+  Kernel* kernel = nullptr;  // The caller owns the kernel, which must outlive the executor.
   int stream = 0;
   // The operators on other streams that must end first, as indices of earlier `PlannedOp`s.
   std::vector<int> waits;
@@ -80,8 +80,9 @@ class CpuExecutor : public Timed, private OperatorWork {
   std::vector<Step> steps_;
   StreamRun streams_;
 
-  // Not zero while a thread runs this executor. The value is then the process's number of forks
-  // plus one. So a forked child can tell that the running thread stayed in the parent.
+  // 0 while no thread runs this executor. Otherwise 1 plus the `ForkGeneration` of the process in
+  // which a thread runs it. So a forked child can tell that the running thread stayed in the
+  // parent.
   std::atomic<int> busy_{0};
 
   // The first failure of a run. One thread claims `failed_`, and only that thread writes

@@ -8,15 +8,15 @@ namespace tvm_interop {
 
 // Memory for one tensor, with a page on each side that nobody may touch, called a fence.
 //
-// A page is larger than the alignment of a tensor, so the tensor can lie against only one of the
-// two fences. `place` says which one. The bytes between the tensor and the fences are the slack.
+// A tensor rarely fills whole pages, so it can lie against only one of the two fences. `place` says
+// which one. The bytes between the tensor and the fences are the slack.
 // The slack holds a pattern, and a later check shows whether the pattern was overwritten.
 class FencedMemory {
  public:
   enum class Place { kAfterFence, kBeforeFence };
 
-  // All bytes of the tensor hold `fill` at first. Throws std::runtime_error if the system cannot
-  // provide the memory.
+  // Allocates the memory and sets all bytes of the tensor to `fill`. Throws std::runtime_error if
+  // the system cannot provide the memory.
   FencedMemory(size_t nbytes, size_t alignment, Place place, uint8_t fill);
   ~FencedMemory();
   FencedMemory(const FencedMemory&) = delete;
@@ -26,7 +26,7 @@ class FencedMemory {
   size_t nbytes() const { return nbytes_; }
   // Makes any later write to this memory a fault. Throws std::runtime_error if the system refuses.
   void ForbidWrites();
-  // Whether the slack still holds its pattern.
+  // Whether the bytes between the tensor and the fences still hold their pattern.
   bool SlackIsIntact() const;
   // Whether `address` lies in this memory or in its fences.
   bool Encloses(const void* address) const;

@@ -21,7 +21,7 @@ using Launch = int (*)(LoopBody body, void* data, int num_task);
 
 struct Share {
   int index = 0;
-  int count = 0;  // 0 means that the whole loop runs.
+  int count = 0;  // The number of shares of each loop; 0 if loops run as a whole.
 };
 thread_local Share current;
 
@@ -39,7 +39,8 @@ int RunTask(int task, int tasks, void* loop) {
   return tvm_loop->body(task, &group, tvm_loop->data);
 }
 
-// `num_task` is 0 if the kernel leaves the number of tasks to us. This number never changes what a
+// Runs a parallel loop of a TVM kernel, or the current share of the loop. `num_task` is 0 if the
+// kernel leaves the number of tasks to this function. The number of tasks never changes what a
 // kernel computes, because each task of a loop writes its own part of the result.
 int LaunchShare(LoopBody body, void* data, int num_task) {
   if (current.count > 0) {

@@ -14,8 +14,9 @@ namespace {
 thread_local int current_team = 0;
 thread_local bool inside_loop = false;
 
-// A parallel loop. The object is reused for many loops and is never destroyed. So no loop has to
-// wait for a helper that looked at the object and then lost its core.
+// A parallel loop. The object is reused for many loops and is never destroyed. A helper may look at
+// the object, lose its core, and go on long after the loop has ended. The loop need not wait for
+// such a helper.
 class Loop : public Job {
  public:
   // Takes this object for the calling thread. Returns false if another thread has it.

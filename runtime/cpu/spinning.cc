@@ -8,29 +8,28 @@
 namespace tvm_interop {
 namespace {
 
-// How long a thread looks for work: outside of a run, during a run, and on a shared core. Waking a
-// sleeping thread takes some tens of microseconds, and so do many operators.
+// How long a thread looks for work before it sleeps: outside of a run, during a run, and on a
+// shared core. Waking a sleeping thread takes some tens of microseconds, and so do many operators.
 constexpr int64_t kLimitNs = 50'000;
 constexpr int64_t kLimitInRunNs = 500'000;
 constexpr int64_t kSharedLimitNs = 5'000;
 // If the thread lost its core less than this time ago, the core still counts as shared.
 constexpr int64_t kSharedForNs = 20'000'000;
 // A core that was lost for less time than this does not count as shared. The system's own threads
-// take a core some ten times in a second, for microseconds; another program takes it for
+// take a core some ten times in a second, for microseconds. Another program takes a core for
 // milliseconds.
 constexpr int64_t kShortLossNs = 500'000;
 // How many times a thread looks for work between two reads of the clock. A read of the clock costs
 // more than a look.
 constexpr int kLooksPerClockRead = 32;
 
-// What a thread knows about its losses of its core. The first three fields describe the moment at
-// which the thread last read its usage.
+// When and how often a thread has lost its core to another thread.
 struct Losses {
-  int64_t read_ns = -kSharedForNs;  // The time of that moment.
-  int64_t on_core_ns = 0;           // The thread's CPU time until then.
-  int64_t number = 0;               // The number of losses until then.
-  int64_t slept_ns = 0;             // How long it has slept since then, by its own choice.
-  int64_t lost_ns = -kSharedForNs;  // When the thread last found a loss that counts.
+  int64_t read_ns = -kSharedForNs;  // When the thread last read its usage.
+  int64_t on_core_ns = 0;           // The thread's CPU time at `read_ns`.
+  int64_t number = 0;               // How often the thread had lost its core by `read_ns`.
+  int64_t slept_ns = 0;             // How long the thread has chosen to sleep since `read_ns`.
+  int64_t lost_ns = -kSharedForNs;  // When the thread last found a loss that is not short.
 };
 thread_local Losses losses;
 
@@ -40,7 +39,8 @@ thread_local Losses losses;
 bool SharesItsCore(int64_t now_ns) {
   rusage usage;
   if (getrusage(RUSAGE_THREAD, &usage) != 0) return false;
-  // The times in `usage` would lag behind by up to a tick of the system, some milliseconds.
+  // `usage` has the CPU time too, but that time can be late by a tick of the system, which is some
+  // milliseconds.
   const int64_t on_core_ns = OnCoreNs();
   const int64_t passed_ns = now_ns - losses.read_ns;
   const int64_t off_core_ns = passed_ns - (on_core_ns - losses.on_core_ns) - losses.slept_ns;

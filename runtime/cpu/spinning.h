@@ -21,12 +21,12 @@ inline void Relax() {
 }
 
 int64_t NowNs();
-// The CPU time of a thread, in nanoseconds, by the clock of that thread; by default of the calling
-// thread. Returns -1 if there is no such clock, because the thread has ended.
+// Returns the CPU time of a thread in nanoseconds. `clock` is the CPU clock of the thread, by
+// default of the calling thread. Returns -1 if the thread has ended, and its clock with it.
 int64_t OnCoreNs(clockid_t clock = CLOCK_THREAD_CPUTIME_ID);
 
-// Says that the calling thread has just slept for `slept_ns`, because it chose to. `Spinning` does
-// not take this time for time in which another thread had the core.
+// Says that the calling thread has just chosen to sleep for `slept_ns`. So `Spinning` does not
+// mistake this time for time in which another thread had the core.
 void CountSleep(int64_t slept_ns);
 
 // Decides how long an idle thread keeps looking for work before it sleeps. A thread that shares its
@@ -43,7 +43,7 @@ class Spinning {
  private:
   int looks_ = 0;
   int64_t began_ns_ = 0;
-  int64_t ran_ns_ = 0;  // When this thread last saw a model run, or began to look.
+  int64_t ran_ns_ = 0;  // When a look last saw a model run; at first, when the looking began.
   bool shares_ = false;
 };
 

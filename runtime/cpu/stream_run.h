@@ -71,7 +71,7 @@ class StreamRun : public Job {
     uint64_t bits_;
   };
 
-  // A point in a stream's order: `ended` operators of the stream have ended.
+  // The point in a stream's order at which its first `ended` operators have ended.
   struct Point {
     uint32_t stream;
     uint32_t ended;
@@ -85,7 +85,8 @@ class StreamRun : public Job {
   // A stream has its own cache lines, because waiting threads read `word` all the time.
   struct alignas(64) Stream {
     std::atomic<uint64_t> word{0};
-    // The helper that last owned the stream, or null if it was the caller. This is only a hint.
+    // The helper that owned the stream last, or null if the caller owned it last. The value may be
+    // out of date.
     std::atomic<Helper*> owner{nullptr};
     std::vector<Step> steps;
     std::vector<Point> waits;
@@ -101,7 +102,7 @@ class StreamRun : public Job {
   std::vector<Stream> streams_;
   int num_signals_ = 0;
   uint32_t run_ = 0;
-  FloatMode float_mode_;  // The caller's mode, written before the streams are opened.
+  FloatMode float_mode_;  // The caller's floating-point mode, set before the streams are opened.
 };
 
 }  // namespace tvm_interop

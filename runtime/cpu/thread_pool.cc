@@ -48,22 +48,22 @@ int NumThreadsByDefault() {
   return static_cast<int>(number);
 }
 
-// The CPU that the latest caller was on; -1 before the first caller.
+// The CPU of the latest caller, which is a thread that runs a model. -1 before the first caller.
 std::atomic<int> callers_cpu{-1};
 
 thread_local Job::Helper* this_helper = nullptr;
 
-// Keeps the calling thread, a helper about to sleep, off the CPU of the caller that will wake it.
-// This matters on a virtual machine. There, the system treats a sleeping CPU like one that the host
-// has taken away. So it would put the woken helper on the caller's CPU, and the helper would have
-// to wait for the caller.
+// Keeps a helper that is about to sleep off the CPU of the caller that will wake it. The helper is
+// the calling thread. This matters on a virtual machine. There, the system treats a sleeping CPU
+// like a CPU that the host has taken away. So it would put the woken helper on the caller's CPU,
+// and the helper would have to wait for the caller.
 class Avoidance {
  public:
   explicit Avoidance(Affinity* affinity) : affinity_(affinity) {}
 
   void Update() {
-    // A caller that has just moved may already have kept this helper off its new core. The call
-    // below would undo that, so the loop looks again after the call.
+    // A caller that moves to another core keeps this helper off that core. If that happens just
+    // before the call below, the call undoes it. So the loop reads the caller's core again.
     for (int cpu = callers_cpu.load(); cpu != avoided_; cpu = callers_cpu.load()) {
       avoided_ = cpu;
       affinity_->KeepOff(cpu);
@@ -75,8 +75,8 @@ class Avoidance {
   int avoided_ = -1;
 };
 
-// The number of runs that the calling thread is in. A thread in a run is already counted as
-// working.
+// How many runs the calling thread is inside, one within another. Only the outermost run counts the
+// thread as a caller. For a helper the number starts at 1, so no run counts a helper as a caller.
 thread_local int runs_inside = 0;
 
 }  // namespace
@@ -226,7 +226,7 @@ ThreadPool::CallerCount::CallerCount(ThreadPool* pool) : pool_(runs_inside++ > 0
 ThreadPool::CallerCount::~CallerCount() {
   --runs_inside;
   if (pool_ == nullptr) return;
-  // Another caller may now have a helper in place of this thread.
+  // This thread no longer counts as a caller, so the other callers may use one more helper.
   if (pool_->callers_.fetch_sub(1, std::memory_order_relaxed) > 1) pool_->WakeHelpers(1);
 }
 
@@ -234,7 +234,7 @@ void ThreadPool::Run(Job* job, int helpers) {
   const CallerCount counted(this);
   std::optional<Confined> pinned;
   if (pins() && runs_inside == 1) pinned.emplace(AllowedCpus().front());
-  // This avoids a needless write, because a late helper may read `pool_`.
+  // `pool_` is written only if it must change, because a late helper may be reading it.
   if (job->pool_ != this) job->pool_ = this;
   if (this_helper == nullptr) KeepHelpersOffThisCore();
   std::atomic<Job*>* const slot = Enlist(job);
@@ -262,8 +262,8 @@ std::atomic<Job*>* ThreadPool::Enlist(Job* job) {
     std::atomic<Job*>& slot = jobs_[i];
     Job* none = nullptr;
     if (slot.load(std::memory_order_relaxed) != nullptr) continue;
-    // The number of slots grows before the job is stored. A helper that finds the slot still empty
-    // loses nothing.
+    // The number of slots grows before the job is stored. A helper that looks in between finds an
+    // empty slot, which does no harm.
     int slots = num_slots_.load(std::memory_order_relaxed);
     while (slots <= i &&
            !num_slots_.compare_exchange_weak(slots, i + 1, std::memory_order_seq_cst)) {
@@ -288,9 +288,9 @@ void ThreadPool::WaitFor(Job* job) {
       if (job->Help(0) || job->HasEnded()) {
         job->owner_.Leave();
       } else {
-        // The caller stays on this core while it sleeps. The system could otherwise wake it on the
-        // core of the helper that wakes it. There, the caller would wait behind the helper for
-        // milliseconds.
+        // A helper will wake this thread. The system could then move this thread to the helper's
+        // core, where it would wait for milliseconds until the helper leaves the core. So this
+        // thread is confined to its own core while it sleeps.
         const Confined stays(pins() ? -1 : sched_getcpu());
         job->owner_.Sleep(announced);
       }
@@ -312,7 +312,7 @@ void ThreadPool::LendThisCore(Helper* helper, Job* job) {
     job->owner_.Sleep(announced);
   }
   // The helper has now ended its operator and has taken no new work. It sleeps or will sleep soon,
-  // and must do so on another core. The system may have woken the calling thread on a new core,
+  // and must not share a core with the calling thread. The calling thread may be on a new core now,
   // because the helper was on the old one.
   const int now_on = sched_getcpu();
   MoveOff(helper, now_on);
@@ -320,7 +320,8 @@ void ThreadPool::LendThisCore(Helper* helper, Job* job) {
   callers_cpu.store(now_on, std::memory_order_relaxed);
 }
 
-// The mutex keeps the helper's thread from ending during the call.
+// Confines the helper to `cpu`. Returns false if the helper is ending or cannot be confined. The
+// mutex keeps the helper's thread from ending during the call.
 bool ThreadPool::MoveOn(Helper* helper, int cpu) {
   const std::lock_guard<std::mutex> lock(starting_);
   return !helper->ends.load(std::memory_order_relaxed) && helper->affinity.KeepOn(cpu);
@@ -339,7 +340,7 @@ void ThreadPool::WaitUntilLeft(const Job* job) {
 }
 
 void ThreadPool::RunHelper(Helper* helper, int number) {
-  runs_inside = 1;  // Because of this, a loop inside an operator does not count this thread again.
+  runs_inside = 1;  // `awake_` counts helpers, so no loop may count this thread as a caller.
   if (pins()) {
     const std::vector<int> cpus = AllowedCpus();
     PinThisThread({cpus[static_cast<size_t>(number) % cpus.size()]});

@@ -127,8 +127,8 @@ class ThreadPool {
   ThreadPool();
   static ThreadPool* MakeForThisProcess();
   std::atomic<Job*>* Enlist(Job* job);
-  // If the calling thread is the only caller and is on another core than the latest caller was,
-  // moves the helpers off the calling thread's core. A helper and its caller must not share a core.
+  // Moves the helpers off the calling thread's core, because a helper and its caller must not share
+  // a core. Does nothing if there are other callers, or if the latest caller was on the same core.
   void KeepHelpersOffThisCore();
   void WaitFor(Job* job);
   void LendThisCore(Helper* helper, Job* job);
@@ -145,7 +145,7 @@ class ThreadPool {
   std::vector<std::unique_ptr<Helper>> helpers_;
   std::vector<std::unique_ptr<Helper>> ended_;
   std::atomic<int> num_helpers_{0};
-  pid_t witness_ = 0;  // See `StartWitness`. 0 until the first helper starts.
+  pid_t witness_ = 0;  // The result of `StartWitness`; 0 until the first helper starts.
 
   std::array<std::atomic<Job*>, kMaxJobs> jobs_{};
   std::atomic<int> num_slots_{0};  // Only the first `num_slots_` slots have ever held a job.

@@ -21,8 +21,8 @@ using GraphExec = struct GraphExecObject*;
 enum Status : int { kSuccess = 0, kPeerAccessAlreadyEnabled = 704 };
 enum StreamFlags : unsigned { kNonBlocking = 1 };
 enum EventFlags : unsigned { kWithTiming = 0, kWithoutTiming = 2 };
-// Thread-local: calls of other threads during a capture, such as a `cudaMalloc` by PyTorch, do no
-// harm.
+// In this mode, calls of CUDA by other threads do not break the capture. For example, PyTorch may
+// call `cudaMalloc` in another thread.
 enum CaptureMode : int { kThreadLocal = 1 };
 enum CopyKind : int { kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 3 };
 enum InstantiateFlags : unsigned long long { kPlain = 0, kUseNodePriority = 8 };
@@ -93,7 +93,8 @@ class MissingError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Throws std::runtime_error with the name `call` and CUDA's reason, unless `status` is success.
+// `ThrowStatus` throws std::runtime_error with the name `call` and CUDA's reason for `status`.
+// `Check` does so only if `status` is not success.
 [[noreturn]] void ThrowStatus(int status, const char* call);
 inline void Check(int status, const char* call) {
   if (status != kSuccess) ThrowStatus(status, call);
@@ -125,8 +126,8 @@ class DeviceGuard {
   int previous_ = 0;
 };
 
-// Smart pointers that own CUDA's objects. An error while an object is destroyed is not reported,
-// because nobody could act on it.
+// Destroys the objects of CUDA that the smart pointers below own. Errors of these calls are not
+// reported, because nobody could act on them.
 struct Closer {
   void operator()(Stream stream) const { Api::Get().StreamDestroy(stream); }
   void operator()(Event event) const { Api::Get().EventDestroy(event); }

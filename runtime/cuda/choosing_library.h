@@ -64,7 +64,7 @@ class ChoosingLibrary : public CudaKernelLibrary {
     const std::string why = WhyUnsupportedOnCuda(name_, op);
     if (!why.empty()) throw std::runtime_error(why);
     CheckCudaArguments(op, args);
-    const cuda::DeviceGuard guard(stream.device);  // A library uses the current device.
+    const cuda::DeviceGuard guard(stream.device);  // Kernel libraries use the current device.
     auto kernel = std::make_unique<LibKernel>(api_, op, args);
     kernel->Use(chosen_.Get(op, stream, [&] { return Fastest(*kernel, stream); }));
     return kernel;

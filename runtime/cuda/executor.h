@@ -28,7 +28,7 @@ class CudaKernel {
 // topological order.
 struct CudaPlannedOp {
   std::string name;
-  CudaKernel* kernel = nullptr;  // Owned by the plan's maker; outlives the executor.
+  CudaKernel* kernel = nullptr;  // The caller owns the kernel, which must outlive the executor.
   int stream = 0;                // A stream of the pool, on the operator's device.
   // The operators on other streams that must end first, as indices of earlier operators.
   std::vector<int> waits;
@@ -36,9 +36,13 @@ struct CudaPlannedOp {
 
 // How an executor hands its operators to the GPU.
 enum class CudaDispatch {
-  kStreams,        // Every run launches each operator on its stream.
-  kCapturedGraph,  // All streams are captured once in a graph. Every run launches this graph.
-  kLinkedGraph,    // A graph per operator; waits and streams link them.
+  // Every run launches each operator on its stream.
+  kStreams,
+  // All streams are captured once in a graph. Every run launches this graph.
+  kCapturedGraph,
+  // Each operator is captured once in a small graph. The small graphs become one graph, whose edges
+  // are the waits and the order within each stream. Every run launches this graph.
+  kLinkedGraph,
 };
 
 // Runs a plan on CUDA streams, from one host thread. The streams wait for each other on the GPU. At
@@ -79,7 +83,7 @@ class CudaExecutor : public Timed {
   struct Step {
     CudaKernel* kernel;
     CudaStream stream;
-    cuda::Event record;  // Null if nothing waits for this operator.
+    cuda::Event record;  // The event at the operator's end. Null if nothing waits for it.
     uint32_t waits_begin;
     uint32_t waits_end;
   };
@@ -108,9 +112,11 @@ class CudaExecutor : public Timed {
   std::vector<cuda::Event> waits_;
   bool is_over_devices_;
   cuda::Event fork_ = nullptr;
-  // Streams other than the first, if their first operator has no waits.
+  // The streams that must wait until the run has begun: all streams except the first, if their
+  // first operator has no waits.
   std::vector<cuda::Stream> forked_;
-  // Events at the ends of streams whose last operator no operator waits for.
+  // The events that the end of a run waits for: the events at the ends of all streams except the
+  // first. An event is left out if an operator already waits for the stream's last operator.
   std::vector<cuda::Event> joined_;
   std::vector<std::pair<int, cuda::OwnedEvent>> events_;  // All events above, each with its device.
   CudaDispatch dispatch_ = CudaDispatch::kStreams;

@@ -14,7 +14,7 @@ namespace tvm_interop {
 cuda::OwnedGraph CaptureGraph(cuda::Stream origin, const std::function<void()>& issue);
 
 // Makes one graph out of several. Part `parts[i]` starts when all parts whose indices are in
-// `after[i]` have ended. These parts must be earlier ones.
+// `after[i]` have ended. Each index in `after[i]` must be less than i.
 cuda::OwnedGraph LinkGraphs(const std::vector<cuda::OwnedGraph>& parts,
                             const std::vector<std::vector<int>>& after);
 

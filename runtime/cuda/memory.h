@@ -13,7 +13,7 @@ namespace tvm_interop {
 // A block of a GPU's memory, which is zero at first.
 class CudaMemory {
  public:
-  // Throws std::runtime_error if the GPU does not have this much free memory.
+  // Allocates `nbytes` bytes. Throws std::runtime_error if the GPU has less free memory.
   CudaMemory(int device, size_t nbytes);
 
   int device() const { return device_; }

@@ -30,7 +30,7 @@ struct CudaStream {
 // stream. Only one host thread at a time may put work on them.
 class CudaStreams {
  public:
-  // Makes the streams, and enables peer access between each two of their devices. Throws
+  // Makes the streams, and enables peer access between every two of their devices. Throws
   // cuda::MissingError if a device does not exist.
   explicit CudaStreams(const std::vector<CudaStreamOptions>& options);
   CudaStreams(const CudaStreams&) = delete;
@@ -48,15 +48,17 @@ class CudaStreams {
   const std::vector<bool>& is_urgent() const { return is_urgent_; }
   bool has_urgent() const;
 
-  // Returns an event of `device` without timing. It comes from the pool, or is a new event if the
-  // pool has none. An executor may return its events while another thread holds the lease, so both
-  // functions may be called from any thread.
+  // `AcquireEvent` returns an event of `device` that records no time. It takes the event from the
+  // pool, or makes a new event if the pool is empty. `ReleaseEvent` returns an event to the pool.
+  // An executor may do this while another thread holds the lease. So both functions may be called
+  // from any thread.
   cuda::OwnedEvent AcquireEvent(int device);
   void ReleaseEvent(int device, cuda::OwnedEvent event);
 
   // Must be held while a host thread puts work on the streams. Throws std::runtime_error if a lease
-  // is already held. While the lease is held, any device may become the thread's current device. At
-  // the end, the earlier device becomes current again, for PyTorch and other users of CUDA.
+  // is already held. While the lease is held, any device may become the thread's current device.
+  // When the lease ends, the earlier device becomes current again, for PyTorch and other users of
+  // CUDA.
   class Lease {
    public:
     explicit Lease(CudaStreams* streams);

@@ -116,7 +116,7 @@ class LibraryKernelObj : public ffi::Object {
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.LibraryKernel", LibraryKernelObj, ffi::Object);
 
  private:
-  std::vector<ffi::Tensor> tensors_;  // Keeps the memory alive.
+  std::vector<ffi::Tensor> tensors_;  // Keeps the memory of the tensors alive.
   std::vector<void*> addresses_;      // Never resized: the kernel points to its elements.
   std::vector<KernelArgument> arguments_;
   std::unique_ptr<LibraryKernel> kernel_;
@@ -196,7 +196,7 @@ class ExecutorObj : public ffi::Object {
     return kernels_.back().get();
   }
 
-  std::vector<ffi::Tensor> tensors_;  // Keeps the memory alive.
+  std::vector<ffi::Tensor> tensors_;  // Keeps the memory of the tensors alive.
   std::vector<DLTensor> headers_;     // Never resized: the kernels point to its elements.
   std::vector<std::unique_ptr<Kernel>> kernels_;
   // The libraries' kernels, each with the indices of its arguments.

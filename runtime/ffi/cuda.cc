@@ -29,8 +29,8 @@ namespace {
 namespace ffi = tvm::ffi;
 namespace refl = tvm::ffi::reflection;
 
-// A packed function and its arguments. At each call, TVM's kernels take the stream from tvm-ffi's
-// environment, and so may other kernels.
+// A packed function and its arguments. Before each call, this class sets the stream in tvm-ffi's
+// environment. TVM's kernels take the stream from there, and other kernels may do so too.
 class PackedCudaKernel : public CudaKernel {
  public:
   PackedCudaKernel(ffi::Function function, const std::vector<ffi::Tensor>& args)
@@ -58,7 +58,7 @@ class PackedCudaKernel : public CudaKernel {
   }
 
   ffi::Function function_;
-  std::vector<ffi::Tensor> tensors_;  // Keeps the memory alive.
+  std::vector<ffi::Tensor> tensors_;  // Keeps the memory of the tensors alive.
   std::vector<ffi::AnyView> args_;
 };
 
@@ -126,7 +126,7 @@ class PeerCopyObj : public ffi::Object {
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.PeerCopy", PeerCopyObj, ffi::Object);
 
  private:
-  ffi::Tensor from_;  // These two fields keep the memory alive.
+  ffi::Tensor from_;  // These two fields keep the memory of both tensors alive.
   ffi::Tensor to_;
 };
 
@@ -138,7 +138,7 @@ class PeerCopyRef : public ffi::ObjectRef {
 class CudaExecutorObj : public ffi::Object {
  public:
   // Makes an executor. The kernel of an operator is a packed function, a library's kernel, or a
-  // copy between GPUs. The tensors of the latter two are bound already.
+  // copy between GPUs. A library's kernel and a copy already have their tensors.
   CudaExecutorObj(const CudaStreamsRef& streams, const ffi::Array<ffi::Tensor>& values,
                   const ffi::Array<OperatorTuple>& operators, CudaDispatch dispatch) {
     std::vector<CudaPlannedOp> ops;

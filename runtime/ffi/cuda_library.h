@@ -31,7 +31,7 @@ class CudaStreamsRef : public ffi::ObjectRef {
   TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(CudaStreamsRef, ffi::ObjectRef, CudaStreamsObj);
 };
 
-// A library's kernel for a GPU and the tensors that the kernel works on.
+// A library's kernel for a GPU, and the tensors that the kernel reads and writes.
 class CudaLibraryKernelObj : public ffi::Object {
  public:
   CudaLibraryKernelObj(CudaKernelLibrary* library, const OpDescription& op,
@@ -45,7 +45,7 @@ class CudaLibraryKernelObj : public ffi::Object {
                                     ffi::Object);
 
  private:
-  std::vector<ffi::Tensor> tensors_;  // Keeps the memory alive.
+  std::vector<ffi::Tensor> tensors_;  // Keeps the memory of the tensors alive.
   std::unique_ptr<CudaLibraryKernel> kernel_;
 };
 

@@ -12,7 +12,7 @@ namespace {
 
 namespace ffi = tvm::ffi;
 
-// Reads the fields that it visits from a document.
+// Reads the fields that it visits from the map of a `Description`.
 class Read : public Fields {
  public:
   explicit Read(const Description& from) : from_(from) {}
@@ -70,7 +70,7 @@ std::unique_ptr<OpDescription> ToOpDescription(const Description& from) {
     to->layouts.push_back(layouts.at(layout));
   }
   to->dtype = types.at(from.at("dtype").cast<std::string>());
-  // `stored` is missing in older documents. There, all tensors have the type `dtype`.
+  // Descriptions from older versions have no `stored`. All of their tensors have the type `dtype`.
   if (from.count("stored") > 0) {
     for (const auto& type : from.at("stored").cast<ffi::Array<ffi::String>>()) {
       to->stored.push_back(types.at(type));

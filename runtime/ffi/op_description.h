@@ -11,10 +11,10 @@
 
 namespace tvm_interop {
 
-// An operator as a document, as Python's `LibraryOp.fields` returns it.
+// The fields of an operator by name, as Python's `LibraryOp.fields` returns them.
 using Description = tvm::ffi::Map<tvm::ffi::String, tvm::ffi::Any>;
 
-// Reads an operator from a document. Throws UnknownKind if the kind is unknown. Throws
+// Makes an operator from its fields. Throws UnknownKind if the kind is unknown. Throws
 // std::out_of_range if a field is missing or its value is an unknown name.
 std::unique_ptr<OpDescription> ToOpDescription(const Description& from);
 

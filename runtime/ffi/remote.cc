@@ -105,7 +105,7 @@ ffi::String CpuFlags() {
 // The operators of a model and the memory of their tensors. The memory is zero at first.
 class ServedProgramObj : public ffi::Object {
  public:
-  // Makes a program from a document and the file `kernels` of compiled kernels. The document has
+  // Makes a program from a JSON object and the file `kernels` of compiled kernels. The object has
   // this form: {"streams", "threads", "buffers": [bytes], "values": [[type, shape, buffer,
   // offset]], "operators": [[kernel, [values], share]]}. A share is [index, number of shares], or
   // [] for the whole kernel.

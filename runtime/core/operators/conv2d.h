@@ -24,7 +24,7 @@ struct Conv2d : OpDescription {
   std::string WhyWrong() const override;
   void VisitFields(Fields* fields) override;
   const Ending& ends() const override { return ending; }
-  // The data may be cut by rows, along H.
+  // The data may be some rows of a larger tensor.
   bool MayCut(int64_t argument, int64_t axis) const override { return argument == 0 && axis == 2; }
 };
 

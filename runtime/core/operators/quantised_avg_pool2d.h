@@ -13,7 +13,7 @@ namespace tvm_interop {
 // type. The steps of `integers` are applied to the mean before it is rounded.
 struct QuantisedAvgPool2d : OpDescription {
   Window window;
-  // Whether the mean includes the padding, which counts as integers 0.
+  // Whether the mean includes the padding as elements that are 0.
   bool counts_padding = false;
   Integers integers;
 

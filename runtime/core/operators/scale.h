@@ -10,7 +10,7 @@ namespace tvm_interop {
 // Multiplies each channel by a factor. The arguments are data (N,C,H,W), factor (N or 1,C,1,1),
 // optionally a bias of C numbers, and the output.
 struct Scale : OpDescription {
-  Ending ending;  // `has_sum` must be false.
+  Ending ending;  // A scale cannot add a tensor, so `has_sum` must be false.
 
   size_t NumArguments() const override { return 3 + ending.has_bias + ending.has_sum; }
   std::string WhyWrong() const override;

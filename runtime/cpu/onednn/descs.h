@@ -15,7 +15,8 @@ namespace onednn {
 using Shape = std::vector<int64_t>;
 
 constexpr int kAnyTag = 1;
-constexpr int kBlocked16Tag = 78;  // oneDNN's tag aBcd16b, also called nChw16c.
+constexpr int kBlocked16Tag =
+    78;  // oneDNN's number for the layout aBcd16b, which is also called nChw16c.
 
 // Makes oneDNN's descriptors of tensors.
 class Descs {

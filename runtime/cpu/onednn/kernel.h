@@ -63,8 +63,8 @@ class OneDnnKernel : public LibraryKernel {
   int AddInput(const KernelArgument& argument, const MemoryDescObject* desc,
                const MemoryDescObject* wanted);
 
-  // Adds a call to the end of the list of calls. Each pair in `tensors` holds oneDNN's number of
-  // the argument and the number of the tensor.
+  // Adds a call to the end of the list of calls. Each pair in `tensors` holds oneDNN's number for
+  // an argument, and the number that an `Add...` function returned for the tensor.
   void AddPrimitive(PrimitiveDesc desc, std::vector<std::pair<int, int>> tensors);
   void AddReorder(int from, int to);
 
@@ -77,9 +77,10 @@ class OneDnnKernel : public LibraryKernel {
   struct Tensor {
     Owned<MemoryDesc> desc;
     Owned<Memory> memory;
-    void* const* address = nullptr;  // Null for memory that the kernel owns.
-    size_t offset = 0;               // The tensor's position, in bytes after `*address`.
-    void* bound = nullptr;           // The address that is set in `memory`.
+    void* const* address =
+        nullptr;            // Points to the base address; null if the kernel owns the memory.
+    size_t offset = 0;      // The tensor's position, in bytes after `*address`.
+    void* bound = nullptr;  // The address that `memory` has now.
     std::shared_ptr<void> own;
   };
   struct Call {

@@ -6,7 +6,8 @@ namespace tvm_interop {
 namespace onednn {
 namespace {
 
-// A function applied to each element, in oneDNN's terms. If `algorithm` is 0, there is none.
+// A function applied to each element, in oneDNN's terms. If `algorithm` is 0, no function is
+// applied.
 struct Elementwise {
   int algorithm;
   float alpha;
@@ -39,7 +40,7 @@ Elementwise ElementwiseOf(const Ending& ending) {
   throw std::logic_error("an activation without a name");
 }
 
-// Converts a step that adds no tensor.
+// Returns the function of a step. The step must not be a `kAddTensor`.
 Elementwise ElementwiseOf(const Step& step) {
   if (step.kind == StepKind::kClip) return {kClip, step.a, step.b};
   if (step.kind == StepKind::kLinear) return {kLinear, step.a, step.b};

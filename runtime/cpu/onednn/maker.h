@@ -24,8 +24,8 @@ Owned<Attributes> MakeAttributes(const Api& api, const Ending& ending,
                                  const std::vector<Step>& steps,
                                  const std::vector<const MemoryDescObject*>& addends);
 
-// Makes one kernel from the library's parts. This class has the functions that all kinds need. The
-// makers of the kinds are in `kinds/`.
+// Makes one oneDNN kernel. This class has the functions that all kinds of operator need. The
+// subclasses for the kinds are in `kinds/`.
 class Maker {
  public:
   Maker(const Api& api, Engine engine, const OpDescription& op, int threads,
@@ -44,7 +44,8 @@ class Maker {
  protected:
   std::string Implementation(PrimitiveDesc desc) const;
 
-  // Binds the source in the layout `wanted`, binds the result, and adds the call.
+  // Adds the call of a primitive that has one source and one result. Binds the source in the layout
+  // `wanted`, and binds the result.
   void BindUnary(PrimitiveDesc desc, const MemoryDescObject* wanted);
   void AddBias(const MemoryDescObject* desc, std::vector<std::pair<int, int>>* tensors);
   // Binds the result, whose layout in memory is `given`, and adds the call.
@@ -73,8 +74,9 @@ class Maker {
     return op_.ends().has_bias ? descs_.Plain(shape, kFloat32) : Owned<MemoryDesc>();
   }
 
-  // Describes an argument of a unary operator as the primitive sees it. Both tensors are blocked if
-  // either of them is, because oneDNN has only its slowest kernels between two layouts.
+  // Describes an argument of a unary operator as the primitive sees it. If the source or
+  // the result is blocked in memory, the primitive sees both as blocked. For a source and a result
+  // of different layouts, oneDNN only has slow kernels.
   Owned<MemoryDesc> Inner(int arg, int type) const {
     const bool blocked =
         op_.layouts[0] == Layout::kBlocked16 || op_.layouts[last()] == Layout::kBlocked16;
@@ -82,8 +84,8 @@ class Maker {
   }
 
   // `Laid` describes an argument as it lies in memory. `DataDesc` describes the argument for the
-  // primitive. It lets oneDNN choose the layout of a plain argument, because the plain layout suits
-  // few kernels.
+  // primitive. If the argument is plain, `DataDesc` lets oneDNN choose the layout, because few
+  // kernels are fast on the plain layout.
   Owned<MemoryDesc> Laid(int arg) const {
     if (op_.is_cut(arg)) return descs_.Strided(op_.shapes[arg], Stored(arg), GivenStrides());
     return descs_.Laid(op_.shapes[arg], Stored(arg), op_.layouts[arg]);
@@ -106,14 +108,13 @@ class Maker {
 
   // The type in which an argument is stored.
   int Stored(int arg) const { return TypeOf(op_.stored_type(arg)); }
-  // The type to which the factors of products are rounded.
+  // The type to which numbers are rounded before they are multiplied.
   int Factors() const { return TypeOf(op_.dtype); }
   // The type that the primitive uses for an addend or a result of a product. It is float32 if the
   // factors are float32, and the stored type otherwise.
   int Computed(int arg) const { return Factors() == kFloat32 ? kFloat32 : Stored(arg); }
-  // The type that a primitive uses if it only moves or pools numbers. Source and result must then
-  // have the same type in the primitive. It is their stored type, or float32 if they are stored in
-  // different types.
+  // The type of both source and result in a primitive that only moves or pools numbers. If source
+  // and result are stored in the same type, it is that type. Otherwise it is float32.
   int Moved() const { return Stored(0) == Stored(last()) ? Stored(0) : kFloat32; }
 
   static int TypeOf(tvm_interop::DataType type) {

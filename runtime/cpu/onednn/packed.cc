@@ -13,8 +13,8 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
-// Hashes a block of memory. It uses four lanes, so that it is about as fast as the memory. The
-// constants come from splitmix64.
+// Hashes a block of memory. The four lanes do not depend on each other, so hashing is about as fast
+// as reading the memory. The constants come from splitmix64.
 uint64_t HashOf(const void* data, size_t bytes) {
   constexpr uint64_t kMultiply = 0xbf58476d1ce4e5b9;
   uint64_t lanes[4] = {1, 2, 3, 4};

@@ -30,7 +30,7 @@ void Check(const Api& api, int status, const char* call) {
 #define TVM_INTEROP_CUBLASLT(api, function, ...) \
   Check(api, (api).function(__VA_ARGS__), "cublasLt" #function)
 
-// An algorithm for one product.
+// An algorithm of cuBLASLt for one matrix product.
 struct RankedAlgorithm {
   Algorithm algorithm = {};
   size_t workspace_nbytes = 0;
@@ -104,7 +104,7 @@ class Descs {
   MatrixType data_type_;
 };
 
-// One product of a model. `Use` sets the algorithm once it has been chosen.
+// One matrix product of a model. `Use` sets the algorithm that has been chosen.
 class CublasLtMatmul : public CudaLibraryKernel {
  public:
   using Choice = RankedAlgorithm;

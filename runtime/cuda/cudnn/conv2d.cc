@@ -34,7 +34,7 @@ MathType MathTypeOf(const Conv2d& op) {
   return op.allow_tf32 ? kDefaultMath : kFmaMath;
 }
 
-// An algorithm for one convolution.
+// An algorithm of cuDNN for one convolution.
 struct Algorithm {
   int number = 0;
   // Whether the convolution's own kernel also computes bias, sum and activation. Otherwise later
@@ -96,7 +96,7 @@ class Descs {
   TensorType data_type_;
 };
 
-// One convolution of a model. `Use` sets the algorithm once it has been chosen.
+// One convolution of a model. `Use` sets the algorithm that has been chosen.
 class CudnnConvolution : public CudaLibraryKernel {
  public:
   using Choice = Algorithm;

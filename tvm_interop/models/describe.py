@@ -19,10 +19,10 @@ class Description:
     Attributes
     ----------
     operators, edges, width: size of the graph of schedule units (see `units.schedule_units`). The
-        width is the most units that do not depend on each other.
+        width is the largest number of units of which none depends on another.
     parameters: number of floating-point weights.
-    gflops: 1e9 floating-point operations of convolutions and matrix products in a run at batch 1. A
-        multiplication and an addition count as two.
+    gflops: floating-point operations of the convolutions and matrix products in one run at batch 1,
+        divided by 1e9. A multiplication and an addition count as two operations.
     inputs: shape and type of each input at batch 1, such as `float32[1, 3, 224, 224]`, by name.
     """
 

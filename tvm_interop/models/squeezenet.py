@@ -5,7 +5,7 @@ from __future__ import annotations
 from .onnx_net import OnnxNet
 
 _FIRES = {
-    # squeeze and expand channels
+    # The squeeze channels and the expand channels of each fire module.
     "fire2": (16, 64),
     "fire3": (16, 64),
     "fire4": (32, 128),

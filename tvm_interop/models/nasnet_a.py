@@ -1,4 +1,4 @@
-"""NASNet-A large (Zoph et al., 2018), as IOS and LIOS measure it."""
+"""NASNet-A large (Zoph et al., 2018), as measured in the papers on IOS and LIOS."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ class OnnxNet:
     Weights are drawn as in He et al.: their variance brings the mean square of the result to about
     1. For this, the mean square of every value is estimated when the value is added. The weights of
     each output of a convolution or classifier sum up to zero, except in depthwise convolutions.
-    Otherwise the mean of the activations, which ReLUs push up, would drown
-    the differences between inputs.
+    Otherwise the mean of the activations, which ReLUs push up, would drown the differences between
+    inputs.
 
     Parameters
     ----------

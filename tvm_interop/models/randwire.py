@@ -1,4 +1,4 @@
-"""RandWire (Xie et al., 2019), as IOS and LIOS measure it: random graphs of ReLU-SepConvs."""
+"""RandWire (Xie et al., 2019), as in the papers on IOS and LIOS: random graphs of ReLU-SepConvs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from .onnx_net import OnnxNet
 
 GRAPH_SEED = 291
-"""Seed of the four graphs. They have 120 schedule units and 260 edges, as LIOS counts them."""
+"""Seed of the four graphs. The network then has 120 schedule units and 260 edges, as in LIOS."""
 
 _CHANNELS = 154
 _STAGES = (16, 32, 32, 32)

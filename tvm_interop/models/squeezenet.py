@@ -1,4 +1,4 @@
-"""SqueezeNet with complex bypass (Iandola et al., 2016), as IOS and LIOS measure it."""
+"""SqueezeNet with complex bypass (Iandola et al., 2016), as in the papers on IOS and LIOS."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ _FARTHEST = 128
 def t5_encoder(net: OnnxNet, batch: int, length: int) -> None:
     """T5 small's encoder: 6 layers of width 512, 8 heads; 128 tokens by default.
 
-    Opara measures T5, but does not say which size of T5. Inputs are int64 [batch, tokens]. The
-    bucket of the distance between two tokens depends on the length alone, so the buckets are
+    The paper on Opara measures T5, but does not say which size. Inputs are int64 [batch, tokens].
+    The bucket of the distance between two tokens depends on the length alone, so the buckets are
     constants here. Exporters compute the buckets by operators.
     """
     ids = net.input("input_ids", (batch, length), TensorProto.INT64)

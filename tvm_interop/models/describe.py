@@ -36,7 +36,7 @@ class Description:
 
 
 def describe(name: str) -> Description:
-    """Describe the network `name` at its default size; raises as `build`."""
+    """Describe the network `name` at its default size; raises the errors of `build`."""
     model = skeleton(name)
     graph = unit_graph(model)
     return Description(
@@ -57,7 +57,7 @@ def count_parameters(model: onnx.ModelProto) -> int:
 
 
 def count_flops(model: onnx.ModelProto) -> int:
-    """Floating-point operations of the convolutions and matrix products of a run of `model`."""
+    """Number of floating-point operations of all convolutions and matrix products in a run."""
     shapes = value_shapes(model)
     return sum(node_flops(node, shapes) for node in model.graph.node)
 

@@ -48,7 +48,7 @@ def read_all_but_large(path: str | os.PathLike[str]) -> onnx.ModelProto:
 
 
 def read_whole(path: str | os.PathLike[str]) -> onnx.ModelProto:
-    """The model at `path` with all of its weights; raises as `read_all_but_large`."""
+    """The model at `path` with all its weights; raises the errors of `read_all_but_large`."""
     return _read(path, lambda tensor: False)
 
 

@@ -68,7 +68,7 @@ def build(name: str, seed: int = 0) -> onnx.ModelProto:
     listed = {tensor.name for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in listed]
 
-    model.ir_version = 8  # From version 4 on, weights need not be listed as inputs.
+    model.ir_version = 8  # From IR version 4 on, weights need not be inputs.
     _replace(graph.node, nodes)
     _replace(graph.input, inputs)
     initializers = [numpy_helper.from_array(array, weight) for weight, array in drawn.items()]

@@ -72,7 +72,7 @@ class Space:
         return SAMPLES * self.size
 
     def slices(self) -> list[slice]:
-        """Return the slices of an action, one per agent: the launcher's, then one for each model."""
+        """Return one slice of an action per agent: the launcher's, then one for each model."""
         ends = np.cumsum([self.num_models, *self.num_blocks])
         return [slice(int(a), int(b)) for a, b in zip([0, *ends], ends, strict=False)]
 

@@ -59,7 +59,7 @@ class GpgConfig:
     reward: reward of the variant `gpg`: `mended` (the default) or `paper`, see the docstring of the
         module.
     steps: number of updates. One block is scheduled before each update.
-    pack: number of blocks per update. The graph network evaluates each of them once.
+    pack: number of blocks per update. The graph network evaluates each block once.
     states: number of states per block in an update.
     replay: number of stages kept for each block; older stages are dropped.
     noise: exploration at the beginning and at the end of the training, with linear change between
@@ -103,7 +103,7 @@ class Task:
         return cls(Block.of(graph, graph.topological_order(), op_us, latency), latency)
 
     def price(self, candidates: Sequence[Ending]) -> Floats:
-        """Return the latency of the stage that each ending makes, in microseconds, shape (k,)."""
+        """Return the latency, in microseconds, of each ending as a stage: (k,)."""
         ops = self.block.ops
         stages = [[[ops[i] for i in bits(group)] for group in ending] for ending in candidates]
         return np.asarray(self.latency.stages(stages), dtype=np.float64)

@@ -98,7 +98,7 @@ _STATES = 8
 _ROUNDS = 3
 """The number of rounds of candidates. Half of a round is drawn near the best candidate so far."""
 _REDRAWN = 2.0
-"""The mean number of entries of the best candidate that a candidate near it draws again."""
+"""The mean number of entries that are redrawn to make a candidate near the best one."""
 _AS_GOOD = 0.01
 """The tolerance for candidates that count as equally good.
 

@@ -59,10 +59,10 @@ _CHANGED = 0.15
 _SHARE, _REST = 0.1, 30.0
 """Limits for the background thread in a server.
 
-The first is the share of a core that the thread takes while it decides. The second is the minimum
-time from the start of one decision to the next, as a multiple of the CPU time of the first. The
-limits exist because the thread competes with the server for cores and for Python's global lock,
-which changes the load that the policy observes.
+`_SHARE` is the share of a core that the thread takes while it decides. `_REST` is the minimum time
+from the start of a decision to the start of the next one, as a multiple of the CPU time that the
+decision takes. The limits exist because the thread competes with the server for cores and for
+Python's global lock, which changes the load that the policy observes.
 """
 
 
@@ -446,8 +446,8 @@ def _told(row: tuple[Candidate, list[ServingRun]]) -> str:
 def _rank(runs: Sequence[ServingRun], most: Sequence[float], share: float) -> tuple[float, float]:
     """Return a sort key for a candidate with one run per load.
 
-    Candidates that reach `share` of the best throughput at each load come first, by their 99th
-    percentile of latency. The other candidates follow, by throughput.
+    Candidates that reach `share` of the best throughput at each load come first, sorted by
+    their 99th percentile of latency. The other candidates follow, sorted by throughput.
     """
     speeds = [run.goodput() / m if m else 0.0 for run, m in zip(runs, most, strict=True)]
     if min(speeds) < share or not min(speeds):

@@ -30,7 +30,7 @@ from ..tasks import Admit, Request, Start, View, Wait
 from .slots import free_slot
 
 _REQUESTS = 250
-"""The length of a simulation: the time that this many requests take one after the other."""
+"""A simulation lasts as long as this many requests take when they run one after the other."""
 _LOADS = (0.6, 0.8, 1.0, 1.2, 1.5, 1.9)
 _HIGHER_LOADS = (*_LOADS, 2.4, 3.0)
 """Rates at which requests leave the queues in the simulations of a search.

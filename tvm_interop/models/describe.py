@@ -57,7 +57,7 @@ def count_parameters(model: onnx.ModelProto) -> int:
 
 
 def count_flops(model: onnx.ModelProto) -> int:
-    """Number of floating-point operations of all convolutions and matrix products in a run."""
+    """Floating-point operations of all convolutions and matrix products of `model` in one run."""
     shapes = value_shapes(model)
     return sum(node_flops(node, shapes) for node in model.graph.node)
 

@@ -19,8 +19,9 @@ from ..errors import UnsupportedModelError
 
 _LARGE_BYTES = 2**20
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
-"""Data types of weights that stay in their files, if large, until `array_of` reads them. Values of
-other types, such as shapes, decide how a model is imported, so they are read with the model."""
+"""Data types of weights that stay in their files, if large, until `array_of` reads them. Weights of
+other types, such as the sizes for a reshape, decide how a model is imported. They are therefore
+read with the model."""
 _WHOLE_BYTES = (
     *_FLOATS,
     *(TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64),
@@ -69,7 +70,7 @@ def _read(
         else:
             tensor.raw_data = array_of(tensor, Path(path)).tobytes()
             del tensor.external_data[:]
-        tensor.data_location = TensorProto.DEFAULT  # The loader below then skips it.
+        tensor.data_location = TensorProto.DEFAULT  # The loader now skips the tensor.
     try:
         external_data_helper.load_external_data_for_model(model, str(Path(path).parent))
     except ValueError as error:

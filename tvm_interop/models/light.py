@@ -98,7 +98,10 @@ def _weight_shapes(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
 
 
 def _roles(graph: onnx.GraphProto, weights: dict[str, tuple[int, ...]]) -> dict[str, str]:
-    """The role of each weight in the operator that reads it, such as `conv`, `bias` or `scale`."""
+    """The role of each weight in the operator that reads it, such as `conv`, `bias` or `scale`.
+
+    The weights are in the order in which operators read them.
+    """
     producers = {node.output[0]: node for node in graph.node}
     scales = _residual_scales(graph, producers)
     roles: dict[str, str] = {}
@@ -115,7 +118,10 @@ def _roles(graph: onnx.GraphProto, weights: dict[str, tuple[int, ...]]) -> dict[
 def _residual_scales(
     graph: onnx.GraphProto, producers: dict[str, onnx.NodeProto]
 ) -> dict[str, str]:
-    """Map the output of each batch norm that a sum reads to the role of the norm's scale."""
+    """Map the output of each batch norm that a sum reads to the role of the norm's scale.
+
+    The role is `residual scale` or `shortcut scale`.
+    """
     roles = {}
     for node in graph.node:
         if node.op_type == "Sum":

@@ -149,13 +149,17 @@ def _separable(
     *,
     widen_first: bool = False,
 ) -> str:
-    """Two ReLU-SepConvs. The first keeps the number of channels, unless `widen_first` is set."""
+    """Two ReLU-SepConvs, the second with `filters` output channels.
+
+    The first has `filters` output channels too if `widen_first` is set. Otherwise the first keeps
+    the number of channels.
+    """
     between = filters if widen_first else net.shape(x)[1]
     x = net.relu_sep_conv(x, f"{name}/sep_1", between, kernel, stride)
     return net.relu_sep_conv(x, f"{name}/sep_2", filters, kernel)
 
 
 def _halved(net: OnnxNet, x: str, name: str, filters: int) -> str:
-    """Halve the resolution by two strided 1x1 convolutions, concatenated to `filters` channels."""
+    """Two strided 1x1 convolutions side by side, with `filters` channels together."""
     paths = [net.relu_conv(x, f"{name}/path_{i}", filters // 2, stride=2) for i in (1, 2)]
     return net.concat(paths, name)

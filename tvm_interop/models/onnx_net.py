@@ -132,7 +132,8 @@ class OnnxNet:
     ) -> str:
         """A convolution with a bias, and a ReLU unless `act` is off.
 
-        By default, `pad` is half the kernel size."""
+        By default, `pad` is half the kernel size.
+        """
         y = self._conv(x, f"{name}/conv", channels, kernel, stride, pad, bias=True, gain=gain)
         return self.relu(y, f"{name}/relu") if act else y
 

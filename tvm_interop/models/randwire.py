@@ -7,7 +7,8 @@ import numpy as np
 from .onnx_net import OnnxNet
 
 GRAPH_SEED = 291
-"""Seed of the four graphs. The network then has 120 schedule units and 260 edges, as in LIOS."""
+"""Seed of the four graphs. With this seed, the network has 120 schedule units and 260 edges, as LIOS
+counts them."""
 
 _CHANNELS = 154
 _STAGES = (16, 32, 32, 32)
@@ -51,7 +52,7 @@ def watts_strogatz(
 
     The method is from Watts and Strogatz, Nature 393 (1998). At first, each of the `n` vertices has
     edges to its nearest `neighbours` vertices on the ring. Then each edge is rewired with
-    probability `rewired`: the edge from vertex i to i + distance keeps i, and gets a random second
+    probability `rewired`: the edge from vertex i to vertex i + d keeps i, and gets a random second
     vertex that i has no edge to.
     """
     connected = np.eye(n, dtype=bool)

@@ -64,7 +64,7 @@ def read_graph(model: Any) -> onnx.ModelProto:
 
 
 def _read_file(path: Path, read: Callable[[Path], onnx.ModelProto] = read_whole) -> onnx.ModelProto:
-    """Read the file at `path` with `read`; its errors become UnsupportedModelError."""
+    """Read the file at `path` with `read`; errors of `read` become UnsupportedModelError."""
     if path.is_dir():
         raise UnsupportedModelError(f"`{path}` is a directory: give the .onnx file inside it")
     if path.stat().st_size == 0:
@@ -104,7 +104,7 @@ def _is_artifact(path: Path) -> bool:
 
 
 def _is_of_torch(path: Path) -> bool:
-    """Whether PyTorch seems to have written the file, as a zip file with a pickle or a pickle."""
+    """Whether PyTorch seems to have written the file: a pickle, or a zip file with a pickle."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as file:
             return any(name.endswith("/data.pkl") for name in file.namelist())

@@ -8,7 +8,7 @@ from onnx import TensorProto
 from .onnx_net import OnnxNet
 
 _MASKED = -1e4
-"""Value added to the attention scores of padding. It makes the softmax weight of padding 0."""
+"""Value added to attention scores of padding: finite, and so low that the softmax weight is 0."""
 
 
 def keep_mask(net: OnnxNet, mask: str, name: str) -> str:

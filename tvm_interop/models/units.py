@@ -98,8 +98,8 @@ class _Grouping:
         self._nodes: list[onnx.NodeProto] = []
         self._producer: dict[str, int] = {}
         # `_shown` maps the output of each view (such as a reshape) to the tensor that is viewed.
-        # `_readers` maps each tensor to the nodes that read it. None in this list stands for an
-        # output of the model.
+        # `_readers` maps each tensor to the list of nodes that read it. None in the list stands
+        # for an output of the model.
         self._shown: dict[str, str] = {}
         self._constants = set(self._weights)
         self._readers: dict[str, list[int | None]] = {}

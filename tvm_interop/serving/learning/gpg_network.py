@@ -107,7 +107,7 @@ class Union:
             begin += len(ops)
 
     def spread(self, rows: Sequence[npt.NDArray[Any]]) -> Any:
-        """Pad rows over the operators of a block with zeros, to rows over all operators.
+        """Pad rows over one block's operators with zeros to rows over all operators of the union.
 
         Parameters
         ----------

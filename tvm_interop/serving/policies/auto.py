@@ -284,7 +284,7 @@ class Auto(Policy):
             pass
         except Exception as error:
             self._error = error
-        took_s = time.thread_time()  # The thread runs this decision alone.
+        took_s = time.thread_time()  # This thread runs only this decision.
         self._rests_until_s = began_s + _REST * took_s
         self._log.append(
             (

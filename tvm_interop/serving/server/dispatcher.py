@@ -116,7 +116,7 @@ class Dispatcher:
         ]
 
     def half_done(self) -> list[Job]:
-        """Return the ended jobs of combined blocks of which other jobs still run."""
+        """Return the ended jobs of each combined block that has other jobs still running."""
         return [job for jobs in self._ended.values() for job in jobs]
 
     def explanation(self) -> list[tuple[float, str]]:

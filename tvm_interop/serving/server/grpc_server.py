@@ -48,7 +48,7 @@ _FIELDS = {
     "FP32": "fp32_contents",
     "FP64": "fp64_contents",
 }
-"""Map each datatype to the message field that holds values which are not sent as raw bytes."""
+"""Map each datatype to the message field for values that are not sent as raw bytes."""
 
 
 _MANY = 2**12

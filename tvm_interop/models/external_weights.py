@@ -70,7 +70,7 @@ def _read(
         else:
             tensor.raw_data = array_of(tensor, Path(path)).tobytes()
             del tensor.external_data[:]
-        tensor.data_location = TensorProto.DEFAULT  # The loader now skips the tensor.
+        tensor.data_location = TensorProto.DEFAULT  # The loader below skips the tensor.
     try:
         external_data_helper.load_external_data_for_model(model, str(Path(path).parent))
     except ValueError as error:

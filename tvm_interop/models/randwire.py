@@ -7,8 +7,8 @@ import numpy as np
 from .onnx_net import OnnxNet
 
 GRAPH_SEED = 291
-"""Seed of the four graphs. With this seed, the network has 120 schedule units and 260 edges, as in the
-paper on LIOS."""
+"""Seed of the four graphs. With this seed, the network has 120 schedule units and 260 edges, as in
+the paper on LIOS."""
 
 _CHANNELS = 154
 _STAGES = (16, 32, 32, 32)

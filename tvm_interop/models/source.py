@@ -48,7 +48,7 @@ def read_for_import(source: str | os.PathLike[str]) -> onnx.ModelProto:
 def read_graph(model: Any) -> onnx.ModelProto:
     """Return `model` itself if it is an ONNX model, otherwise the model that `read_onnx` finds.
 
-    The result is for reading the graph: the weights of a named network have no values.
+    The result is for reading the graph: the weights of a named network may lack values.
     """
     if isinstance(model, onnx.ModelProto):
         return model

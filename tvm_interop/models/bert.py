@@ -18,7 +18,7 @@ _TOKEN_TYPES = 2
 
 
 def bert_base(net: OnnxNet, batch: int, length: int) -> None:
-    """Uncased base: 12 layers of width 768, 12 heads, with pooler; 128 tokens by default.
+    """BERT base, uncased: 12 layers of width 768, 12 heads and a pooler; 128 tokens by default.
 
     Inputs are int64 [batch, tokens]; `attention_mask` holds 1 where there is a token and 0 where
     there is padding.
@@ -66,7 +66,7 @@ def _layer(net: OnnxNet, x: str, mask: str, layer: str) -> str:
 
 
 def _gelu(net: OnnxNet, x: str, name: str) -> str:
-    """x * (1 + erf(x / sqrt(2))) / 2, spelled out: the operator set has no Gelu yet."""
+    """x * (1 + erf(x / sqrt(2))) / 2, spelled out because this operator set has no Gelu."""
     shape = net.shape(x)
 
     def scalar(what: str, value: float) -> str:

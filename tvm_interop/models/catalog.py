@@ -64,9 +64,10 @@ def build(
     ----------
     name: one of `names()`.
     batch: number of images or sequences in a batch.
-    image_size: pixels along each side of the image, tokens of a sequence, rows of each table of
-        embeddings, or features. None: the size that the network was published with, or a usual
-        size. The structure is the same at any size.
+    image_size: size of the input. Depending on the network, it counts the pixels along each side of
+        the image, the tokens of a sequence, the rows of each table of embeddings, or the features.
+        None: the size that the network was published with, or a usual size. The structure is the
+        same at any size.
     seed: seed of the weights. The weights do not depend on batch and size.
 
     Raises

@@ -19,10 +19,10 @@ class Description:
     Attributes
     ----------
     operators, edges, width: size of the graph of schedule units (see `units.schedule_units`). The
-        width is the most units that do not depend on each other.
+        width is the largest number of units of which none depends on another.
     parameters: number of floating-point weights.
-    gflops: 1e9 floating-point operations of convolutions and matrix products in a run at batch 1. A
-        multiplication and an addition count as two.
+    gflops: floating-point operations of the convolutions and matrix products in one run at batch 1,
+        divided by 1e9. A multiplication and an addition count as two operations.
     inputs: shape and type of each input at batch 1, such as `float32[1, 3, 224, 224]`, by name.
     """
 
@@ -36,7 +36,7 @@ class Description:
 
 
 def describe(name: str) -> Description:
-    """Describe the network `name` at its default size; raises as `build`."""
+    """Describe the network `name` at its default size; raises the errors of `build`."""
     model = skeleton(name)
     graph = unit_graph(model)
     return Description(
@@ -57,7 +57,7 @@ def count_parameters(model: onnx.ModelProto) -> int:
 
 
 def count_flops(model: onnx.ModelProto) -> int:
-    """Floating-point operations of the convolutions and matrix products of a run of `model`."""
+    """Floating-point operations of all convolutions and matrix products of `model` in one run."""
     shapes = value_shapes(model)
     return sum(node_flops(node, shapes) for node in model.graph.node)
 

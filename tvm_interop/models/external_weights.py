@@ -19,15 +19,16 @@ from ..errors import UnsupportedModelError
 
 _LARGE_BYTES = 2**20
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
-"""Types of the weights that may stay outside. Values of other types decide how a model is imported,
-so these values are read with the model."""
+"""Data types of weights that stay in their files, if large, until `array_of` reads them. Weights of
+other types, such as the sizes for a reshape, decide how a model is imported. They are therefore
+read with the model."""
 _WHOLE_BYTES = (
     *_FLOATS,
     *(TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64),
     *(TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64),
     *(TensorProto.BOOL, TensorProto.BFLOAT16),
 )
-"""Types whose values take whole bytes each."""
+"""Data types whose values each take a whole number of bytes."""
 
 
 def read_all_but_large(path: str | os.PathLike[str]) -> onnx.ModelProto:
@@ -48,7 +49,7 @@ def read_all_but_large(path: str | os.PathLike[str]) -> onnx.ModelProto:
 
 
 def read_whole(path: str | os.PathLike[str]) -> onnx.ModelProto:
-    """The model at `path` with all of its weights; raises as `read_all_but_large`."""
+    """The model at `path` with all its weights; raises the errors of `read_all_but_large`."""
     return _read(path, lambda tensor: False)
 
 
@@ -69,7 +70,7 @@ def _read(
         else:
             tensor.raw_data = array_of(tensor, Path(path)).tobytes()
             del tensor.external_data[:]
-        tensor.data_location = TensorProto.DEFAULT  # The loader below skips this tensor.
+        tensor.data_location = TensorProto.DEFAULT  # The loader below skips the tensor.
     try:
         external_data_helper.load_external_data_for_model(model, str(Path(path).parent))
     except ValueError as error:

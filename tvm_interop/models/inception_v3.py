@@ -1,4 +1,4 @@
-"""Inception-V3 (Szegedy et al., 2016), as IOS and LIOS measure it."""
+"""Inception-V3 (Szegedy et al., 2016), as measured in the papers on IOS and LIOS."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _SHORTCUT_GAIN = 0.7
 half the variance of the sum."""
 
 _CLASSIFIER_GAIN = 0.3
-"""Scale of the last weights. Logits of a few units keep the softmax from being one-hot."""
+"""Scale of the last layer's weights. Logits of a few units keep the softmax from being one-hot."""
 
 _MATRICES = ("conv", "dense", "transposed dense")
 _VIEWS = ("Unsqueeze", "Reshape")
@@ -68,7 +68,7 @@ def build(name: str, seed: int = 0) -> onnx.ModelProto:
     listed = {tensor.name for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in listed]
 
-    model.ir_version = 8  # From version 4 on, weights need not be listed as inputs.
+    model.ir_version = 8  # From IR version 4 on, weights need not be inputs.
     _replace(graph.node, nodes)
     _replace(graph.input, inputs)
     initializers = [numpy_helper.from_array(array, weight) for weight, array in drawn.items()]
@@ -98,7 +98,10 @@ def _weight_shapes(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
 
 
 def _roles(graph: onnx.GraphProto, weights: dict[str, tuple[int, ...]]) -> dict[str, str]:
-    """The role of each weight for the operator that reads it, in the order of reading."""
+    """The role of each weight in the operator that reads it, such as `conv`, `bias` or `scale`.
+
+    The weights are in the order in which operators read them.
+    """
     producers = {node.output[0]: node for node in graph.node}
     scales = _residual_scales(graph, producers)
     roles: dict[str, str] = {}
@@ -115,7 +118,10 @@ def _roles(graph: onnx.GraphProto, weights: dict[str, tuple[int, ...]]) -> dict[
 def _residual_scales(
     graph: onnx.GraphProto, producers: dict[str, onnx.NodeProto]
 ) -> dict[str, str]:
-    """For each batch norm that a sum reads, by its output: `residual scale` or `shortcut scale`."""
+    """Map the output of each batch norm that a sum reads to the role of the norm's scale.
+
+    The role is `residual scale` or `shortcut scale`.
+    """
     roles = {}
     for node in graph.node:
         if node.op_type == "Sum":

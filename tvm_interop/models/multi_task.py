@@ -1,7 +1,7 @@
 """Networks of several tasks: heads on a trunk (Caruana, 1997), gated experts (Ma et al., 2018).
 
-Both papers leave the widths of layers to the data. The widths here are the defaults of common
-implementations, or close to them.
+Neither paper fixes the widths of the layers, because they depend on the data set. The widths here
+are the defaults of common implementations, or close to them.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def task_heads(net: OnnxNet, batch: int, features: int) -> None:
 def mixture_of_experts(net: OnnxNet, batch: int, features: int) -> None:
     """Multi-gate mixture of experts: 8 experts of widths 256 and 128, 4 tasks with a gate each.
 
-    A task's gate is a softmax over the input, which weights all experts (section 4.2). The task
-    then has a layer of width 64. Input is float32 [batch, features], 512 by default; output
-    [batch, 4].
+    A task's gate computes one weight for each expert from the input, by a softmax (section 4.2).
+    The weighted sum of the experts goes through a layer of width 64. Input is float32 [batch,
+    features], 512 by default; output [batch, 4].
     """
     x = net.input("features", (batch, features))
     width = 128

@@ -1,4 +1,4 @@
-"""NASNet-A large (Zoph et al., 2018), as IOS and LIOS measure it."""
+"""NASNet-A large (Zoph et al., 2018), as measured in the papers on IOS and LIOS."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def nasnet_a(net: OnnxNet, batch: int, image_size: int) -> None:
     for part in range(3):
         filters = _FILTERS << part
         if part:
-            # `before` stays: it skips the reduction and the cell before the reduction, and goes
-            # into the part's first cell.
+            # The reduction does not change `before`: the part's first cell reads the same `before`
+            # as the reduction does.
             x = _reduction(net, x, before, f"reduction_{part - 1}", filters)
         name = f"cell_{cells}"
         x, before = _first(net, x, before, name, filters), x
@@ -70,9 +70,9 @@ def _reduce(
     Parameters
     ----------
     pooled: the input that the poolings read.
-    other: the input that only separable convolutions read. In the first stem cell, `other` has a
-        different number of channels. The first convolution of each pair then makes the wanted
-        number of channels.
+    other: the input that only separable convolutions read. In the first stem cell, `other` does
+        not have `filters` channels. The first convolution of each pair then makes `filters`
+        channels.
     """
 
     def separable(x: str, name: str, kernel: int, stride: int, *, widen: bool = False) -> str:
@@ -149,13 +149,17 @@ def _separable(
     *,
     widen_first: bool = False,
 ) -> str:
-    """Two ReLU-SepConvs. The second makes `filters` channels, or both do with `widen_first`."""
+    """Two ReLU-SepConvs, the second with `filters` output channels.
+
+    The first has `filters` output channels too if `widen_first` is set. Otherwise the first keeps
+    the number of channels.
+    """
     between = filters if widen_first else net.shape(x)[1]
     x = net.relu_sep_conv(x, f"{name}/sep_1", between, kernel, stride)
     return net.relu_sep_conv(x, f"{name}/sep_2", filters, kernel)
 
 
 def _halved(net: OnnxNet, x: str, name: str, filters: int) -> str:
-    """Half the resolution and `filters` channels, by two paths."""
+    """Two strided 1x1 convolutions side by side, with `filters` channels together."""
     paths = [net.relu_conv(x, f"{name}/path_{i}", filters // 2, stride=2) for i in (1, 2)]
     return net.concat(paths, name)

@@ -25,10 +25,10 @@ class OnnxNet:
     they compute. A convolution `mixed_5b/branch1x1` is the node `mixed_5b/branch1x1/conv`.
 
     Weights are drawn as in He et al.: their variance brings the mean square of the result to about
-    1. This takes an estimate of the mean square of every value, which is made when the value is
-    added. The weights of each output of a convolution or classifier sum up to zero, except in
-    depthwise convolutions. Otherwise the mean of the activations, which ReLUs push up, would drown
-    the differences between inputs.
+    1. For this, the mean square of every value is estimated when the value is added. The weights of
+    each output of a convolution or classifier sum up to zero, except in depthwise convolutions.
+    Otherwise the mean of the activations, which ReLUs push up, would drown the differences between
+    inputs.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class OnnxNet:
         mean: float = 0.0,
         centred: bool = False,
     ) -> str:
-        """A normally distributed weight; with `centred`, each slice `[i]` of it sums up to 0."""
+        """A normally distributed weight `w`; with `centred`, each slice `w[i]` sums up to 0."""
         shape = tuple(shape)
         if self._rng is None:
             empty = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=shape)
@@ -130,7 +130,10 @@ class OnnxNet:
         act: bool = True,
         gain: float = 1.0,
     ) -> str:
-        """A convolution with a bias, and a ReLU unless `act` is off; `pad` is half the kernel."""
+        """A convolution with a bias, and a ReLU unless `act` is off.
+
+        By default, `pad` is half the kernel size.
+        """
         y = self._conv(x, f"{name}/conv", channels, kernel, stride, pad, bias=True, gain=gain)
         return self.relu(y, f"{name}/relu") if act else y
 
@@ -162,7 +165,7 @@ class OnnxNet:
         return self._pool("MaxPool", x, name, kernel, stride, (0, 0, *pads))
 
     def avg_pool(self, x: str, name: str, kernel: int, stride: int, pad: int) -> str:
-        """The mean of each window, without its padding."""
+        """The mean of each window; padding does not count."""
         return self._pool("AveragePool", x, name, kernel, stride, (pad,) * 4)
 
     def concat(self, values: Sequence[str], name: str) -> str:
@@ -188,8 +191,8 @@ class OnnxNet:
         if classes is None:
             return flat
         weight = f"{name}/fc.weight"
-        # Averaging leaves values with a small mean square. Their small differences tell images
-        # apart.
+        # The averages have a small mean square, which is taken as 1/4. The weights are centred
+        # because the averages of two images differ little.
         self.weight(weight, (classes, channels), (channels / 4) ** -0.5, centred=True)
         self.weight(f"{name}/fc.bias", (classes,), _BIAS_STD)
         inputs = [flat, weight, f"{name}/fc.bias"]
@@ -198,7 +201,7 @@ class OnnxNet:
     def linear(
         self, x: str, name: str, features: int, *, bias: bool = True, gain: float = 1.0
     ) -> str:
-        """A matrix product with a weight over the last dimension, plus a bias by default."""
+        """A fully connected layer over the last dimension, with a bias by default."""
         *rest, fan_in = self._shapes[x]
         std = gain * (fan_in * self._power[x]) ** -0.5
         weight = self.weight(f"{name}.weight", (fan_in, features), std)
@@ -225,7 +228,8 @@ class OnnxNet:
         kernels = _pair(kernel)
         pads = tuple(k // 2 for k in kernels) if pad is None else _pair(pad)
         shape = (channels, fan_in // groups, *kernels)
-        # A depthwise kernel has so few weights that centring would take away too much.
+        # Depthwise kernels are not centred: each has so few weights that centring would remove
+        # much of their variance.
         std = gain * (np.prod(shape[1:]) * self._power[x]) ** -0.5
         inputs = [x, self.weight(f"{name}.weight", shape, float(std), centred=groups == 1)]
         if bias:
@@ -266,7 +270,7 @@ class OnnxNet:
         stride: int,
         pads: tuple[int, ...],
     ) -> tuple[int, ...]:
-        """How many windows fit along each side."""
+        """The number of windows that fit along each side of the image."""
         spans = [size + pads[i] + pads[i + 2] - kernels[i] for i, size in enumerate(sizes)]
         if min(spans) < 0:
             raise InputError(

@@ -1,4 +1,4 @@
-"""RandWire (Xie et al., 2019), as IOS and LIOS measure it: random graphs of ReLU-SepConvs."""
+"""RandWire (Xie et al., 2019), as in the papers on IOS and LIOS: random graphs of ReLU-SepConvs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import numpy as np
 from .onnx_net import OnnxNet
 
 GRAPH_SEED = 291
-"""Seed of the four graphs. They have 120 schedule units and 260 edges, as LIOS counts them."""
+"""Seed of the four graphs. With this seed, the network has 120 schedule units and 260 edges, as in
+the paper on LIOS."""
 
 _CHANNELS = 154
 _STAGES = (16, 32, 32, 32)
@@ -26,8 +27,8 @@ def randwire(net: OnnxNet, batch: int, image_size: int) -> None:
     output of the stage.
 
     The wiring has a seed of its own, `GRAPH_SEED` (291), and does not depend on the seed of the
-    weights. It is the first seed with as many schedule units and edges as the papers count, and
-    with graphs no wider than 8, as in the papers. The papers' own generator is not seeded.
+    weights. 291 is the first seed whose graphs have as many schedule units and edges as the papers
+    count, and are no wider than 8, as in the papers. The papers' own generator is not seeded.
     """
     x = net.input("image", (batch, 3, image_size, image_size))
     x = net.conv(x, "stem", _CHANNELS // 2, 3, stride=2, act=False)
@@ -51,8 +52,8 @@ def watts_strogatz(
 
     The method is from Watts and Strogatz, Nature 393 (1998). At first, each of the `n` vertices has
     edges to its nearest `neighbours` vertices on the ring. Then each edge is rewired with
-    probability `rewired`: it keeps its first vertex along the ring, and gets a random second vertex
-    that the first vertex has no edge to.
+    probability `rewired`: the edge from vertex i to vertex i + d keeps i, and gets a random second
+    vertex that i has no edge to.
     """
     connected = np.eye(n, dtype=bool)
     for distance in range(1, neighbours // 2 + 1):

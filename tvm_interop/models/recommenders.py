@@ -38,10 +38,10 @@ def wide_deep(net: OnnxNet, batch: int, rows: int) -> None:
 
 
 def dlrm(net: OnnxNet, batch: int, rows: int) -> None:
-    """DLRM: 26 embeddings of width 64; layers of 512, 256 and 64 below, 512, 256 and 1 above.
+    """DLRM: 26 embeddings of width 64, a bottom MLP (512, 256, 64) and a top MLP (512, 256, 1).
 
-    The layers above read the output of the layers below, and the dot product of each pair among
-    this output and the embeddings (section 2.2).
+    The top MLP reads the output of the bottom MLP, and the dot product of each pair of vectors. The
+    vectors are this output and the embeddings (section 2.2).
 
     Inputs are float32 [batch, 13] and int64 [batch, 26]. Integers are below `rows`.
     """
@@ -72,13 +72,13 @@ def dlrm(net: OnnxNet, batch: int, rows: int) -> None:
 def _embeddings(
     net: OnnxNet, name: str, batch: int, rows: int, tables: int, width: int
 ) -> list[str]:
-    """Look up each column of the input `name` in a table of its own: [batch, width] each."""
+    """Look up each column of input `name` in a table of its own; each result is [batch, width]."""
     ids = net.input(name, (batch, tables), TensorProto.INT64)
     found = []
     for i in range(tables):
         column = net.constant(f"{name}/{i}/column", np.array(i, np.int64))
         row = net.op("Gather", [ids, column], f"{name}/{i}/id", (batch,), axis=1)
-        # Products of two rows have a variance of 1.
+        # The dot product of two rows has a variance of 1.
         table = net.weight(f"{name}/{i}.weight", (rows, width), width**-0.25)
         power = width**-0.5
         found.append(net.op("Gather", [table, row], f"{name}/{i}", (batch, width), power))

@@ -13,7 +13,10 @@ _RESIDUAL_GAIN = 0.5
 
 
 def resnet50(net: OnnxNet, batch: int, image_size: int) -> None:
-    """ResNet-50 for 3x224x224 by default. Version 1: the first 1x1 of a stage has the stride."""
+    """ResNet-50 for images of 3x224x224 by default.
+
+    This is version 1: the first 1x1 convolution of a stage has the stride of the stage.
+    """
     x = net.input("image", (batch, 3, image_size, image_size))
     x = net.conv(x, "conv1", 64, 7, stride=2)
     x = net.max_pool(x, "pool1", 3, stride=2, pad=1)

@@ -46,9 +46,9 @@ def read_for_import(source: str | os.PathLike[str]) -> onnx.ModelProto:
 
 
 def read_graph(model: Any) -> onnx.ModelProto:
-    """Find a model to look at its graph: `model` itself, or the model that `read_onnx` finds.
+    """Return `model` itself if it is an ONNX model, otherwise the model that `read_onnx` finds.
 
-    If `model` is the name of a network, its weights may have no values.
+    The result is for reading the graph: the weights of a named network may lack values.
     """
     if isinstance(model, onnx.ModelProto):
         return model
@@ -64,7 +64,7 @@ def read_graph(model: Any) -> onnx.ModelProto:
 
 
 def _read_file(path: Path, read: Callable[[Path], onnx.ModelProto] = read_whole) -> onnx.ModelProto:
-    """Parse the file at `path`; `read` decides which of its external weights are read too."""
+    """Read the file at `path` with `read`; errors of `read` become UnsupportedModelError."""
     if path.is_dir():
         raise UnsupportedModelError(f"`{path}` is a directory: give the .onnx file inside it")
     if path.stat().st_size == 0:
@@ -104,7 +104,7 @@ def _is_artifact(path: Path) -> bool:
 
 
 def _is_of_torch(path: Path) -> bool:
-    """Whether the file looks like PyTorch's: a zip file with a pickle, or a pickle alone."""
+    """Whether PyTorch seems to have written the file: a pickle, or a zip file with a pickle."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as file:
             return any(name.endswith("/data.pkl") for name in file.namelist())

@@ -1,11 +1,11 @@
-"""SqueezeNet with complex bypass (Iandola et al., 2016), as IOS and LIOS measure it."""
+"""SqueezeNet with complex bypass (Iandola et al., 2016), as in the papers on IOS and LIOS."""
 
 from __future__ import annotations
 
 from .onnx_net import OnnxNet
 
 _FIRES = {
-    # squeeze and expand channels
+    # The squeeze channels and the expand channels of each fire module.
     "fire2": (16, 64),
     "fire3": (16, 64),
     "fire4": (32, 128),

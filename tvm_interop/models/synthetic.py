@@ -1,4 +1,4 @@
-"""Random layered models, as HIOS generates them to compare schedulers on."""
+"""Random layered models to compare schedulers with, generated as in the paper on HIOS."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ def layered_workload(
 ) -> tuple[OpGraph, list[float]]:
     """A random model and the latencies of its operators.
 
-    The method and the defaults follow HIOS, section VI-A. Operators are assigned to layers at
-    random, at least one to each layer. Each operator behind the first layer reads one operator of
-    the layer before. All other edges lead from any earlier layer to a later one. No edge occurs
-    twice. Latencies are drawn uniformly. The same seed gives the same model on every machine.
+    The method and the defaults follow the paper on HIOS, section VI-A. Operators are assigned to
+    layers at random, at least one to each layer. Each operator after the first layer reads one
+    operator of the layer before. All other edges lead from any earlier layer to a later one. No
+    edge occurs twice. Latencies are drawn uniformly. The same seed gives the same model on every
+    machine.
 
     Parameters
     ----------
     num_edges: number of edges. The graph has more edges if more than `num_edges` operators are
-        behind the first layer, because each of these operators reads another operator.
+        after the first layer, because each of these operators needs an edge.
     latency_us: least and greatest latency of an operator, in microseconds.
 
     Returns

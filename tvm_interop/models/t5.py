@@ -21,9 +21,9 @@ _FARTHEST = 128
 def t5_encoder(net: OnnxNet, batch: int, length: int) -> None:
     """T5 small's encoder: 6 layers of width 512, 8 heads; 128 tokens by default.
 
-    Opara measures T5, but does not say which size of T5. Inputs are int64 [batch, tokens]. The
-    bucket of the distance between two tokens depends on the length alone, so the buckets are
-    constants here. Exporters compute the buckets by operators.
+    The paper on Opara measures T5, but does not say which size. Inputs are int64 [batch, tokens].
+    The bucket of the distance between two tokens depends on the length alone, so the buckets are
+    constants here. Exporters write operators that compute the buckets.
     """
     ids = net.input("input_ids", (batch, length), TensorProto.INT64)
     mask = keep_mask(net, net.input("attention_mask", (batch, length), TensorProto.INT64), "mask")
@@ -38,8 +38,9 @@ def t5_encoder(net: OnnxNet, batch: int, length: int) -> None:
 def buckets(length: int) -> np.ndarray:
     """The bucket of the distance from each token to each token, int64 [length, length].
 
-    Each direction has 16 buckets (section 2.1). Each distance below 8 has its own bucket. The other
-    distances share 8 buckets logarithmically, and all distances from 128 on share the last bucket.
+    Each direction has 16 buckets (section 2.1). Each distance below 8 has its own bucket. The
+    distances from 8 on share 8 buckets on a logarithmic scale. All distances from 128 on are in the
+    last bucket.
     """
     distance = np.arange(length)[None, :] - np.arange(length)[:, None]
     per_direction = _BUCKETS // 2

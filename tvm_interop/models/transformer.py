@@ -8,11 +8,11 @@ from onnx import TensorProto
 from .onnx_net import OnnxNet
 
 _MASKED = -1e4
-"""Added to the attention scores of padding: low enough to leave padding no weight, and finite."""
+"""Value added to attention scores of padding: finite, and so low that the softmax weight is 0."""
 
 
 def keep_mask(net: OnnxNet, mask: str, name: str) -> str:
-    """A mask to add to scores [batch, heads, tokens, tokens]: 0 for tokens, low for padding."""
+    """A mask to add to scores [batch, heads, tokens, tokens]: 0 for tokens, -1e4 for padding."""
     batch, length = net.shape(mask)
     shape = (batch, 1, 1, length)
     axes = net.constant(f"{name}/axes", np.array([1, 2], np.int64))
@@ -64,7 +64,7 @@ def attention(
         scores = net.op("Div", [scores, root], f"{name}/scaled", square)
     scores = net.add([scores, bias_to_scores], f"{name}/scores")
     weights = net.op("Softmax", [scores], f"{name}/softmax", square, 1.0, axis=-1)
-    # The squares of the `length` weights of a row sum up to about 2 / length.
+    # The mean square of the result is about 2 / length: the sum of the squared weights of a row.
     mean = net.op(
         "MatMul", [weights, value], f"{name}/context", (batch, heads, length, width), 2.0 / length
     )

@@ -1,4 +1,4 @@
-"""Groups the operators of an ONNX model into schedule units, which is how the papers count them."""
+"""Groups the operators of an ONNX model into schedule units, as IOS and LIOS count operators."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def schedule_units(model: onnx.ModelProto) -> ScheduleUnits:
 
     Every operator is a unit of its own, with these exceptions:
 
-    1. An operator that computes with constants alone is no unit. An operator that only changes the
-       shape is none either: its readers count as readers of its input.
+    1. An operator that computes with constants alone is not a unit. An operator that only changes
+       the shape is not a unit either: its readers count as readers of its input.
     2. A depthwise convolution joins a 1x1 convolution that is its only reader. Both are a SepConv.
        A ReLU joins a SepConv that is its only reader.
     3. A ReLU joins the convolution or matrix product that it reads if it is the only reader. Other
@@ -75,8 +75,8 @@ def schedule_units(model: onnx.ModelProto) -> ScheduleUnits:
        terms of the sum or concat. Other sums and concats are units, which the papers call identity.
     5. Another element-wise operator or transposition joins the unit that computes all of its
        inputs. Examples are biases, and activations that consist of several operators.
-    6. A fully connected layer right behind a global pooling joins the pooling. The papers' networks
-       end at the pooling, and only one vector is left to compute with.
+    6. A fully connected layer that directly follows a global pooling joins the pooling. The layer
+       is small, because it reads a single vector, and the papers' networks end at the pooling.
 
     The results are the papers' counts: SqueezeNet has 50 units and 65 edges, Inception-V3 119 and
     153, NASNet-A 374 and 576, RandWire 120 and 260.
@@ -97,9 +97,9 @@ class _Grouping:
         self._weights = {tensor.name: tensor for tensor in graph.initializer}
         self._nodes: list[onnx.NodeProto] = []
         self._producer: dict[str, int] = {}
-        # `_shown` maps each view (such as a reshape) to the value that it shows. `_readers` maps
-        # each value to the nodes that read it, with None for each output of the model that is the
-        # value.
+        # `_shown` maps the output of each view (such as a reshape) to the tensor that is viewed.
+        # `_readers` maps each tensor to the list of nodes that read it. None in the list stands
+        # for an output of the model.
         self._shown: dict[str, str] = {}
         self._constants = set(self._weights)
         self._readers: dict[str, list[int | None]] = {}
@@ -181,7 +181,7 @@ class _Grouping:
         return reader if opens else None
 
     def _takes_terms(self, reader: int, join: onnx.NodeProto) -> bool:
-        """Whether `reader`, the only reader of `join`, could read the terms of `join` instead."""
+        """Whether `reader`, the only reader of `join`, counts as reading the inputs of `join`."""
         kind = self._nodes[reader].op_type
         if kind == "Concat":
             return True
@@ -191,7 +191,7 @@ class _Grouping:
         return separable or kind in _NORMALISATIONS
 
     def _opens_separable(self, i: int, reader: int | None) -> bool:
-        """Whether `i` is a depthwise convolution and `reader` the 1x1 convolution behind it."""
+        """Whether `i` is a depthwise convolution and its reader is a 1x1 convolution."""
         if reader is None or not self._is_depthwise(i):
             return False
         node = self._nodes[reader]
@@ -209,12 +209,12 @@ class _Grouping:
         return i is not None and self._opens_separable(i, self._only_reader(i))
 
     def _is_product(self, i: int) -> bool:
-        """Whether `i` is a convolution or a matrix product, or adds the bias of one."""
+        """Whether `i` is a convolution or matrix product, or the addition of its bias."""
         main = self._nodes[self._main(i)].op_type
         return main in _PRODUCTS and self._nodes[i].op_type in {*_PRODUCTS, *_SUMS}
 
     def _joins(self, i: int) -> bool:
-        """Whether `i` is a concat or a sum of two or more values that are no constants."""
+        """Whether `i` is a concat or sum with at least two inputs that are not constants."""
         node = self._nodes[i]
         terms = [v for v in node.input if self._resolve(v) not in self._constants]
         return node.op_type in {"Concat", *_SUMS} and len(terms) > 1

@@ -20,7 +20,8 @@ from .run import ServingRun
 Combination = tuple[tuple[Part, ...], ...]
 """A partition of the blocks of all models into combined blocks.
 
-A combined block is a sorted tuple of (model, block) pairs. Each block is in exactly one of them.
+A combined block is a sorted tuple of (model, block) pairs. Each block is in exactly one
+combined block.
 """
 
 BUFFER = 2

@@ -72,7 +72,7 @@ class Space:
         return SAMPLES * self.size
 
     def slices(self) -> list[slice]:
-        """Return the slice of an action that each agent decides: the launcher, then each model."""
+        """Return one slice of an action per agent: the launcher's, then one for each model."""
         ends = np.cumsum([self.num_models, *self.num_blocks])
         return [slice(int(a), int(b)) for a, b in zip([0, *ends], ends, strict=False)]
 
@@ -106,7 +106,8 @@ class Space:
         All actions that stand for the same decision have the same canonical action. With levels, a
         number for an interval moves to the middle of its level. All blocks of a combined block get
         the same number, the middle of a cell (see `_cells`). The index of the cell is the index of
-        the first of these blocks. So a canonical action is as far as possible from other decisions.
+        the first of these blocks. So a canonical action is as far as possible from actions that
+        stand for other decisions.
         """
         x = np.clip(actions[..., : self.num_models], 0.0, 1.0)
         if self.levels:

@@ -14,7 +14,7 @@ Column = npt.NDArray[np.float64]
 class Latency:
     """Mean and percentiles of the latency of served requests, in milliseconds.
 
-    All of them are nan if no request was served.
+    All values are nan if no request was served.
     """
 
     mean: float
@@ -47,7 +47,7 @@ class ServingRun:
     instances: number of instances, or of combined blocks, that were started.
     log: decisions that the policy explained, as (time in microseconds, text) pairs.
     deadlines_us: (n,) deadline of each request as a time in microseconds, inf for no deadline. None
-        counts as no deadlines at all.
+        if no request has a deadline.
     """
 
     end_us: float

@@ -45,8 +45,8 @@ def simulate_serving(
     seconds: simulated time.
     queue_bound: maximum number of waiting requests of a model. Requests that arrive at a full queue
         are dropped. None for no limit.
-    refuse_late: whether a request leaves its queue unserved once it cannot meet its deadline even
-        in a run of its own, as in a server.
+    refuse_late: whether requests that cannot meet their deadline are refused, as in a server. A
+        request cannot meet its deadline if a run of its own would end too late.
     believed: the device as the policy believes it to be; None if the policy knows the true device.
     programs: cached programs of the same models and device. Passing them to many runs avoids making
         the same schedules again.

@@ -8,13 +8,13 @@ There are two variants. Each is a scheduler of the same name, and `scheduling.gp
   and no exploration. This implementation adds them, because without exploration the policy never
   tries another ending.
 - `gpg-scored` scores every ending by two predictions: the latency of the stage, and the makespan of
-  the operators that remain. Both are regressions. The target of the second is the lowest makespan
-  found so far for the remaining operators.
+  the operators that remain. Both are regressions. The target of the makespan is the lowest
+  makespan found so far for the remaining operators.
 
 The reward in the paper is the sum of gamma^t exp(-l_t), where l_t is the latency of stage t. This
 sum is largest for sequential execution, because every stage adds a reward. `reward="paper"` keeps
-it for comparison. The default reward is -l_t divided by the sequential latency, with gamma 1. Its
-return is minus the makespan, relative to the sequential latency.
+this sum for comparison. The default reward is -l_t divided by the sequential latency, with gamma 1.
+The sum of the default rewards is minus the makespan, relative to the sequential latency.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class GpgConfig:
     reward: reward of the variant `gpg`: `mended` (the default) or `paper`, see the docstring of the
         module.
     steps: number of updates. One block is scheduled before each update.
-    pack: number of blocks per update. The graph network evaluates each of them once.
+    pack: number of blocks per update. The graph network evaluates each block once.
     states: number of states per block in an update.
     replay: number of stages kept for each block; older stages are dropped.
     noise: exploration at the beginning and at the end of the training, with linear change between
@@ -103,7 +103,7 @@ class Task:
         return cls(Block.of(graph, graph.topological_order(), op_us, latency), latency)
 
     def price(self, candidates: Sequence[Ending]) -> Floats:
-        """Return the latency of the stage that each ending makes, in microseconds, shape (k,)."""
+        """Return the latency, in microseconds, of each ending as a stage: (k,)."""
         ops = self.block.ops
         stages = [[[ops[i] for i in bits(group)] for group in ending] for ending in candidates]
         return np.asarray(self.latency.stages(stages), dtype=np.float64)
@@ -300,7 +300,7 @@ class GpgTraining:
         order = np.argsort(stage_us + rest_us, kind="stable")[:16]
         exact = task.price([candidates[i] for i in order])
         least = self._replay.least_us[number]
-        # If a makespan of the operators after an ending is known, so is a makespan of this state.
+        # A known makespan of the operators after an ending also gives a makespan of this state.
         for i, us in zip(order, exact, strict=True):
             after = remaining & ~sum(candidates[i])
             if after in least:

@@ -107,7 +107,7 @@ class Union:
             begin += len(ops)
 
     def spread(self, rows: Sequence[npt.NDArray[Any]]) -> Any:
-        """Extend rows over the operators of each block to rows over all operators of the union.
+        """Pad rows over one block's operators with zeros to rows over all operators of the union.
 
         Parameters
         ----------

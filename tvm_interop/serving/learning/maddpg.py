@@ -90,15 +90,15 @@ class MaddpgConfig:
 _STATE_SCALE, _DECISION_SCALE = 0.1, 5.0
 """The scales of the state and of the decision in the input of critics that see decisions.
 
-A state has many numbers, and they differ between steps of the same decision because they are
-samples. Without the scales, the state would hide the few numbers that distinguish decisions.
+A state has many numbers. These numbers are samples, so they differ between steps with the same
+decision. Without the scales, the state would hide the few numbers that distinguish decisions.
 """
 _STATES = 8
 """The number of states of a batch for which agents choose among candidates."""
 _ROUNDS = 3
 """The number of rounds of candidates. Half of a round is drawn near the best candidate so far."""
 _REDRAWN = 2.0
-"""The mean number of entries of the best candidate that a candidate near it draws again."""
+"""The mean number of entries that are redrawn to make a candidate near the best one."""
 _AS_GOOD = 0.01
 """The tolerance for candidates that count as equally good.
 
@@ -134,7 +134,7 @@ class Actors(nn.Module):  # type: ignore[misc]
     def __init__(self, state_size: int, sizes: Sequence[int], hidden: Sequence[int]) -> None:
         super().__init__()
         self.sizes = tuple(sizes)
-        # All networks have as many outputs as the largest needs. `logits` drops the surplus.
+        # All networks have as many outputs as the largest one. `logits` drops surplus outputs.
         self.net = Stacked(len(sizes), [state_size, *hidden, max(sizes)])
 
     def forward(self, states: Any) -> Any:
@@ -176,7 +176,7 @@ class MaddpgTraining:
 
         Parameters
         ----------
-        score: z-scores for the rewards, so that several trainings can use the same ones; None to
+        score: z-scores for the rewards. Several trainings can use the same z-scores. None to
             compute them from the random steps of this training.
         """
         self.environment = environment
@@ -373,7 +373,7 @@ class MaddpgTraining:
             wanted = self._rewards(rows) + config.gamma * target_critics(future)[..., 0]
         found = self.critics(self._seen(states, actions)[None])[..., 0]
         self._critic_adam.zero_grad()
-        # The sum of all losses trains each critic by its own loss: critics share no parameters.
+        # Critics share no parameters, so the sum of all losses trains each critic by its own loss.
         ((found - wanted) ** 2).mean(1).sum().backward()
         self._critic_adam.step()
         if self._sees_decisions:
@@ -398,7 +398,8 @@ class MaddpgTraining:
 
         All actions that stand for one decision have the same reward, and rewards jump between
         decisions. The gradient of the reward is therefore 0 or undefined. Equation 4 would follow
-        the values that a critic invents between decisions. Here critics see decisions instead.
+        the arbitrary values of a critic between decisions. Here critics see decisions instead of
+        actions.
 
         The agents choose among candidates jointly, because a better decision may need several
         agents to change. The current decision is one of the candidates, and stays if no other one
@@ -473,7 +474,8 @@ def _nearest_of_the_best(
 ) -> npt.NDArray[np.float32]:
     """Return, for each row, one of the candidates that are about as good as the best candidate.
 
-    `_AS_GOOD` says which candidates these are. The one nearest to `chosen` is returned.
+    `_AS_GOOD` says which candidates are about as good. The function returns the candidate among
+    them that is nearest to `chosen`.
 
     The shape of `candidates` is (count, rows, size), of `values` (count, rows), and of the result
     (rows, size).

@@ -27,9 +27,9 @@ from .observed import Observed
 from .pace import Closed, Pace, Paced
 
 _AS_FAST = 0.997
-"""A candidate counts as equally fast if it reaches this share of the best throughput.
+"""The share of the best throughput from which a candidate counts as equally fast.
 
-Smaller differences are by chance.
+Smaller differences are due to chance.
 """
 _FIRST, _GROWTH, _MOST = 128, 2, 4096
 """The numbers of arrivals at which the policy decides.
@@ -49,7 +49,7 @@ simulation of `_SIMULATED` requests. The observed arrivals are repeated at most 
 _FINALISTS = 6
 """The number of candidates per load that go into the long simulation."""
 _NEARLY = 0.97
-"""The share of the best throughput, as `_AS_FAST`, but for short simulations."""
+"""Like `_AS_FAST`, but for short simulations."""
 _UNCERTAIN = 2.0
 """The number of standard deviations by which the true load may exceed the observed load."""
 _KEEP = 1.03
@@ -59,10 +59,10 @@ _CHANGED = 0.15
 _SHARE, _REST = 0.1, 30.0
 """Limits for the background thread in a server.
 
-The first is the share of a core that the thread takes while it decides. The second is the minimum
-time from the start of one decision to the next, as a multiple of the CPU time of the first. The
-limits exist because the thread competes with the server for cores and for Python's global lock,
-which changes the load that the policy observes.
+`_SHARE` is the share of a core that the thread takes while it decides. `_REST` is the minimum time
+from the start of a decision to the start of the next one, as a multiple of the CPU time that the
+decision takes. The limits exist because the thread competes with the server for cores and for
+Python's global lock, which changes the load that the policy observes.
 """
 
 
@@ -284,7 +284,7 @@ class Auto(Policy):
             pass
         except Exception as error:
             self._error = error
-        took_s = time.thread_time()  # The thread was created for this decision alone.
+        took_s = time.thread_time()  # This thread runs only this decision.
         self._rests_until_s = began_s + _REST * took_s
         self._log.append(
             (
@@ -427,12 +427,13 @@ _AS_BELIEVED = 0.02
 A deviation is the logarithm of the ratio of an observed latency to a simulated latency.
 """
 _SPREAD_OF_SPEED = 0.2
-"""The weight of the mean deviation relative to the spread between kinds of instances.
+"""The weight of the mean deviation in the error of a simulation. The weight of the spread is 1.
 
-A wrong speed of the models changes only the mean. A spread shows that the interference is wrong.
+The spread is the standard deviation between kinds of instances. A wrong speed of the models changes
+only the mean. A large spread shows that the interference is wrong.
 """
 _CORRECTED = 0.7
-"""A correction is applied only if it reduces the error to this share or less."""
+"""A correction is applied only if it reduces the error to at most this share of its old value."""
 _INTERFERENCES = (0.0, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3)
 """The values of the interference that are tried."""
 
@@ -445,8 +446,8 @@ def _told(row: tuple[Candidate, list[ServingRun]]) -> str:
 def _rank(runs: Sequence[ServingRun], most: Sequence[float], share: float) -> tuple[float, float]:
     """Return a sort key for a candidate with one run per load.
 
-    Candidates that reach `share` of the best throughput at each load come first, by their 99th
-    percentile of latency. The other candidates follow, by throughput.
+    Candidates that reach `share` of the best throughput at each load come first, sorted by
+    their 99th percentile of latency. The other candidates follow, sorted by throughput.
     """
     speeds = [run.goodput() / m if m else 0.0 for run, m in zip(runs, most, strict=True)]
     if min(speeds) < share or not min(speeds):
@@ -455,7 +456,7 @@ def _rank(runs: Sequence[ServingRun], most: Sequence[float], share: float) -> tu
 
 
 def _faster(arrivals: Arrivals, seconds: float, load: float) -> tuple[Arrivals, float]:
-    """Return arrivals at `load` times the rates, and the length of their period in seconds."""
+    """Return arrivals with all rates times `load`, and the length of their period in seconds."""
     at_us, due_us = arrivals.at_us / load, arrivals.deadlines_us
     if due_us is not None:
         due_us = due_us - arrivals.at_us + at_us

@@ -78,7 +78,7 @@ class Batching(Policy):
         return Start(taken, self._schedule, slot=free_slot(view), alone=alone)
 
     def _taken(self, view: View, head: Request) -> tuple[Request, ...]:
-        """Return the largest batch from `head` on that keeps the deadlines.
+        """Return the largest batch that starts with `head` and meets the deadlines.
 
         A request whose deadline would be missed even if `head` ran alone does not limit the batch.
         """

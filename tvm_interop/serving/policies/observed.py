@@ -22,7 +22,7 @@ _OF_A_KIND = 4
 """The minimum number of instances of a kind, or of requests of a model, for a comparison."""
 
 _WINDOWS = 4
-"""The minimum number of time windows for an estimate of the variance of their counts."""
+"""The minimum number of time windows for an estimate of the variance of arrivals per window."""
 
 Counts = npt.NDArray[np.float64]
 Row = tuple[float, int, float]
@@ -89,9 +89,9 @@ class Observed:
             self._look_at_instances(view)
 
     def replayed(self, count: int) -> tuple[Arrivals, float]:
-        """Return the recorded arrivals, repeated until there are `count`, and their total seconds.
+        """Return the recorded arrivals, repeated, and the length of their period in seconds.
 
-        There are at least `count` arrivals, because the last repetition is complete.
+        All arrivals are repeated equally often, until there are at least `count`.
         """
         at_us = np.array([row[0] for row in self._arrivals])
         models = np.array([row[1] for row in self._arrivals], dtype=np.int64)
@@ -132,7 +132,7 @@ class Observed:
         """Compare the latencies of instances with the latencies in another record.
 
         Only instances of the same kind are compared: the same models in a batch or a joint graph,
-        started beside the same number of instances. The result is the mean over kinds of the
+        started while the same number of instances ran. The result is the mean over kinds of the
         logarithm of (latency here / latency there), and its standard deviation over kinds. The
         result is None if too few instances are in both records.
         """

@@ -30,12 +30,13 @@ from ..tasks import Admit, Request, Start, View, Wait
 from .slots import free_slot
 
 _REQUESTS = 250
-"""The length of a simulation: the time that this many requests take one after the other."""
+"""A simulation lasts as long as this many requests take when they run one after the other."""
 _LOADS = (0.6, 0.8, 1.0, 1.2, 1.5, 1.9)
 _HIGHER_LOADS = (*_LOADS, 2.4, 3.0)
-"""Rates at which the launcher is tried, relative to the throughput of one instance at a time.
+"""Rates at which requests leave the queues in the simulations of a search.
 
-The higher rates are for several combined blocks that run at the same time.
+They are relative to the throughput of one instance at a time. The higher rates are for several
+combined blocks that run at the same time.
 """
 _SAMPLES, _ELITE, _SMOOTHING = 24, 6, 0.7
 """Parameters of the cross-entropy method.
@@ -59,11 +60,11 @@ class Search(Policy):
     budget: number of combinations that are simulated.
     most: maximum number of blocks in one combined block (TOP's H).
     combination: combination from `combination.combination_of`; None to search for one.
-    rates: expected requests per second of each model, of which only the proportions count; None for
-        equal rates.
+    rates: expected requests per second of each model; None for equal rates. Only the proportions
+        of the rates count.
     interval_us: (num_models,) minimum time in microseconds between two requests of each model that
-        leave the queue. None takes, after a search, the intervals with the highest throughput, in
-        the proportions of `rates`. None with a given combination means 0.
+        leave the queue. With None, a search takes the intervals with the highest throughput, in
+        the proportions of `rates`. With None and a given combination, the intervals are 0.
     buffer: maximum number of requests that wait for a block.
     schedule: name of the scheduler for the combined blocks.
     barriers: whether the host waits after each stage, see `Start.barriers`.
@@ -201,7 +202,7 @@ class Search(Policy):
 
 
 class _Score:
-    """The score of a combination: the throughput of the mix of models under overload.
+    """Scores combinations by their throughput under overload, in the proportions of `rates`.
 
     Requests arrive at three times the throughput of one instance at a time.
     """
@@ -239,11 +240,11 @@ class _Score:
         return len(self._known)
 
     def __call__(self, combination: Combination) -> float:
-        """Return the highest throughput of a combination over all rates of the launcher."""
+        """Return the highest throughput of a combination over the dequeue intervals tried."""
         return self._best(combination)[0]
 
     def interval_us(self, combination: Combination) -> list[float]:
-        """Return the launcher's intervals, in microseconds, that give the highest throughput."""
+        """Return the dequeue intervals, in microseconds, that give the highest throughput."""
         return self._intervals(self._best(combination)[1])
 
     def _best(self, combination: Combination) -> tuple[float, float]:
@@ -256,7 +257,7 @@ class _Score:
         return self.served(combination, self._intervals(load))
 
     def served(self, combination: Combination, interval_us: list[float]) -> float:
-        """Return the throughput of a combination with the given intervals of the launcher."""
+        """Return the throughput of a combination with the given dequeue intervals."""
         if self._in_flight > 1 or self._inside is not None:
             policy = Search(
                 combination=combination, interval_us=interval_us, buffer=self._buffer,
@@ -282,7 +283,8 @@ class _Score:
 
     def _in_mix(self, run: ServingRun) -> float:
         wanted = self._shares > 0
-        # Requests beyond the proportions of `rates` count so little that they only break ties.
+        # The model that is furthest behind its share limits the throughput. Surplus requests of
+        # other models count a thousandth, so they only break ties.
         in_mix = float((run.served()[wanted] / self._shares[wanted]).min())
         return (in_mix + 1e-3 * float(run.served().sum())) / run.end_us * 1e6
 

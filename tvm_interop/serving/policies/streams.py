@@ -135,7 +135,7 @@ class _Adapted:
                 self._best = speed
             elif speed < _WORSE * self._best:
                 self._streams = max(1, self._streams * 3 // 4)
-                # The load may have changed, so the best speed may be out of reach. Lower it a bit.
+                # Lower the best speed a bit: the load may have changed and put it out of reach.
                 self._best *= 0.98
             elif self._hold == 0:
                 self._streams = max(1, self._streams - 1)

@@ -83,7 +83,7 @@ class AnyModel(ABC):
 
     @abstractmethod
     def run_once(self, slot: int, size: int) -> float:
-        """Run once on the current contents of the inputs; return the latency in seconds.
+        """Run instance `slot` once on its current inputs; return the latency in seconds.
 
         The server calls this method to warm up and to measure.
         """
@@ -125,7 +125,7 @@ class AnyModel(ABC):
         raise self._undivided()
 
     def run_blocks_once(self, slot: int) -> list[float]:
-        """Run all blocks once on the current inputs; return the latency of each in seconds."""
+        """Run all blocks once on the current inputs; return each block's latency in seconds."""
         raise self._undivided()
 
     def check(self, inputs: Mapping[str, np.ndarray]) -> tuple[int, int]:

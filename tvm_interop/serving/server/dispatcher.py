@@ -28,8 +28,8 @@ _LOG = logging.getLogger("tvm_interop.serving")
 _PROBE = 16
 """One in `_PROBE` requests that are expected to miss their deadline runs nevertheless.
 
-All other such requests are refused. The expected latency comes from recent runs. If it is
-wrong, only another run can correct it.
+All other such requests are refused. The expected latency comes from recent runs. If this
+latency is wrong, only another run can correct it.
 """
 
 
@@ -116,7 +116,7 @@ class Dispatcher:
         ]
 
     def half_done(self) -> list[Job]:
-        """Return the ended jobs of combined blocks that still run."""
+        """Return the ended jobs of each combined block that has other jobs still running."""
         return [job for jobs in self._ended.values() for job in jobs]
 
     def explanation(self) -> list[tuple[float, str]]:
@@ -215,8 +215,8 @@ class Dispatcher:
         if now_us + expected_us <= ticket.deadline_us:
             return False
         if ticket.arrived_us + expected_us > ticket.deadline_us:
-            # The expected latency alone exceeds the time allowed, without any waiting. Forget an
-            # old run, so that a few slow runs do not cause all later requests to be refused.
+            # The expected latency exceeds the time allowed even without any waiting. Forget an old
+            # run, so that a few slow runs do not cause all later requests to be refused.
             statistics.doubted()
         self._num_late += 1
         return self._num_late % _PROBE != 0

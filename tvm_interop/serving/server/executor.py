@@ -2,8 +2,9 @@
 
 No thread owns the policy. When an event happens, an idle thread of the executor lets the policy
 decide and then runs the models. A request is therefore usually handed over only once, from the
-thread that submits it to the thread that runs it. There is one more thread than instances that may
-run at the same time. So decisions, and the refusal of late requests, never wait for a model.
+thread that submits it to the thread that runs it. The number of threads is one more than the
+number of instances that may run at the same time. So decisions, and the refusal of late requests,
+never wait for a model.
 """
 
 from __future__ import annotations
@@ -350,7 +351,8 @@ class Executor:
     def _decide(self) -> None:
         """Let the policy decide.
 
-        The caller holds the lock. The lock is released meanwhile, so that requests can arrive.
+        The caller holds the lock. The lock is released while the policy decides, so that requests
+        can arrive.
         """
         arrived, self._arrived = self._arrived, []
         ended, self._ended = self._ended, []
@@ -427,7 +429,7 @@ class Executor:
         ticket.outputs, ticket.error = None, error
         _tell(ticket)
 
-    # Changes of the models.
+    # The following methods change the models.
 
     def _measure(self, model: AnyModel) -> None:
         warm_up(model)
@@ -445,7 +447,7 @@ class Executor:
         return policy
 
     def _change(self, models: list[AnyModel]) -> None:
-        """Change the models once all running jobs have ended. Requests are accepted meanwhile."""
+        """Change the models once all running jobs have ended. New requests wait until then."""
         policy, before = self._prepared(models), self._dispatcher.policy
         with self._wake:
             self._is_paused = True

@@ -48,7 +48,7 @@ _FIELDS = {
     "FP32": "fp32_contents",
     "FP64": "fp64_contents",
 }
-"""The field of a message that holds the values of each datatype, if they are not raw bytes."""
+"""Map each datatype to the message field for values that are not sent as raw bytes."""
 
 
 _MANY = 2**12

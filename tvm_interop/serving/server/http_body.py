@@ -29,7 +29,7 @@ JSON_LENGTH = "Inference-Header-Content-Length"
 _MOST_OBJECTS = 4096
 """The maximum number of JSON objects in a request.
 
-An object takes up to about a hundred times the bytes of its text in memory.
+In memory, an object takes up to about a hundred times the size of its text.
 """
 _LONGEST_SHAPE = 2048
 """The maximum number of bytes of the JSON text of a shape."""

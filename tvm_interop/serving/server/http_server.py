@@ -21,7 +21,8 @@ _MOST_HEADERS = 32 * 1024
 _PIECE = 2**13
 """The number of bytes that are read from a connection at once.
 
-h11 needs 20 us for each chunk or request in these bytes, and a chunk may be only six bytes long.
+The parser h11 needs 20 us for each chunk or request in these bytes. A chunk may be only six bytes
+long.
 The event loop is blocked meanwhile.
 """
 _LARGE_PIECE = 2**18

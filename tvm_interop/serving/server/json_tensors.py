@@ -151,8 +151,8 @@ def _product(brackets: bytes) -> int | None:
     item = b""
     sizes = []
     for level in range(1, depth + 1):
-        # Number of characters between the brackets of the first list of this level. Levels count
-        # from the innermost lists.
+        # `inside` is the number of characters between the brackets of the first list of this
+        # level. Levels count from the innermost lists.
         inside = brackets.find(b"]" * level) - 1 - (depth - level) + level - 1
         size, rest = divmod(inside + 1, len(item) + 1)
         if rest or size < 1:

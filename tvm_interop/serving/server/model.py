@@ -126,7 +126,7 @@ class Model(AnyModel):
         ticket.output_us += (time.perf_counter() - ran) * 1e6
 
     def run_blocks_once(self, slot: int) -> list[float]:
-        """Run all blocks once on the current inputs; return the latency of each in seconds."""
+        """Run all blocks once on the current inputs; return each block's latency in seconds."""
         took = []
         for block in range(self.num_blocks):
             began = time.perf_counter()
@@ -171,7 +171,7 @@ class Model(AnyModel):
             ticket.output_us = (read - ran) * 1e6
 
     def run_once(self, slot: int, size: int) -> float:
-        """Run once on the current contents of the inputs; return the latency in seconds.
+        """Run instance `slot` once on its current inputs; return the latency in seconds.
 
         The server calls this method to warm up and to measure.
         """

@@ -93,9 +93,9 @@ class Statistics:
     def doubted(self) -> None:
         """Forget the oldest recent run.
 
-        The dispatcher calls this method when recent runs predict that a request is too late however
-        early it starts. If such requests were always refused, no new run could correct the
-        prediction after a few slow runs.
+        The dispatcher calls this method when recent runs predict that a request misses its deadline
+        even if it starts at once. If such requests were always refused, no new run could correct
+        the prediction after a few slow runs.
         """
         with self._lock:
             if self._recent:

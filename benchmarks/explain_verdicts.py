@@ -1,9 +1,9 @@
 """Checks the verdicts of `explain`: `python -m benchmarks.explain_verdicts [NETWORK ...]`.
 
-The program ranks the pairs of independent operators of each network by the time that running them
-side by side would save if there were no contention. Half of the chosen pairs are from the top of
-this ranking, and half are from its bottom. `explain` judges the pairs. Its verdicts are written to
-the result file before any pair is measured.
+The program ranks the pairs of independent operators of each network. A pair ranks high if running
+it side by side would save a large share of its time, if there were no contention. Half of the
+chosen pairs are from the top of this ranking, and half are from its bottom. `explain` judges the
+pairs. Its verdicts are written to the result file before any pair is measured.
 
 Then each pair runs in three ways, in interleaved rounds: in turn (each operator divided over all
 cores), in turn a second time, and side by side. The second time in turn shows the noise. A pair

@@ -45,7 +45,7 @@ from .gpu import LIBRARY_PLAN
 
 GPU_LIBRARIES = [name for name in provider_names("cuda") if name != TVM]
 NETWORKS = ("squeezenet", "inception_v3", "nasnet_a", "randwire")
-"""The networks in running order. The first ones tell most about schedulers in little time."""
+"""The networks in running order. The first networks are the most informative for their time."""
 MOST_BYTES = 60 * 10**6
 _PERIOD = 4093
 """Large weights repeat after this many numbers, so that they compress well. The number is prime, so

@@ -89,7 +89,8 @@ def measure(
     in_a_row: number of timed calls in each turn. The time of the turn is their median, so a single
         call that the machine held up does not count.
     rest_s: seconds of rest before each turn.
-    clock, sleep: functions that tell the time and rest, both in seconds. Tests replace them.
+    clock: function that returns the time in seconds. Tests pass a clock of their own.
+    sleep: function that rests for a number of seconds. Tests pass a function that does not rest.
     """
     entries = {**contestants, baseline + AGAIN: contestants[baseline]}
     times: dict[str, list[float]] = {name: [] for name in entries}

@@ -68,7 +68,7 @@ class Searched:
     ----------
     stages: number of stages that the search considered.
     stages_measured: number of stages of several operators that were measured in this search.
-    minutes: duration of the whole search, with the measurement of single operators.
+    minutes: duration of the whole search, including the measurement of single operators.
     predicted_us: latency of the schedule in microseconds, as the sum of its stages.
     rounds: stages measured, best latency and held-out error of each round of the learned search;
         empty for the measured search.

@@ -1,6 +1,6 @@
 """The runtimes that this package is compared with.
 
-This module adds runtimes to those of `tvm_interop.perf.engines`, and offers both.
+Some are the engines of `tvm_interop.perf.engines`. This module adds the others.
 
 Each runtime takes part at its best. It compiles, warms up and finds its best number of threads
 before it is timed.

@@ -13,9 +13,9 @@ In each cell of the grid, the policy `auto` is compared with the best of the oth
 - `--go-on` keeps the cells that FILE has already.
 
 `auto` was first developed on other loads, mixes and devices than those of this grid. Later, some
-cells of the grid showed faults of `auto`, and the faults were mended. To mend one fault, the seeds
-used here were used: `auto` took random variation for a change of load. All other faults were mended
-with other seeds.
+cells of the grid showed faults of `auto`, and the faults were mended. One fault was mended on the
+seeds of this grid: `auto` took random variation for a change of load. All other faults were mended
+on other seeds.
 """
 
 from __future__ import annotations

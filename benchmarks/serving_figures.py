@@ -232,7 +232,7 @@ def claims_14(found: dict[str, Any]) -> list[Claim]:
 def _searched(programs: Programs, mix: Sequence[float], budget: int = _FEW) -> dict[str, Any]:
     """Options that give the policy `search` the best combination, so that it need not search again.
 
-    A single search, on saturated queues, finds this combination.
+    The search runs once, before this function returns.
     """
     arrivals, seconds = _saturated(programs, mix, 10)
     policy = make_policy("search", budget=budget, rates=mix)

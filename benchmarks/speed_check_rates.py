@@ -148,9 +148,9 @@ def auto_ships(noise: str, speed: float, seed: int) -> tuple[bool, int]:
     Parameters
     ----------
     speed: true time of the schedule of `lios`, relative to sequential execution. The schedules of
-        all other schedulers have 1.
+        all other schedulers are as fast as sequential execution.
     """
-    seeds = itertools.count(1000 * seed)  # A new machine each time that schedules are run.
+    seeds = itertools.count(1000 * seed)  # Each call of `evaluate` simulates a new machine.
 
     def evaluate(schedules: Sequence[Schedule]) -> Iterator[Floats]:
         speeds = [speed if each.scheduler == "lios" else 1.0 for each in schedules]

@@ -85,8 +85,8 @@ def beam_search(graph: OpGraph, latency: ContendedLatency, width: int = BEAM_WID
             break
         left = block.rows(masks) @ block.us
         spent = np.array([reached[mask] for mask in masks])
-        # Rank by microseconds spent for each microsecond of work done. Microseconds spent alone
-        # would favour states that have done little, because all states have the same depth.
+        # All states have the same number of stages, but they differ in the work that is done. So
+        # rank by microseconds spent for each microsecond of work done.
         order = np.argsort(spent / np.maximum(block.total_us - left, 1e-12), kind="stable")
         beam = {masks[i]: reached[masks[i]] for i in order[:width]}
     return best

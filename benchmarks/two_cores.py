@@ -2,7 +2,7 @@
 
     python -m benchmarks.two_cores FOLDER --artifacts ARTIFACTS
 
-`benchmarks.zoo` must have compiled the networks of the folder before. Each network runs
+The artifacts come from `benchmarks.zoo`, which must run first. Each network runs
 sequentially with one thread and with two, in turns. With two threads, each operator is divided over
 both cores. onnxruntime and OpenVINO run in the same way. The efficiency is the time on one core
 over twice the time on two. 1 is perfect, and 0.5 means that the second core gains nothing.

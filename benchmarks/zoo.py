@@ -315,8 +315,7 @@ def _told(
     if told.exists():
         found: dict[str, Any] = json.loads(told.read_text())
         return found
-    # Use a new process. Its peak memory is that of this network alone, and a crash of the compiler
-    # does not end this program.
+    # Use a new process, so that its peak memory is that of compiling this network alone.
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         found = pool.submit(compiler, network, folder, scheduler).result()
     if "refused" not in found:

@@ -230,10 +230,7 @@ def claims_14(found: dict[str, Any]) -> list[Claim]:
 
 
 def _searched(programs: Programs, mix: Sequence[float], budget: int = _FEW) -> dict[str, Any]:
-    """Options that give the policy `search` the best combination, so that it need not search again.
-
-    The search runs once, before this function returns.
-    """
+    """Run the policy `search` once, and return options that give it the combination it found."""
     arrivals, seconds = _saturated(programs, mix, 10)
     policy = make_policy("search", budget=budget, rates=mix)
     simulate_serving(programs.models, arrivals, policy, programs.device, seconds, programs=programs)

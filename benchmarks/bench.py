@@ -1,10 +1,11 @@
-"""Compares this package with every other runtime on this machine. `make bench`, `make bench-full`.
+"""Compares this package with other runtimes on this machine: `make bench` or `make bench-full`.
 
     python -m benchmarks.bench [NETWORK ...] [--budget SECONDS] [--out FOLDER] [--force]
 
 Each network runs in interleaved rounds: with our schedulers, onnxruntime, PyTorch, TVM's Relax VM
-and TensorRT. A runtime that is not installed is skipped. On a busy machine nothing is measured
-unless `--force` is given. Every output then says that the machine was busy.
+and TensorRT. A runtime that is not installed is skipped. On a busy machine nothing is measured.
+With `--force` the networks are measured all the same, and every output says that the machine was
+busy.
 """
 
 from __future__ import annotations

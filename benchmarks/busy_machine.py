@@ -5,8 +5,8 @@
                                                      [--before PYTHON]
 
 `prepare` writes each model and three artifacts of it into FOLDER: scheduled, sequential, and for
-one thread. `measure` runs each contestant in a process of its own. The contestants take turns, in
-a new random order each round.
+one thread. `measure` runs each contestant, an artifact or another runtime, in a process of its own.
+The contestants take turns, in a new random order each round.
 
 Meanwhile 0, 1 or 2 other programs compute without pause. With `bursts`, two other programs compute
 in bursts of 20 ms with 30 ms between. Each contestant runs rested (after 10 ms without work) and
@@ -181,7 +181,10 @@ class Contestant:
         self._answer("ready")
 
     def seconds(self, runs: int, rest_s: float) -> list[float]:
-        """Run the model `runs` times, each after `rest_s` seconds of rest: seconds of each run."""
+        """Run the model `runs` times, and return the seconds that each run took.
+
+        Before each run, the process rests for `rest_s` seconds.
+        """
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([runs, rest_s]) + "\n")
         self._process.stdin.flush()
@@ -229,7 +232,7 @@ def measure(
     Parameters
     ----------
     contestants: the Python interpreter of each contestant, by name.
-    loads: as `kind` of `load`.
+    loads: the other programs to measure beside. Each entry is a `kind` for `load`.
     runs: least number of timed runs for each row.
     """
     running = [Contestant(folder, network, *each) for each in contestants.items()]
@@ -267,7 +270,7 @@ def measure(
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The rows as text, one line each. Has ratios to onnxruntime if onnxruntime took part."""
+    """The rows as text, one line each. If onnxruntime took part, a line also has ratios to it."""
     base = {
         (row["network"], row["busy"], row["rhythm"]): row
         for row in rows

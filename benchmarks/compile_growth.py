@@ -4,8 +4,8 @@
 
 Each family has a smallest size n, and its models of sizes n, 2n and 4n are compiled. Each model is
 compiled in a process of its own, because compilation may crash or take too long. The outputs of the
-model are compared with onnxruntime's. The exponent is log2 of the time at 4n over the time
-at 2n. An exponent far above 1 is a fault.
+model are compared with onnxruntime's. The last column of the table is the exponent of the growth:
+log2 of the time at 4n over the time at 2n. An exponent far above 1 is a fault.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def fibonacci(n: int) -> onnx.ModelProto:
 
 
 def doubling_of_functions(n: int) -> onnx.ModelProto:
-    """As `doubling`, but each step multiplies sine and error function of the tensor before it.
+    """A chain of n steps. Each multiplies the sine of a tensor by the error function of the tensor.
 
     Both functions take many instructions.
     """
@@ -109,7 +109,7 @@ def many_users(n: int) -> onnx.ModelProto:
 
 
 def many_cheap_users(n: int) -> onnx.ModelProto:
-    """As `many_users`, but with element-wise operators. The whole model could be one kernel."""
+    """Like `many_users` with element-wise operators, which could all be fused into one kernel."""
     nodes = [_node("Relu", ["t0"], ["s0"])]
     for i in range(n):
         nodes.append(_node(("Abs", "Neg", "Relu", "Sigmoid")[i % 4], ["t0"], [f"u{i}"]))
@@ -156,7 +156,7 @@ def sum_of_many(n: int) -> onnx.ModelProto:
 
 
 def many_constants(n: int) -> onnx.ModelProto:
-    """A chain of n additions, each of a constant of its own."""
+    """A chain of n additions. Each adds a different constant."""
     rng = np.random.default_rng(0)
     constants = {f"c{i}": rng.standard_normal((4, 64)).astype("float32") for i in range(n)}
     nodes = [_node("Add", [f"t{i}", f"c{i}"], [f"t{i + 1}"]) for i in range(n)]
@@ -228,7 +228,7 @@ def compile_and_compare(family: str, n: int, scheduler: str) -> None:
     import tvm_interop
 
     model = next(f for f in FAMILIES if f.__name__ == family)(n)
-    run = tvm_interop.compile  # This imports TVM, which must not be part of the time.
+    run = tvm_interop.compile  # The first access imports TVM. The time must not include the import.
     start = time.perf_counter()
     artifact = run(model, scheduler=scheduler, latency_db=":memory:")
     seconds = time.perf_counter() - start

@@ -6,8 +6,8 @@ database that `cold` filled. The two artifacts must be alike: the same kernels b
 same plan and the same schedule.
 
 With `--again`, each network is compiled cold a second time. The last column is then the share of
-operators for which both cold runs chose the same kernel. Kernels are chosen by measurement, and
-this share tells whether the choice is left to chance.
+operators for which both cold runs chose the same kernel. Kernels are chosen by measurement, so a
+small share means that the choice depends on chance.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _seconds(path: Path, out: Path, database: Path, arguments: argparse.Namespac
 
 
 def _chosen_alike(one: tvm_interop.Artifact, other: tvm_interop.Artifact) -> float:
-    """The share of operators, 0 to 1, with the same kernel of the same provider in both."""
+    """The share of operators, 0 to 1, with the same kernel and provider in both artifacts."""
 
     def choices(artifact: tvm_interop.Artifact) -> Counter[str]:
         operators = json.loads(artifact.plan.to_json())["operators"]

@@ -1,4 +1,4 @@
-"""Measures the host's launch overhead on CUDA in microseconds an operator, beside TVM's Relax VM.
+"""Compares our launch overhead on CUDA with TVM's Relax VM: the host's microseconds per operator.
 
 The program is a chain of operators that do next to nothing. It runs in these ways:
 
@@ -9,7 +9,8 @@ The program is a chain of operators that do next to nothing. It runs in these wa
 - in Relax's VM, in both its modes.
 
 Contestants take turns. `ours, one stream` takes part twice, which shows the noise. Only the host's
-time counts, so a fake CUDA library is enough. The fake library leaves out the cost of the driver:
+time counts, so no GPU is needed: a fake CUDA library can take the place of the driver. The times
+then do not include the driver's own time:
 
     LD_LIBRARY_PATH=build/test/tests/fake_cuda python -m benchmarks.cuda_dispatch [--json]
 """

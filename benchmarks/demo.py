@@ -39,7 +39,8 @@ class Row:
     ----------
     stages, streams, waits: numbers of stages, streams, and waits across streams in the plan.
     search_s, measuring_s: seconds of the search alone, and of its measurements.
-    stages_measured: number of stages that this scheduler was the first to need.
+    stages_measured: number of stages that were measured for this scheduler. A stage that an earlier
+        scheduler needed too is not measured again.
     median_us: median microseconds of a run.
     bit_equal: whether the output bits are those of sequential execution.
     """
@@ -60,7 +61,7 @@ def main() -> int:
     arguments = parse_arguments()
     console = Console(stderr=arguments.json)
     if not console.is_terminal:
-        console.width = 120  # A file has room for the whole table.
+        console.width = 120  # The output goes to a file. Do not shrink the table to 80 columns.
     console.print(f"[bold]{arguments.model}[/bold], random weights, on {cpu_model()}")
     model = light.build(arguments.model)
     with measuring_bar() as progress:
@@ -148,8 +149,8 @@ def check_outputs(
 
     Returns
     -------
-    The largest absolute difference between sequential execution and onnxruntime. And by module,
-    whether it gives the same output bits as sequential execution.
+    The largest absolute difference between the outputs of sequential execution and of onnxruntime,
+    and for each module whether its output bits are the same as those of sequential execution.
     """
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), providers=["CPUExecutionProvider"]
@@ -177,7 +178,7 @@ def measure(modules: dict[str, tvm_interop.GraphModule], rows: list[Row]) -> flo
 
     Returns
     -------
-    The ratio of the times of two copies of sequential execution, which is the noise.
+    The noise: the median time of a second copy of sequential execution over that of the first.
     """
     trial = tvm_interop.measure_interleaved(modules, repeats=1, warmup=1)
     round_s = sum(times[0] for times in trial.values()) / 1e6
@@ -195,8 +196,8 @@ def write_best(
 ) -> tvm_interop.Artifact:
     """Write the artifact of the fastest schedule.
 
-    A schedule other than the sequential one is first checked for speed. If it fails, the artifact
-    runs sequentially.
+    A schedule other than the sequential one is first timed against sequential execution. If it is
+    not faster, the artifact runs sequentially.
     """
     best = min(rows, key=lambda row: row.median_us).scheduler
     checked = None if best == "sequential" else compilation.check_speed(schedules[best])

@@ -1,4 +1,4 @@
-"""Measures the executor's overhead in nanoseconds an operator, beside TVM's Relax VM.
+"""Compares our executor's overhead with that of TVM's Relax VM, in nanoseconds per operator.
 
 The program is a chain of operators that do next to nothing. It runs in these ways:
 
@@ -24,7 +24,7 @@ import numpy as np
 import tvm
 from tvm import relax, te
 
-import tvm_interop  # Before any kernel runs: the import sets how TVM binds threads.
+import tvm_interop  # Import it before any kernel runs, because it sets how TVM binds threads.
 from tvm_interop import Schedule
 from tvm_interop._native import cpu as _runtime
 from tvm_interop.execution.cpu import Instance

@@ -1,13 +1,13 @@
 """Checks the verdicts of `explain`: `python -m benchmarks.explain_verdicts [NETWORK ...]`.
 
-The program chooses pairs of independent operators from each network. For half of the pairs, running
-them side by side could save most time if there were no contention. For the other half it could save
-least. `explain` judges the pairs, and its verdicts are written to the file before anything else
-happens.
+The program ranks the pairs of independent operators of each network. A pair ranks high if running
+it side by side would save a large share of its time, if there were no contention. Half of the
+chosen pairs are from the top of this ranking, and half are from its bottom. `explain` judges the
+pairs. Its verdicts are written to the result file before any pair is measured.
 
 Then each pair runs in three ways, in interleaved rounds: in turn (each operator divided over all
-cores), in turn a second time for the noise, and side by side. A pair pays if side by side is faster
-by more than 1%, at a significance level of 5%.
+cores), in turn a second time, and side by side. The second time in turn shows the noise. A pair
+pays if running side by side is faster by more than 1%, at a significance level of 5%.
 
 There are two error rates: the share of paying pairs that `explain` did not call profitable, and the
 share of the other pairs that it did call profitable. For comparison, the constant answer "not
@@ -60,11 +60,12 @@ class Pair:
 
     Attributes
     ----------
-    predicted_gain: share of the time in turn that side by side saves, as `explain` expects.
+    predicted_gain: share of the time in turn that running side by side should save, according to
+        `explain`.
     in_turn_us, beside_us: median microseconds in turn and side by side.
     ratio, interval: time side by side over time in turn, and its confidence interval; the interval
         is None if there were too few rounds.
-    noise_ratio: time in turn over itself.
+    noise_ratio: ratio of the two times in turn.
     rounds: number of rounds.
     pays: whether side by side was faster by more than 1%, beyond noise.
     differs: whether side by side was faster or slower by more than 1%, beyond noise.
@@ -136,11 +137,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def choose(wholes: Wholes, count: int) -> list[tuple[str, str]]:
-    """Choose up to `count` pairs of independent operators, by name.
+    """Choose up to `count` pairs of independent operators, and return the names of each pair.
 
     Both operators of a pair are at the same level of the graph (see `Wholes.levels`). A pair with
-    the same times on one core as an earlier pair is left out. Half are the pairs that could save
-    most time without contention. The other half could save least.
+    the same times on one core as an earlier pair is left out. The pairs are ranked by the share of
+    time that running them side by side would save without contention. Half of the chosen pairs are
+    the top of this ranking, and half are its bottom.
     """
     seen: set[tuple[float, ...]] = set()
     ranked: list[tuple[float, tuple[str, str]]] = []

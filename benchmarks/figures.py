@@ -185,9 +185,9 @@ _HALVED = {
     "nasnet_a": "1.03", "layered_200": "1.32 to 1.68", "grid_12x12": "1.65",
     "towers_8x40": "2.65", "towers_2x1000": "1.56",
 }  # fmt: skip
-"""By graph family, the makespan of IOS before it had beam search, over the makespan of greedy's
-stages, on the device `table`. IOS then halved large blocks by operator number. The ratios come from
-the issue that asked for beam search."""
+"""For each graph family, the makespan of IOS before it had beam search, over the makespan of
+greedy's stages. All are on the device `table`. Before beam search, IOS cut a large block into
+halves by operator number. The ratios come from the issue that asked for beam search."""
 
 
 def _large_blocks() -> list[str]:
@@ -205,7 +205,7 @@ def _large_blocks() -> list[str]:
         "cut by start": "ios, cut by start", "default": "ios", "1 s": "ios 1 s",
         "5 s": "ios 5 s", "30 s": "ios 30 s", "LIOS": "lios", "lower bound": "lower bound",
     }  # fmt: skip
-    # Some contestants ran on fewer graphs. Each mean is over the graphs that its contestant ran on.
+    # Some contestants did not run on all graphs. Each mean is over the graphs with a result.
     ratios: dict[tuple[str, str, str], list[float]] = {}
     for (graph, device, contestant), us in makespans.items():
         at = graph.split()[0], device, contestant
@@ -286,7 +286,8 @@ _BEFORE = f"{BEFORE}scheduled"
 def _busy_table(report: dict[str, Any], baseline: str) -> str:
     """The table of our median times over the baseline's, with geometric means.
 
-    Has a row for each network and a column for each load and rhythm.
+    The table has a row for each network. It has a column for each pair of a load (the number of
+    other programs) and a rhythm ("rested" or "back to back").
     """
     medians = {
         (row["network"], row["busy"], row["rhythm"], row["contestant"]): row["median_ms"]

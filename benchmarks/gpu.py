@@ -8,19 +8,20 @@ it goes through these steps:
    inputs in turn.
 2. Latencies: each operator, and each stage that a scheduler asks for, is measured on this GPU. Then
    every scheduler makes its schedule.
-3. Libraries, if cuDNN or cuBLASLt loads: one program uses their kernels wherever they have one.
-   Another uses the fastest kernel of each operator, theirs or TVM's, and is scheduled too.
+3. Libraries, if cuDNN or cuBLASLt loads: one program uses the libraries' kernel for each operator
+   that they can run. Another program uses the fastest kernel of each operator, a library's or
+   TVM's. The schedulers also make schedules of this second program.
 4. Bits: captured, linked and uncaptured execution, and every schedule, must have the same output
    bits as sequential execution with the same kernels.
-5. Time, in interleaved rounds: all schedules, captured, those on TVM's kernels also with stream
-   priorities; sequential execution, uncaptured, linked and captured (twice, for the noise); and
-   PyTorch, eager and in a CUDA graph.
+5. Time: all of these are timed in interleaved rounds. Schedules run captured. Schedules of TVM's
+   kernels also run with stream priorities. Sequential execution runs uncaptured, linked, and twice
+   captured, which shows the noise. PyTorch runs eager and in a CUDA graph.
 
 When all networks are done, `torch.compile` runs against sequential execution. It comes last because
 it takes long.
 
 Each line is printed as soon as its figures are known. The output names what was left out for lack
-of time, and who could not take part.
+of time, and which contestants could not take part.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ SCHEDULERS: dict[str, dict[str, Any]] = {
 }
 """The options of each scheduler, by name. Schedulers with a long search come last."""
 PREFERRING = ", priorities"
-"""Suffix of a schedule's name if the GPU gives priority to the stream with the longest chain."""
+"""Suffix of a schedule's name if the stream with the longest chain of operators has priority."""
 LIBRARY_PLAN = "libraries.json"
 """File beside a network's artifact, with the plan in which libraries run all operators they can."""
 LIBRARIES = "sequential, libraries"
@@ -81,8 +82,8 @@ TORCH_COMPILE = "torch.compile"
 WARM_UP = 5
 ROUNDS = 50
 RTOL, ATOL = 1e-3, 1e-4
-"""Allowed error: `RTOL` times the largest absolute output, plus `ATOL`. Sums may differ, because we
-add terms in another order than onnxruntime does."""
+"""Allowed error of an output: `RTOL` times its largest absolute value, plus `ATOL`. Sums may differ
+from onnxruntime's, because we add their terms in another order."""
 
 
 @dataclass
@@ -91,12 +92,15 @@ class Report:
 
     Attributes
     ----------
-    numbers: "right" or "WRONG": sequential execution compared with onnxruntime; or "not run".
-    library_numbers: the same for sequential execution with kernels of libraries, by name.
-    kernels: by provider, the number of operators for which its kernel is the fastest.
-    bits: "same" or "DIFFERENT", by name of each execution of ours: whether sequential execution
-        with the same kernels gives the same output bits.
-    no_graph: why a CUDA graph that was asked for could not be made, by name.
+    numbers: whether the outputs of sequential execution agree with onnxruntime's: "right", "WRONG"
+        or "not run".
+    library_numbers: "right" or "WRONG" for each sequential execution with kernels of libraries, by
+        name.
+    kernels: for each provider of kernels, the number of operators for which its kernel is the
+        fastest.
+    bits: "same" or "DIFFERENT" for each execution of ours, by name: its output bits compared with
+        those of sequential execution with the same kernels.
+    no_graph: why an execution has no CUDA graph although it should, by name of the execution.
     stages_measured: number of stages that were measured for the schedulers.
     search_s: seconds of each scheduler's search, measurements included.
     median_us: median microseconds, by name, of all that were timed against each other.
@@ -150,8 +154,8 @@ class Bench:
         self.report.operators = len(names)
         self._instances: dict[str, CudaInstance] = {}
         self._same_kernels: dict[str, str] = {}
-        """By name of an instance, the sequential instance with the same kernels. An instance that
-        is not a key has the kernels of the first sequential instance."""
+        """For each instance with kernels of libraries, the sequential instance with the same
+        kernels. Both are given by name. All other instances have TVM's kernels."""
         self._peers: dict[str, torch_gpu.TorchRunner] = {}
         self._store = LatencyStore(":memory:")
         self._folder = folder
@@ -217,11 +221,11 @@ class Bench:
         return verdict
 
     def _worst_error(self, outputs: Callable[[int], list[np.ndarray]]) -> float:
-        """The largest error against onnxruntime, over the allowed error. Above 1 is wrong.
+        """The largest difference from onnxruntime's outputs, as a multiple of the allowed error.
 
         Parameters
         ----------
-        outputs: runs the model on input set 0 or 1, and returns its outputs.
+        outputs: function that runs the model on input set 0 or 1, and returns its outputs.
         """
         worst = 0.0
         # Alternate the inputs: a CUDA graph must not return the outputs of the run before.
@@ -356,7 +360,7 @@ def interleaved_us(times: Mapping[str, Callable[[], float]]) -> dict[str, float]
 
     Parameters
     ----------
-    times: by name of the contestant, a function that runs it once and returns the GPU's seconds.
+    times: for each contestant, a function that runs it once and returns the GPU's seconds.
     """
     draw = random.Random(1)
     order = list(times)
@@ -376,14 +380,16 @@ def _run_on(peer: torch_gpu.TorchRunner, inputs: list[np.ndarray]) -> list[np.nd
 
 
 def program_of(plan: Plan, weights: dict[int, np.ndarray]) -> Program:
-    """The program that a sequential plan was made from.
+    """Rebuild the program that a sequential plan was made from.
 
-    Without Relax, the plan is the only source of the program. In the program TVM's kernels run all
-    operators. The operators keep their descriptions, which tell what libraries could run.
+    It is rebuilt from the plan because Relax, which makes programs, is not in the bundle. TVM's
+    kernels run all operators of the program. The operators keep their descriptions, which tell
+    which operators a library could run.
     """
     return Program(
         values=[
-            # Only an alias keeps its offset. An offset into the arena belongs to the plan alone.
+            # An alias keeps its offset into the other value. Offsets into the arena are left out,
+            # because the next plan allocates anew.
             Value(v.name, v.shape, v.dtype, v.alias_of, v.offset or 0)
             if v.storage == "alias"
             else Value(v.name, v.shape, v.dtype)
@@ -400,7 +406,7 @@ def program_of(plan: Plan, weights: dict[int, np.ndarray]) -> Program:
 
 
 def gpu_state() -> dict[str, str]:
-    """Clocks, temperature and load of GPU 0 as `nvidia-smi` tells them; empty if it fails."""
+    """Clocks, temperature and load of GPU 0, from `nvidia-smi`; empty if `nvidia-smi` fails."""
     asked = "clocks.sm,clocks.mem,clocks.max.sm,temperature.gpu,utilization.gpu,pstate"
     command = ["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader", "--id=0"]
     try:

@@ -45,11 +45,11 @@ from .gpu import LIBRARY_PLAN
 
 GPU_LIBRARIES = [name for name in provider_names("cuda") if name != TVM]
 NETWORKS = ("squeezenet", "inception_v3", "nasnet_a", "randwire")
-"""Networks in running order. The most informative networks for their running time come first."""
+"""The networks in running order. The first networks are the most informative for their time."""
 MOST_BYTES = 60 * 10**6
 _PERIOD = 4093
 """Large weights repeat after this many numbers, so that they compress well. The number is prime, so
-that no channel repeats."""
+that two channels of a weight do not get the same numbers."""
 _PACKAGES = (
     "apache-tvm-ffi",
     "numpy",
@@ -112,7 +112,8 @@ def add_network(folder: Path, name: str, archs: list[str]) -> None:
     options = CompileOptions("cuda", archs=archs, providers=[TVM, *GPU_LIBRARIES])
     compilation = Compilation(model, options)
     artifact = compilation.artifact(compilation.sequential())
-    # Two plans with the same kernels and weights: this one needs libraries, the next does not.
+    # Write two plans with the same kernels and weights. The first needs kernel libraries, and the
+    # second, in the artifact, does not.
     (folder / LIBRARY_PLAN).write_text(artifact.plan.to_json())
     plain = artifact.fallback or artifact.plan
     replace(artifact, plan=plain, fallback=None).save(folder / "model.tar")

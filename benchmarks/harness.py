@@ -20,7 +20,7 @@ REST_S = 0.1
 """Rest before each contestant, in seconds. onnxruntime's threads spin for some 50 ms after a run.
 Without a rest, the next contestant took twice as long."""
 AGAIN = " (again)"
-"""Suffix of the baseline's name where the baseline runs against itself."""
+"""Suffix of the name under which the baseline takes part a second time."""
 CONFIDENCE = 0.95
 _RESAMPLES = 2000
 
@@ -36,7 +36,7 @@ class Summary:
     median_interval_us: 95% confidence interval of the median (bootstrap).
     ratio: median over the baseline's median; below 1 is faster.
     ratio_interval: 95% confidence interval of the ratio. The bootstrap draws the same rounds for
-        both.
+        the contestant and for the baseline.
     """
 
     name: str
@@ -51,12 +51,13 @@ class Summary:
     def differs(self, noise: Summary) -> bool:
         """Whether the contestant differs from the baseline, beyond chance and beyond the noise.
 
-        The interval of its ratio must not contain 1. Its ratio must also be further from 1 than the
-        ratio of the baseline to itself, and than both ends of the interval of that ratio.
+        The interval of its ratio must not contain 1. Its ratio must also be further from 1 than
+        three other numbers: the baseline's ratio to itself, and both ends of the interval of that
+        ratio.
 
         Parameters
         ----------
-        noise: the baseline against itself.
+        noise: the times of the baseline when it takes part a second time.
         """
         low, high = self.ratio_interval
         floor = max(abs(np.log(r)) for r in (noise.ratio, *noise.ratio_interval))
@@ -88,7 +89,8 @@ def measure(
     in_a_row: number of timed calls in each turn. The time of the turn is their median, so a single
         call that the machine held up does not count.
     rest_s: seconds of rest before each turn.
-    clock, sleep: functions in seconds; tests bring their own.
+    clock: function that returns the time in seconds. Tests pass a clock of their own.
+    sleep: function that rests for a number of seconds. Tests pass a function that does not rest.
     """
     entries = {**contestants, baseline + AGAIN: contestants[baseline]}
     times: dict[str, list[float]] = {name: [] for name in entries}
@@ -132,8 +134,8 @@ def summarise(
 def rounds_for(contestants: Sequence[Callable[[], object]], budget_s: float) -> int:
     """The number of rounds that fit into `budget_s` seconds, from 15 to 201.
 
-    The estimate comes from one timed call of each contestant, after a call to warm up. In each
-    turn, one more call leads in.
+    The estimate comes from one timed call of each contestant, after a call to warm up. It assumes
+    two calls and a rest in each turn: the timed call and one call before it.
     """
     took = 0.0
     for call in contestants:

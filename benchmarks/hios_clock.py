@@ -3,8 +3,8 @@
 The authors' program keeps one clock for each GPU. It visits the operators in the order of their
 ids. For each source of an operator, the operator waits for the current clock of the source's GPU,
 and not for the end of the source itself. So other work that this GPU was given in between seems to
-delay the operator. The paper itself (section III-B) states the constraint as `Schedule.simulate`
-has it.
+delay the operator. In the constraint of the paper itself (section III-B), the operator waits for
+the end of the source instead. `Schedule.simulate` implements this constraint.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ two evaluators:
 
 The output has the claims of the paper beside our figures.
 
-The networks are divided into schedule units and run on two simulated A40s, by their data sheet.
-Nothing is measured.
+The networks have the operators of the IOS paper (schedule units). They run on two simulated A40
+GPUs, with latencies computed from the GPU's data sheet. Nothing is measured.
 """
 
 from __future__ import annotations

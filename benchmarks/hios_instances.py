@@ -39,10 +39,10 @@ class HalfShared(LatencyModel):
 
         t(S) = 0.5 sum t + 0.5 max(sum t u, max t).
 
-    Here t is the latency of a group, the sum of its operators' latencies. Its utilisation u is the
-    mean over its operators, weighed by their latencies. The utilisation of an operator is the share
-    of the GPU that it keeps busy. The latency of a transfer is a fixed share of the latency of the
-    operator that produces the tensor, and at least 100 us.
+    Here t is the latency of a group, the sum of its operators' latencies. The utilisation of an
+    operator is the share of the GPU that it keeps busy. The utilisation u of a group is the mean of
+    its operators' utilisations, weighted by their latencies. The latency of a transfer is a fixed
+    share of the latency of the operator that produces the tensor, and at least 100 us.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class HalfShared(LatencyModel):
 
     @property
     def least_us(self) -> float:
-        """Lower bound of the microseconds that one GPU takes for all operators, in any stages."""
+        """Lower bound of the latency of all operators on one GPU, however stages are chosen."""
         return float(0.5 * (self.op_us + self._busy_us).sum())
 
 

@@ -28,8 +28,8 @@ class Row(NamedTuple):
 
     Attributes
     ----------
-    checked, libraries: number of kernels checked, of TVM and of libraries.
-    plain: the fault of each kernel at fault, by name.
+    checked, libraries: number of kernels of TVM, and of libraries, that were checked.
+    plain: what was wrong with each kernel that failed the check, by name of the kernel.
     check_s, rest_s: seconds of processor time of the check, and of the rest of compilation.
     """
 

@@ -1,4 +1,4 @@
-"""Compares whole networks with onnxruntime and PyTorch. `python -m benchmarks.kernels`.
+"""Compares whole networks on our runtime, onnxruntime and PyTorch: `python -m benchmarks.kernels`.
 
 Besides the times, the output tells for each network how close it comes to the peak rate of the
 cores, how many reorders and copying concatenations are left, and how much memory it takes. It also
@@ -42,13 +42,15 @@ class Row:
     ----------
     median_us: median microseconds of each contestant, by name.
     best: name of our fastest contestant.
-    to_onnxruntime, to_pytorch: time of our fastest over onnxruntime's, and over PyTorch eager's,
-        each with its best number of threads. None if PyTorch did not take part.
+    to_onnxruntime, to_pytorch: time of our fastest contestant over the time of onnxruntime, and
+        over the time of PyTorch eager. Both have their best number of threads. `to_pytorch` is None
+        if PyTorch did not take part.
     roof_us: microseconds that the network's floating-point operations take at the peak rate of all
         cores.
-    noise: time of our sequential execution over itself.
+    noise: ratio of two measurements of our sequential execution.
     operators: number of operators; each part of a divided operator counts as one.
-    reorders, concats: tensors that a run brings into another layout, and concatenations that copy.
+    reorders, concats: number of tensors that a run brings into another layout, and number of
+        concatenations that copy.
     peak_bytes: growth of the process's peak memory while it loads and runs the model, by runtime.
     """
 
@@ -141,7 +143,7 @@ def compare(network: str, flops_a_us: float, budget_s: float) -> Row:
     medians = {name: summary.median_us for name, summary in found.items()}
     ours = [name for name in runners if name.startswith("ours")]
     best = min(ours, key=medians.__getitem__)
-    # Measure the winner again: in the rounds that chose it, it was in part the luckiest.
+    # Measure the winner again: its time in the rounds that chose it may be low by chance.
     others = [name for name in (ONNXRUNTIME, PYTORCH) if name in runners]
     finalists = {name: runners[name] for name in (*others, best)}
     times = harness.measure(finalists, ONNXRUNTIME, rounds)

@@ -1,9 +1,11 @@
-"""Measures the gain of an operator kind: a model with its recogniser against the model without it.
+"""Measures how much faster a model is because libraries can run one more kind of operator.
 
-`python -m benchmarks.kind_gain model.onnx relax.image.resize2d`. A recogniser finds groups of
-operators that a kernel library can run. Both models run sequentially, with each operator divided
-over the cores asked for. Rounds are interleaved. The model without the recogniser takes part twice,
-and the difference between its two times is the noise.
+    python -m benchmarks.kind_gain model.onnx relax.image.resize2d
+
+A recogniser finds the groups of operators of one kind that a kernel library can run. The model is
+compiled once with this recogniser and once without it. Both run sequentially, with each operator
+divided over the given number of cores. Rounds are interleaved. The model without the recogniser
+takes part twice, and the difference between its two times is the noise.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ class Gain:
 
 
 def gain(model: Any, operator: str, cores: int = 1, rounds: int = ROUNDS) -> Gain:
-    """Measure the gain from libraries that run the groups which begin with a Relax operator.
+    """Measure the gain of letting libraries run the groups that begin with the Relax operator.
 
     Parameters
     ----------

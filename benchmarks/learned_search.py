@@ -4,23 +4,24 @@
                                         [--budget SECONDS] [--json] [--databases FOLDER]
                                         [--beside FOLDER]
 
-IOS searches each network twice on the same kernels. The measured search measures every stage that
-may matter, or every stage at all with `--exhaustive`. The learned search predicts most stages. Each
-search starts from a database with only the latencies measured for the choice of kernels. Then both
-schedules and sequential execution run in interleaved rounds. If there are two networks or more, the
-stages of each are finally predicted by a model that has learned from the other networks alone.
+IOS searches each network twice on the same kernels. The measured search leaves out the stages that
+bounds show cannot improve the schedule, and measures all others. With `--exhaustive` it measures
+every stage. The learned search predicts most stages. Each search starts from a database with only
+the latencies measured for the choice of kernels. Then both schedules and sequential execution run
+in interleaved rounds. If there are two networks or more, the stages of each are finally predicted
+by a model that has learned from the other networks alone.
 
-`--databases` keeps the measurements in a folder. A later run with the same folder takes over the
-measured search, which may have taken an hour. It makes the learned search again. The final
-predictions are then about all networks in the folder.
+`--databases` keeps the measurements in a folder. A later run with the same folder reuses the
+results of the measured search, which may have taken an hour, and repeats the learned search. The
+final predictions then cover all networks in the folder.
 
 `--only-learned` leaves out the measured search. Schedules are then compared with sequential
-execution. `--beside` names a folder of schedules that some other program has found on the same
-kernels, such as an older release. These schedules run in the same rounds. Their files have the name
+execution. `--beside` names a folder of schedules that some other program, such as an older release,
+has found on the same kernels. These schedules run in the same rounds. Their files have the name
 `NETWORK.NAME.json` and the format of `write_schedule`.
 
-On a busy machine nothing is measured unless `--force` is given. The output then says that the
-machine was busy.
+On a busy machine nothing is measured. With `--force` the searches run all the same, and the output
+says that the machine was busy.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Searched:
     ----------
     stages: number of stages that the search considered.
     stages_measured: number of stages of several operators that were measured in this search.
-    minutes: duration of the whole search, with the measurement of single operators.
+    minutes: duration of the whole search, including the measurement of single operators.
     predicted_us: latency of the schedule in microseconds, as the sum of its stages.
     rounds: stages measured, best latency and held-out error of each round of the learned search;
         empty for the measured search.
@@ -92,7 +93,7 @@ class Found:
     ratio, ratio_interval: ratio of the learned search's schedule, and its 95% interval; below 1 is
         faster.
     sequential_ratio: ratio of sequential execution.
-    noise_ratio: ratio of the schedule `compared_with` to itself.
+    noise_ratio: ratio of two measurements of the schedule `compared_with`.
     beside: ratio and 95% interval of each schedule from the folder `--beside`, by name.
     times_fewer: stages measured by the measured search, over stages measured by the learned search;
         None if there was no measured search.
@@ -255,7 +256,7 @@ def brought_along(network: str, folder: Path | None) -> dict[str, Schedule]:
 
     Raises
     ------
-    SystemExit: the folder has no schedule of the network, or a NAME is one of ours.
+    SystemExit: the folder has no schedule of the network, or this program itself uses a NAME.
     """
     if folder is None:
         return {}
@@ -270,7 +271,7 @@ def brought_along(network: str, folder: Path | None) -> dict[str, Schedule]:
 
 
 def search_learned(compilation: Compilation, limits: dict[str, Any]) -> tuple[Schedule, Searched]:
-    """Search a schedule with most stages predicted."""
+    """Search for a schedule. The latencies of most stages are predicted, and few are measured."""
     began = time.perf_counter()
     search = compilation.search(**limits)
     schedule = search.run()
@@ -294,12 +295,12 @@ def search_learned(compilation: Compilation, limits: dict[str, Any]) -> tuple[Sc
 def search_measured(
     compilation: Compilation, limits: dict[str, Any], figures: Path
 ) -> tuple[Schedule, Searched]:
-    """Search a schedule with every stage measured that may matter.
+    """Search for a schedule. The latencies of all stages that the search needs are measured.
 
     Parameters
     ----------
-    figures: file with the results of this search. If it exists, an earlier run has done the search,
-        and these results are returned. If not, it is written.
+    figures: file with the results of this search. If the file exists, an earlier run has done the
+        search, and the results in the file are returned. If not, the file is written.
 
     Raises
     ------

@@ -127,7 +127,7 @@ def main() -> int:
 def profile(
     model: onnx.ModelProto, scheduler: str, runs: int, *, rest_s: float = harness.REST_S
 ) -> tuple[Comparison, dict[str, str]]:
-    """Run both runtimes `runs` times and compare them. Also returns the setting of each, by name.
+    """Run both runtimes `runs` times, and compare them. Also return the setting of each runtime.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def profile(
 
 
 def compare(groups: OperatorGroups, ours: Sequence[Run], theirs: Sequence[Run]) -> Comparison:
-    """Compare the runs of both runtimes by their medians, without `plain`."""
+    """Compare the runs of both runtimes by their medians. The field `plain` is left empty."""
 
     def by_operator(span: Span) -> str | None:
         return groups.of(span.name)
@@ -230,7 +230,12 @@ def _ratio(row: Row) -> str:
 def _medians(
     key: Callable[[Span], str | None], ours: Sequence[Run], theirs: Sequence[Run]
 ) -> dict[str, tuple[float, float]]:
-    """Median microseconds of ours and theirs, by `key`. The key None leaves an operator out."""
+    """Median microseconds of both runtimes, for each value of `key`.
+
+    Parameters
+    ----------
+    key: function that returns the row to which an operator belongs, or None to leave it out.
+    """
     sides = [[_sums(key, run) for run in runs] for runs in (ours, theirs)]
     names = dict.fromkeys(name for side in sides for run in side for name in run)
     return {

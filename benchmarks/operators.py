@@ -118,7 +118,7 @@ class Row:
     ----------
     ours_us, onnxruntime_us: median microseconds.
     ratio, ratio_interval: our time over onnxruntime's, and the 95% interval of this ratio.
-    noise: time of onnxruntime over itself.
+    noise: ratio of two measurements of onnxruntime.
     """
 
     operator: str
@@ -160,7 +160,7 @@ def main() -> int:
 
 
 def compare(operator: Convolution, cores: int, rounds: int) -> Row:
-    """Measure one operator. onnxruntime against itself gives the noise."""
+    """Measure one operator. onnxruntime takes part twice, which gives the noise."""
     model = operator.model()
     feed = {"x": np.random.default_rng(1).standard_normal(_input_shape(model)).astype(np.float32)}
     ours, theirs = _ours(model, feed, cores), _onnxruntime(model, feed, cores)

@@ -20,7 +20,7 @@ class Report:
 
     Attributes
     ----------
-    baseline: name of the contestant to which the ratios are.
+    baseline: name of the contestant whose median is the denominator of all ratios.
     forced: whether the machine was not quiet and was measured all the same. Every output says so.
     summaries: the times of each contestant, by name.
     settings: settings of each contestant, such as its number of threads, by name.
@@ -40,11 +40,14 @@ class Report:
 
     @property
     def noise(self) -> Summary:
-        """The times of the baseline against itself."""
+        """The times of the baseline when it takes part a second time."""
         return self.summaries[self.baseline + AGAIN]
 
     def table(self) -> str:
-        """A Markdown table with the fastest first. Text above it names machine and baseline."""
+        """A Markdown table of the contestants, with the fastest first.
+
+        The text above the table names the machine and the baseline.
+        """
         lines = [
             f"### {self.network}",
             "",

@@ -4,14 +4,16 @@
                                     [--without SCHEDULER ...] [--only same-kernels | merging]
 
 There are two comparisons. In the first (`same-kernels`), all schedules of a network run the same
-kernels in interleaved rounds. They come from one compilation and must give the same output bits.
+kernels in interleaved rounds. The schedules come from one compilation and must give the same output
+bits.
 
-The second (`merging`) is for schedulers that merge operators, because these need other kernels.
-They also need a compilation in which operators are not divided into parts. They run against
-sequential execution and `ios` of that compilation.
+The second (`merging`) is for schedulers that merge operators. Merged operators need kernels of
+their own, and a compilation in which operators are not divided into parts. These schedulers run
+against sequential execution and `ios` of that compilation.
 
 Each table is printed, and its files are written, as soon as it is complete. On a busy machine
-nothing is measured unless `--force` is given. Every output then says that the machine was busy.
+nothing is measured. With `--force` the schedulers run all the same, and every output says that the
+machine was busy.
 """
 
 from __future__ import annotations
@@ -48,15 +50,17 @@ MERGING = tuple(name for name in tvm_interop.schedulers() if parts_for(name) is 
 class Verdict:
     """A comparison of `auto` with the best of the other schedulers.
 
-    Every second round chooses the best of the other schedulers. The rounds between judge it. The
-    fastest of many is in part the luckiest, so the rounds that chose it would flatter it.
+    Every second round takes part in choosing the best of the other schedulers. Only the rounds
+    between are used to compare it with `auto`: in the rounds that chose it, its times may be low by
+    chance.
 
     Attributes
     ----------
     best: the best of the other schedulers in the choosing rounds.
     ratio, ratio_interval: time of `auto` over the time of `best` in the judging rounds, and the 95%
         interval of this ratio.
-    noise: how far the baseline may be from itself in the judging rounds, as a ratio above 1.
+    noise: how much two measurements of the baseline may differ in the judging rounds, as a ratio
+        above 1.
     is_slower: whether `auto` is slower than `best`, beyond chance and beyond the noise.
     """
 

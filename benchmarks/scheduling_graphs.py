@@ -179,8 +179,8 @@ def series_parallel(num_ops: int) -> Callable[[random.Random], tuple[int, Edges]
 def fork_join(joins: int, most_branches: int) -> Callable[[random.Random], tuple[int, Edges]]:
     """A chain of fork-join blocks.
 
-    In each block 2 to `most_branches` branches, of 1 to 6 operators each, start at the operator
-    before. One operator joins them.
+    A block has 2 to `most_branches` branches of 1 to 6 operators each, and one operator that joins
+    the branches. All branches start at the operator that joins the block before.
     """
 
     def make(rng: random.Random) -> tuple[int, Edges]:
@@ -276,7 +276,7 @@ def lstm(layers: int, steps: int) -> Callable[[random.Random], tuple[int, Edges]
 def erdos_renyi(num_ops: int, degree: float) -> Callable[[random.Random], tuple[int, Edges]]:
     """A random graph in which each pair of operators has an edge with the same probability.
 
-    Edges follow a random order of the operators.
+    The operators are in a random order, and each edge leads from an earlier to a later operator.
 
     Parameters
     ----------

@@ -2,12 +2,12 @@
 
     python -m benchmarks.search_time [--json]
 
-The search time is the time of the whole call, with the check of the schedule, but without the time
-of the latency model. Latencies come from `paper_device`; on a real device they would be measured.
-Each figure is the median of several calls. There are these tables:
+The search time is the time of the whole call, including the check of the schedule, less the time
+spent in the latency model. Latencies come from `paper_device`; on a real device they would be
+measured. Each figure is the median of several calls. There are these tables:
 
 - the networks of the papers, with the figures that the papers give;
-- IOS in detail, with and without contention, as contention decides how many latencies it asks for;
+- IOS in detail, with and without contention, because IOS needs more latencies under contention;
 - random graphs of 100 to 10,000 operators;
 - our aims for search times, and whether they are met.
 
@@ -112,7 +112,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Aim:
-    """An aim for the search time of a scheduler on one graph, and its search time, in seconds."""
+    """An aim for the search time of a scheduler on one graph, beside the measured search time.
+
+    Attributes
+    ----------
+    at_most_s: the aim: the longest search time in seconds.
+    search_s: the measured search time in seconds.
+    """
 
     scheduler: str
     graph: str

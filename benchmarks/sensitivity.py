@@ -1,7 +1,8 @@
-"""Tests whether the harness detects a small slowdown, and no difference where there is none.
+"""Tests whether the harness detects a small slowdown, and reports none between equal programs.
 
-A network runs against itself, against a copy with a busy wait of 0%, and against a copy with a busy
-wait of 5% of its median time. The harness must call the last copy slower, and nothing else.
+A network runs against itself, and against two copies that wait busily after each run. One copy
+waits 0% of the median time, and the other waits 5% of it. The harness must find a difference for
+the second copy only.
 
     python -m benchmarks.sensitivity [--planted 5] [--rounds 101]
 """

@@ -12,9 +12,10 @@ In each cell of the grid, the policy `auto` is compared with the best of the oth
   `{"rows": [...], "validation": [...]}`.
 - `--go-on` keeps the cells that FILE has already.
 
-At first `auto` was developed without these loads, mixes and changed devices. Then some of these
-cells showed faults of `auto`, which were mended. One fault (random variation taken for a change of
-load) was mended with the seeds used here, all others with other seeds.
+`auto` was first developed on other loads, mixes and devices than those of this grid. Later, some
+cells of the grid showed faults of `auto`, and the faults were mended. One fault was mended on the
+seeds of this grid: `auto` took random variation for a change of load. All other faults were mended
+on other seeds.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from typing import Any
 from benchmarks.serving_cells import CONTESTANTS, Cell, programs_on, run_cell, verdict
 
 _QUICK_S = 100.0
-"""Seconds after which `--quick` begins no other cell. The check on the CPU comes after that."""
+"""After this many seconds, `--quick` begins no further cell. Then it checks the simulator."""
 _KEPT = ("device", "interference", "load", "policy", "throughput", "p99_ms", "backlog_variance")
 RESULTS = Path(__file__).parent / "results" / "serving"
 _OTHER_DEVICES: dict[str, tuple[tuple[str, float], ...]] = {
@@ -130,7 +131,11 @@ def compare_on_others() -> list[dict[str, Any]]:
 
 
 def summary(verdicts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The lowest throughput and highest latency of `auto` over all cells, and its gains."""
+    """How `auto` compares with the other policies over all cells.
+
+    The entries have the lowest throughput and the highest latency relative to the best other
+    policy, and the gains over three simple policies.
+    """
     gains = {}
     for name in ("sequential", "pos, skip", "the best fixed streams"):
         ratios = [v["over"][name]["throughput"] for v in verdicts]

@@ -1,15 +1,15 @@
-"""Compares this server with an earlier release: small requests a second, and processor time.
+"""Compares our server with that of an earlier release: throughput and processor time per request.
 
     python -m benchmarks.serving_before --before PYTHON [--rounds 60] [--seconds 0.4] [--json FILE]
 
 `PYTHON` is the interpreter of an environment with the earlier release. Both servers serve the same
 artifact of a small perceptron, which the earlier release compiles.
 
-Each round asks the servers in a new random order. One client sends requests to a server for the
-given seconds, one after the other, on a connection that stays open. It does so over HTTP (with
-JSON) and over gRPC. The results are ratios of new to before in each round: requests a second, and
-processor time of the server for each request. A second server of the earlier release takes part
-too. Its ratio to the first is the noise.
+Each round measures the servers in a new random order. One client sends small requests to a server
+for the given seconds, one after the other, on a connection that stays open. It does so over HTTP
+(with JSON) and over gRPC. The results are the ratios of the new server to the earlier one in each
+round: requests a second, and the server's processor time for each request. A second server of the
+earlier release takes part too. Its ratio to the first is the noise.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def serving(python: str, artifact: Path) -> Iterator[Server]:
     ----------
     python: interpreter of the environment.
     """
-    # Start the server in the root folder of that release: here Python would import this package.
+    # Start the server in the root folder of its own release. In the current folder, Python would
+    # import this package instead.
     root = Path(python).absolute().parents[2]
     command = [python, "-m", "tvm_interop", "serve", str(artifact), "--name", _MODEL]
     started = subprocess.Popen(
@@ -156,12 +157,14 @@ def by_grpc(stub: Any) -> Callable[[], None]:
 
 
 def measure(before: str, rounds: int, seconds: float, seed: int) -> dict[str, Any]:
-    """Measure both releases: medians of the ratios, by protocol, with their 95% intervals.
+    """Measure both releases, and return the results for JSON.
+
+    The entry `median` has the median of each ratio with its 95% confidence interval.
 
     Parameters
     ----------
     before: interpreter of the environment with the earlier release.
-    seconds: how long each server is asked in a round.
+    seconds: how long requests are sent to each server over each protocol in a round.
     """
     machine = observe().as_dict()
     found: dict[str, list[float]] = defaultdict(list)

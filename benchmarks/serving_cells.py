@@ -184,8 +184,8 @@ def run_cell(
         "arrivals": cell.arrivals,
         "seed": cell.seed,
         "policy": policy,
-        # Throughput counts from the start. A policy with a backlog after the warm-up would serve
-        # more requests than arrive from then on.
+        # Throughput counts from the start of the run. If it counted after the warm-up only, a
+        # policy that has a backlog by then could serve more requests than arrive.
         "throughput": run.throughput(),
         "mean_ms": run.latency(since_us).mean,
         "p50_ms": run.latency(since_us).p50,

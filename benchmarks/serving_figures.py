@@ -1,7 +1,8 @@
 """Simulates the figures of the TOP paper that need no learning (Lin et al., TPDS 36(2), 2025).
 
-All run on the data sheet of an A100 unless a figure says otherwise. The paper gives loads in
-requests a second of its own engine. Here a load of 1 is the throughput of one instance at a time.
+The simulated device has the data sheet of an A100, unless a figure says otherwise. The paper gives
+loads in requests a second of its own engine. Here a load of 1 is the throughput of one instance at
+a time.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class Claim:
     ----------
     figure: number of the figure in the paper.
     theirs, ours: the result of the paper, and ours.
-    holds: `reproduced`, `not reproduced`, `depends`, `not run`, or `ours` for a comparison that the
-        paper does not make.
+    holds: `reproduced`; `not reproduced`; `depends` if the claim holds in some settings only;
+        `not run`; or `ours` for a comparison that the paper does not make.
     because: the reason for the result.
     """
 
@@ -229,7 +230,7 @@ def claims_14(found: dict[str, Any]) -> list[Claim]:
 
 
 def _searched(programs: Programs, mix: Sequence[float], budget: int = _FEW) -> dict[str, Any]:
-    """Options of `search` with the combination that a search finds, so that it runs only once."""
+    """Run the policy `search` once, and return options that give it the combination it found."""
     arrivals, seconds = _saturated(programs, mix, 10)
     policy = make_policy("search", budget=budget, rates=mix)
     simulate_serving(programs.models, arrivals, policy, programs.device, seconds, programs=programs)

@@ -107,13 +107,13 @@ class OrtModel(AnyModel):
         return time.perf_counter() - began
 
 
-# The server's process.
+# The following functions run and control the process of a server.
 
 
 def serve(folder: Path, contestant: str) -> None:
     """Serve the models that `prepare` wrote into the folder: the main function of a server process.
 
-    It prints the port. When it reads a line, it stops, and prints what its policy says of its
+    It prints the port. When it reads a line, it stops, and prints the policy's explanations of its
     decisions.
     """
     names = json.loads((folder / "names.json").read_text())
@@ -139,7 +139,8 @@ class Served:
     Attributes
     ----------
     port: port of gRPC.
-    said: what the policy says of its decisions; filled when the server has ended.
+    said: the policy's explanations of its decisions, each with its time in seconds; filled when the
+        server has ended.
     """
 
     process: subprocess.Popen[str]
@@ -217,7 +218,7 @@ class Seen:
     ----------
     took_ms: milliseconds of each answered request, by model.
     outcomes: number of requests, by the status code with which they ended.
-    lag_ms: milliseconds by which each request was sent too late; of an open loop only.
+    lag_ms: milliseconds by which each request was sent too late; empty for a closed loop.
     seconds: time until the last request had ended.
     server_s, client_s: seconds of processor time that the server and the clients took.
     """
@@ -360,12 +361,13 @@ async def measure(
     Parameters
     ----------
     plain: a serialised request without a timeout, by model.
-    seconds: length of each cell; the closed loop takes half as long.
-    tell: prints progress.
+    seconds: seconds to measure each load; the closed loop takes half as long.
+    tell: function that prints progress.
 
     Returns
     -------
-    Milliseconds of each model alone, the row of the closed loop, and a row for each load.
+    The latency of each model alone in milliseconds, the row of the closed loop, and a row for each
+    load.
     """
     async with Clients(server) as clients:
         alone_ms = {name: await clients.alone_ms(request, 40) for name, request in plain.items()}

@@ -48,7 +48,10 @@ def section(found: dict[str, Any]) -> list[str]:
 
 
 def draw(found: dict[str, Any], path: Path) -> None:
-    """Draw the rate of answers in time over the capacity, by load, with a line for each server."""
+    """Draw how many answers come in time at each load, with a line for each server.
+
+    Both axes are rates, relative to the capacity of the server.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")

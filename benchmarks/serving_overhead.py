@@ -49,8 +49,8 @@ def measure(network: str, size: int | None, policy: str, rounds: int) -> dict[st
 
     Returns
     -------
-    For JSON: milliseconds of each round, by contestant, and mean milliseconds of each step in the
-    server, as its own statistics tell them.
+    The results for JSON: for each contestant the milliseconds of each round, and for each step in
+    the server the mean milliseconds according to the server's own statistics.
     """
     machine = observe().as_dict()
     model = models.build(network, image_size=size)
@@ -159,7 +159,12 @@ async def echo_server(output_bytes: int) -> None:
 def _in_turns(
     contestants: dict[str, Any], rounds: int
 ) -> tuple[dict[str, list[float]], dict[str, Any]]:
-    """Call each contestant once a round: milliseconds of each round, and the last results."""
+    """Call each contestant once in each round.
+
+    Returns
+    -------
+    The milliseconds of each round and the last result, both by contestant.
+    """
     draw = random.Random(0)
     took: dict[str, list[float]] = {name: [] for name in contestants}
     results = {}

@@ -6,10 +6,11 @@ There are three real networks. Each is compiled for one thread, so that two inst
 cores. A round serves the same list of requests first with one stream, then with two. Figures are
 medians over rounds. Noise is half the interquartile range, relative to the median.
 
-The simulator gets the latency that each operator had in runs alone. It also gets the work of both
-cores at once, as a multiple of the work of one core (see `machine_state`). This is less than two if
-the cores share resources or other programs compute. The figures `predicted with interference` also
-use the interference that two instances of the first network showed beyond that.
+The simulator gets the latency of each operator, measured while its network runs alone. It also gets
+the work of both cores at once, as a multiple of the work of one core (see `machine_state`). This
+multiple is less than two if the cores share resources or other programs compute. For the figures
+`predicted with interference`, the simulator also gets an interference. It is the share by which two
+instances of the first network are slower than the simulator predicts without interference.
 
 The ceiling is the highest throughput of two instances with a core each, relative to one instance on
 both cores. It is 2 * t2 / t1, where t1 and t2 are the latencies with one thread and with two.

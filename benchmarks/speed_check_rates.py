@@ -30,7 +30,7 @@ from tvm_interop.compiler.speed_check import check_rounds
 
 Floats = npt.NDArray[np.float64]
 Noise = Callable[[np.random.Generator, int], Floats]
-"""Draws the factors by which n runs, in the order of time, take longer: (n,)."""
+"""Function that draws the factors by which n successive runs take longer, of shape (n,)."""
 
 _CHUNK = 50
 _RUN_US = 1000.0
@@ -83,7 +83,9 @@ def _autoregression(draw: np.random.Generator, n: int, carried: float, sigma: fl
 
 
 def machine(noise: Noise, speeds: Sequence[float], seed: int) -> Iterator[Floats]:
-    """Yield rounds in which the contestants run in a new random order: microseconds of each.
+    """Yield the microseconds of each contestant, round by round.
+
+    The contestants run in a new random order in each round.
 
     Parameters
     ----------
@@ -102,9 +104,9 @@ def machine(noise: Noise, speeds: Sequence[float], seed: int) -> Iterator[Floats
 
 
 def own_noise(speeds: Sequence[float], seed: int) -> Iterator[Floats]:
-    """Yield rounds in which each contestant drifts by itself: microseconds of each.
+    """Yield the microseconds of each contestant, round by round, if each drifts by itself.
 
-    Here no test can promise its significance level.
+    With such noise, no test can promise its significance level.
     """
     draw = np.random.default_rng(seed)
     while True:
@@ -146,9 +148,9 @@ def auto_ships(noise: str, speed: float, seed: int) -> tuple[bool, int]:
     Parameters
     ----------
     speed: true time of the schedule of `lios`, relative to sequential execution. The schedules of
-        all other schedulers have 1.
+        all other schedulers are as fast as sequential execution.
     """
-    seeds = itertools.count(1000 * seed)  # A new machine each time that schedules are run.
+    seeds = itertools.count(1000 * seed)  # Each call of `evaluate` simulates a new machine.
 
     def evaluate(schedules: Sequence[Schedule]) -> Iterator[Floats]:
         speeds = [speed if each.scheduler == "lios" else 1.0 for each in schedules]

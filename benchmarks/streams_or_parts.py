@@ -41,7 +41,7 @@ class Row:
     channels, size: number of input and output channels, and height and width of the image.
     side_by_side_us, one_after_another_us: median microseconds of each way.
     ratio: time side by side over time one after the other; below 1, side by side is faster.
-    noise: time one after the other over itself.
+    noise: ratio of two measurements of the convolutions one after the other.
     """
 
     channels: int

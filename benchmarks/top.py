@@ -183,8 +183,8 @@ def _is_small(graph: Any) -> bool:
 def heights() -> dict[str, Any]:
     """Fig. 18: throughput of the mix, by device and by H.
 
-    H is the largest number of blocks in a combined block. The throughput is relative to that of one
-    instance at a time.
+    H is the largest number of blocks in a combined block. The throughput is relative to the
+    throughput of one instance at a time.
     """
     found: dict[str, Any] = {}
     for device in ("a100", "xavier-nx", "tx2", "nano"):

@@ -64,7 +64,7 @@ def combinations(device: str, count: int, seed: int, most: int = 4) -> list[tupl
 
 
 def split(device: str, count: int = 160, seed: int = 7) -> tuple[list[Graph], list[Graph]]:
-    """Combined blocks for training, and combined blocks that are held out, a fifth of all."""
+    """`count` combined blocks: four fifths for training, and one fifth held out for evaluation."""
     models = models_on(device)
     made = [joined(models, parts, device) for parts in combinations(device, count, seed)]
     kept = count * 4 // 5
@@ -101,10 +101,11 @@ def of_held_out_model(device: str, count: int = 16, seed: int = 11) -> list[Grap
 
 
 def small_blocks(device: str, most: int = 11) -> list[Graph]:
-    """All blocks, and all pairs of blocks, of the four models that have 2 to `most` operators.
+    """All blocks and pairs of blocks with 2 to `most` operators, from four models.
 
-    Blocks come from `OpGraph.blocks` and from TOP's division. A pair may also have a block of a
-    single operator. Only one of several blocks with the same edges and latencies is kept.
+    The models are those of the TOP paper and `HELD_OUT`. Blocks come from `OpGraph.blocks` and from
+    TOP's division. A pair may also have a block of a single operator. Only one of several blocks
+    with the same edges and latencies is kept.
     """
     found: list[Graph] = []
     seen: set[tuple[object, ...]] = set()

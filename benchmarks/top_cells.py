@@ -33,10 +33,11 @@ MOST = 4
 """Largest number of blocks in a combined block: the paper's H on a server."""
 _REQUESTS = 250
 _LOAD = 1.5
-"""Rate of requests, relative to the throughput of one instance at a time. Combined blocks cannot
-serve so many."""
+"""Rate of requests, relative to the throughput of one instance at a time. The rate is too high for
+combined blocks to serve all requests."""
 _REFERENCE = 400
-"""Number of random decisions whose results give the z-scores for all contestants."""
+"""Number of random decisions that are simulated first. The reward is made of z-scores, which need
+the mean and the deviation of these decisions' results."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Setup:
         block alone), `no pipeline` (one request of a model in progress at a time), `printed stages`
         (one operator after the other, the optimum of the paper's reward for stages), `no barriers`,
         or `two in flight` (two combined blocks at a time and no barriers, as in `top+`).
-    models: number of models of the paper, from the first.
+    models: number of models. They are the first models of the paper, in the order of `NETWORKS`.
     queue: `own` for a queue of each model, with requests at 1:2:4. `shared` for one queue whose
         requests are each for all models (Fig. 23); the first interval then applies to all models.
     """
@@ -131,7 +132,7 @@ class World:
         )  # fmt: skip
 
     def told(self, action: Floats) -> dict[str, Any]:
-        """The team's reward for an action, and the results of its simulation."""
+        """The reward that all agents share for an action, and the results of its simulation."""
         outcome = self.environment(0).step(action)
         found: dict[str, Any] = {"reward": self.score.team(outcome.figures)}
         if outcome.run is not None:
@@ -176,9 +177,10 @@ def random_search(
 def hill_climbing(
     value: Callable[[Floats], float], size: int, calls: int, rng: np.random.Generator
 ) -> Floats:
-    """Hill climbing: redraw one or two numbers of the action, and keep the change if no worse.
+    """Hill climbing: redraw one or two numbers of the action, and keep the better action.
 
-    The parameters are as in `random_search`.
+    If both actions have the same reward, the new one is kept. The parameters are as in
+    `random_search`.
     """
     best = rng.random(size)
     best_value = value(best)
@@ -223,7 +225,7 @@ SEARCHES: dict[str, Search] = {
 
 
 def search_cell(setup: Setup, method: str, calls: int, seed: int) -> dict[str, Any]:
-    """Run one search over the actions and with the reward that the trainings have.
+    """Run one search. It has the same space of actions and the same reward as the trainings.
 
     The entry `curve` has the best reward so far.
 

@@ -65,7 +65,10 @@ class SmallCase:
         return cls(programs, space, mean_us)
 
     def environment(self, seed: int) -> Environment:
-        """An environment with periodic arrivals at 1.5 times the throughput of one at a time."""
+        """An environment in which requests arrive periodically.
+
+        Their rate is 1.5 times the throughput of one instance at a time.
+        """
         seconds = 150 * self.mean_us / 1e6
         arrivals = periodic([0.75e6 / self.mean_us] * 2, seconds)
 

@@ -54,9 +54,10 @@ def train(variant: str, folder: Path, seed: int = 0, steps: int | None = None) -
 def beam_search(graph: OpGraph, latency: ContendedLatency, width: int = BEAM_WIDTH) -> float:
     """The makespan in microseconds of the best stages that a beam search finds.
 
-    The search starts from the last stage. States are ranked by the microseconds spent, relative to
-    the latency of the operators done. For each state the latencies of all its endings are computed,
-    or of the first 4,096 if it has more.
+    The search chooses the last stage first. A state is a set of remaining operators, and its
+    endings are the stages that may come last. States are ranked by the microseconds of the stages
+    chosen so far, relative to the latency of the operators in them. For each state the latencies of
+    all endings are computed, or of the first 4,096 if there are more.
 
     Parameters
     ----------
@@ -84,7 +85,8 @@ def beam_search(graph: OpGraph, latency: ContendedLatency, width: int = BEAM_WID
             break
         left = block.rows(masks) @ block.us
         spent = np.array([reached[mask] for mask in masks])
-        # Rank by work done for each microsecond spent, as states of one depth differ in work left.
+        # All states have the same number of stages, but they differ in the work that is done. So
+        # rank by microseconds spent for each microsecond of work done.
         order = np.argsort(spent / np.maximum(block.total_us - left, 1e-12), kind="stable")
         beam = {masks[i]: reached[masks[i]] for i in order[:width]}
     return best

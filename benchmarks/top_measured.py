@@ -6,14 +6,15 @@ The networks are real, and each is compiled for one thread. All run in one proce
 is an executor with its own policy, and gets its requests directly, not over a network connection.
 In each round the contestants serve for a while one after the other, in a new random order.
 
-There are always enough requests of each model in progress that no queue is empty, in the mix 1:2:4.
-So the results are throughputs, in requests of the mix a second. The ratios are to one instance at a
-time (`sequential`) in the same round. Noise is half the interquartile range of the ratios.
+Requests have the mix 1:2:4, and so many are in progress at any time that no queue is empty. So the
+results are throughputs, in requests of the mix a second. The denominator of the ratios is the
+throughput of one instance at a time (`sequential`) in the same round. Noise is half the
+interquartile range of the ratios.
 
 Policies of blocks run each block by its own plan, and run the blocks of a combined block side by
 side. Stages across models exist only in the simulator. The agents of `top` learn beforehand on the
-simulator, with the latencies of blocks that were measured here. `top+` searches on the simulator.
-The output has the predictions of the simulator beside the measurements.
+simulator, with latencies of blocks that are measured here. `top+` searches on the simulator. The
+output has the predictions of the simulator beside the measurements.
 """
 
 from __future__ import annotations
@@ -171,9 +172,9 @@ def predicted(
 
 
 def in_mix(served: Any, seconds: float) -> float:
-    """Throughput in requests of the mix a second, as far as requests make up whole mixes.
+    """Throughput in requests of the mix a second. Only requests that make up whole mixes count.
 
-    The model that is furthest below its share of the mix decides.
+    So the model that is furthest below its share of the mix decides.
 
     Parameters
     ----------

@@ -258,14 +258,17 @@ def _learning(cells: dict[str, Any]) -> list[Claim]:
 
 
 def _by_both(one: bool, other: bool) -> str:
-    """The verdict on a claim that holds or fails in two cases."""
+    """The verdict on a claim that was tested in two cases, from whether it holds in each case."""
     return "reproduced" if one and other else "depends" if one or other else "not reproduced"
 
 
 def _beside_pos(
     found: dict[str, list[dict[str, Any]]], policies: dict[str, Any], calls: int
 ) -> Claim:
-    """The claim about Fig. 15, with all requests (the paper's measure) and requests of the mix."""
+    """The claim about Fig. 15, by two measures of throughput: all requests, and whole mixes.
+
+    The paper counts all requests.
+    """
     rows = {
         name: [
             float(np.mean([run["final"].get(key, 0.0) for run in runs])) for key in _METRICS

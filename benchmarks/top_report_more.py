@@ -1,4 +1,4 @@
-"""Makes the claims about the TOP paper's Figs. 16, 21, 23 and 25 from the files of cells alone."""
+"""Makes the claims about the TOP paper's Figs. 16, 21, 23 and 25 from the cells' result files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def single_model(cells: dict[str, Any]) -> list[Claim]:
     gains = [rows["search, 200 calls"]["utilisation"] / ios["utilisation"]]
     learned = seeds(cells, "single-mended")
     if learned:
-        # Agents are trained and measured at another load. Compare them with `ios` at that load.
+        # Agents are trained and measured at 1.5 times the throughput of one instance at a time, not
+        # with saturated queues. Compare them with `ios` at the same load.
         of = [run["final"] for run in learned]
         used = float(np.mean([run.get("utilisation", 0.0) for run in of]))
         served = float(np.mean([run.get("throughput", 0.0) for run in of]))

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 
 Call = Callable[[], Sequence[Any]]
-"""Runs one inference on inputs that stay in place, and returns the tensors of the outputs."""
+"""Function that runs one inference on inputs that stay in place, and returns the output tensors."""
 
 
 class TorchRunner:

@@ -1,8 +1,8 @@
 """A PyTorch module that computes the same as an ONNX graph, with one PyTorch call for each node.
 
-It knows the operators of the networks in `tvm_interop.models`, with the light ones. An unknown
-operator raises an error when the module is made. Nodes that depend on constants alone are computed
-at that time too, as in other runtimes. Nothing else is folded or fused.
+It knows the operators of the networks in `tvm_interop.models`, including the light networks. An
+unknown operator raises an error when the module is made. Nodes that depend on constants alone are
+computed at that time too, as in other runtimes. Nothing else is folded or fused.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def _batch_norm(
     epsilon: float = 1e-5,
     momentum: float = 0.9,
 ) -> torch.Tensor:
-    return F.batch_norm(x, mean, variance, scale, bias, eps=epsilon)  # The form for inference.
+    return F.batch_norm(x, mean, variance, scale, bias, eps=epsilon)
 
 
 def _gemm(
@@ -257,7 +257,8 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
 _BEFORE_13: dict[str, Callable[..., Any]] = {
     "Softmax": lambda x, axis=1: F.softmax(x.flatten(axis), -1).reshape(x.shape),
 }
-"""Operators that differ in older versions of ONNX. Softmax is over `axis` and all later axes."""
+"""Operators that differ before version 13 of ONNX's operators. There, Softmax normalises over
+`axis` and all later axes together."""
 
 _TYPES = {
     onnx.TensorProto.FLOAT: torch.float32,

@@ -2,15 +2,15 @@
 
     python -m benchmarks.two_cores FOLDER --artifacts ARTIFACTS
 
-`benchmarks.zoo` must have compiled the networks of the folder before. Each network runs
+The artifacts come from `benchmarks.zoo`, which must run first. Each network runs
 sequentially with one thread and with two, in turns. With two threads, each operator is divided over
 both cores. onnxruntime and OpenVINO run in the same way. The efficiency is the time on one core
 over twice the time on two. 1 is perfect, and 0.5 means that the second core gains nothing.
 
-Then our operators are profiled in both ways, and the output names the operators that lose most. At
-any moment of the run on two cores, each running operator is charged its share of both cores: half
-if two operators run, all if it runs alone. The loss of an operator is the time charged to it beyond
-its time on one core.
+Then our operators are profiled on one core and on two, and the output names the operators with the
+largest losses. At any moment of the run on two cores, each running operator is charged its share of
+both cores: half if two operators run, all if it runs alone. The loss of an operator is the core
+time charged to it on two cores, less its time on one core.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _PROFILES = 60
 
 @dataclass
 class Spoiler:
-    """An operator that loses much on two cores.
+    """An operator with a large loss: on two cores it takes much more core time than on one core.
 
     Attributes
     ----------
-    one_core_us: its microseconds on one core.
-    lost_us: microseconds of a core that it loses on two cores.
-    share: the loss as a share of the time of both cores in a run.
+    one_core_us: microseconds of the operator on one core.
+    lost_us: microseconds of core time that the operator takes on two cores, less `one_core_us`.
+    share: the loss as a share of the core time of all operators in a run on two cores.
     """
 
     operator: str
@@ -66,7 +66,7 @@ class Row:
     Attributes
     ----------
     median_us: median microseconds on one core and on two, by contestant.
-    efficiency: time on one core over twice that on two, by contestant.
+    efficiency: time on one core over twice the time on two cores, by contestant.
     """
 
     network: str
@@ -119,7 +119,9 @@ def charged(profile: Iterable[OpProfile], cores: int) -> dict[str, float]:
 def spoilers(
     on_one: dict[str, float], on_two: dict[str, float], most: int = SPOILERS
 ) -> list[Spoiler]:
-    """The operators that lose most, largest loss first. Operators without a loss are left out.
+    """The operators with the largest losses, in descending order of loss.
+
+    Operators without a loss are left out.
 
     Parameters
     ----------

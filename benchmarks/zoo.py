@@ -8,9 +8,10 @@ optional. PyTorch takes part only in networks that have one.
 
 Each network is compiled in a process of its own, with the schedule that ships and with sequential
 execution of the same kernels. Then each contestant starts in a process of its own, and its outputs
-are compared with onnxruntime's. All contestants run in turns, as in `tvm-interop perf`. Before a
-turn is a rest of half a second, in which the threads of the one before go to sleep. A ratio is the
-geometric mean over rounds. onnxruntime takes part twice, and its ratio to itself is the noise.
+are compared with onnxruntime's. All contestants run in turns, as in `tvm-interop perf`. Each turn
+begins with a rest of half a second, in which the threads of the contestant before go to sleep. A
+ratio is the geometric mean over rounds. onnxruntime takes part twice, and its ratio to itself is
+the noise.
 
 Compiling takes far longer than measuring. So the folder `--artifacts` keeps `NAME.tar`,
 `NAME.sequential.tar` and `NAME.json` (time and memory of compiling), and later runs use them.
@@ -72,9 +73,9 @@ class Row:
     median_us: median microseconds of each contestant.
     ratios: our time over the time of each contestant.
     intervals: 95% confidence interval of each ratio; empty if there was one round.
-    noise: time of onnxruntime over itself.
+    noise: ratio of two measurements of onnxruntime.
     settings: settings of each contestant that has any, such as its number of threads.
-    errors: as `error`, for each contestant.
+    errors: relative error of each contestant's outputs, computed like `error`.
     bf16_ratios: our time in bf16 over the time of each contestant.
     bf16_compile_s: seconds to compile the network in bf16 and to measure the error.
     """
@@ -190,7 +191,11 @@ def find(folder: Path, names: Sequence[str]) -> list[Network]:
 
 
 def relative_error(got: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> float:
-    """Largest difference of an output, over its largest absolute value, for the worst output."""
+    """The largest relative error of all outputs.
+
+    The error of an output is its largest difference from `wanted`, over the largest absolute value
+    of `wanted`.
+    """
     return max(
         float(np.abs(np.float64(a) - b).max() / max(np.abs(np.float64(b)).max(), 1e-30))
         for a, b in zip(got, wanted, strict=True)
@@ -223,8 +228,8 @@ def columns(rows: Sequence[Row], of: Callable[[Row], Mapping[str, float]], form:
 
     Parameters
     ----------
-    of: the number to show for each contestant, from a row.
-    form: format of a number.
+    of: function that returns the numbers of a row, by contestant.
+    form: format of a number, for `str.format`.
     """
     names = list(dict.fromkeys(name for row in rows for name in of(row)))
     lines = [f"| | {' | '.join(names)} |", f"|---{'|--:' * len(names)}|"]
@@ -296,7 +301,10 @@ def _told(
     scheduler: str,
     kind: str,
 ) -> dict[str, Any]:
-    """Time and memory of compiling one artifact. Compiles it if the figures are not there yet.
+    """Return the time and memory of compiling one artifact.
+
+    Both are read from a file. If the file is missing, the artifact is compiled first, and the file
+    is written.
 
     Parameters
     ----------
@@ -307,7 +315,7 @@ def _told(
     if told.exists():
         found: dict[str, Any] = json.loads(told.read_text())
         return found
-    # Use a new process: it measures the memory of this network alone, and a crash stops no other.
+    # Use a new process, so that its peak memory is that of compiling this network alone.
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         found = pool.submit(compiler, network, folder, scheduler).result()
     if "refused" not in found:
@@ -336,7 +344,7 @@ def _compile_in_bf16(network: Network, folder: Path, scheduler: str) -> dict[str
 
 
 def _compile(network: Network, folder: Path, scheduler: str) -> dict[str, Any]:
-    """Write both artifacts, and return time and memory of compiling."""
+    """Write the scheduled and the sequential artifact. Return time and memory of compiling."""
     began = time.perf_counter()
     try:
         compilation = new_compilation(str(network.path), CompileOptions(), {})

@@ -1,11 +1,13 @@
-"""Exports public networks, such as users bring, to ONNX: `python -m benchmarks.zoo_export FOLDER`.
+"""Exports well-known public networks to ONNX: `python -m benchmarks.zoo_export FOLDER`.
 
-The weights are random, so nothing is downloaded. For each network it writes `NAME.onnx`, `NAME.pt2`
-(the program of `torch.export`) and `NAME.npz` (the inputs, in the order of the graph). For a batch
-size other than 1 the name ends in `_bN`. Networks whose files exist are skipped.
+The weights are random, so nothing is downloaded. For each network three files are written:
+`NAME.onnx`, `NAME.pt2` (the program of `torch.export`) and `NAME.npz` (the inputs, in the order of
+the graph). For a batch size other than 1 the name ends in `_bN`. Networks whose files exist are
+skipped.
 
-Needs the extra `zoo`. The networks come from torchvision, timm and transformers, as their authors
-wrote them. Only three recommenders, an LSTM and a U-Net are written here.
+The networks come from torchvision, timm and transformers, as their authors wrote them. Only three
+recommenders, an LSTM and a U-Net are written here. The extra `zoo` of this package installs what is
+needed.
 """
 
 from __future__ import annotations
@@ -276,7 +278,8 @@ def main() -> int:
     if unknown:
         parser.error(f"there is no network `{unknown[0]}`; there are {', '.join(NETWORKS)}")
     warnings.filterwarnings("ignore")
-    # A torchvision built for another PyTorch fails here, on operators that no network uses.
+    # This module of torchvision registers operators that no network here uses. Leave it out,
+    # because its import fails if torchvision was built for another version of PyTorch.
     sys.modules.setdefault("torchvision._meta_registrations", types.ModuleType("left out"))
     logging.disable(logging.WARNING)
     arguments.folder.mkdir(parents=True, exist_ok=True)

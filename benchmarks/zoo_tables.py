@@ -51,7 +51,7 @@ def networks(report: dict[str, Any]) -> list[str]:
 
 
 def _how(rows: Sequence[dict[str, Any]]) -> str:
-    """How the ratios of a result file were measured."""
+    """Part of a sentence that tells how the ratios of a result file were measured."""
     if "intervals" in rows[0]:
         return "each in a process of its own, in turns after half a second of rest"
     return "from the medians of interleaved runs"
@@ -82,7 +82,10 @@ _KINDS = {
 
 
 def where_it_pays(report: dict[str, Any]) -> list[str]:
-    """The section about networks that ship a schedule: its time over sequential execution."""
+    """The section about the networks that ship a schedule.
+
+    Its table has the time of each schedule over the time of sequential execution.
+    """
     ran = [row for row in report["rows"] if row["refused"] is None]
     ratios = shipped(report)
     kinds = {name: kind for kind, names in _KINDS.items() for name in names}
@@ -105,7 +108,7 @@ def where_it_pays(report: dict[str, Any]) -> list[str]:
 
 
 def shipped(report: dict[str, Any]) -> dict[str, float]:
-    """The time over sequential execution's time, of each network that ships a schedule."""
+    """For each network that ships a schedule, its time over the time of sequential execution."""
     return {
         row["network"]: row["ratios"]["ours, sequential"]
         for row in report["rows"]
@@ -119,7 +122,7 @@ def short(network: str) -> str:
 
 
 def in_bf16(report: dict[str, Any]) -> list[str]:
-    """The section about bf16: time of our artifacts, and errors of our artifacts and OpenVINO."""
+    """The section about bf16: times of our artifacts, and errors of ours and of OpenVINO's."""
     columns = {
         "over ours, f32": "ours",
         "over onnxruntime": "onnxruntime, sequential",
@@ -145,7 +148,7 @@ def in_bf16(report: dict[str, Any]) -> list[str]:
 
 
 def compile_time(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """The section about compile time: seconds cold and warm, now and in the release before.
+    """The section about compile time: seconds cold and warm, now and before it was made shorter.
 
     The last column is the share of operators for which two cold compilations chose the same kernel.
     """
@@ -187,7 +190,11 @@ def compile_time(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def two_cores(report: dict[str, Any]) -> list[str]:
-    """The section about a second core: its efficiency, and the operators that lose most."""
+    """The section about a second core.
+
+    It tells how efficiently each runtime uses the second core, and which of our operators lose most
+    time on two cores.
+    """
     contestants = ("ours", "onnxruntime", "OpenVINO, float32")
     rows = []
     for row in report["rows"]:

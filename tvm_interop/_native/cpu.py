@@ -125,7 +125,7 @@ def make_executor(
     values: Sequence[Any],
     operators: Sequence[BoundOperator],
 ) -> Executor:
-    """Bind operators to tensors.
+    """Make an executor, which runs operators on the given tensors.
 
     Parameters
     ----------
@@ -150,7 +150,10 @@ def make_executor(
 
 
 def bind(executor: Executor, value: int, tensor: Any) -> None:
-    """From the next run on, use `tensor`, of the same shape and dtype, as value number `value`."""
+    """Use `tensor` in place of the executor's tensor number `value`, from the next run on.
+
+    `tensor` has the same shape and dtype as the tensor that it replaces.
+    """
     _function("bind")(executor, value, tensor)
 
 

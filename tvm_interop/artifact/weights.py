@@ -68,7 +68,7 @@ def chunks_of(weights: Mapping[int, np.ndarray]) -> Iterator[bytes | memoryview]
 def views(
     block: np.ndarray, offsets: Mapping[int, int], wanted: Mapping[int, PlannedValue]
 ) -> dict[int, np.ndarray]:
-    """The weights `wanted` as views of the block, by index; nothing is copied.
+    """Return arrays of the weights in `wanted`, by index, that share the memory of the block.
 
     Raises
     ------

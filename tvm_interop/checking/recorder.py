@@ -28,7 +28,7 @@ address. For an array with a device, the buffer's name is followed by ` of ` and
 
 
 class Recorder:
-    """Records the operators that were launched so far.
+    """Records operators in the order in which a program launches them.
 
     Examples
     --------
@@ -161,7 +161,7 @@ def _at_address(array: Any) -> Access:
 
 
 def _reach(tensor: Any) -> int:
-    """The number of elements from a PyTorch-like tensor's first to its last, gaps included."""
+    """The distance from a tensor's first element in memory to just after its last, in elements."""
     if 0 in tensor.shape:
         return 0
     steps = zip(tensor.shape, tensor.stride(), strict=True)

@@ -1,4 +1,8 @@
-"""Checks kernels of libraries as TVM's kernels are checked. A wrong kernel is not used."""
+"""Checks the kernels of kernel libraries before they ship, and replaces kernels that are wrong.
+
+Each kernel is compared with the NumPy version of TVM's kernel for the same operator. If a kernel is
+wrong, another kernel is chosen for its operator.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,7 @@ _KIND = "checked library"
 _VERSION = "1"
 """Part of the keys of remembered verdicts. Increase it when the checks change."""
 _KINDS: tuple[Kind, ...] = ("ordinary", "denormal", "large")
-"""The kinds of numbers that kernels are checked on."""
+"""The kinds of input numbers that each kernel is checked with."""
 
 _right: set[str] = set()
 """The keys of the kernels that this process found to be right."""

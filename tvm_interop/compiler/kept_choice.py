@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 _CHOICE = "choice"
 _CODE = ("compiler", "measure", "plan", "program", "scheduling", "latency")
-"""The subpackages whose Python code decides which schedule ships. The native library does, too."""
+"""The subpackages whose Python code decides which schedule ships, together with the native
+library."""
 
 
 class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

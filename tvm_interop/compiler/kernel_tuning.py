@@ -284,7 +284,8 @@ class _Kernel:
             if kernel_hash(record.workload.mod["main"]) == kernel_hash(self.func)
         ]
         self.workload = records.database.commit_workload(as_workload(self.func))
-        import_tensor_intrinsics()  # `TuneContext` would take ten times as long to do it.
+        # `TuneContext` would import the intrinsics itself, but that takes ten times as long.
+        import_tensor_intrinsics()
         self._context = context = ms.TuneContext(
             as_workload(self.func),
             target=_with_cores(records.target),

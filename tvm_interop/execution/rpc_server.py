@@ -244,7 +244,7 @@ class ServedProgram:
         return self.call("remote.tensor", self._program, value)
 
     def fill_at_random(self) -> None:
-        """Fill all float tensors with random values, which are about as large as in real models."""
+        """Fill all float tensors with random values of about the size of real models' values."""
         self.call("remote.fill_at_random", self._program)
 
     def measure(

@@ -57,8 +57,8 @@ def prepare_kernel(
     description: the operator that the kernel computes, as `LibraryOp.fields` returns it.
     threads: the number of threads that the kernel may use.
     tensors: the kernel's arguments, aligned to 64 bytes. The kernel keeps them alive.
-    constants: for each tensor, whether it holds the same values in every run. The values may change
-        only when the executor binds another tensor in its place.
+    constants: for each tensor, whether it holds the same values in every run. To change the values,
+        replace the tensor with `bind`.
 
     Raises
     ------
@@ -84,8 +84,8 @@ def num_reorders(kernel: LibraryKernel) -> int:
 def allowed_cores() -> int:
     """Return how many cores this process may use at a time.
 
-    This is the number of physical cores that the calling thread may run on, or the whole cores in
-    the CPU quota of the process's container if that is less. It is at least 1.
+    This is the number of physical cores that the calling thread may run on. If the CPU quota of the
+    process's container is less, it is the quota, rounded down. It is at least 1.
     """
     return int(_function("allowed_cores")())
 

@@ -84,7 +84,7 @@ class Artifact:
     schedule: the schedule that the plan was made from.
     kernels: the bytes of the shared library; None if the artifact was loaded without kernels.
     weights: the constant tensors, by index into `plan.values`.
-    manifest: versions, target, scheduler, the speed check.
+    manifest: the versions, the target, the scheduler and the result of the speed check.
     fallback: the plan that runs if a kernel library that `plan` needs is missing. It runs TVM's
         kernels alone, one operator after the other, and shares the weights of `plan`. None if
         `plan` needs no kernel library.

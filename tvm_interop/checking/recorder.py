@@ -43,7 +43,8 @@ class Recorder:
         self._operators: list[StreamOperator] = []
         self._names: set[str] = set()
         self._outputs: list[Access] = []
-        self._kept: list[object] = []  # Keeps arrays alive, so that their addresses stay taken.
+        # Recorded arrays are kept alive, so that no later array gets the same address.
+        self._kept: list[object] = []
 
     def op(
         self,

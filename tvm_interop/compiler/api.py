@@ -257,7 +257,8 @@ def _refuse_fixed_batch(
     if size is None or not error.node:
         return
     given = _list_of(input_shapes)[0]
-    # Try the shapes as exported, and batch size 1 in case the model leaves the batch open.
+    # Try the shapes as exported, and also batch size 1, because the model may leave the batch size
+    # open.
     if _imports(model, given) or _imports(model, batch_shapes(model, given, 1)):
         raise InputError(
             f"the model cannot be compiled for a batch of {size}: node {error.node}, or a constant "

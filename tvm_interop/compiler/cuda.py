@@ -50,8 +50,8 @@ from .provider_choice import fastest_plain, give_to_libraries
 _LOG = logging.getLogger("tvm_interop")
 
 _MOST_STREAMS = 8
-"""The most streams by default. The kernels of a few streams fill the GPU, so more streams would
-hardly ever run at once."""
+"""The largest default number of streams. The kernels of a few streams fill the GPU, so more streams
+would hardly ever run at once."""
 _DEVICE = "cuda:0"
 
 

@@ -60,8 +60,8 @@ class _LayoutCosts:
     Attributes
     ----------
     free: the tensors that may be blocked; each is a value with storage of its own.
-    equal: pairs of tensors that must have the same layout, because one kernel works on both in
-        whatever layout they have.
+    equal: pairs of tensors that must have the same layout, because one element-wise operator works
+        on both.
     """
 
     def __init__(

@@ -210,7 +210,8 @@ def realize_merges(schedule: Schedule, graph: OpGraph) -> Schedule:
     }
     for op in position:
         if op not in place:
-            # The operator is new. It works on a merged operator's output and follows it directly.
+            # This operator exists only in the merged model. It joins the group of its last
+            # predecessor.
             sources = [place[source] for source in graph.predecessors(op)]
             if not sources:
                 raise ScheduleError(f"operator `{graph.names[op]}` is in no stage after merging")

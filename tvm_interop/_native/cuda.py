@@ -97,7 +97,7 @@ def make_streams(devices: Sequence[int], urgent: Sequence[bool] | None = None) -
 
 
 def urgent_streams(streams: CudaStreams) -> list[bool]:
-    """Return, for each stream, whether the GPU prefers its work."""
+    """Return, for each stream, whether its work has high priority on the GPU."""
     return [bool(urgent) for urgent in _function("urgent_streams")(streams)]
 
 

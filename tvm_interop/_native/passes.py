@@ -42,8 +42,8 @@ def _find(name: str) -> Any:
 # and `edge_us` holds the time to copy the tensors of each edge between two GPUs. `orders` holds the
 # operators of each GPU in running order.
 
-# `devices` holds the GPU of each stage. The result holds indices of stages.
-# Parameters: graph, stages, devices.
+# Returns the indices of the stages in the order in which the stages are launched. `devices` holds
+# the GPU of each stage. Parameters: graph, stages, devices.
 launch_order: Callable[[OpGraph, Stages, Ids], Ids] = _find("launch_order")
 # Returns the paths that `hios_lp` maps to GPUs, in the order in which it maps them.
 # Parameters: graph, op_us, edge_us.
@@ -164,9 +164,11 @@ ios_pricing_bounds: Callable[
 ] = _find("ios_pricing_bounds")
 ios_pricing_num_priced: Callable[[IosPricing], int] = _find("ios_pricing_num_priced")
 stage_book_make: Callable[[], Any] = _find("stage_book_make")
-# `stages` is a batch. Parameters: book, stages, op_us, price_us.
+# Stores the latencies of the stages in the batch `stages`.
+# Parameters: book, stages, op_us, price_us.
 stage_book_write: Callable[[Any, Sequence[bytes], bytes, bytes], None] = _find("stage_book_write")
-# `stages` is a batch. Parameters: book, stages, op_us.
+# Returns the latency of each stage in the batch `stages`, or NaN if the book does not have it.
+# Parameters: book, stages, op_us.
 stage_book_read: Callable[[Any, Sequence[bytes], bytes], bytes] = _find("stage_book_read")
 # Prepares a beam search over the states of IOS. `ops` are the operators to schedule. `set_of` holds
 # the number of each operator's set of mergeable operators, or -1 for none.
@@ -180,7 +182,7 @@ stage_beam_make: Callable[[OpGraph, Ids, bytes, int, int, bool, Ids], Any] = _fi
 stage_beam_run: Callable[[Any, int, bool, float, float, float, int, IsOver, Any], Any] = _find(
     "stage_beam_run"
 )
-# Gives the latencies of stages that were not asked for. `stages` holds the indices of the stages.
+# Sets latencies of stages that are known from elsewhere. `stages` holds the indices of the stages.
 # Parameters: pricing, stages, price_us.
 ios_pricing_give: Callable[[IosPricing, bytes, bytes], None] = _find("ios_pricing_give")
 # Returns a batch of the stages to measure next: at least `at_least` stages, if there are as many.

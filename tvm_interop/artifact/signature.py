@@ -76,7 +76,7 @@ def sign(path: str | os.PathLike[str], key: str | os.PathLike[str]) -> Path:
 
 
 def trusted_keys_of_environment() -> list[str]:
-    """The files of public keys that the environment variable `ENVIRONMENT` lists."""
+    """The files of public keys that the variable `TVM_INTEROP_TRUSTED_KEYS` lists."""
     return [name for name in os.environ.get(ENVIRONMENT, "").split(os.pathsep) if name]
 
 

@@ -222,7 +222,8 @@ class Compilation:
         elif scheduler != "sequential":
             latency = latency or self.measured_latency
         known: dict[str, Callable[[], Any]] = {
-            "gpus": lambda: 1,  # The latencies of copies between GPUs are not measured.
+            # Use one GPU, because the latencies of copies between GPUs are not measured.
+            "gpus": lambda: 1,
             # A window is a stage of operators that start together, each on a stream of its own. So
             # it has at most as many operators as there are streams.
             "window": lambda: min(self.streams, 2),

@@ -218,7 +218,8 @@ class ServedProgram:
         DeviceError: the server lacks our runtime.
         ArtifactError: the server's CPU lacks instructions that the kernels need.
         """
-        self._session = session  # Without its session, the program could not be freed.
+        # The session is kept, because the program can be freed only in an open session.
+        self._session = session
         missing = missing_features(
             cpu_features, parse_cpuinfo([self._function("remote.cpu_flags")()])
         )

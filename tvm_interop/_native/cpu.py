@@ -57,8 +57,8 @@ def prepare_kernel(
     description: the operator that the kernel computes, as `LibraryOp.fields` returns it.
     threads: the number of threads that the kernel may use.
     tensors: the kernel's arguments, aligned to 64 bytes. The kernel keeps them alive.
-    constants: for each tensor, whether it holds the same values in every run. The values may change
-        only when the executor binds another tensor in its place.
+    constants: for each tensor, whether it holds the same values in every run. To change the values,
+        replace the tensor with `bind`.
 
     Raises
     ------
@@ -84,8 +84,8 @@ def num_reorders(kernel: LibraryKernel) -> int:
 def allowed_cores() -> int:
     """Return how many cores this process may use at a time.
 
-    This is the number of physical cores that the calling thread may run on, or the whole cores in
-    the CPU quota of the process's container if that is less. It is at least 1.
+    This is the number of physical cores that the calling thread may run on. If the CPU quota of the
+    process's container is less, it is the quota, rounded down. It is at least 1.
     """
     return int(_function("allowed_cores")())
 
@@ -125,7 +125,7 @@ def make_executor(
     values: Sequence[Any],
     operators: Sequence[BoundOperator],
 ) -> Executor:
-    """Bind operators to tensors.
+    """Make an executor, which runs operators on the given tensors.
 
     Parameters
     ----------
@@ -150,7 +150,10 @@ def make_executor(
 
 
 def bind(executor: Executor, value: int, tensor: Any) -> None:
-    """From the next run on, use `tensor`, of the same shape and dtype, as value number `value`."""
+    """Use `tensor` in place of the executor's tensor number `value`, from the next run on.
+
+    `tensor` has the same shape and dtype as the tensor that it replaces.
+    """
     _function("bind")(executor, value, tensor)
 
 

@@ -83,7 +83,8 @@ def make_streams(devices: Sequence[int], urgent: Sequence[bool] | None = None) -
     Parameters
     ----------
     devices: for each stream, the number of its GPU. Several streams may be on the same GPU.
-    urgent: whether the GPU should prefer the work of each stream. By default no stream is urgent.
+    urgent: for each stream, whether its work has high priority on the GPU. By default no stream is
+        urgent.
 
     Raises
     ------
@@ -96,7 +97,7 @@ def make_streams(devices: Sequence[int], urgent: Sequence[bool] | None = None) -
 
 
 def urgent_streams(streams: CudaStreams) -> list[bool]:
-    """Return, for each stream, whether the GPU prefers its work."""
+    """Return, for each stream, whether its work has high priority on the GPU."""
     return [bool(urgent) for urgent in _function("urgent_streams")(streams)]
 
 
@@ -151,7 +152,7 @@ def copy_to_host(streams: CudaStreams, device: Any, host: Any) -> None:
 
 
 def peer_copy(source: Any, destination: Any) -> PeerCopy:
-    """Return a `PeerCopy` from one GPU's tensor to another's, for use as an operator's kernel."""
+    """Return a kernel that copies a tensor on one GPU to a tensor on another GPU."""
     copy: PeerCopy = _function("peer_copy")(source, destination)
     return copy
 
@@ -269,7 +270,10 @@ def time(executor: CudaExecutor, number: int) -> float:
 
 
 def time_launches(executor: CudaExecutor, number: int) -> float:
-    """Launch `number` runs without waiting for the GPU, and return the host's time in seconds."""
+    """Launch `number` runs without waiting for the GPU.
+
+    The result is the time that the launches take on the host, in seconds.
+    """
     with GATE:
         return float(_function("time_launches")(executor, number))
 
@@ -298,7 +302,7 @@ def measure_interleaved(
     repeats: timed rounds.
     seed: seed of the random orders.
     primed: whether to run each executor once more, untimed, just before each timed run. The caches
-        then hold its data, whatever the other executors did.
+        then hold the executor's data, whatever the other executors did.
 
     Returns
     -------

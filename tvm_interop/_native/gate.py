@@ -22,7 +22,7 @@ class _Gate:
     """Counts the threads inside of native calls, and can block threads that want to enter.
 
     A thread first counts itself and then checks whether the gate is closed. `close` first closes
-    the gate and then reads the count. So no thread can enter unnoticed.
+    the gate and then reads the count. So `close` counts every thread that gets in.
 
     The count is the length of a deque, because append and pop are atomic without a lock. Taking a
     lock would last longer than running a small model.

@@ -56,8 +56,8 @@ _LOG = logging.getLogger("tvm_interop")
 
 VERSION = 4
 _VERSION_OF_ONE_SHAPE, _VERSION_OF_SHAPES = 2, 3
-"""Each file is written in the lowest version that can hold its contents, so that older releases can
-read it."""
+"""The versions of a file with one input shape and of a file with several. A file is written in the
+lowest version that can hold its contents, so that older releases can read the file."""
 MAX_SHAPES = 64
 """The most input shapes that one artifact may be compiled for."""
 _KEPT = {
@@ -68,7 +68,7 @@ _KEPT = {
     "kernels.so": 2**32,
     "weights.npz": 2**36,
 }
-"""The members that are read into memory, each with its largest size in bytes."""
+"""The members that are read into memory, each with its largest allowed size in bytes."""
 _OF_A_SHAPE = ("manifest.json", "plan.json", "schedule.json", "fallback.json", "kernels.so")
 """The members that each input shape after the first has in a folder of its own."""
 _REQUIRED = {"plan.json", "schedule.json", "kernels.so"}
@@ -84,7 +84,7 @@ class Artifact:
     schedule: the schedule that the plan was made from.
     kernels: the bytes of the shared library; None if the artifact was loaded without kernels.
     weights: the constant tensors, by index into `plan.values`.
-    manifest: versions, target, scheduler, the speed check.
+    manifest: the versions, the target, the scheduler and the result of the speed check.
     fallback: the plan that runs if a kernel library that `plan` needs is missing. It runs TVM's
         kernels alone, one operator after the other, and shares the weights of `plan`. None if
         `plan` needs no kernel library.
@@ -118,9 +118,9 @@ class Artifact:
 
     @property
     def input_shapes(self) -> list[dict[str, tuple[int, ...]]]:
-        """The input shapes that the model can run; the first entry is the usual one.
+        """The input shapes that the model can run, as mappings from inputs' names to shapes.
 
-        Each entry is a mapping from the inputs' names to their shapes.
+        The first entry is for `plan`, which runs unless inputs of other shapes are given.
         """
         return [
             {plan.values[v].name: plan.values[v].shape for v in plan.inputs}
@@ -161,8 +161,9 @@ class Artifact:
         Raises
         ------
         ArtifactError
-            A weight is missing, or has another shape or type than the plan says; the artifact was
-            loaded without its kernels; its shapes are not of one model, or two are the same.
+            A weight is missing, or has another shape or type than the plan says. Or the artifact
+            was loaded without its kernels. Or `others` holds another model, or the same input
+            shapes twice.
         """
         models = (self, *self.others)
         check_shapes([model.plan for model in models])
@@ -229,7 +230,8 @@ class Artifact:
         """
         missing = missing_features(self.manifest.cpu_features)
         if missing:
-            # Loading would succeed, but the first kernel would crash the process.
+            # Without this error the library would load, but its first kernel would crash the
+            # process.
             raise ArtifactError(
                 f"the kernels need CPU instructions that this machine lacks: {', '.join(missing)}; "
                 "compile the model on this machine, or name this machine's instructions in the "
@@ -273,8 +275,9 @@ def load(
 
     An artifact holds machine code. `load` runs none of it, but `GraphModule` runs it with all your
     rights. Make a `GraphModule` only from an artifact whose origin you trust. The digests in the
-    file show damage, not origin: someone who changes the code can change the digests too. `sha256`
-    pins one file that you trust, and `trusted_keys` says whose artifacts you trust.
+    file show damage, not origin: someone who changes the code can change the digests too. To accept
+    only one particular file, give its `sha256`. To accept only files of certain signers, give their
+    `trusted_keys`.
 
     Weights stay in the file and come into memory when they are used. Do not overwrite a file in
     place while it is in use; `save` and `compile` never do.
@@ -292,9 +295,9 @@ def load(
     Raises
     ------
     ArtifactError
-        The file is missing, truncated, damaged, not an artifact, of a version that cannot be read,
-        of another digest than `sha256`, or signed by none of `trusted_keys`; its plan is unsafe; or
-        something in it is out of bounds.
+        The file is missing, truncated, damaged or not an artifact. Its version is unknown, its
+        digest is not `sha256`, or it is signed by none of `trusted_keys`. Or its plan is unsafe, or
+        a number in it is out of bounds.
     InputError
         A key file holds no Ed25519 public key; `cryptography` is not installed (extra `sign`).
     """
@@ -380,12 +383,15 @@ def _model(
 
 
 def _prefix(shape: int) -> str:
-    """The folder in the tar file that holds the members of a further shape."""
+    """The folder in the tar file that holds the members of input shape number `shape`.
+
+    Shapes are numbered from 0. Shape 0 has no folder.
+    """
     return f"shapes/{shape}/"
 
 
 def _prefixes_in(members: Mapping[str, object]) -> list[str]:
-    """The folders of the further shapes in order, up to the first gap in their numbers."""
+    """The folders of the input shapes 1, 2, ..., up to the first folder that is missing."""
     found = []
     for i in range(1, MAX_SHAPES):
         if f"{_prefix(i)}plan.json" not in members:

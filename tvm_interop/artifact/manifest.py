@@ -122,8 +122,8 @@ class KernelCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     checked: the number of TVM's kernels that were compared.
-    libraries: the number of kernels of other libraries that were compared. Operators that are alike
-        count once.
+    libraries: the number of kernels of other libraries that were compared. A kernel that several
+        operators use counts once.
     too_large: the number of TVM's kernels that were not compared because that would take too much
         time or memory.
     plain: what was wrong with each kernel that failed, in words. A kernel of TVM's is listed by its

@@ -1,9 +1,9 @@
 """Signs artifacts with Ed25519, and verifies their signatures.
 
 The signature lies in a file beside its artifact. The signature covers the SHA-256 of the whole
-artifact file. So it shows any changed byte and any added data. To verify a signature, `load`
-computes the digest while it reads the artifact, and raises an error if the signed digest is another
-one. So the weights that are mapped into memory later are verified, too.
+artifact file, so any changed byte and any added data makes it invalid. To verify a signature,
+`load` computes the digest while it reads the artifact, and raises an error if the digest differs
+from the signed digest. So the weights that are mapped into memory later are verified, too.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def sign(path: str | os.PathLike[str], key: str | os.PathLike[str]) -> Path:
 
 
 def trusted_keys_of_environment() -> list[str]:
-    """The files of public keys that the environment variable lists."""
+    """The files of public keys that the variable `TVM_INTEROP_TRUSTED_KEYS` lists."""
     return [name for name in os.environ.get(ENVIRONMENT, "").split(os.pathsep) if name]
 
 

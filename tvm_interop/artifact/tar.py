@@ -62,7 +62,8 @@ def write_tar(
             info = tarfile.TarInfo(name)
             info.size = nbytes
             file.seek(header_at)
-            file.write(info.tobuf(tarfile.GNU_FORMAT))  # Holds sizes above 8 GiB in one header.
+            # In this format, a single header can hold a size above 8 GiB.
+            file.write(info.tobuf(tarfile.GNU_FORMAT))
             file.seek(end)
         file.write(bytes(2 * _BLOCK))
 
@@ -70,7 +71,7 @@ def write_tar(
 def read_tar(
     file: IO[bytes], most_bytes: Mapping[str, int], sha256: str | None = None
 ) -> dict[str, Member]:
-    """Read a tar file once, from its first byte to its last.
+    """Read a tar file forwards, in one pass.
 
     Parameters
     ----------
@@ -152,7 +153,7 @@ class _Reader:
     def body(self, nbytes: int, keep: bool) -> tuple[bytes | None, str]:
         """Read the next `nbytes` bytes, and return the bytes and their SHA-256.
 
-        None stands for the bytes if `keep` is False.
+        If `keep` is False, the bytes are not kept, and None is returned in their place.
         """
         if keep:
             data = self.exactly(nbytes)

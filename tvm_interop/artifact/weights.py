@@ -68,7 +68,7 @@ def chunks_of(weights: Mapping[int, np.ndarray]) -> Iterator[bytes | memoryview]
 def views(
     block: np.ndarray, offsets: Mapping[int, int], wanted: Mapping[int, PlannedValue]
 ) -> dict[int, np.ndarray]:
-    """The weights `wanted` as views of the block, by index; nothing is copied.
+    """Return arrays of the weights in `wanted`, by index, that share the memory of the block.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def _from_npy(archive: zipfile.ZipFile, name: str, value: PlannedValue) -> np.nd
         )
         shape, is_fortran, dtype = read_header(file)
         if (shape, str(dtype)) != (value.shape, value.dtype):
-            # Raised before the data is read, so that a wrong shape allocates no memory.
+            # Check the shape before the data is read, so that a wrong shape allocates no memory.
             raise ArtifactError(
                 f"weight `{value.name}` is {dtype}{shape}, the plan says {value.dtype}{value.shape}"
             )

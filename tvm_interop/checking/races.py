@@ -13,8 +13,8 @@ from .stream_program import Access, StreamOperator, StreamProgram
 _KINDS: tuple[Kind, ...] = ("race", "overwritten", "overlap")
 
 MOST_OPERATORS = 100_000
-"""The most operators of a program that is checked. The checker's table of which operators happen
-before which others takes 256 MiB at most."""
+"""The largest number of operators in a program that can be checked. The checker's happens-before
+table then takes 256 MiB at most."""
 
 
 def check_program(program: StreamProgram) -> Report:

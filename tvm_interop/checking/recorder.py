@@ -28,7 +28,7 @@ address. For an array with a device, the buffer's name is followed by ` of ` and
 
 
 class Recorder:
-    """Records the operators that were launched so far.
+    """Records operators in the order in which a program launches them.
 
     Examples
     --------
@@ -43,7 +43,8 @@ class Recorder:
         self._operators: list[StreamOperator] = []
         self._names: set[str] = set()
         self._outputs: list[Access] = []
-        self._kept: list[object] = []  # Keeps arrays alive, so that their addresses stay taken.
+        # Recorded arrays are kept alive, so that no later array gets the same address.
+        self._kept: list[object] = []
 
     def op(
         self,
@@ -161,7 +162,7 @@ def _at_address(array: Any) -> Access:
 
 
 def _reach(tensor: Any) -> int:
-    """The number of elements from a PyTorch-like tensor's first to its last, gaps included."""
+    """The distance from a tensor's first element in memory to just after its last, in elements."""
     if 0 in tensor.shape:
         return 0
     steps = zip(tensor.shape, tensor.stride(), strict=True)

@@ -1,1 +1,4 @@
-"""Takes a model from its file to an artifact: kernels, latencies, schedule, plan."""
+"""Compiles a model to an artifact.
+
+The compiler chooses kernels, measures the operators, schedules them on streams and makes a plan.
+"""

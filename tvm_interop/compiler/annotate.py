@@ -1,4 +1,4 @@
-"""Stores a schedule in a Relax module, as an attribute of a function. Stock TVM ignores it."""
+"""Stores a schedule in a Relax module, as an attribute that stock TVM ignores."""
 
 from __future__ import annotations
 

@@ -73,11 +73,11 @@ def compile(
 ) -> Artifact:
     """Compile a model so that its independent operators run side by side.
 
-    Before it ships, the schedule is measured against sequential execution of the same kernels.
-    Each round runs both, and no such round has a part in choosing the schedule. If the schedule is
-    not faster by more than 1%, at a significance level of 5%, the artifact runs sequentially, and
-    its manifest says so. All schedulers give the same bits, except `ios-merge` and `ios-both`:
-    merged operators add up numbers in another order.
+    Before the schedule ships, it is measured against sequential execution of the same kernels. Each
+    round of this check runs both, and the choice of the schedule uses no times from the check. If
+    the schedule is not faster by more than 1%, at a significance level of 5%, the artifact runs
+    sequentially, and its manifest says so. All schedulers give the same bits, except `ios-merge`
+    and `ios-both`: merged operators add up numbers in another order.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def compile(
     scheduler: one of `schedulers()`; `auto` tries several of them and measures which is fastest.
     out: where to write the artifact; None writes no file.
     schedule: use this schedule instead of running a scheduler; a person may have written it.
-        Operators are divided into as many parts as it names.
+        Operators are divided into as many parts as the schedule names.
     input_shapes: shapes of inputs that the model leaves open, by name. If several such mappings are
         given, the artifact holds a plan, a schedule and kernels for each mapping. It holds the
         weights once. `GraphModule` runs the plan that fits its inputs.
@@ -100,11 +100,12 @@ def compile(
     threads: how many threads each stream's kernels may use on a CPU; by default the cores are
         shared out evenly.
     latency: the latency model for operators and stages; by default latencies are measured here.
-        `learned` predicts most of IOS's stages and measures the stages that decide, within
-        `max_measurements` and `time_budget_s` (see `measure.active.ActiveSearch`); it needs the
-        extra `learned`. For a GPU that is not here, give the name of a device description (see
-        `latency.described.DEVICES`), or `database`, or `database:NAME` for one of several GPUs in
-        the database. The schedule then ships unchecked if its GPUs are not here, which is logged.
+        `learned` predicts the latencies of most of IOS's stages. It measures the stages that decide
+        which schedule is best, within `max_measurements` and `time_budget_s` (see
+        `measure.active.ActiveSearch`); it needs the extra `learned`. For a GPU that is not here,
+        give the name of a device description (see `latency.described.DEVICES`), or `database`, or
+        `database:NAME` for one of several GPUs in the database. If the schedule's GPUs are not
+        here, the schedule then ships unchecked, and a warning is logged.
     latency_db: file that keeps measured latencies; by default one in the user's cache folder.
     keep_slower: ship the schedule even if sequential execution is faster.
     progress: called with the number of stages that are measured already, and the number of stages
@@ -114,14 +115,16 @@ def compile(
         kernel. Without a GPU, kernels for a GPU cannot be measured. By default all kernels are then
         TVM's, and each library that is named runs whatever it can.
     archs: for a GPU: architectures to compile kernels for, such as `sm_90`; by default the
-        architecture of the GPU here, or else the ones of A100 and H100. Without a GPU, latencies
-        cannot be measured and the speed cannot be checked. Then give `keep_slower`, and either
-        `latency` or a scheduler that needs no latencies.
+        architecture that `target` names, or else the architecture of the GPU here, or else `sm_80`
+        and `sm_90` (A100 and H100). Without a GPU, latencies cannot be measured and the speed
+        cannot be checked. Then give `keep_slower`, and either `latency` or a scheduler that needs
+        no latencies.
     tuning_records: folder of records that `tvm-interop tune --kernels` wrote for this model and
         target. A kernel takes the loops of its record if they are faster than our default schedule.
-    stream_priorities: for a GPU: let the GPU prefer the stream with most of the longest chain of
-        operators. Chains are compared by latency, or by number of operators if latencies are
-        unknown.
+    stream_priorities: for a GPU: give high priority to the stream that runs most of the longest
+        chain of operators. In a chain, each operator waits for the operator before it, or follows
+        it on the same stream. Chains are compared by latency, or by number of operators if
+        latencies are unknown.
     allow_tf32: for a GPU: let kernel libraries round factors of float32 products to TF32, which is
         several times faster and keeps 10 of the 23 bits of the mantissa.
     link: the link between two GPUs, if latencies come from a description or the database; by
@@ -254,7 +257,8 @@ def _refuse_fixed_batch(
     if size is None or not error.node:
         return
     given = _list_of(input_shapes)[0]
-    # Try the shapes as exported, and batch size 1 in case the model leaves the batch open.
+    # Try the shapes as exported, and also batch size 1, because the model may leave the batch size
+    # open.
     if _imports(model, given) or _imports(model, batch_shapes(model, given, 1)):
         raise InputError(
             f"the model cannot be compiled for a batch of {size}: node {error.node}, or a constant "

@@ -57,8 +57,8 @@ class Kernels:
         target: TVM's target; it becomes part of the hashes.
         build: compiles kernels into a shared library at a path.
         write_out: the last pass over the kernels. TVM's analyses cannot read its result.
-        kept: where built libraries are kept for later compilations; None for nowhere.
-        progress: told when the kernels are built.
+        kept: where built libraries are kept for later compilations; None keeps none.
+        progress: called when the kernels are built.
         checker: checks the kernels before they ship; None for a GPU, whose kernels are not checked.
         """
         self._checker = checker
@@ -85,7 +85,10 @@ class Kernels:
 
     @cached_property
     def code(self) -> bytes:
-        """The bytes of the compiled kernel library; one from an earlier compilation is reused."""
+        """The bytes of the compiled kernel library.
+
+        If an earlier compilation kept a library of the same kernels, its bytes are reused.
+        """
         found = None if self._kept is None else kept_kernels(self._kept, self.hashes)
         if found is not None:
             return found
@@ -245,8 +248,8 @@ class Backend(Protocol):
     prices_by_name: whether a schedule may use latencies from a device description or the database,
         which the caller selects by a name.
     keeps_choices: whether later compilations may reuse the schedule that was chosen here.
-    counts_cores: whether operators share the cores of this machine, as the verdicts of `explain`
-        require.
+    counts_cores: whether operators run on the cores of this machine's CPU. `explain` supports only
+        such devices.
     """
 
     target: Any

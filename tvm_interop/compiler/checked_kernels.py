@@ -121,7 +121,8 @@ class KernelChecker:
             )
         before = kernel_hashes(self.as_written)
         alike = {name: f"{before[name]}:{digest}" for name, digest in hashes.items()}
-        context = kernels_key({})  # Versions and options that also decide on the machine code.
+        # `context` names the versions and options that also affect the machine code.
+        context = kernels_key({})
         key = json.dumps([_VERSION, context, sorted(alike.values())])
         known = None if kept is None else kept.get(_KIND, key)
         if known is not None:
@@ -221,8 +222,8 @@ class KernelChecker:
         for name, defect in not_evaluated.items():
             _LOG.warning(_NOT_EVALUATED, name, defect)
         # NumPy's functions have special cases of their own. So a kernel that differs from NumPy is
-        # compared again, with the same kernel built plainly. It is at fault only if it differs
-        # from that, too.
+        # compared again, with a plain build of the same kernel. The kernel is at fault only if it
+        # also differs from the plain build.
         suspects = [name for name in faults if isinstance(reference[name], NumpyKernel)]
         again = [*suspects, *not_evaluated]
         if again:
@@ -290,13 +291,13 @@ _NOT_EVALUATED = (
     "report it: %s"
 )
 _SHORT = 200_000
-"""A reference kernel with fewer operations is built without optimization, because optimizing takes
-longer than it saves."""
+"""A reference kernel with fewer operations than this is built without optimization, because the
+optimization takes longer than it saves."""
 _LONG = 1_000_000_000
-"""A reference kernel with more operations is built from the scheduled loops, but for a baseline
-CPU. Without a schedule it would run for seconds."""
+"""A reference kernel with more operations than this is built from the scheduled loops, but for a
+baseline CPU. Without a schedule the kernel would run for seconds."""
 _MOST = 50_000_000_000
-"""The most operations of a kernel that is checked."""
+"""A kernel with more operations than this is not checked."""
 _MOST_BYTES = 512 * 2**20
-"""The most bytes of the tensors of a kernel that is checked. The check takes three times as much
-memory."""
+"""A kernel whose tensors take more bytes than this is not checked. A check takes three times the
+memory of the tensors."""

@@ -1,4 +1,8 @@
-"""Checks kernels of libraries as TVM's kernels are checked. A wrong kernel is not used."""
+"""Checks the kernels of kernel libraries before they ship, and replaces kernels that are wrong.
+
+Each kernel is compared with the NumPy version of TVM's kernel for the same operator. If a library's
+kernel is wrong, TVM's kernel runs the operator instead.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,7 @@ _KIND = "checked library"
 _VERSION = "1"
 """Part of the keys of remembered verdicts. Increase it when the checks change."""
 _KINDS: tuple[Kind, ...] = ("ordinary", "denormal", "large")
-"""The kinds of numbers that kernels are checked on."""
+"""The kinds of input numbers that each kernel is checked with."""
 
 _right: set[str] = set()
 """The keys of the kernels that this process found to be right."""
@@ -116,8 +120,8 @@ class LibraryChecker:
     def without_faults(self, program: Program, choose: Callable[[Program], Program]) -> Program:
         """Apply `choose` to the program until no library kernel that it chooses is wrong.
 
-        If a kernel is wrong, its operator is marked as unknown to libraries, and `choose` runs
-        again.
+        If a kernel is wrong, its operator loses its description, so that no library can run it.
+        Then `choose` runs again.
 
         Parameters
         ----------
@@ -140,7 +144,7 @@ class LibraryChecker:
     def _faults(self, program: Program) -> dict[str, str]:
         """What is wrong with each kernel at fault, by the operator's name.
 
-        Operators that are alike are checked once.
+        A kernel that several operators use is checked once.
         """
         alike: dict[str, list[str]] = {}
         kernels: dict[str, Checked] = {}

@@ -222,8 +222,10 @@ class Compilation:
         elif scheduler != "sequential":
             latency = latency or self.measured_latency
         known: dict[str, Callable[[], Any]] = {
-            "gpus": lambda: 1,  # The latencies of copies between GPUs are not measured.
-            # The operators of a window start together, each on a stream of its own.
+            # Use one GPU, because the latencies of copies between GPUs are not measured.
+            "gpus": lambda: 1,
+            # A window is a stage of operators that start together, each on a stream of its own. So
+            # it has at most as many operators as there are streams.
             "window": lambda: min(self.streams, 2),
             "baseline": self.sequential,
             "parts": self.program.parts,
@@ -236,7 +238,7 @@ class Compilation:
     def _schedule_unmeasured(
         self, scheduler: str, options: dict[str, Any], missing: DeviceError
     ) -> Schedule:
-        """Schedule without latencies, or with the database's if the scheduler needs latencies.
+        """Schedule without latencies, or from the database if the scheduler needs latencies.
 
         Parameters
         ----------
@@ -277,7 +279,7 @@ class Compilation:
     def farm_latency(self, address: ServerAddress, **options: Any) -> MeasuredLatency:
         """Make the latency model that measures stages on servers of TVM's RPC.
 
-        The model takes all free servers, and its `close` gives them back.
+        The latency model takes all free servers. Its method `close` gives them back.
 
         Parameters
         ----------
@@ -341,7 +343,8 @@ class Compilation:
     def _merging_latency(self, scheduler: str) -> LatencyModel:
         """Make the latency model that also measures merged operators.
 
-        For `ios-merge` the model measures on one stream, which gets the threads of all streams.
+        For `ios-merge` the latency model measures on one stream, which gets the threads of all
+        streams.
         """
         streams, threads = self.streams, self.threads
         if scheduler == "ios-merge":
@@ -380,7 +383,8 @@ class Compilation:
         Raises
         ------
         ScheduleError
-            The schedule does not fit the model, or has merged stages: plan what `realized` returns.
+            The schedule does not fit the model, or has merged stages. For a schedule with merged
+            stages, call `realized` first and plan its result.
         """
         if merged_stages(schedule):
             raise ScheduleError(
@@ -442,9 +446,9 @@ class Compilation:
     def check_speed(self, schedule: Schedule) -> SpeedCheck:
         """Run `schedule` and sequential execution against each other, interleaved.
 
-        Sequential execution takes part twice, and the difference between the two is the noise. The
-        schedule ships if it is faster by more than 1%, at a significance level of 5% (see
-        `scheduling.paired_rounds`).
+        Each round measures sequential execution twice, and the difference between the two
+        measurements is noise. The schedule ships if it is faster by more than 1%, at a significance
+        level of 5% (see `scheduling.paired_rounds`).
         """
         sequential = self.sequential()
         return check_rounds(self.measure([sequential, sequential, schedule]))

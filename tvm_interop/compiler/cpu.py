@@ -195,7 +195,7 @@ class CpuBackend:
         apply: Any = DefaultCPUSchedule(self.target)
         program.kernels = apply(program.kernels)
         for v, array in program.weights.items():
-            program.weights[v] = aligned_copy(array)  # One copy, used by every instance.
+            program.weights[v] = aligned_copy(array)  # All instances share this copy.
         cores = _native.num_threads()
         streams = positive("streams", self._options.streams, cores)
         threads = positive("threads", self._options.threads, max(cores // streams, 1))
@@ -227,7 +227,7 @@ class CpuBackend:
         return None
 
     def why_not_in_bf16(self) -> str | None:
-        """The CPU feature or library that bf16 needs and that is missing; None if nothing is."""
+        """The CPU feature or library that bf16 needs and that is missing; None if all are here."""
         missing = why_no_bf16(self.target, self.providers)
         return None if missing is None else str(missing)
 

@@ -50,8 +50,8 @@ from .provider_choice import fastest_plain, give_to_libraries
 _LOG = logging.getLogger("tvm_interop")
 
 _MOST_STREAMS = 8
-"""The most streams by default. The kernels of a few streams fill the GPU, so more streams would
-hardly ever run at once."""
+"""The largest default number of streams. The kernels of a few streams fill the GPU, so more streams
+would hardly ever run at once."""
 _DEVICE = "cuda:0"
 
 
@@ -78,7 +78,7 @@ class LoweredForCuda(Lowered):
     ) -> Plan:
         """Make a plan for GPU 0, or for the GPUs that the schedule names.
 
-        With stream priorities, copies count as taking no time in the longest chain.
+        With stream priorities, the longest chain of operators is found as if copies took no time.
         """
         plan = make_plan(program, schedule, device=_DEVICE)
         if not self.options.stream_priorities or len(plan.streams) == 1:
@@ -224,7 +224,8 @@ def is_cuda(target: Any) -> bool:
     try:
         # `Target("cuda")` would ask the GPU for its architecture, so compare the text first.
         return target == "cuda" or bool(tvm.target.Target(target).kind.name == "cuda")
-    except Exception:  # TVM may raise anything. `CpuBackend` says what is wrong with the target.
+    # TVM may raise any error for an invalid target. `CpuBackend` then reports what is wrong.
+    except Exception:
         return False
 
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 _CHOICE = "choice"
 _CODE = ("compiler", "measure", "plan", "program", "scheduling", "latency")
-"""The subpackages whose Python code decides which schedule ships. The native library does, too."""
+"""The subpackages whose Python code decides which schedule ships, together with the native
+library."""
 
 
 class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,7 +57,7 @@ class KeptChoice:
         keep_slower: bool,
         options: Mapping[str, Any],
     ) -> None:
-        """Compute the key. Nothing is read yet; `choice_is_kept` says when a choice can be kept."""
+        """Compute the key of the entry on disk. Call this only if `choice_is_kept` returns True."""
         self._kept = kept_beside(compilation.options.latency_db, compilation.options.fresh)
         setting = compilation.measured_latency.setting
         kernels = compilation.kernel_hashes
@@ -85,7 +86,7 @@ class KeptChoice:
             choice = msgspec.json.decode(data, type=Choice)
             return Schedule.from_json(choice.schedule), choice.speed_check
         except (msgspec.DecodeError, ScheduleError):
-            return None  # Another version wrote it, so the choice is made anew.
+            return None  # Another version of this package wrote the entry.
 
     def write(self, schedule: Schedule, speed_check: SpeedCheck | None) -> None:
         """Keep the schedule and its speed check."""

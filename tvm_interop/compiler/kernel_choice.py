@@ -1,4 +1,8 @@
-"""Chooses each operator's kernel among the providers', and the memory layout of each tensor."""
+"""Chooses a provider's kernel for each operator, and a memory layout for each tensor.
+
+A plain tensor is row-major. A blocked tensor is an image that keeps 16 channels of each pixel side
+by side in memory.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +60,8 @@ class _LayoutCosts:
     Attributes
     ----------
     free: the tensors that may be blocked; each is a value with storage of its own.
-    equal: pairs of tensors that must have the same layout, because one kernel works on both in
-        whatever layout they have.
+    equal: pairs of tensors that must have the same layout, because one element-wise operator works
+        on both.
     """
 
     def __init__(
@@ -85,7 +89,7 @@ class _LayoutCosts:
         )
 
     def pairs(self) -> list[PairCost]:
-        """All costs of pairs of layouts, as `cheapest_labels` takes them."""
+        """The costs of all operators, as a function of the layouts of their tensors."""
         return [cost for i in self._ops for cost in self._costs_of(i)]
 
     def _roots(self, op: int) -> list[int]:
@@ -97,8 +101,8 @@ class _LayoutCosts:
         blocked_us = self._blocked_us[i]
         data_us, output_us = self._reorder(data), self._reorder(output)
         first, second = self._label(data), self._label(output)
-        # `blocked_us` leaves out reorders of tensors that may have a blocked layout, so they are
-        # added here. It includes reorders of tensors that must have the plain layout.
+        # `blocked_us` leaves out reorders of tensors that may have a blocked layout, so these
+        # reorders are added here. It includes reorders of tensors that must have the plain layout.
         us = (
             (self._plain.us[i], blocked_us + (data_us if first is not None else 0.0)),
             (blocked_us + (output_us if second is not None else 0.0), blocked_us),
@@ -122,8 +126,8 @@ def _blockable(
 ) -> set[int]:
     """The values that may be blocked.
 
-    These are images with storage of their own, if each operator that touches the image can work on
-    a blocked one. Inputs, outputs and weights of the model stay plain.
+    An image with storage of its own may be blocked if every operator that touches it can work on a
+    blocked image. Inputs, outputs and weights of the model stay plain.
     """
     flexible = {*library_ops, *elementwise}
     fixed = {program.storage_of(v) for v in (*program.inputs, *program.outputs)}
@@ -143,7 +147,10 @@ def _blockable(
 
 
 def _fits_blocks(value: Value, root: Value) -> bool:
-    """Whether `value` is an image that consists of whole blocks of `root`."""
+    """Whether `value` is an image that can be blocked.
+
+    If `value` is an alias of a part of `root`, the part must consist of whole blocks of channels.
+    """
     if (
         len(value.shape) != 4
         or value.dtype not in ("float32", "bfloat16")

@@ -41,8 +41,8 @@ from .compilation import Compilation
 
 _LOG = logging.getLogger("tvm_interop.metaschedule")
 _ROUND = 8
-"""The number of trials in a round. After a round the cost model learns, and another kernel may have
-its turn."""
+"""The number of trials in a round. After a round, the cost model learns from its trials, and the
+search may go on with another kernel."""
 _TRIALS_A_KERNEL = 64
 """The default number of trials for each kernel."""
 _POPULATION = 64
@@ -233,7 +233,7 @@ class KernelTuning:
         try:
             run_secs = self._device.run_secs(candidate.sch.mod["main"])
             error = None
-        except Exception as caught:  # Many spaces hold candidates that TVM cannot build.
+        except Exception as caught:  # Many search spaces hold candidates that TVM cannot build.
             run_secs, error = None, str(caught)
             _LOG.debug("a trial of kernel `%s` failed: %s", kernel.name, caught)
         record = TuningRecord(
@@ -284,7 +284,8 @@ class _Kernel:
             if kernel_hash(record.workload.mod["main"]) == kernel_hash(self.func)
         ]
         self.workload = records.database.commit_workload(as_workload(self.func))
-        import_tensor_intrinsics()  # `TuneContext` would take ten times as long to do it.
+        # `TuneContext` would import the intrinsics itself, but that takes ten times as long.
+        import_tensor_intrinsics()
         self._context = context = ms.TuneContext(
             as_workload(self.func),
             target=_with_cores(records.target),
@@ -308,7 +309,7 @@ class _Kernel:
 
 
 class _OneThread:
-    """Builds kernels, and runs them on a separate thread whose team has no other threads."""
+    """Builds kernels, and runs them on a separate thread, which runs parallel loops by itself."""
 
     def __init__(self, target: Any) -> None:
         self._target = target

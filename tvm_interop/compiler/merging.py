@@ -76,10 +76,11 @@ class OperatorMerges:
 
 
 class MergingLatency(LatencyModel):
-    """Gives the latencies of `base`, and compiles and measures merged operators.
+    """A latency model that also compiles and measures merged operators.
 
     Parameters
     ----------
+    base: the latency model for operators and stages without merging.
     compile_alone: makes a compilation of a Relax module, with the streams and threads of `base`.
     """
 
@@ -163,7 +164,9 @@ class MergedCompilations(Generic[_C]):
         self._made: dict[frozenset[frozenset[str]], _C] = {}
 
     def realized(self, schedule: Schedule) -> tuple[_C, Schedule]:
-        """The compilation with a schedule's merged stages merged, and the schedule for it.
+        """Merge the operators of a schedule's merged stages.
+
+        The result is the compilation of the merged model, and the schedule for this compilation.
 
         Raises
         ------
@@ -207,7 +210,8 @@ def realize_merges(schedule: Schedule, graph: OpGraph) -> Schedule:
     }
     for op in position:
         if op not in place:
-            # The operator is new. It works on a merged operator's output and follows it directly.
+            # This operator exists only in the merged model. It joins the group of its last
+            # predecessor.
             sources = [place[source] for source in graph.predecessors(op)]
             if not sources:
                 raise ScheduleError(f"operator `{graph.names[op]}` is in no stage after merging")

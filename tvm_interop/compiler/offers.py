@@ -1,4 +1,4 @@
-"""Lists the kernel that each provider offers for an operator, or why it offers none."""
+"""Lists the kernel that each provider offers for an operator, or why there is no offer."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def offers_for(
     def us_of(program: Program) -> float:
         if not can_measure:
             return math.nan
-        # Use one stream and one thread, as the choice of kernels does. Then the measurements that
-        # it made are found in `store`.
+        # Use one stream and one thread, as the choice of kernels does. Then `store` already holds
+        # the latencies that the choice measured.
         latency = lowered.latency(program, 1, 1, store, None)
         return float((latency.stages(stage) if measure else latency.known(stage))[0])
 

@@ -30,7 +30,8 @@ class CompileOptions:
         cores out evenly.
     parts: the most parts that a large operator is divided into, so that they run side by side. None
         takes one part for each stream, or no division if kernels use several threads.
-    latency_db: file of measured latencies; None takes the default file, ":memory:" no file.
+    latency_db: file of measured latencies. None takes the default file, and ":memory:" keeps
+        latencies in memory only.
     progress: called with the progress of measurements.
     providers: the providers of kernels to choose from: `tvm`, `onednn` for a CPU, `cudnn` and
         `cublaslt` for a GPU. None takes all that are installed. If a library is missing, TVM's
@@ -38,10 +39,12 @@ class CompileOptions:
     tuning_records: for a CPU: folder of records that `tvm-interop tune --kernels` wrote; None uses
         no records.
     archs: for a GPU: architectures to compile kernels for, such as `sm_90`. None takes the
-        architecture of the GPU here, or else the ones of A100 and H100.
-    stream_priorities: for a GPU: whether the GPU prefers the stream with most of the longest
-        chain of operators. Chains are compared by latency, or by number of operators if latencies
-        are unknown.
+        architecture that `target` names, or else the architecture of the GPU here, or else `sm_80`
+        and `sm_90` (A100 and H100).
+    stream_priorities: for a GPU: whether the stream that runs most of the longest chain of
+        operators has high priority. In a chain, each operator waits for the operator before it, or
+        follows it on the same stream. Chains are compared by latency, or by number of operators if
+        latencies are unknown.
     latency: the latency model for schedulers that are given no other model; None measures here.
     link: the link between two GPUs, for latencies from a device description or the database. None
         takes the description's link.
@@ -89,7 +92,7 @@ def parts_for(scheduler: str) -> int | None:
     """`CompileOptions.parts` for a scheduler.
 
     The result is 1 for a scheduler that merges operators, because only whole operators can be
-    merged, and None for any other.
+    merged. It is None for any other scheduler.
     """
     return 1 if scheduler in MERGING else None
 

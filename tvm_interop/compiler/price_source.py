@@ -22,7 +22,7 @@ class MeasuredHere:
 
 @dataclass(frozen=True)
 class Learned:
-    """Most latencies are predicted, and the stages that decide are measured on the device."""
+    """Most latencies are predicted; stages that decide which schedule is best are measured."""
 
 
 @dataclass(frozen=True)

@@ -61,9 +61,9 @@ def by_database(
     store: LatencyStore,
     link: Link | None,
 ) -> tuple[LatencyModel, str]:
-    """Look up latencies in the database that were measured on some GPU.
+    """Look up latencies that were measured on a GPU, in the database.
 
-    The latency of a stage that was never measured is the sum over its operators.
+    The latency of a stage that was never measured is the sum of its operators' latencies.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ class StoredLatency(LatencyTable):
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
         """The measured latency of a stage, in microseconds.
 
-        If the stage was never measured, the result is the sum over its operators.
+        If the stage was never measured, the result is the sum of its operators' latencies.
         """
         streams: list[list[str]] = [[self._hashes[op] for op in group] for group in groups]
         streams += [[] for _ in range(self._setting.streams - len(streams))]

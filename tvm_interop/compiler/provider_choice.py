@@ -1,4 +1,4 @@
-"""Chooses each operator's kernel among the providers', with all tensors in plain layout."""
+"""Chooses a provider's kernel for each operator, with all tensors in plain layout."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def fastest_plain(
     providers: the names of the available providers. If `tvm` is not among them, its kernels run
         only operators that no other provider can run.
     latency_of: measures the operators of a program that has the same tensors.
-    margin: TVM's kernel is kept if it takes at most this share of a library's time.
+    margin: TVM's kernel is kept if its latency is at most this fraction of a library's latency.
     """
     chosen = program
     best_us: dict[int, float] = {}
@@ -93,7 +93,7 @@ def fastest_plain(
 
 
 def _has_kernel(latency: MeasuredLatency, op: Operator, number: int) -> bool:
-    """Whether the device has a kernel of the library of `op`; if not, the reason is logged."""
+    """Whether the library of `op` has a kernel for this device; if not, the reason is logged."""
     refusal = latency.why_not(number)
     if refusal:
         _LOG.warning("no kernel of %s for `%s`: %s", op.library, op.name, refusal)
@@ -101,7 +101,7 @@ def _has_kernel(latency: MeasuredLatency, op: Operator, number: int) -> bool:
 
 
 _CLOSE = 0.75
-"""Two latencies are close if the smaller is at least this share of the larger."""
+"""Two latencies are close if the smaller one is at least this fraction of the larger one."""
 _ROUNDS = 2
 """How many times operators with close latencies are measured again."""
 

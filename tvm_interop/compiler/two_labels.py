@@ -11,7 +11,7 @@ import networkx as nx
 
 @dataclass(frozen=True)
 class PairCost:
-    """What the labels of two things cost together.
+    """The cost of the labels of two things, which depends on both labels.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ def cheapest_labels(
     """A label, 0 or 1, for each thing, so that the sum of `costs` is as small as possible.
 
     A minimum cut can express the cost of a pair only if unlike labels are, in sum, no cheaper than
-    like labels. A cost that makes unlike labels cheaper is raised until they are as expensive.
+    like labels. Where unlike labels are cheaper, their cost is raised to the cost of like labels.
     Ties: as few things as possible get label 1. Costs are rounded to whole nanoseconds, so that
     sums are exact.
 

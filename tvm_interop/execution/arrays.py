@@ -51,7 +51,7 @@ def shape_of(value: Any) -> tuple[int, ...]:
 
 
 def as_array(value: Any, expected: PlannedValue, kind: str) -> np.ndarray:
-    """Return `value`, which a caller gives for `expected`, as an array.
+    """Return `value` as an array, and check that it has the shape and dtype of `expected`.
 
     If `value` is an array or a tensor, the result shares its memory.
 

@@ -136,7 +136,7 @@ class Instance:
         return _runtime.profile(self.executor)
 
     def rebind(self, value: int, array: np.ndarray) -> None:
-        """From the next run on, use the memory of `array` for `value` and every alias of it.
+        """From the next run on, use the memory of `array` for `value` and all aliases of `value`.
 
         Raises
         ------

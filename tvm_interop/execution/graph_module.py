@@ -100,9 +100,9 @@ class GraphModule(AbstractContextManager["GraphModule"]):
     def set_input(self, key: str | int | None = None, value: Any = None, /, **params: Any) -> None:
         """Copy data into inputs.
 
-        If the model was compiled for several shapes, the shapes of the given arrays choose one of
-        them. Inputs whose shapes change must be given in the same call. Other inputs keep their
-        values.
+        If the model was compiled for several sets of input shapes, the module switches to the set
+        that fits the given arrays. Inputs whose shapes change must be given in the same call. Other
+        inputs keep their values.
 
         Parameters
         ----------
@@ -331,7 +331,8 @@ class GraphModule(AbstractContextManager["GraphModule"]):
             arrays[str(name)] = as_array(tensor, value, "weight")
         for instance in self._instances.values():
             self._replace_weights(instance, arrays)
-        self._params.update(arrays)  # Instances for other shapes get these weights when made.
+        # Instances for other input shapes get these weights when they are made.
+        self._params.update(arrays)
 
     def _replace_weights(self, instance: Any, arrays: Mapping[str, np.ndarray]) -> None:
         index = instance.plan.weight_indices()

@@ -64,7 +64,7 @@ class PlanInstance(Protocol):
         ...
 
     def write(self, value: int, array: np.ndarray) -> None:
-        """Copy `array` into value number `value`. The value keeps it until the next `write`."""
+        """Copy `array` into value number `value`, which does not change until the next `write`."""
         ...
 
     def read(self, value: int) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""Gives each operator its kernel, whichever provider it comes from.
+"""Finds the kernel that runs each operator: TVM's kernel, or a kernel of a kernel library.
 
-A provider is TVM, which compiled its kernels before, or a kernel library, which prepares a kernel
-for given tensors. Executors take both kinds alike.
+TVM's kernels are compiled already. A kernel library prepares a kernel for given tensors. Executors
+run both kinds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..program.library_op import LibraryOp
 
 
 class AnyOperator(Protocol):
-    """What an operator of a program and an operator of a plan have in common."""
+    """The attributes that operators of programs and operators of plans share."""
 
     @property
     def name(self) -> str: ...
@@ -34,8 +34,8 @@ class AnyOperator(Protocol):
 
 
 PrepareKernel = Callable[[AnyOperator, str, dict[str, Any], Sequence[Any], int], Any]
-"""Prepares a library's kernel: for an operator, the library's name, the fields of the operator's
-description, its tensors, and a stream."""
+"""A function that prepares a library's kernel. Its arguments are the operator, the library's name,
+the fields of the operator's description, the operator's tensors, and the stream's index."""
 
 
 class Kernels:
@@ -82,7 +82,7 @@ class Kernels:
         return self._prepare(op, op.library, op.description.fields(), tensors, stream)
 
     def shipped(self, op: AnyOperator, tensors: Sequence[Any], stream: int = 0) -> Any:
-        """Return what `of` does, for an operator of an artifact, which names its provider.
+        """Return the kernel of an operator of an artifact, in the form that executors take.
 
         Raises
         ------
@@ -106,7 +106,9 @@ class Kernels:
 def cpu_kernels(
     compiled: Any, operators: Iterable[AnyOperator], is_constant: Callable[[int], bool]
 ) -> Kernels:
-    """Kernels for this CPU. Those of libraries use one thread, because parts are operators.
+    """Return the kernels for this CPU.
+
+    Each library kernel uses one thread: a large operator is divided into parts that run at once.
 
     Parameters
     ----------
@@ -125,7 +127,7 @@ def cpu_kernels(
 def cuda_kernels(
     compiled: Any, operators: Iterable[AnyOperator], streams: _cuda.CudaStreams
 ) -> Kernels:
-    """Kernels for the GPUs of some streams."""
+    """Return the kernels for the GPUs that `streams` are on."""
     return Kernels(
         compiled,
         operators,

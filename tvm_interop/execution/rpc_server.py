@@ -218,7 +218,8 @@ class ServedProgram:
         DeviceError: the server lacks our runtime.
         ArtifactError: the server's CPU lacks instructions that the kernels need.
         """
-        self._session = session  # Without its session, the program could not be freed.
+        # The session is kept, because the program can be freed only in an open session.
+        self._session = session
         missing = missing_features(
             cpu_features, parse_cpuinfo([self._function("remote.cpu_flags")()])
         )
@@ -244,7 +245,7 @@ class ServedProgram:
         return self.call("remote.tensor", self._program, value)
 
     def fill_at_random(self) -> None:
-        """Fill all float tensors with random values, which are about as large as in real models."""
+        """Fill all float tensors with random values of about the size of real models' values."""
         self.call("remote.fill_at_random", self._program)
 
     def measure(

@@ -28,8 +28,8 @@ class OperatorExplanation:
     Attributes
     ----------
     name: the name of the whole operator.
-    kind: the kind of operator for kernel libraries, such as `conv2d`; None if kernel libraries do
-        not have this kind.
+    kind: the name of the operator's kind in kernel libraries, such as `conv2d`; None if kernel
+        libraries have no such kind.
     provider: the provider whose kernel runs the operator.
     parts: the number of parts that the operator is divided into; 1 if it is not divided.
     offers: each provider's offer. For a model, times are for plain layouts and one thread.

@@ -181,7 +181,7 @@ class Finding:
 def judge(numbers: SideBySide) -> tuple[Verdict, str]:
     """Return the verdict on a set of independent operators, and a sentence with the reason.
 
-    If concurrent execution is not profitable, the verdict is the first one that applies:
+    If concurrent execution is not profitable, the verdict is the first of these that is true:
 
     1. Concurrent execution would be profitable without the waits.
     2. The longest operator fills the device.

@@ -46,8 +46,8 @@ class Wholes:
         Parameters
         ----------
         graph: the graph of the operators that run, including parts.
-        price: a function that returns the latencies of stages of these operators. A stage has at
-            most `cores` groups.
+        price: a function that returns the latencies of stages of these operators. A stage runs at
+            most `cores` groups of operators concurrently.
         whole_of: for each operator of `graph`, the name of the operator that it is a part of, or
             None if it is not a part.
         again: a function that measures stages again, as `LatencyModel.measure_again` does; None if
@@ -144,7 +144,11 @@ class Wholes:
         self._one_core_us[new] = prices[1::2]
 
     def _alone(self, wholes: Sequence[int]) -> list[Groups]:
-        """Return two stages per operator: its parts divided over all cores, and all on one core."""
+        """Return two stages for each operator.
+
+        The first stage runs the operator's parts on all cores. The second stage runs all of the
+        parts on one core.
+        """
         stages: list[Groups] = []
         for whole in wholes:
             stages += [self._in_turn([whole]), [self._parts[whole]]]
@@ -153,7 +157,7 @@ class Wholes:
     def _in_turn(self, wholes: Sequence[int]) -> list[list[int]]:
         """Return, for each stream, the parts that it runs if all operators are divided over cores.
 
-        The whole operators are in the given order.
+        Each stream runs its parts in the order of the operators in `wholes`.
         """
         streams = [[p for w in wholes for p in self._parts[w][s :: self.cores]]
                    for s in range(self.cores)]  # fmt: skip

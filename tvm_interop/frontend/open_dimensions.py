@@ -45,7 +45,7 @@ def is_open(dims: Dims) -> bool:
 
 
 def open_dimensions_error(inputs: Mapping[str, Dims]) -> UnsupportedModelError:
-    """Return the error for inputs with open dimensions, with an example that sets all of these."""
+    """Return the error for open dimensions, with an example of how to set all dimensions."""
     sizes = _example_sizes(inputs)
     shapes = {name: _example_shape(dims, sizes) for name, dims in inputs.items()}
     told = " and ".join(f"`{name}` has {_in_words(dims)}" for name, dims in inputs.items())

@@ -137,7 +137,7 @@ class _Importer:
                 for i in (0, 1)
             )
             if after_reset:
-                arguments.append(of_state)  # The kernel adds this bias: the reset gate scales it.
+                arguments.append(of_state)  # The kernel adds it, because the reset gate scales it.
             else:
                 of_inputs = relax.op.add(of_inputs, of_state)
             product = relax.op.add(product, of_inputs)

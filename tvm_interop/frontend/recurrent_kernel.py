@@ -305,7 +305,10 @@ class _Gru(_Kernel):
         return self.gate(2, b, j, time)
 
     def _reset(self, b: Any, j: Any, time: Any) -> Any:
-        """Return the candidate state, with the reset gate applied to the product and its bias."""
+        """Return the input of the candidate state's activation.
+
+        The reset gate scales the product of the state with the weights, and the recurrent bias.
+        """
         at = 2 * self.r.hidden + j
         reset = self.activate(0, self.gate(1, b, j, time))
         return self.projected[time, b, at] + reset * (self.sums[b, at] + self.bias[at])

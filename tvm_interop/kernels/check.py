@@ -33,16 +33,16 @@ SHARES = 3
 """A divisible kernel is also run in this many shares; the last share may be smaller."""
 
 _LONG = 20_000_000
-"""A kernel with more operations than this is tried on only two kinds of numbers."""
+"""A kernel with more operations than this is not tried on denormal and large numbers."""
 _LONGEST = 100_000_000
-"""A kernel with more operations than this is tried on ordinary numbers only."""
+"""A kernel with more operations than this is tried only on `ordinary` numbers (see `edge_data`)."""
 _ON_THE_EDGE = 0.02
-"""Share of a result's elements that may be wrong if the kernel rounds floats to integers.
+"""The largest share of wrong elements in a result if the kernel rounds floats to integers.
 
 The last bit of a float near the middle of two integers decides to which integer it is rounded.
 """
 _PERTURBED = 3
-"""Number of further runs of the reference if a kernel's result differs from the reference's.
+"""How often the reference runs again if a kernel's result differs from the reference's.
 
 The inputs of these runs differ in their last bits from the original inputs.
 """

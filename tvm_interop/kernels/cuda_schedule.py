@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 _BLOCK_THREADS = 128
 """Threads in a thread block under our rule; small blocks spread over more of the GPU."""
 _LONGEST_SUM = 64
-"""Most terms that one thread adds up alone; so short a sum would not keep a thread block busy."""
+"""The largest number of terms of a short sum, which would not keep a thread block busy."""
 
 
 @module_pass(opt_level=0, name="DefaultCUDASchedule")

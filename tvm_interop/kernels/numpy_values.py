@@ -71,7 +71,7 @@ class Places:
         """The loaded elements as a view of their buffer.
 
         Axes on which the indices do not depend have one element. The result is None if an index is
-        not a linear expression of the axes' variables, or leaves the buffer.
+        not a linear expression of the axes' variables, or may be outside of the buffer.
         """
         array = self.buffers[load.source]
         strides, begins = [0] * len(self.axes), []
@@ -276,7 +276,7 @@ def _number(places: Places, node: Any) -> Array:
 
 
 def _larger(a: Array, b: Array) -> Array:
-    # `np.maximum` always keeps NaN, but TVM's maximum is this selection.
+    # TVM's maximum is a selection by `a > b`, which may drop NaN. `np.maximum` always keeps NaN.
     return np.where(a > b, a, b)
 
 

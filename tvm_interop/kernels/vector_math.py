@@ -1,8 +1,8 @@
 """Transcendental functions of float32 as expressions that LLVM turns into vector instructions.
 
 TVM's LLVM back end calls the C library for these functions, once for each element. Here each
-function is a range reduction, a polynomial and a few selections. They are the same operations for
-every element, so LLVM can vectorise a loop over them for any processor.
+function is a range reduction, a polynomial and a few selections. All elements need the same
+operations, so LLVM can vectorise a loop over elements for any processor.
 
 All functions are right within 2 units in the last place for every argument, including subnormal
 numbers, infinities and NaN (`tests/unit/test_vector_math.py` measures the error). The polynomials
@@ -128,7 +128,7 @@ def sigmoid(x: Expr) -> Expr:
 
 
 def minus_size(x: Expr) -> Expr:
-    """The absolute value of `x`, negated: its exponential never overflows."""
+    """Minus the absolute value of `x`. The exponential of this value never overflows."""
     return tirx.Select(x < _f32(0), x, -x)
 
 

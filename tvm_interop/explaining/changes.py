@@ -1,6 +1,6 @@
 """Suggests changes to a model that would reduce its latency, and tries them.
 
-The gain of a change is estimated. `try_change` makes a change and measures its gain.
+`changes_for` estimates the gain of each change. `try_change` makes a change and measures its gain.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class Trial:
     ratio: the latency of the changed model divided by the latency of the present model, both from
         the same round. Below 1, the changed model is faster.
     interval: the interval of `ratio` with 90% confidence; None if there were too few rounds.
-    noise_ratio: the same ratio between two instances of the present model. If that ratio is below
-        1, its inverse.
+    noise_ratio: the same ratio between two instances of the present model. The inverse of that
+        ratio is used if the ratio is below 1.
     rounds: the number of rounds. Each instance runs once in a round.
     """
 

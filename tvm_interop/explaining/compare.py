@@ -1,4 +1,4 @@
-"""`compare`, which finds how two artifacts of one model differ and measures each difference."""
+"""Provides `compare`, which finds and measures the differences of two artifacts of one model."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Cost:
     ratio: the latency of the second artifact divided by the latency of the first, both from the
         same round. Below 1, the second artifact is faster.
     interval: the interval of `ratio` with 90% confidence; None if there were too few rounds.
-    noise_ratio: the same ratio between two instances of the first artifact. If that ratio is below
-        1, its inverse.
+    noise_ratio: the same ratio between two instances of the first artifact. The inverse of that
+        ratio is used if the ratio is below 1.
     rounds: the number of rounds. Each instance runs once in a round.
     """
 
@@ -54,7 +54,7 @@ class Cost:
 
     @property
     def is_beyond_noise(self) -> bool:
-        """Whether `interval` lies wholly below 1 - `LEAST_GAIN` or wholly above 1 + `LEAST_GAIN`."""
+        """Whether `interval` is entirely below 1 - `LEAST_GAIN` or entirely above 1 + `LEAST_GAIN`."""
         if self.interval is None:
             return False
         return self.interval[1] < 1 - LEAST_GAIN or self.interval[0] > 1 + LEAST_GAIN
@@ -164,8 +164,8 @@ def part_of_plan(plan: Plan, wholes: Sequence[str]) -> Plan:
     wholes: the names of the operators to keep. All parts of a divided operator are kept.
     """
     wanted = set(wholes)
-    # The kept operators that stand for each operator when another operator waits for it: the
-    # operator itself if it is kept, else the last kept operators that end before it starts.
+    # For each operator, the kept operators that its successors wait for: the operator itself if it
+    # is kept, else the last kept operators that end before it starts.
     behind: list[set[int]] = []
     last: dict[int, int] = {}  # The latest operator of each stream.
     position: dict[int, int] = {}

@@ -1,6 +1,6 @@
-"""`explain_operator`, which says which provider's kernel runs an operator.
+"""Provides `explain_operator`, which says which provider's kernel runs an operator.
 
-It also gives, for every other provider, the time of its kernel or why it has no kernel.
+For every other provider, it gives the time of that provider's kernel, or why there is no kernel.
 """
 
 from __future__ import annotations

@@ -10,10 +10,7 @@ from .compare import Comparison, Cost
 from .verdict import THRESHOLDS, Finding
 
 _PLAINLY = 0.05
-"""How far the ratio of medians may be outside the confidence interval without a remark.
-
-The text remarks on a ratio that is further outside.
-"""
+"""The text says so if the ratio of medians is further than this outside the confidence interval."""
 _NAMES = 3
 """The largest number of operator names that are listed for a set."""
 

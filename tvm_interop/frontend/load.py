@@ -122,8 +122,7 @@ def batch_shapes(
     Raises
     ------
     InputError
-        The model is not ONNX, or an input has no dimensions. Also the same cases as for
-        `load_model`.
+        The model is not ONNX, an input has no dimensions, or `load_model` would raise this error.
     """
     if isinstance(model, (str, os.PathLike)) and not os.fspath(model).endswith(SUFFIX):
         model = read_for_import(model)

@@ -40,7 +40,7 @@ def declared_dims(value: onnx.ValueInfoProto) -> Dims:
 
 
 def is_open(dims: Dims) -> bool:
-    """Whether the rank or the size of a dimension is missing."""
+    """Whether an input's rank is unknown, or the size of one of its dimensions is not given."""
     return dims is None or not all(isinstance(dim, int) for dim in dims)
 
 

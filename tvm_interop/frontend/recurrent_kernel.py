@@ -163,7 +163,7 @@ class _Kernel:
     def for_elements(
         self, step: Any, update: Callable[[Any, Any, Any], Sequence[tirx.Stmt]]
     ) -> tirx.Stmt:
-        """Run `update(row, element, time)` for every row of the batch and element of the state.
+        """Return loops that run `update(row, element, time)` for every element of every row's state.
 
         A row whose sequence has ended keeps its state, and its output for this step is 0.
         """
@@ -323,7 +323,7 @@ class _Gru(_Kernel):
 def _tiled(
     first: int, last: int, sizes: Sequence[int], body: Callable[[Any, int], tirx.Stmt]
 ) -> tirx.Stmt:
-    """Run `body(start, size)` for tiles that cover the range from `first` to `last - 1`.
+    """Return loops that run `body(start, size)` for tiles of the range `first` to `last - 1`.
 
     `sizes` holds the sizes of tiles, the largest first. The largest tiles that fit are used.
     """
@@ -341,7 +341,7 @@ def _tiles(first: int, number: int, size: int, body: Callable[[Any, int], tirx.S
 
 
 def _elements(extent: int, body: Callable[[Any], Sequence[tirx.Stmt]]) -> tirx.Stmt:
-    """Run `body` for each index below `extent`, vectorized."""
+    """Return vectorised loops that run `body` for each index below `extent`."""
 
     def vector(start: Any, size: int) -> tirx.Stmt:
         return loops.vector(size, lambda v: loops.in_turn(body(start + v)))

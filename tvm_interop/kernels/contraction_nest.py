@@ -253,9 +253,9 @@ class _Nest:
     def _outer(self, parts: list[tuple[int, int, int]], tile: Any, kind: tirx.ForKind) -> tirx.Stmt:
         """One loop over the tiles of all groups of all images.
 
-        The loop can be divided between threads, or between shares of the kernel. The smaller tile
-        of a group comes last in that group. If there are several groups, the shares therefore get
-        about the same number of small tiles.
+        The loop can be divided between threads, or between shares of the kernel. The last tile of
+        a group may be smaller than the others. If there are several groups, the shares therefore
+        get about the same number of small tiles.
         """
         first, *rest = parts
         tiles = sum(part[1] for part in parts)

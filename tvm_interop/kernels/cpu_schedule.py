@@ -251,8 +251,8 @@ def _vectorize_across_sums(schedule: s_tir.Schedule, block: Any, registers: Regi
 def _axes_in_memory_order(schedule: s_tir.Schedule, block: Any) -> int:
     """How many of the last loops go through memory in order, and can therefore be fused into one.
 
-    Each tensor has two choices along these axes. It may be indexed by the axes themselves, over its
-    whole size. Or it may not vary along these axes: for example, it holds one number per channel.
+    These axes must be the last indices of each tensor and cover the whole of its last dimensions.
+    Tensors that do not vary along these axes are allowed too, such as one number per channel.
     """
     loops = [schedule.get(loop) for loop in schedule.get_loops(block)]
     found = schedule.get(block)

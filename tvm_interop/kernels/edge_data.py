@@ -1,4 +1,4 @@
-"""Makes the numbers that kernels are checked on: ordinary ones, and ones at which kernels fail."""
+"""Makes the numbers that kernels are checked on, among them numbers at which kernels often fail."""
 
 from __future__ import annotations
 

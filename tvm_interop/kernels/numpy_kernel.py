@@ -330,8 +330,8 @@ def _sum_of_products(
 
     Returns
     -------
-    The sums. None if one factor does not vary along a summed axis, or if neither varies along
-    another axis.
+    The sums. None if one of the factors does not vary along a summed axis. Also None if there is
+    another axis along which neither factor varies.
     """
     in_a, in_b = ([size > 1 for size in factor.shape] for factor in (a, b))
     long = [axis for axis, size in enumerate(shape) if size > 1]

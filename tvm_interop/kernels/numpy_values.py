@@ -358,7 +358,7 @@ _CALLS: dict[str, Callable[[Places, Any], Array]] = {
     "if_then_else": _either,
     "reinterpret": _bits,
 }
-"""The function that evaluates each TIR function, by the part of its name after the last dot."""
+"""Maps the name of a TIR function, after its last dot, to the code that evaluates it."""
 
 _RULES: dict[type, Callable[[Places, Any], Array]] = {
     tirx.Add: _binary(np.add),
@@ -394,4 +394,4 @@ _RULES: dict[type, Callable[[Places, Any], Array]] = {
     tvm.ir.Call: _call,
     tvm.ir.TensorLoad: _load,
 }
-"""The function that evaluates each class of TIR expressions."""
+"""Maps a class of TIR expressions to the function that evaluates them."""

@@ -27,7 +27,7 @@ def undisturbed(
     """The times, ascending, of the runs that take at most a quarter longer than the shortest run.
 
     On a quiet machine nearly all runs are left. On a busy machine most runs may have waited for a
-    core, so a median of all runs would compare waits.
+    core, so the median of all runs would depend on the waits.
     """
     ordered = np.sort(np.asarray(seconds, dtype=np.float64))
     counted: npt.NDArray[np.float64] = ordered[ordered <= _HELD_UP * ordered[0]]

@@ -38,7 +38,7 @@ class Explanation:
     trial: Trial | None = None
 
     def counts(self) -> dict[str, int]:
-        """Return the number of sets with each verdict. Verdicts of no set are left out."""
+        """Return the number of sets for each verdict that at least one set has."""
         verdicts = [finding.verdict for finding in self.findings]
         return {v.value: verdicts.count(v) for v in Verdict if v in verdicts}
 

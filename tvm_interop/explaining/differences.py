@@ -19,7 +19,7 @@ class Difference:
     Attributes
     ----------
     kind: `operator` if only one artifact has the operator, else `kernel` or `stage`.
-    operators: the names of the whole operators that the difference concerns.
+    operators: the names of the model's operators that the difference concerns.
     first, second: descriptions of how each artifact runs these operators.
     """
 

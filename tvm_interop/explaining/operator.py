@@ -27,7 +27,7 @@ class OperatorExplanation:
 
     Attributes
     ----------
-    name: the name of the whole operator.
+    name: the name of the operator.
     kind: the name of the operator's kind in kernel libraries, such as `conv2d`; None if kernel
         libraries have no such kind.
     provider: the provider whose kernel runs the operator.
@@ -65,7 +65,7 @@ def explain_operator(
     ----------
     model: an artifact, the path of an artifact, or a model as `compile` takes it, for a CPU or a
         GPU. An artifact contains only the kernels that run, so nothing is timed for it.
-    name: the name of a whole operator; `tvm-interop show` lists them.
+    name: the name of an operator of the model; `tvm-interop show` lists these names.
     measure: whether to time kernels. If False, times that are not in the database are unknown.
     input_shapes: the shapes of inputs with open dimensions, by name.
     options: target, providers, database and so on, as for `compile`.

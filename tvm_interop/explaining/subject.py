@@ -35,7 +35,7 @@ class Subject:
     Attributes
     ----------
     title: the name of the model, or the path of the artifact.
-    wholes: the whole operators and their latencies.
+    wholes: the operators of the model and their latencies.
     compilation: the compilation of the model; None for an artifact.
     artifact: the artifact; None for a model.
     """

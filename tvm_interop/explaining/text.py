@@ -10,7 +10,7 @@ from .compare import Comparison, Cost
 from .verdict import THRESHOLDS, Finding
 
 _PLAINLY = 0.05
-"""The text says so if the ratio of medians is further than this outside the confidence interval."""
+"""A ratio of medians is remarked on if it is further than this outside the confidence interval."""
 _NAMES = 3
 """The largest number of operator names that are listed for a set."""
 

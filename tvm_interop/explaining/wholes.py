@@ -25,6 +25,8 @@ Price = Callable[[Sequence[Groups]], npt.NDArray[np.float64]]
 class Wholes:
     """The whole operators of a program: their graph and their latencies.
 
+    A whole operator is an operator of the model, together with all parts that it is divided into.
+
     Attributes
     ----------
     graph: the graph of the whole operators.
@@ -66,7 +68,7 @@ class Wholes:
         self._asked: set[int] = set()
 
     def id_of(self, name: str) -> int:
-        """Return the index of the whole operator `name`.
+        """Return the index of the operator `name` of the model.
 
         Raises
         ------
@@ -81,23 +83,23 @@ class Wholes:
         return names.index(name)
 
     def parts_of(self, whole: int) -> tuple[int, ...]:
-        """Return the operators of the original graph that make up a whole operator."""
+        """Return the parts of an operator, as operators of the graph that runs."""
         return tuple(self._parts[whole])
 
     def divided_us(self, wholes: Iterable[int]) -> list[float]:
-        """Return each whole operator's latency if its parts run on all cores, in microseconds."""
+        """Return the latency of each operator if its parts run on all cores, in microseconds."""
         chosen = list(wholes)
         self._learn(chosen)
         return [float(self._divided_us[whole]) for whole in chosen]
 
     def one_core_us(self, wholes: Iterable[int]) -> list[float]:
-        """Return the latency of each whole operator on one core, in microseconds."""
+        """Return the latency of each operator if its parts run on one core, in microseconds."""
         chosen = list(wholes)
         self._learn(chosen)
         return [float(self._one_core_us[whole]) for whole in chosen]
 
     def side_by_side(self, sets: Sequence[Sequence[int]]) -> list[SideBySide]:
-        """Return the latencies of sets of independent whole operators."""
+        """Return the latencies of sets of independent operators, in turn and concurrently."""
         self._learn({whole for chosen in sets for whole in chosen})
         packed = [self._packed(chosen) for chosen in sets]
         stages = [stage for both in zip(map(self._in_turn, sets), packed, strict=True)

@@ -207,8 +207,8 @@ def _as_the_checker_knows_it(model: onnx.ModelProto) -> onnx.ModelProto:
     Inputs of the same type replace such weights.
 
     Opset 21 deprecates the group normalisation of opsets 18 to 20. The checker refuses it in older
-    models too, although onnxruntime runs them. Instance normalisation, which has the same inputs,
-    replaces it.
+    models too, although onnxruntime runs them. So instance normalisation, which has the same
+    inputs, replaces group normalisation.
     """
     outside = [tensor for tensor in model.graph.initializer if is_outside(tensor)]
     if not outside and not any(node.op_type == "GroupNormalization" for node in model.graph.node):

@@ -147,7 +147,7 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         used.update(value.name for value in graph.output)
         for node in named.node:
             if node.op_type == "Dropout" and not used.intersection(node.output[1:]):
-                del node.output[1:]  # Old models declare a mask that they never read.
+                del node.output[1:]  # Old models declare the mask of a dropout but never read it.
         # TVM's importer would keep an `If` unchanged, and it does not support loops.
         for is_control_flow, nodes in itertools.groupby(
             named.node, lambda node: node.op_type in CONTROL_FLOW

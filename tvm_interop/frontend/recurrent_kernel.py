@@ -163,7 +163,7 @@ class _Kernel:
     def for_elements(
         self, step: Any, update: Callable[[Any, Any, Any], Sequence[tirx.Stmt]]
     ) -> tirx.Stmt:
-        """Return loops that run `update(row, element, time)` for every element of every row's state.
+        """Return loops that run `update(row, element, time)` for each element of each row's state.
 
         A row whose sequence has ended keeps its state, and its output for this step is 0.
         """

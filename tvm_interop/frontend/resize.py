@@ -4,8 +4,8 @@ TVM's kernels do not support antialiasing, and they resize only the last dimensi
 quotient of the sizes as the scale, which is wrong if the scaled size is not a whole number.
 
 Resizing one dimension is a linear map, so it is a product with a matrix. That matrix is the result
-of resizing the identity matrix. In the mode `nearest`, each column of the matrix has a single 1.
-The element at that position is copied instead, because a product would spread infinity and NaN.
+of resizing the identity matrix. In the mode `nearest`, each column of the matrix has a single 1. A
+product would spread infinity and NaN, so the element at the position of the 1 is copied instead.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ class _Terms:
 
     Attributes
     ----------
-    spatial, summed: the variables of the two kinds of axes.
+    spatial, summed: the variables of the spatial axes and of the axes that are summed over.
     extents: the sizes of all axes, spatial ones first.
     data, weight: the loads of the two factors.
     """

@@ -41,7 +41,7 @@ _LONGEST = 4096
 _WRITTEN_OUT = 64
 """The largest number of iterations of a loop that LLVM may unroll completely."""
 _FEWEST_LANES = 4
-"""Fewest lanes in a vector: a narrower vector gains nothing."""
+"""The least number of lanes in a vector; a narrower vector gains nothing."""
 
 
 @module_pass(opt_level=0, name="DefaultCPUSchedule")
@@ -139,7 +139,7 @@ def _inline(schedule: s_tir.Schedule, block: Any, growth: _Growth) -> None:
         return
     sums = [user for user in schedule.get_consumers(block) if _is_reduction(schedule, user)]
     if only_copies or all(_uses_each_once(schedule, user, block) for user in sums):
-        with unless_refused():  # TVM refuses, for example, a block that writes an output.
+        with unless_refused():  # TVM cannot inline, for example, a block that writes an output.
             schedule.compute_inline(block)
 
 
@@ -295,7 +295,7 @@ def _uses(index: Any, axis: tirx.Var) -> bool:
 def _schedule_elementwise(schedule: s_tir.Schedule, block: Any, registers: Registers) -> None:
     """Schedule an element-wise block.
 
-    It is tiled if it reads with a large stride, and shared between threads if it is large.
+    The block is tiled if it reads with a large stride, and shared between threads if it is large.
     """
     work = _iterations(schedule, block)
     tiles = tile_across_memory(schedule, block, registers)

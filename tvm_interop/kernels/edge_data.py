@@ -56,7 +56,7 @@ def edge_data(
     Parameters
     ----------
     kind: the kind of numbers.
-    seed: the position in a fixed pool of numbers at which the tensor begins.
+    seed: decides at which position in a fixed pool of numbers the tensor begins.
     below: if given, integers of all kinds are at least 0 and less than this bound.
     """
     size = int(np.prod(shape, dtype=np.int64))

@@ -152,7 +152,7 @@ def _step(nest: Any) -> _Step:
 
 
 _SPATIAL, _SUMMED = 0, 2
-"""TVM's values of `IterVar.iter_type` for the two kinds of axes."""
+"""TVM's values of `IterVar.iter_type` for spatial axes and for axes that are reduced."""
 _COMBINED: dict[type, np.ufunc] = {
     tirx.Add: np.add,
     tirx.Mul: np.multiply,
@@ -219,7 +219,7 @@ def _evaluate(step: _Step, places: Places) -> None:
     else:
         values = _combined(step, places, summed)
         if target.dtype.kind in "iu" and values.dtype.kind == "f":
-            values = values.astype(np.int64)  # The cast from int64 keeps the low bits.
+            values = values.astype(np.int64)  # The next cast, from int64, keeps the low bits.
         values = values.astype(target.dtype)
         first = places.value(step.first).astype(target.dtype)
         values = step.combined(first, values)

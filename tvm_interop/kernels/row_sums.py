@@ -17,7 +17,7 @@ _VECTORS = 4
 Several vectors hide the latency of an addition, which waits for the one before it.
 """
 _FEWEST_LANES = 4
-"""Fewest lanes in a vector: a narrower vector gains nothing."""
+"""The least number of lanes in a vector; a narrower vector gains nothing."""
 _FEWEST_TURNS = 4
 """The least number of loop iterations for a row.
 

@@ -48,7 +48,7 @@ class Estimate:
     latency_us: the median of the runs, in microseconds.
     spread_us: the runs' interquartile range, in microseconds; None for a single run, or if it was
         not recorded.
-    samples: how many runs count, without runs that were held up; 0 if it was not recorded.
+    samples: the number of runs, without runs that other programs held up; 0 if it was not recorded.
     """
 
     latency_us: float
@@ -59,7 +59,7 @@ class Estimate:
     def of_runs(
         cls, seconds: Sequence[float] | npt.NDArray[np.float64], start_us: float = 0.0
     ) -> Estimate:
-        """The estimate from one or more runs, without runs that were held up.
+        """The estimate from one or more runs, without runs that other programs held up.
 
         Parameters
         ----------

@@ -40,7 +40,7 @@ def in_later_form(
             own[SHRINKING] = b"ceil"
         if own.get("mode", b"nearest") == b"bilinear":
             own["mode"] = b"linear"
-        # The result keeps the importer's list type, which gives None past its end.
+        # The result keeps the importer's list type: an index past the end gives None.
         return "Resize", type(inputs)([inputs[0], None, scales]), own, _RESIZE_OPSET
     if op_type == "RoiAlign" and opset >= _HALF_PIXELS:
         own.setdefault("coordinate_transformation_mode", b"half_pixel")

@@ -124,7 +124,7 @@ def _import(program: Any) -> tvm.IRModule:
 
 
 def _name_of(node: Any) -> str:
-    """Return the name of the innermost module around a node, or the node's name if there is none."""
+    """Return the name of the innermost module around a node; without a module, the node's name."""
     stack = list(node.meta.get("nn_module_stack", {}).values())
     module = str(stack[-1][0]) if stack else ""
     return module or str(node.name)

@@ -1,4 +1,4 @@
-"""Provides `explain`, which tells whether it pays to run operators of a model concurrently."""
+"""Provides `explain`, which tells whether running operators concurrently pays, and if not, why."""
 
 from __future__ import annotations
 

@@ -188,8 +188,8 @@ def _check_text(message: Any, origin: str) -> None:
 def _check(model: onnx.ModelProto, origin: str) -> None:
     values = (*model.graph.input, *model.graph.output)
     if any(not value.type.tensor_type.HasField("shape") for value in values):
-        # The checker refuses an input or output without a shape, but such a model can be imported:
-        # the user gives the shapes of inputs separately, and no output shapes are needed.
+        # The checker refuses an input or output without a shape, but such a model can be imported.
+        # The user gives the shapes of inputs separately, and ONNX cannot infer all output shapes.
         return
     try:
         onnx.checker.check_model(_as_the_checker_knows_it(model))

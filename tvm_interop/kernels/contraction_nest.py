@@ -49,7 +49,10 @@ _TILES_TO_SHARE = 4
 def contraction_nest(
     op: Contraction, epilogue: Epilogue, registers: Registers
 ) -> tuple[tirx.Stmt, list[Any]]:
-    """Loops that compute `op` and then `epilogue`, and the buffers that these loops use."""
+    """Loops that compute `op` and then `epilogue`.
+
+    Also returns the buffers to allocate around the loops.
+    """
     return _Nest(op, epilogue, registers).build()
 
 

@@ -23,7 +23,10 @@ _log = logging.getLogger(__name__)
 _BLOCK_THREADS = 128
 """Threads in a thread block under our rule; small blocks spread over more of the GPU."""
 _LONGEST_SUM = 64
-"""The largest number of terms of a short sum, which would not keep a thread block busy."""
+"""The largest number of terms that one thread adds up alone.
+
+Such a short sum would not keep a thread block busy.
+"""
 
 
 @module_pass(opt_level=0, name="DefaultCUDASchedule")
@@ -117,7 +120,8 @@ def short_sums(func: tirx.PrimFunc) -> Any:
     schedule.compute_at(summed, thread)
     reduced = len(_extents(schedule, summed, reduced=True))
     # Set the sum's initial value before the loop. If TVM refuses this transformation, an `if` in
-    # the loop sets that value in the first iteration, and the kernel is a little slower.
+    # the loop sets that value in the first iteration. The result is the same, and the kernel is a
+    # little slower.
     with unless_refused():
         schedule.decompose_reduction(summed, schedule.get_loops(summed)[-reduced])
     return schedule

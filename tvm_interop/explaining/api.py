@@ -1,4 +1,4 @@
-"""`explain`, which says whether operators of a model run concurrently, and if not, why."""
+"""Provides `explain`, which tells whether running operators concurrently pays, and if not, why."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Explanation:
     trial: Trial | None = None
 
     def counts(self) -> dict[str, int]:
-        """Return the number of sets with each verdict; a verdict that no set has is left out."""
+        """Return the number of sets for each verdict that at least one set has."""
         verdicts = [finding.verdict for finding in self.findings]
         return {v.value: verdicts.count(v) for v in Verdict if v in verdicts}
 
@@ -133,7 +133,7 @@ def explain(
 
 
 def explain_subject(subject: Subject, pair: Sequence[str] | None = None) -> Explanation:
-    """Explain a subject that `subject_of` returned, as `explain` does."""
+    """Explain the model or artifact that `subject_of` has loaded. See `explain`."""
     wholes = subject.wholes
     if pair is not None:
         found = find_pair(wholes, pair, subject.artifact)

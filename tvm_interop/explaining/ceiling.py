@@ -18,11 +18,11 @@ class Ceiling:
     ----------
     sequential_us: the latency in microseconds if operators run one after the other, each divided
         over all cores. NaN if it is unknown.
-    without_contention: the critical path, as if the number of cores and the memory bandwidth were
-        unlimited.
+    without_contention: the length of the critical path. It is a bound even if the number of cores
+        and the memory bandwidth were unlimited.
     with_contention: the larger of the critical path and the total work divided by the number of
-        cores. The work of an operator is its latency on one core, or its latency over all cores
-        times the number of cores if that is less.
+        cores. The work of an operator is the smaller of two values: its latency on one core, and
+        its latency over all cores times the number of cores.
     as_measured: the latency, computed from measurements, if every profitable set runs concurrently
         and all other operators run one after the other.
     """

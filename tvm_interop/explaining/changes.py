@@ -1,6 +1,6 @@
 """Suggests changes to a model that would reduce its latency, and tries them.
 
-The gain of a change is estimated. `try_change` makes a change and measures its gain.
+`changes_for` estimates the gain of each change. `try_change` makes a change and measures its gain.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .verdict import FILLS
 from .wholes import Wholes
 
 LEAST = 0.01
-"""A change is suggested if its estimated gain is at least this fraction of sequential execution."""
+"""The least estimated gain of a suggested change, as a fraction of the sequential latency."""
 MOST = 3
 """The largest number of changes that are suggested."""
 _LIMIT_S = 30.0
@@ -42,12 +42,13 @@ class Change:
 
     Attributes
     ----------
-    kind: `batch` for a larger batch, `merge` to merge convolutions, `parts` for more parts.
+    kind: `batch` for a larger batch, `merge` to merge convolutions, or `parts` to divide operators
+        into more parts.
     what: a description of the change.
     gain: the estimated saving, as a fraction of the latency of sequential execution. For `batch`
         and `merge`, the estimate assumes that the changed operators use the cores as efficiently as
-        the operators that are divided now. For `parts`, the gain is an upper bound. It assumes that
-        an operator's speedup becomes the number of cores.
+        the operators that are already divided into parts. For `parts`, the gain is an upper bound.
+        The bound assumes that the speedup of an operator becomes equal to the number of cores.
     operators: the names of the operators that the change concerns.
     amount: the factor of the batch size, or the number of parts; 0 for a merge.
     """
@@ -75,8 +76,8 @@ class Trial:
     ratio: the latency of the changed model divided by the latency of the present model, both from
         the same round. Below 1, the changed model is faster.
     interval: the interval of `ratio` with 90% confidence; None if there were too few rounds.
-    noise_ratio: the same ratio between two instances of the present model. If that ratio is below
-        1, its inverse.
+    noise_ratio: the same ratio between two instances of the present model. The inverse of that
+        ratio is used if the ratio is below 1.
     rounds: the number of rounds. Each instance runs once in a round.
     """
 
@@ -223,8 +224,8 @@ def _merged(
 ) -> Change | None:
     """Return the change that merges convolutions of the same kind that read the same tensor.
 
-    The estimate assumes that a merged convolution uses the cores as efficiently as other divided
-    operators. Return None if no merge would save time.
+    The estimate assumes that a merged convolution uses the cores as efficiently as the operators
+    that are already divided into parts. Return None if no merge would save time.
     """
     found = _merges(compilation, wholes)
     sets = [ops for ops in found.sets if found.can_merge(ops)]
@@ -254,9 +255,9 @@ def _efficiency(wholes: Wholes) -> float:
 
 
 def _lost_us(wholes: Wholes, op: int, efficiency: float) -> float:
-    """Return by how many microseconds an operator is slower than at the given `efficiency`.
+    """Return how many microseconds an operator would save at the given parallel efficiency.
 
-    `efficiency` is a parallel efficiency, from 0 to 1.
+    `efficiency` is from 0 to 1. The result is negative if the operator is more efficient already.
     """
     (divided_us,), (one_core_us,) = wholes.divided_us([op]), wholes.one_core_us([op])
     return divided_us - one_core_us / (wholes.cores * efficiency)

@@ -1,4 +1,4 @@
-"""`compare`, which finds how two artifacts of one model differ and measures each difference."""
+"""Provides `compare`, which finds and measures the differences of two artifacts of one model."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from ..scheduling.paired_rounds import FEWEST_ROUNDS, LEAST_GAIN, checked_rounds
 from .differences import Difference, differences
 
 _TOTAL_S = 20.0
+"""The approximate time to measure the whole artifacts, in seconds."""
 _EACH_S = 1.0
-"""The two names above are the approximate times to measure the whole artifacts, and to measure
-each difference, in seconds."""
+"""The approximate time to measure each difference, in seconds."""
 _BATCH = 5
-"""The number of rounds in one native call."""
+"""The number of rounds that one call of native code runs."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Cost:
     ratio: the latency of the second artifact divided by the latency of the first, both from the
         same round. Below 1, the second artifact is faster.
     interval: the interval of `ratio` with 90% confidence; None if there were too few rounds.
-    noise_ratio: the same ratio between two instances of the first artifact. If that ratio is below
-        1, its inverse.
+    noise_ratio: the same ratio between two instances of the first artifact. The inverse of that
+        ratio is used if the ratio is below 1.
     rounds: the number of rounds. Each instance runs once in a round.
     """
 
@@ -54,7 +54,7 @@ class Cost:
 
     @property
     def is_beyond_noise(self) -> bool:
-        """Whether the whole interval is more than 1% (`LEAST_GAIN`) below or above 1."""
+        """Whether `interval` contains no ratio within `LEAST_GAIN` (1%) of 1."""
         if self.interval is None:
             return False
         return self.interval[1] < 1 - LEAST_GAIN or self.interval[0] > 1 + LEAST_GAIN
@@ -161,10 +161,11 @@ def part_of_plan(plan: Plan, wholes: Sequence[str]) -> Plan:
 
     Parameters
     ----------
-    wholes: the names of the whole operators to keep, with all of their parts.
+    wholes: the names of the operators to keep. All parts of a divided operator are kept.
     """
     wanted = set(wholes)
-    # For each operator: itself if it is kept, else the last kept operators that end before it.
+    # For each operator, the kept operators that its successors wait for: the operator itself if it
+    # is kept, else the last kept operators that end before it starts.
     behind: list[set[int]] = []
     last: dict[int, int] = {}  # The latest operator of each stream.
     position: dict[int, int] = {}

@@ -19,7 +19,7 @@ class Difference:
     Attributes
     ----------
     kind: `operator` if only one artifact has the operator, else `kernel` or `stage`.
-    operators: the names of the whole operators that the difference concerns.
+    operators: the names of the model's operators that the difference concerns.
     first, second: descriptions of how each artifact runs these operators.
     """
 
@@ -110,9 +110,9 @@ def _kernel(parts: list[PlannedOperator] | None) -> str:
 
 
 def _stages(schedule: Schedule) -> list[tuple[tuple[str, ...], ...]]:
-    """Return the whole operators of each stream of each stage.
+    """Return, for each stage, the names of the operators on each stream.
 
-    A schedule without stages counts as one stage.
+    A divided operator is named once on a stream. A schedule without stages counts as one stage.
     """
     names = [whole_name(name) for name in schedule.op_names]
     each = [list(stage.by_stream().values()) for stage in schedule.stages]
@@ -125,10 +125,10 @@ def _stages(schedule: Schedule) -> list[tuple[tuple[str, ...], ...]]:
 
 
 def _regions(a: Schedule, b: Schedule, both: list[str]) -> list[tuple[str, ...]]:
-    """Return the operators of the stages that only one of the two schedules has.
+    """Return groups of operators that the two schedules run in different stages.
 
-    Such stages that have operators in common are joined in one tuple. Only operators in `both` are
-    listed.
+    A group consists of the operators of a stage that only one of the schedules has. Groups with
+    operators in common are joined. Only operators in `both` are listed.
     """
     stages = [_stages(schedule) for schedule in (a, b)]
     differing = [

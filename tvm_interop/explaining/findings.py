@@ -75,8 +75,8 @@ def _judged(
     wholes: Wholes, sets: Sequence[Sequence[int]], artifact: Artifact | None
 ) -> tuple[Finding, ...]:
     first = wholes.side_by_side(sets)
-    # Among many sets, noise makes some sets look faster or slower than they are. So these sets are
-    # measured again.
+    # Noise makes some of many sets look faster or slower than they are. So all sets whose verdict
+    # depends on a difference of measurements are measured again.
     wholes.measure_again([s for s, n in zip(sets, first, strict=True) if judge(n)[0] in _CHECKED])
     found = []
     for numbers in wholes.side_by_side(sets):

@@ -1,6 +1,6 @@
-"""`explain_operator`, which says which provider's kernel runs an operator.
+"""Provides `explain_operator`, which says which provider's kernel runs an operator.
 
-It also gives, for every other provider, the time of its kernel or why it has no kernel.
+For every other provider, it gives the time of that provider's kernel, or why there is no kernel.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class OperatorExplanation:
 
     Attributes
     ----------
-    name: the name of the whole operator.
-    kind: the kind of operator for kernel libraries, such as `conv2d`; None if kernel libraries do
-        not have this kind.
+    name: the name of the operator.
+    kind: the name of the operator's kind in kernel libraries, such as `conv2d`; None if kernel
+        libraries have no such kind.
     provider: the provider whose kernel runs the operator.
     parts: the number of parts that the operator is divided into; 1 if it is not divided.
     offers: each provider's offer. For a model, times are for plain layouts and one thread.
@@ -65,7 +65,7 @@ def explain_operator(
     ----------
     model: an artifact, the path of an artifact, or a model as `compile` takes it, for a CPU or a
         GPU. An artifact contains only the kernels that run, so nothing is timed for it.
-    name: the name of a whole operator; `tvm-interop show` lists them.
+    name: the name of an operator of the model; `tvm-interop show` lists these names.
     measure: whether to time kernels. If False, times that are not in the database are unknown.
     input_shapes: the shapes of inputs with open dimensions, by name.
     options: target, providers, database and so on, as for `compile`.

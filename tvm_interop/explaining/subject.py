@@ -35,7 +35,7 @@ class Subject:
     Attributes
     ----------
     title: the name of the model, or the path of the artifact.
-    wholes: the whole operators and their latencies.
+    wholes: the operators of the model and their latencies.
     compilation: the compilation of the model; None for an artifact.
     artifact: the artifact; None for a model.
     """
@@ -129,7 +129,7 @@ def program_of(plan: Plan, weights: dict[int, Any]) -> Program:
 
 
 class _NotLoaded:
-    """Replaces a kernel library that is not loaded, if only the names of kernels are needed."""
+    """Takes the place of a kernel library if no kernel runs, so the library need not be loaded."""
 
     def get_function(self, name: str, query_imports: bool) -> _NotLoaded:
         return self

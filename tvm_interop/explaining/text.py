@@ -10,7 +10,7 @@ from .compare import Comparison, Cost
 from .verdict import THRESHOLDS, Finding
 
 _PLAINLY = 0.05
-"""The ratio of the medians may lie this far outside the confidence interval without a remark."""
+"""A ratio of medians is remarked on if it is further than this outside the confidence interval."""
 _NAMES = 3
 """The largest number of operator names that are listed for a set."""
 
@@ -77,7 +77,7 @@ def _cost(cost: Cost) -> str:
 
 
 def _medians_apart(cost: Cost) -> str:
-    """Return a remark if the ratio of the medians is far outside the interval, else ""."""
+    """Return a remark if the ratio of the medians is far outside `cost.interval`, else ""."""
     if cost.interval is None or not cost.first_us:
         return ""
     by_medians = cost.second_us / cost.first_us

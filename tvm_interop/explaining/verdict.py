@@ -43,10 +43,11 @@ class Member:
 
     Attributes
     ----------
-    name: the name of the whole operator.
-    parts: the number of parts that it is divided into; 1 if it is not divided.
-    divided_us: its latency in microseconds with its parts divided over all cores.
-    one_core_us: its latency in microseconds with its parts one after the other on one core.
+    name: the name of the operator.
+    parts: the number of parts that the operator is divided into; 1 if it is not divided.
+    divided_us: the operator's latency if its parts run on all cores, in microseconds.
+    one_core_us: the operator's latency if its parts run one after the other on one core, in
+        microseconds.
     """
 
     name: str
@@ -181,7 +182,7 @@ class Finding:
 def judge(numbers: SideBySide) -> tuple[Verdict, str]:
     """Return the verdict on a set of independent operators, and a sentence with the reason.
 
-    If concurrent execution is not profitable, the verdict is the first one that applies:
+    If concurrent execution is not profitable, the verdict is the first of these that is true:
 
     1. Concurrent execution would be profitable without the waits.
     2. The longest operator fills the device.

@@ -25,6 +25,8 @@ Price = Callable[[Sequence[Groups]], npt.NDArray[np.float64]]
 class Wholes:
     """The whole operators of a program: their graph and their latencies.
 
+    A whole operator is an operator of the model, together with all parts that it is divided into.
+
     Attributes
     ----------
     graph: the graph of the whole operators.
@@ -46,8 +48,8 @@ class Wholes:
         Parameters
         ----------
         graph: the graph of the operators that run, including parts.
-        price: a function that returns the latencies of stages of these operators. A stage has at
-            most `cores` groups.
+        price: a function that returns the latencies of stages of these operators. A stage runs at
+            most `cores` groups of operators concurrently.
         whole_of: for each operator of `graph`, the name of the operator that it is a part of, or
             None if it is not a part.
         again: a function that measures stages again, as `LatencyModel.measure_again` does; None if
@@ -66,7 +68,7 @@ class Wholes:
         self._asked: set[int] = set()
 
     def id_of(self, name: str) -> int:
-        """Return the index of the whole operator `name`.
+        """Return the index of the operator `name` of the model.
 
         Raises
         ------
@@ -81,23 +83,23 @@ class Wholes:
         return names.index(name)
 
     def parts_of(self, whole: int) -> tuple[int, ...]:
-        """Return the operators of the original graph that make up a whole operator."""
+        """Return the parts of an operator, as operators of the graph that runs."""
         return tuple(self._parts[whole])
 
     def divided_us(self, wholes: Iterable[int]) -> list[float]:
-        """Return each whole operator's latency if its parts run on all cores, in microseconds."""
+        """Return the latency of each operator if its parts run on all cores, in microseconds."""
         chosen = list(wholes)
         self._learn(chosen)
         return [float(self._divided_us[whole]) for whole in chosen]
 
     def one_core_us(self, wholes: Iterable[int]) -> list[float]:
-        """Return the latency of each whole operator on one core, in microseconds."""
+        """Return the latency of each operator if its parts run on one core, in microseconds."""
         chosen = list(wholes)
         self._learn(chosen)
         return [float(self._one_core_us[whole]) for whole in chosen]
 
     def side_by_side(self, sets: Sequence[Sequence[int]]) -> list[SideBySide]:
-        """Return the latencies of sets of independent whole operators."""
+        """Return the latencies of sets of independent operators, in turn and concurrently."""
         self._learn({whole for chosen in sets for whole in chosen})
         packed = [self._packed(chosen) for chosen in sets]
         stages = [stage for both in zip(map(self._in_turn, sets), packed, strict=True)
@@ -144,7 +146,11 @@ class Wholes:
         self._one_core_us[new] = prices[1::2]
 
     def _alone(self, wholes: Sequence[int]) -> list[Groups]:
-        """Return two stages per operator: its parts divided over all cores, and all on one core."""
+        """Return two stages for each operator.
+
+        The first stage runs the operator's parts on all cores. The second stage runs all of the
+        parts on one core.
+        """
         stages: list[Groups] = []
         for whole in wholes:
             stages += [self._in_turn([whole]), [self._parts[whole]]]
@@ -153,7 +159,7 @@ class Wholes:
     def _in_turn(self, wholes: Sequence[int]) -> list[list[int]]:
         """Return, for each stream, the parts that it runs if all operators are divided over cores.
 
-        The whole operators are in the given order.
+        Each stream runs its parts in the order of the operators in `wholes`.
         """
         streams = [[p for w in wholes for p in self._parts[w][s :: self.cores]]
                    for s in range(self.cores)]  # fmt: skip

@@ -77,7 +77,7 @@ def _selu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any
 def _thresholded_relu(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    # TVM multiplies by 0 or 1, which turns minus infinity into NaN.
+    # TVM's converter multiplies x by 0 or 1, so it turns minus infinity into NaN.
     x = inputs[0]
     is_above = relax.op.greater(x, number_like(x, float(attrs.get("alpha", 1.0))))
     return relax.op.where(bb.normalize(is_above), x, number_like(x, 0))
@@ -91,4 +91,4 @@ ACTIVATIONS = {
     "Softplus": _softplus,
     "ThresholdedRelu": _thresholded_relu,
 }
-"""The converter of each activation, by the operator's name."""
+"""Maps the name of an activation operator to its converter."""

@@ -21,7 +21,8 @@ def import_dequantize(
 ) -> Any:
     """Return the floats of a node with `block_size`.
 
-    Return None for a node without `block_size` or of unknown shape; TVM's converter handles it.
+    Return None for a node without `block_size` or of unknown shape. TVM's converter handles such
+    nodes.
     """
     block = int(attrs.get("block_size", 0))
     x, scale, zero = (*inputs, None)[:3]

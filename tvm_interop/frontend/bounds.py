@@ -108,7 +108,9 @@ def _bounded_tensor(
 
 
 class _Bindings:
-    """Replaces a block builder, and collects bindings to insert before another binding.
+    """Collects the bindings that clip indices; used in place of a block builder.
+
+    The caller inserts these bindings before the binding that uses the indices.
 
     Attributes
     ----------

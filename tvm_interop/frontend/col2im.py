@@ -33,7 +33,8 @@ def import_col2im(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[
     windows = given_windows(blocks.tolist(), attrs)
     wide = [n + w.before + w.after for n, w in zip(lengths, windows, strict=True)]
     images, steps = shape[1] // prod(w.size for w in windows), _places(windows, lengths, wide)
-    # There is one row for each element of each block. The columns are all images and channels.
+    # `updates` has a row for each element of each block, and a column for each channel of each
+    # image.
     parts = bb.emit(relax.op.reshape(x, (shape[0] * images, -1)))
     updates = bb.emit(relax.op.permute_dims(parts, [1, 0]))
     empty = bb.emit(relax.op.zeros((prod(wide), shape[0] * images), str(x.ty.dtype)))
@@ -50,7 +51,8 @@ def _places(
 ) -> np.ndarray[Any, Any]:
     """Return the flat position in the padded image of each element of each block.
 
-    The positions of the first element in all blocks come first, then those of the second element.
+    The result begins with the positions that the first element has in all blocks. The positions of
+    the second element follow, and so on.
     """
     inner = itertools.product(*(range(w.size) for w in windows))
     steps = [range(w.steps(n, False)) for w, n in zip(windows, lengths, strict=True)]

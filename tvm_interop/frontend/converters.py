@@ -207,11 +207,12 @@ def _roi_align(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str
             "than ONNX"
         )
     scale = float(attrs.get("spatial_scale", 1.0))
-    # Opset 16 introduced this attribute, with `half_pixel` as its default.
+    # Opset 16 introduced the mode, with `half_pixel` as its default.
     mode = attrs.get("coordinate_transformation_mode")
     if mode != b"half_pixel" or scale == 1:
         return None
-    # TVM subtracts the half pixel before it scales; ONNX subtracts it afterwards.
+    # TVM subtracts half a pixel from the coordinates before it scales them. ONNX subtracts half a
+    # pixel from the scaled coordinates.
     x, rois, batches = inputs
     kind = str(rois.ty.dtype)
     moved = bb.emit(relax.op.subtract(rois, relax.const(0.5 / scale, kind)))
@@ -237,7 +238,7 @@ def _pad(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
     if attrs.get("mode", b"constant") != b"constant" or str(x.ty.dtype) not in _FLOATS:
         return None
     if pads is None:
-        # Old opsets have attributes in place of these inputs.
+        # In old opsets, the widths and the value of the padding are attributes, not inputs.
         widths: Any = np.array(attrs["pads"], int)
         fill = attrs.get("value", 0.0)
     else:
@@ -308,7 +309,7 @@ def _sequence_insert(
     position = _constant(inputs[2]) if len(inputs) > 2 else None
     if position is None or position >= 0 or position < -len(inputs[0]):
         return None
-    # TVM's converter is off by one if the position is negative.
+    # If the position is negative, TVM's converter inserts the tensor one position off.
     tensors = list(inputs[0])
     tensors.insert(position, inputs[1])
     return relax.Tuple(tensors)

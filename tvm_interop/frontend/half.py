@@ -18,7 +18,7 @@ def widened(bb: relax.BlockBuilder, op_type: str, inputs: Any) -> Any:
     """Return the inputs in float32, or None if the node computes in its own dtype."""
     if op_type not in _IN_FLOAT32 or str(inputs[0].ty.dtype) != "float16":
         return None
-    wide = copy.copy(inputs)  # A copy keeps TVM's list type, which gives None past its end.
+    wide = copy.copy(inputs)  # A copy keeps TVM's list type: an index past the end gives None.
     wide[:] = [None if x is None else bb.emit(relax.op.astype(x, "float32")) for x in inputs]
     return wide
 

@@ -53,8 +53,8 @@ def with_safe_indices(
         return inputs
     shape = static_shape(getattr(inputs[0], "ty", None))
     if shape is None or static_shape(getattr(inputs[at], "ty", None)) is None:
-        return inputs  # The importer itself indexes shapes.
-    inputs = copy(inputs)  # A copy keeps TVM's list type, which gives None past its end.
+        return inputs  # For example a shape, which TVM's importer indexes itself.
+    inputs = copy(inputs)  # A copy keeps TVM's list type: an index past the end gives None.
     sizes = _sizes(op_type, shape, static_shape(inputs[at].ty) or (), attrs)
     known = constant_array(inputs[at])
     if known is not None:

@@ -122,8 +122,7 @@ def batch_shapes(
     Raises
     ------
     InputError
-        The model is not ONNX, or an input has no dimensions. Also the same cases as for
-        `load_model`.
+        The model is not ONNX, an input has no dimensions, or `load_model` would raise this error.
     """
     if isinstance(model, (str, os.PathLike)) and not os.fspath(model).endswith(SUFFIX):
         model = read_for_import(model)
@@ -189,7 +188,7 @@ def _check_text(message: Any, origin: str) -> None:
 def _check(model: onnx.ModelProto, origin: str) -> None:
     values = (*model.graph.input, *model.graph.output)
     if any(not value.type.tensor_type.HasField("shape") for value in values):
-        # The checker requires a shape for every input and output, but here such a model is fine.
+        # The checker refuses an input or output without a shape, but such a model can be imported.
         # The user gives the shapes of inputs separately, and ONNX cannot infer all output shapes.
         return
     try:
@@ -208,8 +207,8 @@ def _as_the_checker_knows_it(model: onnx.ModelProto) -> onnx.ModelProto:
     Inputs of the same type replace such weights.
 
     Opset 21 deprecates the group normalisation of opsets 18 to 20. The checker refuses it in older
-    models too, although onnxruntime runs them. Instance normalisation, which has the same inputs,
-    replaces it.
+    models too, although onnxruntime runs them. So instance normalisation, which has the same
+    inputs, replaces group normalisation.
     """
     outside = [tensor for tensor in model.graph.initializer if is_outside(tensor)]
     if not outside and not any(node.op_type == "GroupNormalization" for node in model.graph.node):

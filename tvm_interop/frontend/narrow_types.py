@@ -1,7 +1,7 @@
 """Stores 2-bit and 4-bit integer weights with 8 bits, if `DequantizeLinear` reads them.
 
-NumPy has no such types, and TVM's importer would read their packed bytes as wider numbers. A weight
-of such a type that any other operator reads is refused.
+NumPy has no such types, and TVM's importer would read their packed bytes as wider numbers. If any
+other operator reads a weight of such a type, the model is refused.
 """
 
 from __future__ import annotations

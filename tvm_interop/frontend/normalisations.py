@@ -110,4 +110,4 @@ NORMALISATIONS = {
     "LpNormalization": _lp_norm,
     "RMSNormalization": _rms_norm,
 }
-"""The converter of each normalisation, by the operator's name."""
+"""Maps the name of a normalisation operator to its converter."""

@@ -1,8 +1,8 @@
 """Rewrites nodes of old ONNX opsets in the form of later opsets, before they are converted.
 
 TVM's converters treat an old node as if it had the later form. For example, TVM's `Upsample` rounds
-sizes, while ONNX truncates them. Another example is a second operand that belongs to an inner
-axis: TVM aligns this operand with the last axis.
+sizes, while ONNX truncates them. Another example is a binary operator whose attribute `axis` says
+with which axis the second operand is aligned. TVM aligns that operand with the last axis.
 
 Source: the definitions of `Upsample` (opsets 1 to 9), `Resize` (10) and of binary operators
 (1 to 6) in the ONNX specification.
@@ -40,7 +40,7 @@ def in_later_form(
             own[SHRINKING] = b"ceil"
         if own.get("mode", b"nearest") == b"bilinear":
             own["mode"] = b"linear"
-        # The result keeps the importer's list type, which gives None past its end.
+        # The result keeps the importer's list type: an index past the end gives None.
         return "Resize", type(inputs)([inputs[0], None, scales]), own, _RESIZE_OPSET
     if op_type == "RoiAlign" and opset >= _HALF_PIXELS:
         own.setdefault("coordinate_transformation_mode", b"half_pixel")

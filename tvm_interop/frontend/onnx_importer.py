@@ -62,19 +62,23 @@ def import_graph(
     main = rename_bindings(mod["main"], importer.names_in(mod["main"]))
     outputs = [value.name for value in graph.output]
     mod.update_func(mod.get_global_var("main"), main.with_attr(OUTPUT_NAMES, outputs))
-    # TVM's importer opens no dataflow block for a graph with an `If`. No `If` is left now.
+    # TVM's importer opens no dataflow block for a graph with an `If`. By now every `If` has been
+    # replaced, so a dataflow block is possible.
     return relax.transform.ConvertToDataflow()(mod)
 
 
 def known_operators() -> frozenset[str]:
-    """The operators of ONNX's own domain that can be imported one by one."""
+    """The operators of ONNX's own domain that this package or TVM has a converter for."""
     # TVM's converter `Attention` is for another domain's operator, which has the same name.
     converted = {*onnx_frontend._get_convert_map()} - {"Attention"}
     return frozenset(converted | CONVERTED | {*RECURRENT, *CONTROL_FLOW})
 
 
 def check_operators(graph: onnx.GraphProto, origin: str) -> None:
-    """Refuse a graph with operators that have no converter, naming these and their nodes."""
+    """Refuse a graph with operators that have no converter.
+
+    The error message names these operators and their nodes.
+    """
     known = known_operators()
     missing: dict[str, list[str]] = {}
     for node in _nodes(graph):
@@ -119,8 +123,8 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         names = dict(self._names)
         for block in main.body.blocks:
             for binding in block.bindings:
-                # The importer's last binding is `gv = result`, and lowering would keep only the
-                # name `gv`.
+                # The importer's last binding is `gv = result`. Lowering would keep only the name
+                # `gv`, so `gv` gets the name of the node of `result`.
                 if isinstance(binding, relax.VarBinding) and binding.value in names:
                     names[binding.var] = names[binding.value]
         return names
@@ -143,7 +147,7 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         used.update(value.name for value in graph.output)
         for node in named.node:
             if node.op_type == "Dropout" and not used.intersection(node.output[1:]):
-                del node.output[1:]  # Old models declare the mask and never read it.
+                del node.output[1:]  # Old models declare the mask of a dropout but never read it.
         # TVM's importer would keep an `If` unchanged, and it does not support loops.
         for is_control_flow, nodes in itertools.groupby(
             named.node, lambda node: node.op_type in CONTROL_FLOW

@@ -40,12 +40,12 @@ def declared_dims(value: onnx.ValueInfoProto) -> Dims:
 
 
 def is_open(dims: Dims) -> bool:
-    """Whether the rank or the size of a dimension is missing."""
+    """Whether an input's rank is unknown, or the size of one of its dimensions is not given."""
     return dims is None or not all(isinstance(dim, int) for dim in dims)
 
 
 def open_dimensions_error(inputs: Mapping[str, Dims]) -> UnsupportedModelError:
-    """Return the error for inputs with open dimensions, with an example that sets all of these."""
+    """Return the error for open dimensions, with an example of how to set all dimensions."""
     sizes = _example_sizes(inputs)
     shapes = {name: _example_shape(dims, sizes) for name, dims in inputs.items()}
     told = " and ".join(f"`{name}` has {_in_words(dims)}" for name, dims in inputs.items())

@@ -51,7 +51,7 @@ def import_slice(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
         stops.append(taken.stop if taken.stop >= 0 else -shape[axis] - 1)
         jumps.append(step)
         along.append(axis)
-    if known is not None:  # `fold` leaves `Slice` out: ONNX's reference does not limit the starts.
+    if known is not None:  # `fold` excludes `Slice`: ONNX's reference does not limit the starts.
         return relax.const(known, str(x.ty.dtype))
     if 0 in sizes:
         return empty_constant(sizes, str(x.ty.dtype))
@@ -70,8 +70,8 @@ def _axis(axis: int, rank: int) -> int:
 def _taken(start: int, end: int, step: int, size: int) -> range:
     """Return the positions that a slice takes from an axis of `size` elements.
 
-    A start before the first element is replaced by the first element. If the step is negative,
-    Python takes nothing instead.
+    A start before the first element is replaced by the first element. Python differs if the step
+    is negative: it then takes no elements.
     """
     start, end = (place + size if place < 0 else place for place in (start, end))
     if step > 0:

@@ -110,7 +110,10 @@ def places_kernel(
     none, zero = loops.index(-1), loops.index(0)
 
     def offer(image: Any, at: Sequence[Any]) -> tirx.Stmt:
-        """Make `at` the best position if it exists and its element is larger than the best one."""
+        """Return a statement that stores the position `at` in `best` if its element is larger.
+
+        The statement does nothing if the position is outside of the data.
+        """
         flat = _flat(at, lengths)
         exists = [tirx.And(i >= zero, i < n) for i, n in zip(at, lengths, strict=True)]
         # Both operands of the "and" may be evaluated, so the index must always be valid.

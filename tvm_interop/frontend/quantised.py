@@ -113,7 +113,7 @@ _NAMED = {
     *("Conv", "MatMul", "Gemm", "Add", "Mul", "Sigmoid", "LeakyRelu", "Concat", "Softmax"),
     *("GlobalAveragePool", "AveragePool"),
 }
-"""Operators that get the name of the node that they replace."""
+"""Operators that get the name of the integer operator that they replace."""
 
 _Rule = Callable[[_Writer, onnx.NodeProto, dict[str, Any]], None]
 
@@ -255,4 +255,4 @@ _RULES: dict[tuple[str, str], _Rule] = {
     (_MICROSOFT, "QLinearAveragePool"): _average_pool,
     (_MICROSOFT, "QLinearGlobalAveragePool"): _global_average_pool,
 }
-"""The function that rewrites each integer operator, by domain and operator name."""
+"""Maps the domain and name of an integer operator to the function that rewrites it."""

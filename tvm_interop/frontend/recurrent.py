@@ -137,7 +137,8 @@ class _Importer:
                 for i in (0, 1)
             )
             if after_reset:
-                arguments.append(of_state)  # The kernel adds this bias: the reset gate scales it.
+                # The kernel adds this bias, because the reset gate scales the bias too.
+                arguments.append(of_state)
             else:
                 of_inputs = relax.op.add(of_inputs, of_state)
             product = relax.op.add(product, of_inputs)

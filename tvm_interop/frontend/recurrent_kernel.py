@@ -163,7 +163,7 @@ class _Kernel:
     def for_elements(
         self, step: Any, update: Callable[[Any, Any, Any], Sequence[tirx.Stmt]]
     ) -> tirx.Stmt:
-        """Run `update(row, element, time)` for every row of the batch and element of the state.
+        """Return loops that run `update(row, element, time)` for each element of each row's state.
 
         A row whose sequence has ended keeps its state, and its output for this step is 0.
         """
@@ -305,7 +305,10 @@ class _Gru(_Kernel):
         return self.gate(2, b, j, time)
 
     def _reset(self, b: Any, j: Any, time: Any) -> Any:
-        """Return the candidate state, with the reset gate applied to the product and its bias."""
+        """Return the input of the candidate state's activation.
+
+        The reset gate scales the product of the state with the weights, and the recurrent bias.
+        """
         at = 2 * self.r.hidden + j
         reset = self.activate(0, self.gate(1, b, j, time))
         return self.projected[time, b, at] + reset * (self.sums[b, at] + self.bias[at])
@@ -320,7 +323,7 @@ class _Gru(_Kernel):
 def _tiled(
     first: int, last: int, sizes: Sequence[int], body: Callable[[Any, int], tirx.Stmt]
 ) -> tirx.Stmt:
-    """Run `body(start, size)` for tiles that cover the range from `first` to `last - 1`.
+    """Return loops that run `body(start, size)` for tiles of the range `first` to `last - 1`.
 
     `sizes` holds the sizes of tiles, the largest first. The largest tiles that fit are used.
     """
@@ -338,7 +341,7 @@ def _tiles(first: int, number: int, size: int, body: Callable[[Any, int], tirx.S
 
 
 def _elements(extent: int, body: Callable[[Any], Sequence[tirx.Stmt]]) -> tirx.Stmt:
-    """Run `body` for each index below `extent`, vectorized."""
+    """Return vectorised loops that run `body` for each index below `extent`."""
 
     def vector(start: Any, size: int) -> tirx.Stmt:
         return loops.vector(size, lambda v: loops.in_turn(body(start + v)))

@@ -1,4 +1,4 @@
-"""Converts ONNX's reductions, such as `ReduceSum`, by one rule.
+"""Converts ONNX's reductions, such as `ReduceSum`.
 
 A reduction has three steps: an element-wise function, the reduction itself, and an element-wise
 function of the result. For example, `ReduceL2` squares, sums and takes the square root. If
@@ -30,8 +30,8 @@ class _Reduction:
     reduce: the reduction itself.
     before: the element-wise function of the input; None if there is none.
     after: the element-wise function of the result; None if there is none.
-    is_real: whether the result can be fractional for integers. Such a result is computed in float64
-        and truncated.
+    is_real: whether the result for integer inputs can be fractional. Such a result is computed in
+        float64 and truncated.
     """
 
     reduce: Callable[..., Any]

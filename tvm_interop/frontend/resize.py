@@ -4,8 +4,8 @@ TVM's kernels do not support antialiasing, and they resize only the last dimensi
 quotient of the sizes as the scale, which is wrong if the scaled size is not a whole number.
 
 Resizing one dimension is a linear map, so it is a product with a matrix. That matrix is the result
-of resizing the identity matrix. In the mode `nearest`, each column of the matrix has a single 1.
-The element at that position is copied instead, because a product would spread infinity and NaN.
+of resizing the identity matrix. In the mode `nearest`, each column of the matrix has a single 1. A
+product would spread infinity and NaN, so the element at the position of the 1 is copied instead.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def import_resize(
     limit = _limit(shape, attrs, given_sizes)
     dtype = str(x.ty.dtype)
     if "float" not in dtype and not is_nearest:
-        # Means are truncated to integers, so a rounding error can change a whole mean by 1.
+        # The new elements are means, which are truncated to integers. A rounding error, however
+        # small, could therefore change an element by 1.
         raise UnsupportedModelError(
             f"means of {dtype} are supported only for whole factors of the last dimensions, "
             "without antialiasing: cast the input to floats, resize it, and cast the result"
@@ -219,11 +220,12 @@ class _Axis(NamedTuple):
         if size is None:
             feed["scales"] = np.array([self.factor], np.float32)
         elif self.limit is None:
-            # Give the size, because float32 rounds a scale: 7 times the scale may be 6.999999.
+            # The reference implementation gets the size, not the scale, because a scale is rounded
+            # to float32: 7 times the scale may be 6.999999.
             feed["sizes"] = np.array([self.new], np.int64)
         else:
-            # Add an axis of equal elements with the sizes of the limiting axis. From these sizes
-            # the reference implementation computes the right scale.
+            # Another axis determines the scale. Add an axis with its old and new size, along which
+            # all elements are equal, so that the reference implementation computes that scale.
             feed["x"] = np.repeat(feed["x"][:, :, None], self.limit[0], axis=2)
             feed["sizes"] = np.array([size, self.limit[1]], np.int64)
         axes = [1] if self.limit is None or size is None else [1, 2]

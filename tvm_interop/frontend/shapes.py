@@ -84,7 +84,7 @@ def check_outputs(graph: onnx.GraphProto) -> None:
 
 
 def bind_relax_shapes(mod: tvm.IRModule, given: Mapping[str, Shape]) -> tvm.IRModule:
-    """Return `mod` with the symbolic dimensions of `main` replaced by sizes from `given` shapes."""
+    """Return `mod` with the symbolic dimensions of `main` replaced by sizes from `given`."""
     functions = [var.name_hint for var in mod.get_global_vars()]
     if "main" not in functions or not isinstance(mod["main"], relax.Function):
         raise UnsupportedModelError(
@@ -118,7 +118,7 @@ def bind_relax_shapes(mod: tvm.IRModule, given: Mapping[str, Shape]) -> tvm.IRMo
 
 
 def _match(param: relax.Var, given: Shape | None, bindings: dict[tvm.tirx.Var, int]) -> None:
-    """Add the sizes of the symbolic dimensions of `param` to `bindings`, from its `given` shape."""
+    """Add the sizes of symbolic dimensions of `param` to `bindings`; `given` is its shape."""
     if given is None:
         return
     dims = list(param.ty.shape)

@@ -124,7 +124,7 @@ def _import(program: Any) -> tvm.IRModule:
 
 
 def _name_of(node: Any) -> str:
-    """Return the name of the innermost module around an operator, or else the operator's name."""
+    """Return the name of the innermost module around a node; without a module, the node's name."""
     stack = list(node.meta.get("nn_module_stack", {}).values())
     module = str(stack[-1][0]) if stack else ""
     return module or str(node.name)
@@ -173,7 +173,7 @@ def _weights_of(
 ) -> list[relax.Expr | None]:
     """Return `W`, `R` and `B` of one layer in ONNX's form; `B` is None without biases.
 
-    Each has shape (directions, gates * hidden, ...).
+    Each tensor has shape (directions, gates * hidden, ...).
     """
     each = len(weights) // directions
     by_direction = [weights[d * each : (d + 1) * each] for d in range(directions)]

@@ -1,7 +1,7 @@
 """Compiles a program's kernels for NVIDIA GPUs with nvcc; neither a GPU nor its driver is needed.
 
-The library contains machine code for each architecture asked for (a "fatbin"). Nothing is compiled
-when it is loaded on one of these architectures.
+The library contains machine code for each requested architecture (a "fatbin"). Nothing is compiled
+when the library is loaded on one of these architectures.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ DEFAULT_ARCHS = ("sm_80", "sm_90")
 """Architectures that kernels are compiled for by default: A100 and H100."""
 
 _CREATE = "ffi.Module.create.cuda"
-"""A function that is registered only if TVM's own CUDA runtime is loaded."""
+"""The name of a function that TVM registers only if its own CUDA runtime is loaded."""
 _COMPILE = "tvm_callback_cuda_compile"
-"""The function that TVM calls to compile CUDA source if its CUDA runtime is loaded."""
+"""The name of the function that TVM calls to compile CUDA source if its CUDA runtime is loaded."""
 
 
 def cuda_target(archs: Sequence[str] = DEFAULT_ARCHS) -> Any:

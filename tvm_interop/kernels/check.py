@@ -30,19 +30,22 @@ from .numpy_kernel import NumpyKernel
 from .numpy_values import UndefinedError
 
 SHARES = 3
-"""A divisible kernel is also run in this many shares; the last share may be smaller."""
+"""A divisible kernel is also run in this many shares, each of which computes a part of the output.
+
+The last share may be smaller.
+"""
 
 _LONG = 20_000_000
-"""A kernel with more operations than this is tried on only two kinds of numbers."""
+"""A kernel with more operations than this is not tried on denormal and large numbers."""
 _LONGEST = 100_000_000
-"""A kernel with more operations than this is tried on ordinary numbers only."""
+"""A kernel with more operations than this is tried only on `ordinary` numbers (see `edge_data`)."""
 _ON_THE_EDGE = 0.02
-"""Share of a result's elements that may be wrong if the kernel rounds floats to integers.
+"""The largest share of wrong elements in a result if the kernel rounds floats to integers.
 
 The last bit of a float near the middle of two integers decides to which integer it is rounded.
 """
 _PERTURBED = 3
-"""Number of further runs of the reference if a kernel's result differs from the reference's.
+"""How often the reference runs again if a kernel's result differs from the reference's.
 
 The inputs of these runs differ in their last bits from the original inputs.
 """
@@ -62,7 +65,8 @@ class Checked:
         in another way.
     inputs, outputs: data types of the parameters, inputs first. The kernel itself receives bfloat16
         tensors as words of 16 bits.
-    divisible: whether the kernel is run in shares, too.
+    divisible: whether the kernel is also run in shares, each of which computes a part of the
+        output.
     kinds: the kinds of numbers in `Traits.kinds` that the kernel is tried on; empty for all of
         them.
     """
@@ -116,7 +120,7 @@ def find_faults(kernels: Sequence[Checked], count: Count | None = None) -> Findi
 
     - touches memory other than its tensors, or writes to an input;
     - traps on numbers on which the reference does not trap;
-    - gives other results in shares than in one piece;
+    - gives other results in shares, each of which computes a part of the output, than in one run;
     - gives results that differ from the reference's by more than the order of additions can
       explain;
     - gives NaN or infinity at other places than the reference.
@@ -269,7 +273,7 @@ class Traits:
         or as shift counts; else None.
     rounds_to_integers: whether the kernel converts floats to integers.
     is_made_by_hand: whether the kernel has loops of its own before it is scheduled, such as a loop
-        over a sequence. In such a loop large numbers and small differences may grow further.
+        over a sequence. Large numbers and small differences may grow with each iteration.
     has_extremes: whether the kernel has TVM's own maximum or minimum of floats, which may drop NaN.
     """
 

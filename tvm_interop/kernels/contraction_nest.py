@@ -8,10 +8,10 @@ of a plane. The offset depends only on the kernel's row and column, not on where
 also compute the pixels between rows, and discard them. A 1x1 convolution of stride 1 without
 padding and a matrix product need no packing.
 
-A tile is some output channels by some vectors of pixels. It stays in registers while all of its
-products are added up. The order of additions is the same as in the unscheduled loops: input
-channel, kernel row, kernel column. Both therefore give the same sums, bit for bit if LLVM compiles
-both alike.
+A tile holds the sums of some output channels at some vectors of pixels. It stays in registers while
+all of its products are added up. The order of additions is the same as in the unscheduled loops:
+input channel, kernel row, kernel column. If LLVM compiles these loops and the unscheduled loops
+alike, the sums are equal bit for bit.
 """
 
 from __future__ import annotations
@@ -28,25 +28,31 @@ from . import loops
 from .contraction_pattern import Contraction, Epilogue
 
 _LARGEST_UNROLLED = 160
-"""Most multiply-adds of vectors that are written one after another; more become a loop."""
+"""The largest number of vector multiply-adds that are unrolled. More of them become a loop."""
 
 _MOST_PLANES_WRITTEN_OUT = 16
-"""Most planes that are each packed by loops of their own; more planes are packed by one loop."""
+"""The largest number of planes for which each plane is packed by loops of its own.
+
+More planes are packed by one loop.
+"""
 
 _PARALLEL_PRODUCTS = 1 << 19
-"""Fewest multiplications for which threads share the loops.
+"""The least number of multiplications for which the loops are divided between threads.
 
 One thread takes some ten microseconds for this number of multiplications.
 """
 
 _TILES_TO_SHARE = 4
-"""Fewest tiles, or groups, that are enough to keep several threads busy."""
+"""The number of tiles, or of groups, that is enough to keep several threads busy."""
 
 
 def contraction_nest(
     op: Contraction, epilogue: Epilogue, registers: Registers
 ) -> tuple[tirx.Stmt, list[Any]]:
-    """Loops that compute `op` and then `epilogue`, and the buffers to allocate around them."""
+    """Loops that compute `op` and then `epilogue`.
+
+    Also returns the buffers to allocate around the loops.
+    """
     return _Nest(op, epilogue, registers).build()
 
 
@@ -57,14 +63,15 @@ class _Nest:
         self._lanes = registers.nbytes // (tvm.DataType(op.dtype).bits // 8)
         (kh, kw), (sh, sw), (dh, dw) = op.kernel, op.stride, op.dilation
         out_h, out_w = op.out_size
-        # How wide the rows of a packed plane are, and how many pixels are computed.
+        # The width of the rows of a packed plane, and the number of pixels that are computed.
         self._row = out_w + (kw - 1) * dw // sw
         self._pixels = (out_h - 1) * self._row + out_w
         # Whether pixels are numbered as in the output, without extra pixels between rows.
         self._is_flat = self._row == out_w
         self._in_place = op.kernel == op.stride == (1, 1) and not op.has_padding
         vectors = -(-self._pixels // self._lanes)
-        # Tiles are wide rather than high: each further channel is another output row to write to.
+        # Tiles have more pixels than channels, because each channel of a tile is written to another
+        # part of the output.
         self._tile_channels = min(4, op.out_channels)
         most = (16 if registers.count >= 32 else 8) // self._tile_channels
         self._tile_vectors = min(most, vectors, 4)
@@ -73,23 +80,23 @@ class _Nest:
         ]
         self._plane = vectors * self._lanes + (kh - 1) * dh // sh * self._row + (kw - 1) * dw // sw
         height, width = self._used_planes[-1]
-        # Groups share no input. If there are many, each is packed just before it is used, so that
-        # it is still in a cache.
+        # Groups share no input. If there are many groups, each group's input is packed just before
+        # it is used, so that it is still in a cache.
         self._packs_by_group = op.groups >= _TILES_TO_SHARE
         images = (1, 1) if self._packs_by_group else (op.batch, op.groups)
         shape = (images[0], images[1] * op.in_channels, height + 1, width + 1, self._plane)
         self._packed = tirx.decl_buffer(shape, op.dtype, "packed")
 
     def build(self) -> tuple[tirx.Stmt, list[Any]]:
-        """The loops, and the buffers to allocate around them."""
+        """The loops, and the buffers to allocate around the loops."""
         op = self._op
         products = op.batch * op.groups * op.out_channels * op.in_channels * self._pixels
         products *= op.kernel[0] * op.kernel[1]
         kind = _parallel_from(products, _PARALLEL_PRODUCTS)
-        # If the outer loop goes over pixels, the image is read once, and the weight repeatedly from
-        # a cache. If it goes over channels, the weight is read once. The larger operand should be
-        # read once. If one tile has all pixels, both are read once. The outer loop also needs
-        # enough tiles for several threads.
+        # The outer loop goes over pixels or over channels. Over pixels, the image is read once, and
+        # the weight is read repeatedly from a cache. Over channels, the weight is read once. The
+        # larger of the two should be read once. If one tile has all pixels, the image and the
+        # weight are both read once. The outer loop also needs enough tiles for several threads.
         pixel_tiles, channel_tiles = (
             sum(part[1] for part in parts) for parts in (self._pixel_parts(), self._channel_parts())
         )
@@ -105,7 +112,7 @@ class _Nest:
         return loops.in_turn([self._pack(), *parts]), [self._packed]
 
     def _pack(self) -> tirx.Stmt:
-        """Copy the image into planes. Each of their rows has the width that an output row needs."""
+        """Copy the image into planes, whose rows have the width that an output row needs."""
         op = self._op
         channels = op.groups * op.in_channels
 
@@ -117,7 +124,10 @@ class _Nest:
         return loops.loop(op.batch * channels, channel)
 
     def _by_groups(self, kind: tirx.ForKind) -> tirx.Stmt:
-        """Loops that pack one group of an image, compute all of it, and go on to the next group."""
+        """A loop over the groups of all images.
+
+        An iteration packs one group and computes the output of that group.
+        """
         op, zero = self._op, loops.index(0)
 
         def group_of_image(plane: Any) -> tirx.Stmt:
@@ -150,8 +160,8 @@ class _Nest:
         """
         if len(self._used_planes) <= _MOST_PLANES_WRITTEN_OUT:
             return loops.in_turn([self._pack_plane(n, c, to, y, x) for y, x in self._used_planes])
-        # A large stride, such as a vision transformer's patches have, makes many planes. LLVM would
-        # take minutes to compile separate loops for each of them.
+        # A large stride makes many planes. The patches of a vision transformer have such a stride.
+        # LLVM would take minutes to compile separate loops for each plane.
         height, width = self._used_planes[-1]
         return loops.loop(
             height + 1,
@@ -205,7 +215,10 @@ class _Nest:
         return loops.in_turn([loops.loop(self._plane, fill), rows])
 
     def _channel_parts(self) -> list[tuple[int, int, int]]:
-        """The output channels in parts: first channel, number of tiles, channels in each tile."""
+        """The output channels, divided into parts.
+
+        Each part is a triple: its first channel, its number of tiles and the channels in each tile.
+        """
         return _parts(self._op.out_channels, self._tile_channels)
 
     def _pixel_parts(self) -> list[tuple[int, int, int]]:
@@ -241,10 +254,11 @@ class _Nest:
         return [self._outer(self._pixel_parts(), tile, kind)]
 
     def _outer(self, parts: list[tuple[int, int, int]], tile: Any, kind: tirx.ForKind) -> tirx.Stmt:
-        """One loop over the tiles of all planes, which threads or shares can divide.
+        """One loop over the tiles of all groups of all images.
 
-        The smaller tile of a plane comes last in that plane. If a kernel has several planes, its
-        shares therefore get about the same number of small tiles.
+        The loop can be divided between threads, or between shares of the kernel. The last tile of
+        a group may be smaller than the others. If there are several groups, the shares therefore
+        get about the same number of small tiles.
         """
         first, *rest = parts
         tiles = sum(part[1] for part in parts)
@@ -300,7 +314,8 @@ class _Nest:
 
         def each(body: Callable[[int, Any], tirx.Stmt]) -> tirx.Stmt:
             def vector(start: int, j: int) -> tirx.Stmt:
-                # A packed input has room after its last pixel for a whole vector; others have none.
+                # A packed input has room after its last pixel for a whole vector. An input that is
+                # not packed has none.
                 count = min(lanes, tile.pixels - start) if self._in_place else lanes
                 return loops.vector(count, lambda lane: body(j, lane + start))
 

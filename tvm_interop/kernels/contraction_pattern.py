@@ -1,6 +1,7 @@
 """Recognises a convolution or a matrix product in a kernel, with its padding and its epilogue.
 
-A contraction is one of the two. Its epilogue is the element-wise operators that follow it.
+Convolutions and matrix products are both called contractions here. The epilogue of a contraction
+consists of the element-wise operators that follow it.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ class _Terms:
 
     Attributes
     ----------
-    spatial, summed: the variables of the two kinds of axes.
+    spatial, summed: the variables of the spatial axes and of the axes that are summed over.
     extents: the sizes of all axes, spatial ones first.
     data, weight: the loads of the two factors.
     """
@@ -225,7 +226,10 @@ class _Matcher:
         )
 
     def product(self, terms: _Terms) -> Contraction | None:
-        """The matrix product, or batch of them, that has these terms; None if there is none."""
+        """The matrix product, or the batch of matrix products, that `terms` describes.
+
+        None if `terms` describes another computation.
+        """
         if len(terms.summed) != 1 or len(terms.spatial) < 2:
             return None
         *batch, i, j = terms.spatial
@@ -319,7 +323,7 @@ class _Matcher:
         )
 
     def _padding(self, block: s_tir.SBlock, padded: Any) -> _Padding | None:
-        """The padding that `block` adds to an image to make `padded`; None for another block."""
+        """The padding that `block` adds to an image to make `padded`; None if it adds none."""
         store = block.body
         if not isinstance(store, tirx.BufferStore) or not store.buffer.same_as(padded):
             return None
@@ -384,7 +388,7 @@ def _is_zero(init: Any) -> bool:
 
 
 def _only_block(nest: tirx.Stmt) -> s_tir.SBlock | None:
-    """The block within the loops of `nest`; None unless it is the only one there, and simple.
+    """The only block within the loops of `nest`; None if there are several, or if it is not simple.
 
     A simple block has a constant predicate and allocates or matches no buffers.
     """

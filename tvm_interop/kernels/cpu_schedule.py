@@ -30,18 +30,18 @@ _log = logging.getLogger(__name__)
 
 
 _PARALLEL_WORK = 1 << 15
-"""Fewest innermost iterations for which threads share a loop nest.
+"""The least number of innermost iterations for which a loop nest is shared between threads.
 
 One thread takes some microseconds for this number of iterations.
 """
 
 
 _LONGEST = 4096
-"""Most iterations of the innermost loop of a kernel that threads share."""
+"""The largest number of iterations of the innermost loop if threads share the kernel."""
 _WRITTEN_OUT = 64
-"""Most iterations of a loop that LLVM may unroll completely."""
+"""The largest number of iterations of a loop that LLVM may unroll completely."""
 _FEWEST_LANES = 4
-"""Fewest lanes in a vector: a narrower vector gains nothing."""
+"""The least number of lanes in a vector; a narrower vector gains nothing."""
 
 
 @module_pass(opt_level=0, name="DefaultCPUSchedule")
@@ -139,7 +139,7 @@ def _inline(schedule: s_tir.Schedule, block: Any, growth: _Growth) -> None:
         return
     sums = [user for user in schedule.get_consumers(block) if _is_reduction(schedule, user)]
     if only_copies or all(_uses_each_once(schedule, user, block) for user in sums):
-        with unless_refused():  # TVM refuses, for example, a block that writes an output.
+        with unless_refused():  # TVM cannot inline, for example, a block that writes an output.
             schedule.compute_inline(block)
 
 
@@ -190,7 +190,7 @@ def _size_and_reads(value: Any) -> tuple[int, list[Any]]:
 
 
 _LARGEST = 200
-"""Most instructions that all copies of an inlined expression may have together."""
+"""The largest number of instructions in all copies of an inlined expression together."""
 _FUNCTION = 40
 """Number of instructions that a function call counts as."""
 
@@ -251,9 +251,8 @@ def _vectorize_across_sums(schedule: s_tir.Schedule, block: Any, registers: Regi
 def _axes_in_memory_order(schedule: s_tir.Schedule, block: Any) -> int:
     """How many of the last loops go through memory in order, and can therefore be fused into one.
 
-    Along these axes each tensor is accessed at the block's own position and over its whole size. A
-    tensor may also not vary along these axes at all: for example, it may hold one number for each
-    channel.
+    These axes must be the last indices of each tensor and cover the whole of its last dimensions.
+    Tensors that do not vary along these axes are allowed too, such as one number per channel.
     """
     loops = [schedule.get(loop) for loop in schedule.get_loops(block)]
     found = schedule.get(block)
@@ -296,7 +295,7 @@ def _uses(index: Any, axis: tirx.Var) -> bool:
 def _schedule_elementwise(schedule: s_tir.Schedule, block: Any, registers: Registers) -> None:
     """Schedule an element-wise block.
 
-    It is tiled if it reads with a large stride, and shared between threads if it is large.
+    The block is tiled if it reads with a large stride, and shared between threads if it is large.
     """
     work = _iterations(schedule, block)
     tiles = tile_across_memory(schedule, block, registers)
@@ -316,8 +315,8 @@ def _share_between_threads(schedule: s_tir.Schedule, block: Any) -> None:
     is_shared = _iterations(schedule, block) >= _PARALLEL_WORK and _writes_output(schedule, block)
     in_order = _axes_in_memory_order(schedule, block)
     if in_order > 0:
-        # Short innermost loops are fused. LLVM would unroll them and vectorise a loop around them,
-        # with gathers.
+        # LLVM would unroll short innermost loops and vectorise the loop around them with gathers.
+        # So short innermost loops are fused.
         loops = _one_through_memory(schedule, loops, in_order, _LONGEST if is_shared else None)
     extents = [int(schedule.get(loop).extent) for loop in loops]
     wide = [i for i, extent in enumerate(extents) if extent > 1]
@@ -330,7 +329,8 @@ def _share_between_threads(schedule: s_tir.Schedule, block: Any) -> None:
         chunks, _ = schedule.split(loops[wide[0]], [None, _LONGEST])
         schedule.parallel(schedule.fuse(*loops[: wide[0]], chunks))
         return
-    # Fuse enough loops to share evenly, and no more: the index of a fused loop costs divisions.
+    # Fuse just enough loops to divide the iterations evenly between threads. Further loops stay
+    # separate, because the indices of a fused loop are computed by divisions.
     count = 1
     while count < len(wide) - 1 and prod(extents[: wide[count - 1] + 1]) < 64:
         count += 1

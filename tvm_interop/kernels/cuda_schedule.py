@@ -23,7 +23,10 @@ _log = logging.getLogger(__name__)
 _BLOCK_THREADS = 128
 """Threads in a thread block under our rule; small blocks spread over more of the GPU."""
 _LONGEST_SUM = 64
-"""Most terms that one thread adds up alone; so short a sum would not keep a thread block busy."""
+"""The largest number of terms that one thread adds up alone.
+
+Such a short sum would not keep a thread block busy.
+"""
 
 
 @module_pass(opt_level=0, name="DefaultCUDASchedule")
@@ -116,8 +119,9 @@ def short_sums(func: tirx.PrimFunc) -> Any:
     schedule.bind(thread, "threadIdx.x")
     schedule.compute_at(summed, thread)
     reduced = len(_extents(schedule, summed, reduced=True))
-    # If TVM refuses, an `if` in the first iteration sets the sum's initial value. The result is the
-    # same, and the kernel a little slower.
+    # Set the sum's initial value before the loop. If TVM refuses this transformation, an `if` in
+    # the loop sets that value in the first iteration. The result is the same, and the kernel is a
+    # little slower.
     with unless_refused():
         schedule.decompose_reduction(summed, schedule.get_loops(summed)[-reduced])
     return schedule
@@ -158,7 +162,7 @@ def _attempt(rule: Any, func: tirx.PrimFunc, target: Any, name: str) -> Any:
 def _inline_all(schedule: s_tir.Schedule, summed: Any) -> None:
     """Inline every block except `summed` and the last one, as far as TVM can."""
     for block in _others(schedule, summed):
-        with unless_refused():  # TVM refuses a block that writes an output or reads the sum.
+        with unless_refused():  # TVM cannot inline a block that writes an output or reads the sum.
             schedule.compute_inline(block)
     for block in _others(schedule, summed):
         if schedule.get_consumers(block):

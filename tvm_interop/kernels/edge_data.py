@@ -1,4 +1,4 @@
-"""Makes the numbers that kernels are checked on: ordinary ones, and ones at which kernels fail."""
+"""Makes the numbers that kernels are checked on, among them numbers at which kernels often fail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _POOL = 65_537
 The size is a prime, so that no row of a tensor equals the row before.
 """
 _STEP = 64 * 101
-"""How far apart in the pool the tensors of two successive seeds begin, in numbers."""
+"""A tensor with seed `n` begins at number `_STEP * n` of the pool, modulo the pool's size."""
 _SPECIAL_AMONG = 64
 """One in this many numbers of a large tensor is special."""
 
@@ -37,7 +37,7 @@ def edge_data(
 
     - `ordinary`: normally distributed numbers;
     - `special`: ordinary numbers, with NaN, both infinities and both zeros among them;
-    - `infinite`: the same numbers without NaN;
+    - `infinite`: the same as `special`, but without NaN;
     - `denormal`: only denormal numbers and zeros;
     - `large`: numbers whose cubes are still finite;
     - `small`: sixteenths of ordinary numbers.
@@ -50,13 +50,13 @@ def edge_data(
     - `large`: any integers.
 
     Integers of 8 bits have any values, as in quantised models, in all kinds except `denormal`.
-    Signed integers of 32 bits and more keep to half of their bits, so that few products overflow.
+    Signed integers of 32 bits and more use only half of their bits, so that few products overflow.
     Booleans have both values in all kinds.
 
     Parameters
     ----------
     kind: the kind of numbers.
-    seed: the position in a fixed pool of numbers at which the tensor begins.
+    seed: decides at which position in a fixed pool of numbers the tensor begins.
     below: if given, integers of all kinds are at least 0 and less than this bound.
     """
     size = int(np.prod(shape, dtype=np.int64))

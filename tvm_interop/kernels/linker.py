@@ -15,7 +15,7 @@ from ..errors import DeviceError
 _ALIKE = {"amd64": "x86_64", "arm64": "aarch64"}
 """Other names of architectures, each with the name that a target triple uses."""
 _ANSWERS_IN_S = 10.0
-"""Seconds that a compiler has to name its architecture."""
+"""The time limit for a compiler to name its architecture, in seconds."""
 _LINES = 3
 """Number of lines of a linker's output that an error message quotes."""
 
@@ -47,7 +47,8 @@ class Linker(NamedTuple):
 def find_linker(target: Any = None, named: str | None = None) -> Linker:
     """The compiler to link kernels with.
 
-    It is the compiler `named`, else the one in the environment variable `CXX`, else the system's.
+    If `named` is None, the compiler is the one in the environment variable `CXX`. If that variable
+    is not set, it is the system's compiler.
 
     Parameters
     ----------

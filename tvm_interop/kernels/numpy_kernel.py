@@ -1,6 +1,6 @@
 """Evaluates kernels by NumPy without compiling them, as references to check compiled kernels.
 
-This evaluation shares no code with LLVM, TVM's passes or the schedules, and so none of their
+This evaluation shares no code with LLVM, TVM's passes or the schedules, so it does not share their
 faults. It handles the kernels that TVM makes of tensor expressions. Such a kernel is a sequence of
 blocks. A block has one loop for each of its axes, and stores one element or combines a value with
 it. Sums are computed in double precision.
@@ -23,18 +23,18 @@ from tvm import ir, s_tir, tirx
 from .numpy_values import Array, Axis, Places, UndefinedError, dtype_of, is_known
 
 _TOGETHER = 1 << 20
-"""Places that are evaluated at once, few enough that most of the data stays in caches."""
+"""The number of places that are evaluated at once. Their data mostly stays in caches."""
 _FACTORS_TOGETHER = 1 << 23
-"""Elements of one factor of a sum of products that are converted to doubles at once."""
+"""How many elements of a factor in a sum of products are converted to doubles at once."""
 _MOST = 1 << 27
-"""Most places of a reduction that is not a sum of products.
+"""The largest number of places of a reduction that is not a sum of products.
 
 With more places, a compiled reference is faster, including the time to compile it.
 """
 _MOST_SUMMED = 1 << 24
-"""Most numbers that a reduction other than a sum of products combines into one result.
+"""The largest number of numbers that a reduction combines into one result.
 
-All of these numbers are in memory at once.
+All of these numbers are in memory at once. Sums of products have no such limit.
 """
 
 
@@ -69,7 +69,7 @@ class NumpyKernel:
     steps: Sequence[_Step]
 
     def __call__(self, tensors: Sequence[Array], results: Sequence[Array]) -> None:
-        """Compute the outputs of `tensors` and write them to `results`.
+        """Compute the outputs for the inputs `tensors`, and write them to `results`.
 
         Raises
         ------
@@ -152,7 +152,7 @@ def _step(nest: Any) -> _Step:
 
 
 _SPATIAL, _SUMMED = 0, 2
-"""TVM's values of `IterVar.iter_type` for the two kinds of axes."""
+"""TVM's values of `IterVar.iter_type` for spatial axes and for axes that are reduced."""
 _COMBINED: dict[type, np.ufunc] = {
     tirx.Add: np.add,
     tirx.Mul: np.multiply,
@@ -219,7 +219,7 @@ def _evaluate(step: _Step, places: Places) -> None:
     else:
         values = _combined(step, places, summed)
         if target.dtype.kind in "iu" and values.dtype.kind == "f":
-            values = values.astype(np.int64)  # The next cast keeps the low bits.
+            values = values.astype(np.int64)  # The next cast, from int64, keeps the low bits.
         values = values.astype(target.dtype)
         first = places.value(step.first).astype(target.dtype)
         values = step.combined(first, values)
@@ -272,7 +272,7 @@ def _combined(step: _Step, places: Places, summed: tuple[int, ...]) -> Array:
 
 
 _FEW = 64
-"""Most elements of a window, such as a pooling's, that are combined one after the other.
+"""The largest window, in elements, whose elements are combined one after the other.
 
 For each element of the window NumPy combines whole tensors, which is faster than many short sums.
 """
@@ -330,8 +330,8 @@ def _sum_of_products(
 
     Returns
     -------
-    The sums. None if one factor does not vary along a summed axis, or if neither varies along
-    another axis.
+    The sums. None if one of the factors does not vary along a summed axis. Also None if there is
+    another axis along which neither factor varies.
     """
     in_a, in_b = ([size > 1 for size in factor.shape] for factor in (a, b))
     long = [axis for axis, size in enumerate(shape) if size > 1]

@@ -71,7 +71,7 @@ class Places:
         """The loaded elements as a view of their buffer.
 
         Axes on which the indices do not depend have one element. The result is None if an index is
-        not a linear expression of the axes' variables, or leaves the buffer.
+        not a linear expression of the axes' variables, or may be outside of the buffer.
         """
         array = self.buffers[load.source]
         strides, begins = [0] * len(self.axes), []
@@ -276,7 +276,7 @@ def _number(places: Places, node: Any) -> Array:
 
 
 def _larger(a: Array, b: Array) -> Array:
-    # `np.maximum` always keeps NaN, but TVM's maximum is this selection.
+    # TVM's maximum is a selection by `a > b`, which may drop NaN. `np.maximum` always keeps NaN.
     return np.where(a > b, a, b)
 
 
@@ -358,7 +358,7 @@ _CALLS: dict[str, Callable[[Places, Any], Array]] = {
     "if_then_else": _either,
     "reinterpret": _bits,
 }
-"""The function that evaluates each TIR function, by the part of its name after the last dot."""
+"""Maps the name of a TIR function, after its last dot, to the code that evaluates it."""
 
 _RULES: dict[type, Callable[[Places, Any], Array]] = {
     tirx.Add: _binary(np.add),
@@ -394,4 +394,4 @@ _RULES: dict[type, Callable[[Places, Any], Array]] = {
     tvm.ir.Call: _call,
     tvm.ir.TensorLoad: _load,
 }
-"""The function that evaluates each class of TIR expressions."""
+"""Maps a class of TIR expressions to the function that evaluates them."""

@@ -1,6 +1,7 @@
 """The pipeline of passes that lowers kernels to machine code.
 
-It adds passes of this package to TVM's own passes. They prevent wrong results and warnings.
+It adds passes of this package to TVM's own passes. The added passes prevent warnings and wrong
+results.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ def reference_target(opt_level: int = 1) -> tvm.target.Target:
     """The target of reference kernels: this machine's architecture, baseline instructions only.
 
     A reference must not share the faults of LLVM's vectoriser, of the schedules or of the vector
-    math. LLVM does not vectorise loops at levels 0 and 1, and the baseline has no wide registers.
+    math. LLVM does not vectorise loops at optimisation levels 0 and 1, and the baseline has no wide
+    registers.
 
     Parameters
     ----------

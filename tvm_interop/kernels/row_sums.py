@@ -17,9 +17,12 @@ _VECTORS = 4
 Several vectors hide the latency of an addition, which waits for the one before it.
 """
 _FEWEST_LANES = 4
-"""Fewest lanes in a vector: a narrower vector gains nothing."""
+"""The least number of lanes in a vector; a narrower vector gains nothing."""
 _FEWEST_TURNS = 4
-"""Fewest loop iterations for a row: in a shorter row, adding up the lanes takes too long."""
+"""The least number of loop iterations for a row.
+
+With fewer iterations, too much of the time is spent on adding up the lanes at the end.
+"""
 
 
 def vectorize_along_sum(schedule: s_tir.Schedule, block: Any, registers: Registers) -> bool:

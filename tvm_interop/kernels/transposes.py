@@ -12,9 +12,9 @@ from tvm import s_tir, tirx
 from ..machine.cpu_features import Registers
 
 _FEWEST_LANES = 4
-"""Fewest lanes in a vector: a narrower vector gains nothing."""
+"""The least number of lanes in a vector; a narrower vector gains nothing."""
 _LEAST_WORK = 1 << 10
-"""Fewest elements for which tiles save time: smaller tensors fit into the L1 cache."""
+"""The least number of elements for which tiles pay; smaller tensors fit into the L1 cache."""
 
 
 def tile_across_memory(schedule: s_tir.Schedule, block: Any, registers: Registers) -> Any | None:

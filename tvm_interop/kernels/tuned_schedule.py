@@ -26,7 +26,10 @@ _PLACE_STORAGE = tvm.transform.Sequential(
         s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
     ]
 )
-"""Passes that TVM also runs when it compiles; the second moves allocations close to their use."""
+"""Passes that TVM also runs when it compiles.
+
+The second pass moves the allocation of each buffer close to the code that uses the buffer.
+"""
 
 
 @module_pass(opt_level=0, name="TunedSchedule")

@@ -1,8 +1,8 @@
 """Transcendental functions of float32 as expressions that LLVM turns into vector instructions.
 
 TVM's LLVM back end calls the C library for these functions, once for each element. Here each
-function is a range reduction, a polynomial and a few selections. They are the same operations for
-every element, so LLVM can vectorise a loop over them for any processor.
+function is a range reduction, a polynomial and a few selections. All elements need the same
+operations, so LLVM can vectorise a loop over elements for any processor.
 
 All functions are right within 2 units in the last place for every argument, including subnormal
 numbers, infinities and NaN (`tests/unit/test_vector_math.py` measures the error). The polynomials
@@ -128,7 +128,7 @@ def sigmoid(x: Expr) -> Expr:
 
 
 def minus_size(x: Expr) -> Expr:
-    """The absolute value of `x`, negated: its exponential never overflows."""
+    """Minus the absolute value of `x`. The exponential of this value never overflows."""
     return tirx.Select(x < _f32(0), x, -x)
 
 
@@ -250,7 +250,8 @@ def _exp(x: Expr) -> Expr:
         return _let(bits, lambda exponent: of_parts(x, exponent))
 
     def of_parts(x: Expr, exponent: Expr) -> Expr:
-        # The exponent comes from the bits: TVM would simplify `rounded - _ROUNDING` to no rounding.
+        # The exponent is taken from the bits, because TVM would simplify `rounded - _ROUNDING` to
+        # an expression that does not round.
         grown = _let(exponent.astype("float32"), lambda n: of_rest(x - n * _f32(_LN2_HIGH), n))
         return _let(grown, lambda grown: _scaled(grown, exponent))
 
@@ -264,8 +265,8 @@ def _exp(x: Expr) -> Expr:
         return _let(exact, lambda exact: _let(exact - low, lambda rest: of(exact, rest)))
 
     # Infinity is selected, not computed. LLVM may fuse a product that overflows with a later sum
-    # into one instruction, which does not overflow in between: `infinity - infinity` would become
-    # a number less infinity instead of NaN.
+    # into one instruction, which does not overflow in between. Then `infinity - infinity`, which
+    # is NaN, would become a finite number minus infinity.
     return tirx.Select(x > _f32(high), _f32(math.inf), _let(bounded, of))
 
 

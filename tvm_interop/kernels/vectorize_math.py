@@ -25,7 +25,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "tirx.sigmoid": vector_math.sigmoid,
     "tirx.tanh": vector_math.tanh,
 }
-"""The functions that write TIR operators out as float32 arithmetic, by the operators' names."""
+"""Maps the name of a TIR operator to the function that writes it out as float32 arithmetic."""
 
 
 @prim_func_pass(opt_level=0, name="VectorizeMath")
@@ -45,13 +45,15 @@ class VectorizeMath:
 
 
 def with_vector_math(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func` with each of `FUNCTIONS` of float32 and float16 written out; `func` if it has none.
+    """`func` with its calls of `FUNCTIONS` of float32 and float16 written out as arithmetic.
 
-    TVM's analyzer replaces each variable by the expression it is bound to. A written-out function
-    of a function would therefore take minutes to compile, and three nested functions hours. So an
-    argument that contains a function is first stored in a buffer, and then read from there. An
-    argument in a branch of a condition may be computed only if the condition holds. There the outer
-    function stays a call.
+    A kernel without such calls is returned unchanged.
+
+    TVM's analyzer replaces each variable by the expression it is bound to. Two nested functions
+    would therefore take minutes to compile, and three nested functions hours. So an argument that
+    contains a function is first stored in a buffer, and then read from there. An argument in a
+    branch of a condition may be computed only if the condition holds. In a branch, the outer
+    function therefore stays a call.
     """
     body = tvm_ffi.structural_map(func.body, (tirx.For, _vectors_with_arguments_first))
     in_vectors = _stores_in_vectors(body)
@@ -129,9 +131,9 @@ def _steps(statement: Any, lane: Any, lanes: Any, held: list[Any]) -> list[Any]:
 
     Parameters
     ----------
-    lane: the buffers' element that this iteration uses.
-    lanes: the buffers' number of elements.
-    held: the buffers; new ones are appended.
+    lane: the index of the element that this iteration uses in each new buffer.
+    lanes: the number of elements of each new buffer.
+    held: a list to which the new buffers are appended.
     """
     if isinstance(statement, tirx.BufferStore):
         return _steps_of_store(statement, lane, lanes, held)
@@ -216,7 +218,10 @@ _STEPPED: dict[str, Callable[..., Any]] = {
     "tirx.pow": _power_in_steps,
     "tirx.sigmoid": _sigmoid_in_steps,
 }
-"""Functions whose formulas contain other functions; the parts of these formulas become steps."""
+"""Maps the name of a TIR operator whose formula contains functions to the code for its steps.
+
+Each step computes a part of the formula.
+"""
 
 
 def _with_buffers(buffers: list[Any], statements: list[Any]) -> Any:

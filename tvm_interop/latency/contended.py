@@ -43,7 +43,7 @@ class ContendedLatency(LatencyModel):
         memory_share: npt.ArrayLike,
         transfers: Mapping[tuple[int, int], float] | None = None,
     ) -> None:
-        """Use these figures, which the attributes of the class describe.
+        """Store these figures, which are described as attributes of the class.
 
         Parameters
         ----------
@@ -103,9 +103,10 @@ class ContendedLatency(LatencyModel):
 def _groups_of(
     batch: StageBatch, first: int, last: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The begin and end of each stage's groups in `batch.ops`, shape (stages, most groups).
+    """The begin and end of each stage's groups in `batch.ops`.
 
-    Stages with fewer groups are padded with empty groups.
+    Both arrays have shape (last - first, the largest number of groups in a stage). Stages with
+    fewer groups are padded with empty groups.
     """
     bounds = np.concatenate([[0], batch.stage_ends])[first : last + 1]
     num_groups = np.diff(bounds)
@@ -120,5 +121,5 @@ def _groups_of(
 
 
 def _ops_at(batch: StageBatch, at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The operators at these positions of `batch.ops`; any operator where a group has ended."""
+    """The operators at positions `at` of `batch.ops`; arbitrary ones for groups that have ended."""
     return batch.ops[np.minimum(at, len(batch.ops) - 1)]

@@ -27,7 +27,7 @@ def undisturbed(
     """The times, ascending, of the runs that take at most a quarter longer than the shortest run.
 
     On a quiet machine nearly all runs are left. On a busy machine most runs may have waited for a
-    core, so a median of all runs would compare waits.
+    core, so the median of all runs would depend on the waits.
     """
     ordered = np.sort(np.asarray(seconds, dtype=np.float64))
     counted: npt.NDArray[np.float64] = ordered[ordered <= _HELD_UP * ordered[0]]
@@ -48,7 +48,7 @@ class Estimate:
     latency_us: the median of the runs, in microseconds.
     spread_us: the runs' interquartile range, in microseconds; None for a single run, or if it was
         not recorded.
-    samples: how many runs count, without runs that were held up; 0 if it was not recorded.
+    samples: the number of runs, without runs that other programs held up; 0 if it was not recorded.
     """
 
     latency_us: float
@@ -59,7 +59,7 @@ class Estimate:
     def of_runs(
         cls, seconds: Sequence[float] | npt.NDArray[np.float64], start_us: float = 0.0
     ) -> Estimate:
-        """The estimate from one or more runs, without runs that were held up.
+        """The estimate from one or more runs, without runs that other programs held up.
 
         Parameters
         ----------

@@ -128,7 +128,7 @@ def stage_features(
 
 
 class _Layout:
-    """The positions where a batch's groups and stages begin, with sums and extremes over both."""
+    """Computes sums, maxima and minima over each group and over each stage of a batch."""
 
     def __init__(self, batch: StageBatch) -> None:
         self.ops = batch.ops

@@ -73,7 +73,8 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     ----------
     key: a name for the stage and the setting, chosen by the code that measures.
     latency_us: the median of the runs, in microseconds.
-    samples: number of runs in the median, without runs that were held up; 0 if it was not recorded.
+    samples: number of runs in the median, without runs that other programs held up; 0 if it was not
+        recorded.
     measured_at: UTC time in ISO 8601; empty if it was not recorded.
     groups: hashes of the workloads that ran one after the other on each stream. None if the record
         is from an older version, which did not keep them.

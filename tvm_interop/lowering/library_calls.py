@@ -72,7 +72,7 @@ class GroupLibraryCalls:
         return grouped
 
     def _groups(self, graph: Dataflow) -> tuple[list[Group], dict[str, str]]:
-        """The groups to make, and by operator the descriptions that all libraries refuse."""
+        """The groups to make, and the descriptions that all libraries refuse, by operator."""
         import_files(f"{__package__}.recognise")
         groups = []
         refused = {}
@@ -104,7 +104,7 @@ def _extend(
     taken: set[relax.Var],
     is_supported: Callable[[LibraryOp], bool],
 ) -> None:
-    """Add to the group the following operators, if a library computes them in the same call."""
+    """Add the operators after the group to it, if a library computes them in the same call."""
     while not _add_activation(group, graph, taken, is_supported):
         if not _add_tensor(group, graph, taken):
             return
@@ -116,7 +116,7 @@ def _add_activation(
     taken: set[relax.Var],
     is_supported: Callable[[LibraryOp], bool],
 ) -> bool:
-    """Add the following activation to the group, if there is one that a library supports.
+    """Add the activation after the group to it, if there is one and a library supports it.
 
     Returns
     -------
@@ -146,7 +146,7 @@ def _with_scalars(call: relax.Call) -> relax.Call:
 
 
 def _add_tensor(group: Group, graph: Dataflow, taken: set[relax.Var]) -> bool:
-    """Add the following sum to the group: with a bias, or with a tensor of the output's shape.
+    """Add the sum after the group to it: a sum with a bias, or with a tensor of the output's shape.
 
     Returns
     -------

@@ -128,7 +128,7 @@ def chain_of(
 def rounding_after(
     graph: Dataflow, var: relax.Var
 ) -> tuple[relax.Var, tuple[float, int, str]] | None:
-    """The rounding that reads `var`, if nothing else does.
+    """The rounding after `var`, if no other operator reads `var`.
 
     Returns
     -------
@@ -160,7 +160,7 @@ def _clip_after(graph: Dataflow, var: relax.Var) -> tuple[tuple[relax.Var, ...],
 def _add_sum(
     graph: Dataflow, chain: Chain, shape: tuple[int, ...], taken: Collection[relax.Var]
 ) -> None:
-    """Extend a chain that ends in a rounding by a following sum, if the sum is rounded too."""
+    """Extend a chain that ends in a rounding by the sum after it, if this sum is rounded too."""
     following = graph.only_user(chain.vars[-1])
     if following is None or name_of(following[1]) != DEQUANTIZE:
         return

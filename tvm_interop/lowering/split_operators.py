@@ -20,7 +20,7 @@ from ..program.storage import ALIGNMENT, stored_nbytes
 
 
 def split_operators(program: Program, parts: int) -> Program:
-    """`program` with each operator that is large enough divided into up to `parts` parts.
+    """Divide each large operator of `program` into up to `parts` parts, and return the new program.
 
     A library operator is divided
 

@@ -135,7 +135,7 @@ class FarmStageTimer:
             server.close()
 
     def why_not(self, op: int) -> str:
-        """Always "": all kernels are TVM's."""
+        """Return "": all kernels are TVM's."""
         return ""
 
     def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:

@@ -20,7 +20,7 @@ _VERSION = 2
 """Version of the files' contents. Files of another version are no longer found. They are removed
 once all files together exceed the limit."""
 MAX_BYTES = 1 << 30
-"""Most bytes of all files together, unless another limit is given."""
+"""The largest total size of all files, in bytes, unless another limit is given."""
 
 
 class KeptFiles:
@@ -43,7 +43,7 @@ class KeptFiles:
 
         Parameters
         ----------
-        max_bytes: most bytes of all files together.
+        max_bytes: the largest total size of all files, in bytes.
         fresh: whether to ignore all data in the folder, so that `get` returns None. `put` replaces
             that data.
         """
@@ -128,7 +128,7 @@ class KeptFiles:
         """The time of last use, the size in bytes and the path of each file."""
         found = []
         for path in self.folder.glob(f"*{_SUFFIX}"):
-            with contextlib.suppress(OSError):  # Another process may remove it meanwhile.
+            with contextlib.suppress(OSError):  # Another process may remove the file.
                 status = path.stat()
                 found.append((status.st_mtime, status.st_size, path))
         return found

@@ -348,7 +348,8 @@ def _check_operators(plan: Plan) -> None:
 def _check_interface(plan: Plan) -> None:
     """Check the inputs and outputs of the model.
 
-    The host must write each input once, and all inputs and outputs must have the plain layout.
+    Each input must have storage `input` and a name of its own, and must be no copy. All inputs and
+    outputs must have the plain layout.
     """
     if not all(v in range(len(plan.values)) for v in (*plan.inputs, *plan.outputs)):
         raise ArtifactError("an input or output of the model is not among the plan's values")

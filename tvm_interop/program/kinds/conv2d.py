@@ -60,14 +60,18 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
 
     @property
     def reads_rows_of_whole(self) -> bool:
-        """Whether the image is plain. A part may then begin at any row of the whole image."""
+        """Whether parts read their rows out of the whole image: true for plain images.
+
+        A part may then begin at any row of the image.
+        """
         return self.layouts[0] == "plain"
 
     @property
     def most_parts(self) -> int:
-        """The most parts worth making, by the number of products.
+        """The largest number of parts worth making, which depends on the number of products.
 
-        Reading limits a depthwise convolution, so the values that are read count there instead.
+        A depthwise convolution is limited by reading. For such a convolution the result depends on
+        the number of values that are read.
         """
         if self._is_depthwise:
             return super().most_parts

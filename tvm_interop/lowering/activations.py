@@ -56,7 +56,7 @@ class ActivationChain:
     Attributes
     ----------
     vars: the variables that the operators define, in order. Operators outside of the chain read
-        only the last one.
+        only the last variable.
     activation: the activation that the operators compute.
     """
 

@@ -24,7 +24,7 @@ DESCRIPTION = "tvm_interop.library_op"
 REFUSED = "tvm_interop.refused"
 """Attribute of `main`: the `LibraryOp` of each operator that all libraries refused, as JSON.
 
-The keys are names of operators, and after fusion names of the units that the operators are in.
+The keys are names of operators. After fusion they are names of the units with these operators.
 """
 
 Shape: TypeAlias = "tuple[int, ...]"

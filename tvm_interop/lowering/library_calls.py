@@ -2,8 +2,8 @@
 
 A group may also be a concatenation that needs no computation at all. Each group becomes a function
 of its own. Fusion does not split such a function or add to it, and turns it into one kernel. TVM
-can run this kernel. A library can run the group instead, by the description that the function has
-as an attribute.
+can run this kernel. A library can compute the group instead. The function has an attribute that
+describes the group to libraries.
 
 The files of `recognise/`, one for each kind of operator, find the first operators of groups. This
 module finds the operators that may follow, which are the same for all kinds.
@@ -35,7 +35,7 @@ class GroupLibraryCalls:
     them in the same call: a bias, the sum with another tensor, an activation. A concatenation is a
     group if its inputs could be computed directly in its result.
 
-    If a sum adds the results of two groups, it joins the group that is deeper in the network. The
+    A sum that adds the results of two groups joins the group that is deeper in the network. The
     other group can then run in parallel with the operators before the deeper one.
     """
 

@@ -73,11 +73,11 @@ class Chain:
 
 @dataclass(frozen=True)
 class Sum:
-    """The sum of a rounded product with another tensor, which is rounded again.
+    """The sum of a rounded product and another tensor. The sum is rounded again.
 
     Attributes
     ----------
-    addend: the other tensor: a variable of floats that are dequantised from integers.
+    addend: the other tensor, as a variable of floats that are dequantised from integers.
     of: the scale, zero point and type of the integers of `addend`.
     low, high: the bounds of a clip of the sum.
     words: the scale, zero point and type of the result.
@@ -266,12 +266,12 @@ def epilogue(
 ) -> list[relax.Expr]:
     """The arguments for the scale and the bias of a product.
 
-    If the product is rounded, both are divided by the scale of the rounding, and its zero point is
-    added to the bias.
+    If the product is rounded, both are divided by the scale of the rounding, and the zero point of
+    the rounding is added to the bias.
 
     Parameters
     ----------
-    steps: the scales of the weight, one number or one for each channel.
+    steps: the scales of the weight: one number, or one number for each channel.
     """
     scale, zero, _ = chain.words or (1.0, 0, "")
     channels = op.shapes[-1][-1]

@@ -40,7 +40,7 @@ def per_axis_weight(
 
     Returns
     -------
-    The integers, and one scale or one for each index of `axis`. None if `expr` is not such a
+    The integers, and one scale or one scale for each index of `axis`. None if `expr` is not such a
     constant. For example, the scales of `expr` differ along another axis, or an integer less its
     zero point needs more than 8 bits.
     """

@@ -40,8 +40,8 @@ _X86_64 = {
 def host_features() -> tuple[str, ...]:
     """Return LLVM's names of this CPU's vector instructions, sorted.
 
-    The result is empty on processors other than x86-64; kernels for these use LLVM's default. The
-    result is also empty if the system does not list the instructions.
+    The result is empty on processors other than x86-64; kernels for such processors
+    use LLVM's default instructions. The result is also empty if the system lists no instructions.
     """
     if platform.machine() not in ("x86_64", "AMD64"):
         return ()

@@ -127,11 +127,11 @@ class MeasuredLatency(LatencyModel):
     def take_longer(self, ops: Sequence[int], than_us: Sequence[float]) -> list[bool]:
         """Whether each operator takes longer than its bound in `than_us`, in microseconds.
 
-        Each operator first runs once, unless its latency is known already. If it is far slower in
-        this run than its bound, it runs once more, because another program may have had the core.
-        An operator that is far slower in both runs is not measured further. All other operators are
-        measured together. The shorter of the two runs is stored and is looked up first in later
-        calls, so that later calls give the same answer.
+        Each operator first runs once, unless its latency is known already. If an operator is far
+        slower than its bound in this run, it runs once more, because another program may have had
+        the core. An operator that is far slower in both runs is not measured further. All other
+        operators are measured together. The shorter of the two runs is stored and is looked up
+        first in later calls, so that later calls give the same answer.
         """
         near = [op for op, us in zip(ops, than_us, strict=True) if not self._is_far_slower(op, us)]
         us = dict(zip(near, self.stages([[[op]] for op in near]).tolist(), strict=True))

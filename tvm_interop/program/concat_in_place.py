@@ -25,9 +25,9 @@ def concat_in_place(program: Program, alignment: int = ALIGNMENT) -> Program:
     input, weight or reshape, and has no place in another result already. Other concatenations stay,
     as kernels that copy.
 
-    In networks such as DenseNet, each concatenation joins all inputs of an earlier one and more.
-    There the longest concatenation is put in place. The results of the shorter concatenations are
-    then the beginning of its result.
+    In networks such as DenseNet, each concatenation joins all inputs of an earlier concatenation,
+    and more. There the longest concatenation is put in place. The results of the shorter
+    concatenations are then the beginning of its result.
 
     Parameters
     ----------

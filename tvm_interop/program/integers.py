@@ -25,8 +25,8 @@ class Integers(msgspec.Struct, frozen=True, kw_only=True):
     ----------
     data_zero, weight_zero: zero points: the integers that stand for 0.
     steps: steps in order, before the activation. `clip` has two bounds, `round` goes to the nearest
-        integer, `linear` has a factor and a summand, and `add_tensor` adds a tensor of
-        the output's shape. If a kind of step takes fewer than two numbers, the others are 0.
+        integer, `linear` has a factor and a summand, and `add_tensor` adds a tensor of the
+        output's shape. If a kind of step takes fewer than two numbers, the remaining numbers are 0.
     """
 
     data_zero: int = 0

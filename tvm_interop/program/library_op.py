@@ -38,7 +38,7 @@ class LibraryOp:
     computes: ClassVar[bool] = True
     """Whether the operator does more than move numbers."""
     takes_large: ClassVar[bool] = True
-    """Whether libraries can compute the operator for numbers whose cubes are barely finite."""
+    """Whether libraries can compute the operator for numbers whose cubes almost overflow."""
 
     shapes: tuple[tuple[int, ...], ...]
     layouts: tuple[Layout, ...]

@@ -81,10 +81,9 @@ class Operator:
     def flops(self) -> int:
         """Number of floating-point operations; for a share of a kernel, only those of the share.
 
-        The number is the same for every provider's kernel. If the description counts
-        operations, the number comes from there: two operations for each product that a convolution
-        or matrix product sums up. Otherwise it comes from TVM's kernel. It is 0 if both are
-        unknown.
+        The number is the same for every provider's kernel. If the description counts operations,
+        the number comes from there: two operations for each product that a convolution or matrix
+        product sums up. Otherwise it comes from TVM's kernel. It is 0 if neither has a number.
         """
         described = self.description.flops if self.description is not None else 0
         flops = described or self.kernel_flops

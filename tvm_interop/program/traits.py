@@ -22,9 +22,9 @@ class OperatorTraits:
     flops: floating point operations.
     nbytes: bytes that the operator reads and writes.
     demand: the share of the device that the operator occupies, from 0 to 1. On a GPU it is the
-        largest of its kernels' shares of threads, shared memory and registers. If None, it is
-        the larger of two ratios: the operator's flops to the most flops of any operator, and its
-        bytes to the most bytes of any operator.
+        largest of its kernels' shares of threads, shared memory and registers. If None, it is the
+        larger of two ratios: the operator's flops to the most flops of any operator, and its bytes
+        to the most bytes of any operator.
     memory_bound: whether memory limits the operator, and not arithmetic. If None, the operator's
         flops per byte decide.
     """

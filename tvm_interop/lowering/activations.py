@@ -130,7 +130,7 @@ def find_activation(
     uses: Mapping[relax.Var, int],
     source: relax.Var,
 ) -> ActivationChain | None:
-    """The longest chain after `source` that computes an activation; None if there is none.
+    """The longest chain after `source` that computes an activation; None if no chain does.
 
     No operator outside of the chain reads `source`.
 

@@ -175,7 +175,7 @@ class _Chains:
         return conv if layouts == ("NC", "OI") and is_constant and _is_float(source) else None
 
     def _array(self, expr: relax.Expr) -> npt.NDArray[np.generic] | None:
-        """The array of `expr` if it is a constant or a reshape of one; None otherwise."""
+        """The array of `expr` if it is a constant or a reshape of a constant; else None."""
         if isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType):
             array: npt.NDArray[np.generic] = expr.value.numpy()
             return array

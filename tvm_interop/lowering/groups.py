@@ -221,7 +221,7 @@ def group_of(
 def window_fields(window: Shape, attrs: Any) -> dict[str, Any]:
     """The fields of `Window`, by name.
 
-    The size is `window`. All other fields are those of a Relax operator's `attrs`.
+    The size is `window`. All other fields come from a Relax operator's `attrs`.
     """
     return {
         "window": window,

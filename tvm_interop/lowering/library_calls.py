@@ -1,4 +1,6 @@
-"""Finds groups of operators that a kernel library can compute as one, before they become kernels.
+"""Finds groups of operators that a kernel library can compute in one call.
+
+The groups are found before the operators become kernels.
 
 A group may also be a concatenation that needs no computation at all. Each group becomes a function
 of its own. Fusion does not split such a function or add to it, and turns it into one kernel. TVM
@@ -36,7 +38,7 @@ class GroupLibraryCalls:
     group if its inputs could be computed directly in its result.
 
     A sum that adds the results of two groups joins the group that is deeper in the network. The
-    other group can then run in parallel with the operators before the deeper one.
+    other group can then run in parallel with the operators before the deeper group.
     """
 
     def __init__(self, libraries: tuple[str, ...]) -> None:

@@ -29,7 +29,7 @@ class Lrn:
 
 
 def find_lrn(values: Mapping[relax.Var, relax.Expr], result: relax.Var) -> Lrn | None:
-    """The normalisation that ends with the division `result`; None if there is none.
+    """The normalisation that ends with the division `result`; None if there is no normalisation.
 
     Parameters
     ----------

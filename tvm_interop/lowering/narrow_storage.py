@@ -2,8 +2,8 @@
 
 A bfloat16 number has the exponent of float32 and 8 of its 24 significant bits. It takes half the
 bytes, and CPUs with AVX512-BF16 multiply twice as many numbers at once. Only two kinds of numbers
-are rounded: the results that an operator passes to others, and the factors of convolutions and
-matrix products, including weights. All other numbers stay float32: sums of products, norms,
+are rounded: the results that an operator passes to other operators, and the factors of convolutions
+and matrix products, including weights. All other numbers stay float32: sums of products, norms,
 softmax, activations, and the model's inputs, outputs and stored weights.
 """
 

@@ -52,10 +52,10 @@ class Chain:
     Attributes
     ----------
     vars: the variables that the operators define, in order.
-    bias: the bias in floats, one number for each channel; None if there is none.
+    bias: the bias in floats, one number for each channel; None if there is no bias.
     low, high: the bounds of a clip, in floats.
-    words: the scale, zero point and type of the rounded product; None if it is not rounded.
-    sum: the sum with another tensor after the rounding; None if there is none.
+    words: the scale, zero point and type of the rounded product; None if no rounding follows.
+    sum: the sum with another tensor after the rounding; None if there is no sum.
     """
 
     vars: list[relax.Var]

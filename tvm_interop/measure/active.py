@@ -180,8 +180,8 @@ class ActiveSearch:
         device: measures stages. It measures each operator alone now, unless its latency is known.
         learned: predicts stages.
         max_group_ops, max_groups, endings, streams, max_transitions, parts: as in scheduler `ios`.
-        max_measurements: the most stages of several operators to measure; None for no limit. Stages
-            that are known already do not count. Stages that run the same kernels count once.
+        max_measurements: how many stages of several operators may be measured; None for no limit.
+            Stages that are known already do not count. Stages that run the same kernels count once.
         time_budget_s: seconds after which no further round begins; None for no limit.
         seed: seed of the random draw of the first stages.
         on_round: called with a `Round` after each round.
@@ -323,7 +323,7 @@ class ActiveSearch:
     def _windows(self) -> StageSpace:
         """The stages in windows around a schedule.
 
-        This is the best schedule by expected latencies, or the best known schedule if that is no
+        The schedule is the best one by expected latencies, or the best known schedule if that is no
         slower.
         """
         started = time.perf_counter()

@@ -32,8 +32,8 @@ class KeptFiles:
     to, nothing is kept and a warning is logged.
 
     Files may hold machine code, so anybody who can write to a file could run code as you. The
-    folder is therefore made for its owner alone. A folder that belongs to somebody else, or that
-    others can write to, is not used, and a warning is logged (see `ownership`).
+    folder is therefore made for its owner alone. A folder that belongs to another user, or that
+    other users can write to, is not used, and a warning is logged (see `ownership`).
     """
 
     def __init__(

@@ -22,8 +22,8 @@ REPEATS = (5, 10, 20, 30)
 in the same rounds."""
 _LONG_S = 0.5
 """A stage that takes longer than this many seconds is run only once. A library's kernel may be a
-thousand times slower than others on an operator that it is not made for. Its exact latency does not
-matter."""
+thousand times slower than other kernels, if it is not made for the operator. Its exact latency does
+not matter."""
 _ENOUGH = 3
 """A short stage runs again until this many of its runs were not held up, up to `REPEATS[-1]` times
 in all."""

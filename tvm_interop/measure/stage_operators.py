@@ -35,10 +35,10 @@ def measured_by(clock: Clock, executors: Sequence[Any], seed: int) -> Measure:
 class StageOperators:
     """Binds the operators of stages; tensors and kernels are made on first use, and kept.
 
-    A value has two tensors: one that its consumers read, and one that its producer writes. So no
+    A value has two tensors. Its consumers read the first, and its producer writes the second. So no
     stage changes what another stage reads, and a time does not depend on what was measured before.
     This matters: results of many operators one after the other can be denormal numbers, and these
-    make some kernels 20 times slower. Only inside a stage do operators read what others wrote.
+    make some kernels 20 times slower. Only operators of the same stage read each other's results.
     """
 
     def __init__(

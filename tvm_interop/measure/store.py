@@ -54,7 +54,7 @@ def default_path() -> Path:
 
 
 def open_store(path: str | os.PathLike[str] | None = None) -> LatencyStore:
-    """The database at `path`, or the default one if `path` is None.
+    """The database at `path`, or the default database if `path` is None.
 
     If the default file cannot be used, the database is in memory, and that is logged. For example,
     a container may have no home folder that can be written to. A database in memory is lost when
@@ -135,7 +135,9 @@ class LatencyStore:
             return {key: Estimate(*row) for key, row in rows if row is not None}
 
     def put(self, records: Iterable[Record], workloads: Iterable[Workload] = ()) -> None:
-        """Write records, which replace earlier records with the same keys. On failure, write none.
+        """Write records, which replace earlier records with the same keys.
+
+        If this fails, no record is written.
 
         Parameters
         ----------

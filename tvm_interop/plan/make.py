@@ -112,7 +112,7 @@ def _launch_order(
 
 
 def _stream_devices(schedule: Schedule, device: str) -> list[str]:
-    """The device of each stream that has operators; `device` if the schedule names none."""
+    """The device of each stream that has operators; `device` if the schedule names no devices."""
     if not schedule.devices:
         return [device for ops in schedule.streams if ops]
     kind = device.partition(":")[0]

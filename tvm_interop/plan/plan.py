@@ -163,7 +163,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return value if alias_of is None else alias_of
 
     def is_constant(self, value: int) -> bool:
-        """Whether `value` is a weight, or a view of one."""
+        """Whether `value` is a weight or a view of a weight."""
         return self.values[self.root_of(value)].storage == "weight"
 
     @property

@@ -103,7 +103,7 @@ def weights_of(plan: Plan) -> dict[int, PlannedValue]:
 
 
 def check_schedule(schedule: Schedule, plan: Plan) -> None:
-    """Check that schedule and plan are of one model.
+    """Check that a schedule and a plan are of the same model.
 
     Raises
     ------
@@ -145,7 +145,7 @@ def check_fallback(fallback: Plan, plan: Plan) -> None:
 
 
 def check_shapes(plans: Sequence[Plan]) -> None:
-    """Check that plans are of one model, each for other shapes of its inputs.
+    """Check that plans are of the same model, and that each is for other shapes of the inputs.
 
     Raises
     ------
@@ -170,7 +170,9 @@ def check_shapes(plans: Sequence[Plan]) -> None:
 
 
 def check_batch_sizes(sizes: Sequence[int], plans: Sequence[Plan]) -> None:
-    """Check that plans are of one model, one for each batch size; do nothing without batch sizes.
+    """Check that plans are of the same model, with one plan for each batch size.
+
+    Without batch sizes, nothing is checked.
 
     Raises
     ------

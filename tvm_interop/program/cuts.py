@@ -102,7 +102,7 @@ def along_rows(op: Tensors) -> list[Cut] | None:
 def aligned_step(op: Tensors, shapes: Sequence[tuple[int, ...]], axis: int) -> int:
     """The smallest step along `axis`, in elements, between two aligned addresses.
 
-    This holds for plain tensors of these shapes, with any type that a tensor of the operator has in
+    The step fits plain tensors of these shapes, with any type that a tensor of the operator has in
     memory.
     """
     itemsize = min(np.dtype(dtype).itemsize for dtype in op.stored_types)
@@ -113,8 +113,8 @@ def aligned_step(op: Tensors, shapes: Sequence[tuple[int, ...]], axis: int) -> i
 def aligned_steps(op: Tensors, argument: int, axis: int) -> int:
     """The smallest step along `axis`, in indices, between two aligned addresses.
 
-    This holds for the tensor `argument`. Its elements with one index along `axis` must lie together
-    in memory.
+    `argument` is the index of the tensor. The elements of the tensor with one index along `axis`
+    must lie together in memory.
     """
     step = list(op.shapes[argument])
     step[axis] = 1

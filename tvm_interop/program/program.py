@@ -27,8 +27,8 @@ class Value:
     name: unique in its program; the ONNX or Relax name for inputs and outputs.
     shape: dimensions, all known.
     dtype: as numpy spells it, e.g. `float32`.
-    alias_of: index of the value whose storage this value uses, as a reshape of it or a part of it.
-        That value is never an alias itself. None for a value with storage of its own.
+    alias_of: index of the value whose storage this value uses. This value is a reshape or a part of
+        that value, which is never an alias itself. None for a value with storage of its own.
     offset: byte at which an alias begins in that storage.
     layout: the order of the tensor's elements in memory.
     """
@@ -79,7 +79,7 @@ class Operator:
 
     @property
     def flops(self) -> int:
-        """Number of floating-point operations; for a share of a kernel, only those of the share.
+        """Number of floating-point operations; for a share of a kernel, the share's operations.
 
         The number is the same for every provider's kernel. If the description counts operations,
         the number comes from there: two operations for each product that a convolution or matrix
@@ -124,7 +124,7 @@ class Program:
         return value if alias_of is None else alias_of
 
     def is_constant(self, value: int) -> bool:
-        """Whether `value` is a weight, or a view of one."""
+        """Whether `value` is a weight or a view of a weight."""
         return self.storage_of(value) in self.weights
 
     @property

@@ -23,11 +23,12 @@ from .static_shape import static_shape
 _Array = npt.NDArray[np.float64]
 
 MOST_OPERATORS = 12
-"""Most operators in a chain; no model that was seen needs more for an activation."""
+"""Largest number of operators in a chain. No known model needs more for one activation."""
 _TOLERANCE = 2e-6
-"""Largest relative difference of results that agree; for values below 1 it is absolute.
+"""Largest relative difference between two results that count as equal.
 
-Constants such as 1/6 are rounded to float32, so results are not exact.
+If the wanted result is below 1, this is the largest absolute difference. Constants such as 1/6 are
+rounded to float32, so results are not exact.
 """
 _LARGE = 1e30
 """The number that stands for a missing bound of a clip."""
@@ -55,7 +56,7 @@ class ActivationChain:
     Attributes
     ----------
     vars: the variables that the operators define, in order. Operators outside of the chain read
-        only the last one.
+        only the last variable.
     activation: the activation that the operators compute.
     """
 
@@ -91,7 +92,7 @@ _KNOWN: dict[str, Callable[[_Array], _Array]] = {
 }
 """The activations by their names in `LibraryOp.activation`, except ReLU and clip.
 
-ReLU and clip are recognised by their bounds.
+A chain that computes ReLU or clip is recognised by the bounds of its results.
 """
 
 _OPERATORS: dict[str, Callable[..., _Array]] = {
@@ -129,7 +130,7 @@ def find_activation(
     uses: Mapping[relax.Var, int],
     source: relax.Var,
 ) -> ActivationChain | None:
-    """The longest chain after `source` that computes an activation; None if there is none.
+    """The longest chain after `source` that computes an activation; None if no chain does.
 
     No operator outside of the chain reads `source`.
 
@@ -162,7 +163,7 @@ def constant_number(expr: relax.Expr) -> float | None:
     if isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType):
         array = expr.value.numpy()
         return float(array.reshape(())) if array.size == 1 and array.dtype.kind == "f" else None
-    value = getattr(expr, "value", None)  # An `IntImm` or a `FloatImm` has one.
+    value = getattr(expr, "value", None)  # `IntImm` and `FloatImm` have a `value`.
     return float(value) if isinstance(value, (int, float)) else None
 
 
@@ -172,7 +173,10 @@ def _next(
     computed: Mapping[relax.Var, _Array],
     source: relax.Var,
 ) -> relax.Var | None:
-    """The next element-wise operator with only computed or constant arguments, or None."""
+    """The next element-wise operator whose arguments are all constant or in `computed`.
+
+    None if there is no such operator.
+    """
     for known in computed:
         for user in users.get(known, ()):
             if user not in computed and _is_elementwise(values[user], computed, source):
@@ -205,11 +209,12 @@ def _only_leaves_by(
     values: Mapping[relax.Var, relax.Expr],
     uses: Mapping[relax.Var, int],
 ) -> bool:
-    """Whether `last` is the only computed variable that is read outside of the chain."""
+    """Whether operators outside of the chain read no variable of the chain except `last`."""
     inside = [
         arg for var in computed for arg in getattr(values.get(var), "args", ()) if arg in computed
     ]
-    # `source` adds nothing to `inside`, because its own arguments are not in `computed`.
+    # The operator that computes `source` adds nothing to `inside`, because its arguments are not
+    # in `computed`.
     return uses[last] > 0 and all(
         uses[var] == sum(1 for arg in inside if arg.same_as(var))
         for var in computed
@@ -220,7 +225,7 @@ def _only_leaves_by(
 def _recognised(results: _Array) -> Activation | None:
     low, high = float(np.min(results)), float(np.max(results))
     if low < high and _agree(results, np.clip(_SAMPLES, low, high)):
-        # A bound at the first or last sample is only the end of the samples.
+        # The samples end at the smallest and the largest sample, so these are no bounds of a clip.
         unbounded = high >= np.max(_SAMPLES)
         if unbounded and low == 0:
             return Activation("relu")

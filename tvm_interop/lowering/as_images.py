@@ -62,7 +62,7 @@ class AsImages(ABC):
 
     @abstractmethod
     def anchor(self, call: relax.Call) -> relax.Expr | None:
-        """The operator of images that replaces the anchor `call`; None if it stays as it is."""
+        """The operator of images that replaces the anchor `call`; None if `call` stays as it is."""
 
     @abstractmethod
     def to_image(self, expr: relax.Expr, shape: Shape) -> relax.Expr:
@@ -77,7 +77,7 @@ class AsImages(ABC):
 
     @abstractmethod
     def broadcast_shape(self, shape: Shape) -> Shape | None:
-        """The shape that a broadcast tensor has as an image; None if there is none.
+        """The shape that a broadcast tensor has as an image; None if it cannot become an image.
 
         `shape` has `rank` axes.
         """
@@ -98,7 +98,7 @@ class AsImages(ABC):
         return image
 
     def array(self, expr: relax.Expr) -> Any:
-        """The array of `expr` if it is a constant or a view of one; None otherwise."""
+        """The NumPy array of `expr`, if `expr` is a constant or a view of a constant; else None."""
         if isinstance(expr, tvm.ir.GenericConst):
             return expr.value.numpy()
         value = self._values.get(expr) if isinstance(expr, relax.Var) else None
@@ -108,7 +108,7 @@ class AsImages(ABC):
         return None if viewed is None or shape is None else viewed.reshape(shape)
 
     def bound(self, value: relax.Expr, name: str) -> relax.Var:
-        """A new variable for `value`."""
+        """Bind `value` to a new variable, and return the variable."""
         value = self._builder.normalize(value)
         var = relax.DataflowVar(name, value.ty)
         self._made.append(relax.VarBinding(var, value))
@@ -154,9 +154,10 @@ class AsImages(ABC):
         return relax.Call(call.op, made, call.attrs, call.ty_args)
 
     def _operand(self, arg: relax.Expr, shape: Shape) -> relax.Expr | None:
-        """The argument that replaces `arg` in an element-wise operator of images, or None.
+        """The argument that replaces `arg` in an element-wise operator of images.
 
-        `shape` is the shape of the original operator's result.
+        `shape` is the shape of the original operator's result. None if the shape of `arg` is not
+        known, or if `arg` cannot be broadcast as an image.
         """
         if not isinstance(arg.ty, relax.TensorType):
             return arg

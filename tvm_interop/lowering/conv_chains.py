@@ -87,10 +87,10 @@ class ConvChain:
 
 
 def find_conv_chains(main: relax.Function) -> dict[str, ConvChain]:
-    """The convolutions that could be merged with others, by name, in order.
+    """The convolutions that could be merged with other convolutions, by name.
 
-    They have constant weights, static shapes, layout NCHW, one group and no dilation. Their names
-    come from the model and are unique.
+    They are in the order of `main`. They have constant weights, static shapes, layout NCHW, one
+    group and no dilation. Their names come from the model and are unique.
     """
     finder = _Finder(main)
     chains = [chain for chain in map(finder.chain, finder.values) if chain is not None]
@@ -166,7 +166,7 @@ def offsets(chain: ConvChain, padding: tuple[int, ...]) -> tuple[int, int]:
 
 
 class _Finder:
-    """The definitions of a function's variables, and the variables that read each of them."""
+    """Finds chains of a convolution, a bias and an activation in a function."""
 
     def __init__(self, main: relax.Function) -> None:
         self.values = {b.var: b.value for b in bindings_of(main) if isinstance(b, relax.VarBinding)}

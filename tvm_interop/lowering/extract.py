@@ -46,8 +46,8 @@ def extract(mod: tvm.IRModule, func_name: str = "main") -> Program:
     Raises
     ------
     UnsupportedModelError
-        The module has no such function, or a binding is something else (control flow, a packed
-        call, a dynamic shape). The message names the binding.
+        The module has no such function, or a binding is of no kind listed above: for example
+        control flow, a packed call or a dynamic shape. The message names the binding.
     """
     if func_name not in [var.name_hint for var in mod.get_global_vars()]:
         raise UnsupportedModelError(f"the Relax module has no function `{func_name}`")
@@ -176,7 +176,8 @@ class _Extractor:
     def _is_view(self, call: relax.Call, source: int, kernel: tirx.PrimFunc) -> bool:
         """Whether `kernel` only gives its input another shape."""
         shape = static_shape(call.ty_args[0])
-        # TVM's analysis also accepts a kernel that copies only the first part of a tensor.
+        # Compare the sizes, because TVM's analysis also accepts a kernel that copies only the first
+        # part of a tensor.
         same_size = shape is not None and math.prod(shape) == math.prod(self._values[source].shape)
         return same_size and _only_copies(kernel)
 
@@ -244,8 +245,9 @@ class _Extractor:
     def _named_output(self, value: int, name: str, fixed: set[int]) -> int:
         """The value that is the output `name`.
 
-        If `value` is not in `fixed`, it is renamed and becomes the output. If it is in `fixed` and
-        has another name, the output is an alias of `value`.
+        `fixed` has the values that keep their names: inputs, weights and other outputs. If `value`
+        is not in `fixed`, it is renamed and becomes the output. If it is in `fixed` and has another
+        name, the output is an alias of `value`.
         """
         known = self._values[value]
         if value not in fixed:
@@ -287,7 +289,7 @@ def _static(ty: relax.TensorType, where: str) -> tuple[tuple[int, ...], str]:
 
 def _only_copies(kernel: tirx.PrimFunc) -> bool:
     """Whether `kernel` copies its input unchanged to an output of another shape."""
-    # TVM's analysis accepts only kernels that can be scheduled.
+    # TVM's analysis can handle only kernels that TVM can schedule.
     is_schedulable = isinstance(kernel.body, s_tir.SBlockRealize)
     return is_schedulable and bool(relax.analysis.has_reshape_pattern(kernel))
 

@@ -5,11 +5,11 @@ some lose infinity:
 
 - The maximum is `a > b ? a : b`, which drops a NaN in `a`.
 - ReLU turns NaN into 0.
-- `argmax` begins with the smallest finite number at index -1, so it gives -1 for a row of minus
-  infinity.
+- `argmax` begins with the smallest finite number at index -1, so it gives -1 for a row in which
+  all numbers are minus infinity.
 
-ONNX, NumPy and onnxruntime keep NaN, and so do the kernels made here. One comparison is enough if
-one side is a constant that is not NaN.
+ONNX, NumPy and onnxruntime keep NaN, and so do the kernels made here. If one of two numbers is a
+constant other than NaN, a single comparison keeps a NaN in the other number.
 
 `docs/numbers.rst` lists the results of each operator for NaN and infinity.
 """
@@ -28,7 +28,7 @@ from .static_shape import static_shape
 
 Legalization = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 Better = Callable[[Any, Any], Any]
-"""A function that says whether the first of two numbers is more extreme; false if one is NaN."""
+"""The comparison `a > b` for maxima or `a < b` for minima; false if a number is NaN."""
 
 
 def extremes() -> dict[str, Legalization]:
@@ -75,9 +75,10 @@ def _leaky_relu(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def _largest_of_window(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Make TVM's kernel of a max pooling with minus infinity as its initial value.
+    """Make TVM's kernel of a max pooling, but with minus infinity as its initial value.
 
-    TVM begins with the smallest finite number, which it returns for a window of minus infinity.
+    TVM's initial value is the smallest finite number. TVM returns this number for a window in which
+    all numbers are minus infinity.
     """
     made = _usual(bb, call)
     dtype = _dtype(call)
@@ -157,7 +158,8 @@ def _within(x: te.Tensor, at: tuple[Any, ...]) -> list[Any]:
 
 
 def _over_axes(name: str, better: Better, worst: float) -> Legalization:
-    # TVM begins with the smallest finite number, which it returns for a row of minus infinity.
+    # TVM's initial value is the smallest finite number. TVM returns this number for a row in which
+    # all numbers are minus infinity.
     reducer = te.comm_reducer(
         lambda a, b: _better_of(better, a, b), lambda dtype: tirx.const(worst, dtype), name=name
     )
@@ -176,9 +178,10 @@ def _over_axes(name: str, better: Better, worst: float) -> Legalization:
 
 
 def _position(name: str, better: Better) -> Legalization:
-    """Make a kernel of the index of the extreme element.
+    """Return the legalization of `argmax` or `argmin`.
 
-    The first of several equal elements counts. If there are NaNs, the first NaN counts.
+    The kernel that it makes returns the index of the first of several equal elements. If there are
+    NaNs, the kernel returns the index of the first NaN.
     """
 
     def first(a: Any, b: Any) -> tuple[Any, Any]:
@@ -245,7 +248,10 @@ def _indexed(
 def _reduced(
     x: te.Tensor, axes: Set[int], keepdims: bool, reducer: Callable[..., Any]
 ) -> te.Tensor:
-    """`x` reduced over `axes`, which keep a size of one if `keepdims` and are removed otherwise."""
+    """`x` reduced over `axes`.
+
+    If `keepdims`, these axes keep a size of 1. Otherwise they are removed.
+    """
     shape, reduced, element_at = _reduction(x, axes, keepdims)
 
     def element(*at: Any) -> Any:
@@ -293,7 +299,7 @@ def _each(kernel: Callable[[Any], Any]) -> Callable[[te.Tensor], te.Tensor]:
 
 
 def _number(expr: Any, dtype: str) -> Any:
-    """The constant number of an expression, as TIR; None if it is no such constant, or NaN."""
+    """The number of a constant `expr`, as TIR; None if `expr` is no constant number, or is NaN."""
     if isinstance(expr, tvm.ir.GenericConst):
         if expr.value.numpy().size != 1:
             return None

@@ -36,8 +36,8 @@ class FoldAffine:
     """Replace each chain of batch norms, scales and shifts of channels by one scale and one shift.
 
     After a convolution with constant weights, the scale is multiplied into the weights. Otherwise
-    it stays as one multiplication. Only values with a single use are folded away. The convolution
-    and the last value of the chain keep their names.
+    the scale stays as one multiplication. Only values with a single use are folded away. The
+    convolution and the last value of the chain keep their names.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -175,7 +175,7 @@ class _Chains:
         return conv if layouts == ("NC", "OI") and is_constant and _is_float(source) else None
 
     def _array(self, expr: relax.Expr) -> npt.NDArray[np.generic] | None:
-        """The array of `expr` if it is a constant or a reshape of one; None otherwise."""
+        """The array of `expr` if it is a constant or a reshape of a constant; else None."""
         if isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType):
             array: npt.NDArray[np.generic] = expr.value.numpy()
             return array

@@ -127,7 +127,10 @@ class _Known:
 
 
 def _taken(array: _Array, indices: _Array | None, attrs: Any) -> _Array | None:
-    """The result of `relax.take`; None if an index is out of bounds, where modes differ."""
+    """The result of `relax.take`; None if an index is not known or is out of bounds.
+
+    The result for an index that is out of bounds depends on the operator's mode.
+    """
     axis = None if attrs.axis is None else int(attrs.axis)
     size = array.size if axis is None else array.shape[axis]
     if indices is None or indices.dtype.kind not in "iu":

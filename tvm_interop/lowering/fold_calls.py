@@ -1,8 +1,9 @@
 """Folds operators on constants by running the kernels that would compute them at run time.
 
-A constant therefore gives the same result as an input with the same numbers. TVM's `FoldConstant`
-alone would use TVM's own kernels, from which ours differ (see `legalizations`). It would also make
-a kernel of every operator of the model to see whether it can be folded.
+An operator therefore gives the same result for a constant as for an input with the same numbers.
+TVM's `FoldConstant` alone would use TVM's own kernels, and the kernels of this package differ from
+them (see `legalizations`). It would also make a kernel for every operator of the model, to see
+whether the operator can be folded.
 """
 
 from __future__ import annotations
@@ -101,7 +102,10 @@ def _computed(bindings: list[relax.VarBinding]) -> dict[relax.Var, relax.Expr]:
 
 
 def _of_type(constant: tvm.ir.GenericConst, dtype: str) -> relax.Expr:
-    """`constant` converted to `dtype`: TVM's batch norm kernels of float16 give float32."""
+    """`constant` converted to `dtype`.
+
+    TVM's kernels of float16 batch norms return float32, although the operators return float16.
+    """
     if str(constant.ty.dtype) == dtype:
         return constant
     return relax.const(constant.value.numpy().astype(dtype), dtype)

@@ -1,9 +1,9 @@
 """Fuses operators into units, and names each unit after the bindings that it was made of.
 
-`FuseOps` gives its units new names, and equal groups share one function. So the bindings of a group
-can be found only by matching. This module goes through the function of each group with the
-arguments of the call. It looks up each call in the function among the calls before fusion, by its
-kernel and its arguments.
+`FuseOps` gives its units new names, and equal groups of operators share one function. Nothing says
+which bindings a group was made of, so this module finds out by matching. It goes through the
+function of each group with the arguments that the group is called with. For each call in the
+function, it looks for a call before fusion that has the same kernel and the same arguments.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ LIBRARY_OPS = "tvm_interop.library_ops"
 """Attribute of `main`: the `LibraryOp` of each unit that a library could compute, as JSON."""
 
 _HEAVIEST_PATTERN = 4
-"""TVM's `kOutEWiseFusable`, the kind of convolutions and matrix products.
+"""TVM's `kOutEWiseFusable`, the `op_pattern` of convolutions and matrix products.
 
-A larger number means that a kernel cannot be fused into others. It does not mean more work.
+A larger `op_pattern` means that a kernel cannot be fused into other kernels, but not that it does
+more work.
 """
 
 
@@ -64,10 +65,10 @@ class FuseAndName:
 
 _DEPTH = "relax.FuseOps.max_depth"
 _MOST_FUSED = 64
-"""Most operators in a unit.
+"""Largest number of operators in a unit.
 
-Each operator may add a tensor to the kernel, and LLVM's time for a kernel grows with the square of
-the number of tensors: 2 s for 65, 16 s for TVM's own limit of 256 operators.
+Each operator may add a tensor to the kernel. LLVM's time to compile a kernel grows with the square
+of the number of tensors: 2 s for 65 tensors, 16 s for TVM's own limit of 256 operators.
 """
 
 
@@ -89,13 +90,16 @@ _Member = tuple[relax.Var, relax.Expr]
 
 
 class _Matcher:
-    """Finds the bindings of `before` that each binding of the fused `main` computes."""
+    """Finds the bindings before fusion that each binding of the fused `main` computes.
+
+    `before` is the function `main` before fusion.
+    """
 
     def __init__(self, before: relax.Function, fused: tvm.IRModule) -> None:
         self._fused = fused
         self._before: dict[Hashable, list[_Member]] = defaultdict(list)
         self._numbers: dict[Hashable, Hashable] = {}
-        # The key of each variable of the fused `main`, in terms of variables of `before`.
+        # The key of each variable of the fused `main`, made of variables of `before`.
         self._held: dict[relax.Var, Hashable] = {}
         held: dict[relax.Var, Hashable] = {}
         for binding in bindings_of(before):
@@ -119,7 +123,10 @@ class _Matcher:
     def _play(
         self, value: relax.Expr, held: dict[relax.Var, Hashable], members: list[_Member]
     ) -> Hashable:
-        """The key of `value` in terms of `before`; adds the bindings it computes to `members`."""
+        """The key of `value`, made of variables of `before`.
+
+        The bindings of `before` that `value` computes are added to `members`.
+        """
         if not isinstance(value, relax.Call):
             return self._key(value, held)
         key = self._key(value, held)
@@ -136,10 +143,11 @@ class _Matcher:
         return self._key(group.body.body, inner)
 
     def _number(self, key: Hashable) -> Hashable:
-        """A short key for the result of the call `key`, the same for all equal calls.
+        """A short key for the result of a call that has the long key `key`.
 
-        Equal calls are therefore interchangeable. Without short keys, the key of a call would
-        contain the keys of its arguments, and grow with every path through the model.
+        Equal calls have the same short key, and are therefore interchangeable. Without
+        short keys, the key of a call would contain the keys of its arguments, and grow with every
+        path through the model.
         """
         return self._numbers.setdefault(key, ("call", len(self._numbers)))
 

@@ -1,9 +1,9 @@
 """Kernels of group and instance normalisations that compute the variance without cancellation.
 
 TVM's own kernels compute the variance as the mean of the squares less the square of the mean. In
-float32 the error exceeds the usual epsilon if numbers are some ten times as large as their spread.
-The variance may even be negative if all numbers are equal: an image of one colour gives NaN. The
-kernels made here subtract the mean before they square.
+float32 the error of this difference exceeds the usual epsilon if the numbers are some ten times as
+large as their spread. The variance may even be negative if all numbers are equal: an image of one
+colour gives NaN. The kernels made here subtract the mean before they square.
 
 TVM's kernels sum numbers and squares in one loop, which its schedules do not vectorise. Here there
 are two sums, which are vectorised and take a tenth of the time.
@@ -20,7 +20,7 @@ from tvm import relax, te, tirx, topi
 def legalize_group_norm(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Make the kernel of a group normalisation.
 
-    It is TVM's own kernel unless channels are the axis after the batch and all later axes are
+    TVM's own kernel is used unless the channels are the axis after the batch and all later axes are
     normalised.
     """
     return _legalized(bb, call, int(call.attrs.num_groups))
@@ -29,7 +29,7 @@ def legalize_group_norm(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 def legalize_instance_norm(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Make the kernel of an instance normalisation, in which each channel is a group.
 
-    It is TVM's own kernel in the same cases as in `legalize_group_norm`.
+    TVM's own kernel is used in the same cases as in `legalize_group_norm`.
     """
     return _legalized(bb, call, int(call.args[1].ty.shape[0]))
 

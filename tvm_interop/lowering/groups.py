@@ -1,4 +1,4 @@
-"""Groups of operators that a library may compute as one, and the dataflow that they are found in.
+"""Groups of operators that a library may compute in one call, and the dataflow around them.
 
 The rules that find groups of each kind are in `recognise/`.
 """
@@ -24,7 +24,7 @@ DESCRIPTION = "tvm_interop.library_op"
 REFUSED = "tvm_interop.refused"
 """Attribute of `main`: the `LibraryOp` of each operator that all libraries refused, as JSON.
 
-The keys are names of operators, and after fusion names of the units that the operators are in.
+The keys are names of operators. After fusion they are names of the units with these operators.
 """
 
 Shape: TypeAlias = "tuple[int, ...]"
@@ -32,14 +32,14 @@ Shape: TypeAlias = "tuple[int, ...]"
 
 @dataclass
 class Group:
-    """Operators, one after the other, that a library may compute as one.
+    """Operators, one after the other, that a library may compute in one call.
 
     Attributes
     ----------
     vars, values: the variables that the operators define, and the operators' calls, in order.
     args: the group's inputs, in the order of `description.shapes`.
     description: the `LibraryOp` that describes the group to libraries.
-    takes_more: whether other operators may follow the first one.
+    takes_more: whether operators that follow the first operator may be added to the group.
     kernel: the kernel that TVM runs instead of the operators; None if TVM lowers them itself.
     """
 
@@ -59,7 +59,10 @@ class Group:
         return any(arg.same_as(other) for i, arg in enumerate(self.args) for other in self.args[:i])
 
     def function(self, module: relax.BlockBuilder) -> relax.Function:
-        """The group as a function of its arguments; `kernel`, if any, is added to `module`."""
+        """The group as a Relax function of its arguments.
+
+        If the group has a `kernel`, this kernel is added to `module`.
+        """
         params = [relax.Var(f"p{i}", arg.ty) for i, arg in enumerate(self.args)]
         known: list[tuple[relax.Expr, relax.Expr]] = list(zip(self.args, params, strict=True))
         builder = relax.BlockBuilder()
@@ -198,7 +201,7 @@ def group_of(
     Parameters
     ----------
     op: the kind of the description.
-    takes_more: whether other operators may follow.
+    takes_more: whether operators that follow this call may be added to the group.
     fields: other fields of the description.
     """
     dtype = float_type(call.args[0])
@@ -216,7 +219,10 @@ def group_of(
 
 
 def window_fields(window: Shape, attrs: Any) -> dict[str, Any]:
-    """The fields of `Window` for the size `window`; a Relax operator's `attrs` give the others."""
+    """The fields of `Window`, by name.
+
+    The size is `window`. All other fields come from a Relax operator's `attrs`.
+    """
     return {
         "window": window,
         "strides": tuple(int(s) for s in attrs.strides),

@@ -1,9 +1,9 @@
 """Makes the kernels of operators for which TVM's own kernels give wrong results.
 
 - An operator of float16 that adds up many terms (a mean, a sum, a softmax, an average pooling)
-  adds them up in float32. So does GELU, whose terms cancel. TVM would compute in float16, where
-  the second digit of a sum is wrong after some hundred terms. The casts are part of the
-  operator's kernel, so the operator stays one kernel.
+  adds them up in float32. GELU is computed in float32 too, because its terms cancel. TVM would
+  compute in float16, where the second digit of a sum is wrong after some hundred terms. The casts
+  are part of the operator's kernel, so the operator stays one kernel.
 - Numbers are rounded to integers of 8 bits as ONNX specifies: halves go to the even integer.
 - Products and quotients with a constant zero are computed, so that infinity and NaN give NaN. TVM
   would write the constant into the kernel and simplify `x * 0` to 0.

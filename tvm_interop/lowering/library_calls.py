@@ -1,9 +1,11 @@
-"""Finds groups of operators that a kernel library can compute as one, before they become kernels.
+"""Finds groups of operators that a kernel library can compute in one call.
+
+The groups are found before the operators become kernels.
 
 A group may also be a concatenation that needs no computation at all. Each group becomes a function
 of its own. Fusion does not split such a function or add to it, and turns it into one kernel. TVM
-can run this kernel. A library can run the group instead, by the description that the function has
-as an attribute.
+can run this kernel. A library can compute the group instead. The function has an attribute that
+describes the group to libraries.
 
 The files of `recognise/`, one for each kind of operator, find the first operators of groups. This
 module finds the operators that may follow, which are the same for all kinds.
@@ -35,8 +37,8 @@ class GroupLibraryCalls:
     them in the same call: a bias, the sum with another tensor, an activation. A concatenation is a
     group if its inputs could be computed directly in its result.
 
-    If a sum adds the results of two groups, it joins the group that is deeper in the network. The
-    other group can then run in parallel with the operators before the deeper one.
+    A sum that adds the results of two groups joins the group that is deeper in the network. The
+    other group can then run in parallel with the operators before the deeper group.
     """
 
     def __init__(self, libraries: tuple[str, ...]) -> None:
@@ -72,7 +74,7 @@ class GroupLibraryCalls:
         return grouped
 
     def _groups(self, graph: Dataflow) -> tuple[list[Group], dict[str, str]]:
-        """The groups to make, and by operator the descriptions that all libraries refuse."""
+        """The groups to make, and the descriptions that all libraries refuse, by operator."""
         import_files(f"{__package__}.recognise")
         groups = []
         refused = {}
@@ -104,7 +106,7 @@ def _extend(
     taken: set[relax.Var],
     is_supported: Callable[[LibraryOp], bool],
 ) -> None:
-    """Add to the group the following operators, if a library computes them in the same call."""
+    """Add the operators after the group to it, if a library computes them in the same call."""
     while not _add_activation(group, graph, taken, is_supported):
         if not _add_tensor(group, graph, taken):
             return
@@ -116,7 +118,7 @@ def _add_activation(
     taken: set[relax.Var],
     is_supported: Callable[[LibraryOp], bool],
 ) -> bool:
-    """Add the following activation to the group, if there is one that a library supports.
+    """Add the activation after the group to it, if there is one and a library supports it.
 
     Returns
     -------
@@ -146,7 +148,7 @@ def _with_scalars(call: relax.Call) -> relax.Call:
 
 
 def _add_tensor(group: Group, graph: Dataflow, taken: set[relax.Var]) -> bool:
-    """Add the following sum to the group: with a bias, or with a tensor of the output's shape.
+    """Add the sum after the group to it: a sum with a bias, or with a tensor of the output's shape.
 
     Returns
     -------

@@ -24,8 +24,8 @@ def lift_workspaces(program: Program) -> Program:
     TVM would instead take a workspace from a pool at the launch, and return it when the launch
     returns, long before the GPU has finished. This has two faults. On another stream the next
     kernel may get the same bytes. A CUDA graph would keep the address of memory that the pool gives
-    to other kernels. If each operator waited for the one launched before it, the first fault would
-    not occur, but the second would.
+    to other kernels. If each operator waited for the operator launched before it, the first fault
+    would not occur, but the second fault would.
 
     Only buffers that a kernel allocates around all of its loops are lifted.
     `kernels_with_workspace` finds the kernels that have other buffers in GPU memory. Operators that

@@ -47,7 +47,7 @@ class LowerToUnits:
 
     The result compiles and runs with stock TVM, and lowering it again changes nothing.
 
-    A unit is named after the heaviest of its bindings, the first if several are equal. From the
+    A unit is named after the heaviest of its bindings; ties: the first binding. From the
     heaviest to the lightest, TVM's kinds of kernels are: convolution and matrix product, reduction,
     injective, broadcast, element-wise. A binding imported from ONNX has the name of its node. Names
     that Relax made up (`lv3`) do not count. A unit with no other names is named after its kernel. A

@@ -29,7 +29,7 @@ class Lrn:
 
 
 def find_lrn(values: Mapping[relax.Var, relax.Expr], result: relax.Var) -> Lrn | None:
-    """The normalisation that ends with the division `result`; None if there is none.
+    """The normalisation that ends with the division `result`; None if there is no normalisation.
 
     Parameters
     ----------
@@ -38,7 +38,10 @@ def find_lrn(values: Mapping[relax.Var, relax.Expr], result: relax.Var) -> Lrn |
     chain: list[relax.Var] = [result]
 
     def operand(name: str, expr: relax.Expr) -> relax.Call | None:
-        """The call of operator `name` that `expr` is bound to, if any; adds `expr` to the chain."""
+        """The call of operator `name` that `expr` is bound to, or None.
+
+        If there is such a call, `expr` is appended to `chain`.
+        """
         call = values.get(expr) if isinstance(expr, relax.Var) else None
         if not isinstance(call, relax.Call) or getattr(call.op, "name", None) != name:
             return None

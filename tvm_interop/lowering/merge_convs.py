@@ -214,7 +214,10 @@ def _rewritten(main: relax.Function, merges: Sequence[_Merge]) -> relax.Function
 
 
 def _first_var(main: relax.Function, merge: _Merge) -> relax.Var:
-    """The variable of a merge's first convolution; the tensor that the merge reads comes before."""
+    """The variable of a merge's first convolution.
+
+    The tensor that the merge reads is defined before this variable.
+    """
     begins = {chain.vars[0] for chain in merge.chains}
     return next(binding.var for binding in bindings_of(main) if binding.var in begins)
 
@@ -265,7 +268,7 @@ def _is_read_whole(main: relax.Function, merge: _Merge) -> bool:
 
 
 def _place_of(parts: Sequence[relax.Var], fields: Sequence[relax.Expr]) -> int | None:
-    """The index in `fields` at which all `parts` follow each other in order, or None."""
+    """The first index in `fields` from which all `parts` follow each other in order, or None."""
     for i in range(len(fields) - len(parts) + 1):
         if all(a.same_as(b) for a, b in zip(fields[i:], parts, strict=False)):
             return i

@@ -1,9 +1,9 @@
-"""Stores the tensors between operators as bfloat16, and rounds the factors of products to it.
+"""Stores the tensors between operators as bfloat16, and rounds factors of products to bfloat16.
 
 A bfloat16 number has the exponent of float32 and 8 of its 24 significant bits. It takes half the
 bytes, and CPUs with AVX512-BF16 multiply twice as many numbers at once. Only two kinds of numbers
-are rounded: the results that an operator passes to others, and the factors of convolutions and
-matrix products, including weights. All other numbers stay float32: sums of products, norms,
+are rounded: the results that an operator passes to other operators, and the factors of convolutions
+and matrix products, including weights. All other numbers stay float32: sums of products, norms,
 softmax, activations, and the model's inputs, outputs and stored weights.
 """
 
@@ -72,7 +72,8 @@ class NarrowStorage:
         ]
         body = relax.SeqExpr(blocks, main.body.body)
         function = relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs)
-        # Only names in `types` are units: a narrow reshape may have the same name as a unit.
+        # Take the names from `types`, which has only units. A narrow reshape is no unit, but may
+        # have the same name as a unit.
         units = [unit for unit, types in rewriter.types.items() if types[-1] != _WIDE]
         function = function.with_attr(NARROW, units)
         if described:

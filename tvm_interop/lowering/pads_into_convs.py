@@ -24,9 +24,9 @@ class PadsIntoConvs:
     """Make zero padding of a convolution's input part of the convolution's own padding.
 
     Causal convolutions are exported with such padding, and so are TensorFlow's convolutions with
-    padding `SAME` and strides. The padding stays separate if the total on a side exceeds
-    `dilation * (kernel - 1)`. Some windows would then contain only zeros, and libraries refuse such
-    a convolution. A later pass removes a padding operator that nothing reads any more.
+    padding `SAME` and strides. The padding stays separate if both paddings of a side together
+    exceed `dilation * (kernel - 1)`. Some windows would then contain only zeros, and libraries
+    refuse such a convolution. A later pass removes a padding operator that nothing reads any more.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -63,7 +63,8 @@ def _with_padding(conv: Any, values: dict[relax.Var, relax.Expr]) -> relax.Expr 
         return None
     padding = [int(p) for p in attrs.padding]
     rank = len(kernel) - 2
-    # Pads list (before, after) for each axis; convolutions list all before, then all after.
+    # A padding operator lists two widths for each axis: before and after the axis. A convolution
+    # lists the widths before all axes, then the widths after all axes.
     padding = [p + w for p, w in zip(padding, [*widths[4::2], *widths[5::2]], strict=True)]
     reach = [int(d) * (k - 1) for d, k in zip(attrs.dilation, kernel[2:], strict=True)]
     if any(p > reach[i % rank] for i, p in enumerate(padding)):

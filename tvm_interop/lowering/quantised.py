@@ -396,7 +396,10 @@ class _Rewriter:
         return self._again(var, plain, parts[0])
 
     def _again(self, var: relax.Var, words: relax.Var, before: Words) -> relax.Expr:
-        """Dequantise integers that an operator moved, with the scale and zero point of `before`."""
+        """Dequantise `words`, the integers of `before` after an operator moved them.
+
+        Scale and zero point are the same as in `before`.
+        """
         self._words[var] = Words(words, before.scale, before.zero)
         zero = relax.const(before.zero, before.dtype)
         scale = relax.const(before.scale, "float32")
@@ -409,7 +412,7 @@ class _Rewriter:
     # Images with their channels last.
 
     def _elementwise(self, var: relax.Var, value: relax.Expr) -> relax.Expr:
-        """`value`, computed with channels last if its images are known in that layout."""
+        """`value`, computed with channels last if all its images are available in that layout."""
         if name_of(value) not in _ELEMENTWISE or static_rank(var.ty) != 4:
             return value
         args = [self._arranged(arg) for arg in value.args]
@@ -434,7 +437,7 @@ class _Rewriter:
         return arg if not isinstance(getattr(arg, "ty", None), relax.TensorType) else None
 
     def _lastly(self, words: relax.Expr) -> relax.Var:
-        """`words` with the channels last; a transposition is added if `words` lacks that layout."""
+        """The integers `words` with channels last; a transposition is added if necessary."""
         if words not in self._channels_last:
             moved = relax.op.permute_dims(words, _FIRST_TO_LAST)
             self._channels_last[words] = self._emit(moved, f"{words.name}_channels_last")

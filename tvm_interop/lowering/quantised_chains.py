@@ -52,10 +52,10 @@ class Chain:
     Attributes
     ----------
     vars: the variables that the operators define, in order.
-    bias: the bias in floats, one number for each channel; None if there is none.
+    bias: the bias in floats, one number for each channel; None if there is no bias.
     low, high: the bounds of a clip, in floats.
-    words: the scale, zero point and type of the rounded product; None if it is not rounded.
-    sum: the sum with another tensor after the rounding; None if there is none.
+    words: the scale, zero point and type of the rounded product; None if no rounding follows.
+    sum: the sum with another tensor after the rounding; None if there is no sum.
     """
 
     vars: list[relax.Var]
@@ -73,11 +73,11 @@ class Chain:
 
 @dataclass(frozen=True)
 class Sum:
-    """The sum of a rounded product with another tensor, which is rounded again.
+    """The sum of a rounded product and another tensor. The sum is rounded again.
 
     Attributes
     ----------
-    addend: the other tensor: a variable of floats that are dequantised from integers.
+    addend: the other tensor, as a variable of floats that are dequantised from integers.
     of: the scale, zero point and type of the integers of `addend`.
     low, high: the bounds of a clip of the sum.
     words: the scale, zero point and type of the result.
@@ -128,7 +128,7 @@ def chain_of(
 def rounding_after(
     graph: Dataflow, var: relax.Var
 ) -> tuple[relax.Var, tuple[float, int, str]] | None:
-    """The rounding that reads `var`, if nothing else does.
+    """The rounding after `var`, if no other operator reads `var`.
 
     Returns
     -------
@@ -160,7 +160,7 @@ def _clip_after(graph: Dataflow, var: relax.Var) -> tuple[tuple[relax.Var, ...],
 def _add_sum(
     graph: Dataflow, chain: Chain, shape: tuple[int, ...], taken: Collection[relax.Var]
 ) -> None:
-    """Extend a chain that ends in a rounding by a following sum, if the sum is rounded too."""
+    """Extend a chain that ends in a rounding by the sum after it, if this sum is rounded too."""
     following = graph.only_user(chain.vars[-1])
     if following is None or name_of(following[1]) != DEQUANTIZE:
         return
@@ -266,12 +266,12 @@ def epilogue(
 ) -> list[relax.Expr]:
     """The arguments for the scale and the bias of a product.
 
-    If the product is rounded, both are divided by the scale of the rounding, and its zero point is
-    added to the bias.
+    If the product is rounded, both are divided by the scale of the rounding, and the zero point of
+    the rounding is added to the bias.
 
     Parameters
     ----------
-    steps: the scales of the weight, one number or one for each channel.
+    steps: the scales of the weight: one number, or one number for each channel.
     """
     scale, zero, _ = chain.words or (1.0, 0, "")
     channels = op.shapes[-1][-1]

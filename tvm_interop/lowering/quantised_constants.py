@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 
 _DEEPEST = 8
-"""Most operators between a constant and its user; exporters insert fewer."""
+"""Largest number of operators between a constant and its user; exporters insert fewer."""
 
 
 def constant_of(
@@ -40,9 +40,9 @@ def per_axis_weight(
 
     Returns
     -------
-    The integers, and one scale or one for each index of `axis`. None if `expr` is not such a
-    constant. For example, its scales may differ along another axis, or an integer less its zero
-    point may need more than 8 bits.
+    The integers, and one scale or one scale for each index of `axis`. None if `expr` is not such a
+    constant. For example, the scales of `expr` differ along another axis, or an integer less its
+    zero point needs more than 8 bits.
     """
     found = _found(values, expr, _DEEPEST)
     if found is None or found.scale is None or found.scale.dtype != np.float32:
@@ -97,7 +97,7 @@ def _found(values: Mapping[relax.Var, relax.Expr], expr: Any, deep: int) -> _Con
         shape = tuple(int(d) for d in value.ty.shape)
         single = source.scale is None or source.scale.size == 1
         if source.scale is not None and not single:
-            # A bias with a scale for each element gets four dimensions, and so do its scales.
+            # A bias may have a scale for each element. The scales are then reshaped like the bias.
             if source.array.shape != source.scale.shape:
                 return None
             return _each(source, lambda array: array.reshape(shape))

@@ -11,9 +11,9 @@ from tvm.ir.transform import PassContext, module_pass
 class ReshapesOfMain:
     """Run `RewriteDataflowReshape` on `main` only.
 
-    The function of a group that a library may compute becomes one kernel, so it can contain only
-    calls of kernels and no `relax.reshape`. A kernel in it that only copies, such as a product by
-    1, stays a kernel.
+    The function of a group that a library may compute becomes one kernel. Such a function can
+    contain only calls of kernels, and no `relax.reshape`. So a kernel in the function that only
+    copies, such as a product by 1, stays a kernel.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:

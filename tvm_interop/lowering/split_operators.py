@@ -20,7 +20,7 @@ from ..program.storage import ALIGNMENT, stored_nbytes
 
 
 def split_operators(program: Program, parts: int) -> Program:
-    """`program` with each operator that is large enough divided into up to `parts` parts.
+    """Divide each large operator of `program` into up to `parts` parts, and return the new program.
 
     A library operator is divided
 
@@ -42,7 +42,7 @@ def split_operators(program: Program, parts: int) -> Program:
 
     Parameters
     ----------
-    parts: the largest number of parts of an operator; 1 divides none.
+    parts: the largest number of parts of an operator; with 1, no operator is divided.
     """
     if parts == 1:
         return program
@@ -60,7 +60,7 @@ def split_operators(program: Program, parts: int) -> Program:
 
 
 def parts_in(names: Iterable[str]) -> int:
-    """The largest number of parts of an operator, read from these names; 1 if none is a part."""
+    """The largest number of parts of an operator, read from these names; 1 without parts."""
     found = (_PART_NAME.search(name) for name in names)
     return max((int(match[1]) for match in found if match), default=1)
 

@@ -2,10 +2,10 @@
 
 Along each axis, a transposed convolution of stride s is s convolutions with interleaved results:
 one for each remainder of the output index modulo s ("sub-pixel convolution", Shi et al., CVPR 2016,
-"Is the deconvolution layer the same as a convolutional layer?"). Here they are computed as one
-convolution, with s times the output channels for each axis. It uses the same fast kernels as all
-convolutions. TVM's own kernel inserts zeros between the elements of the input, and multiplies these
-too.
+"Is the deconvolution layer the same as a convolutional layer?"). Here the s convolutions are
+computed as one convolution, with s times the output channels for each axis. This convolution uses
+the same fast kernels as all convolutions. TVM's own kernel inserts zeros between the elements of
+the input, and multiplies these zeros too.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ _X86_64 = {
 def host_features() -> tuple[str, ...]:
     """Return LLVM's names of this CPU's vector instructions, sorted.
 
-    The result is empty on processors other than x86-64; kernels for these use LLVM's default. The
-    result is also empty if the system does not list the instructions.
+    The result is empty on processors other than x86-64; kernels for such processors use LLVM's
+    default instructions. The result is also empty if the system lists no instructions.
     """
     if platform.machine() not in ("x86_64", "AMD64"):
         return ()
@@ -68,7 +68,8 @@ def missing_features(features: Iterable[str], host: tuple[str, ...] | None = Non
 
     Parameters
     ----------
-    host: the instructions that the CPU has; by default those of this machine's CPU.
+    host: the instructions that the CPU has; by default the instructions of this machine's
+        CPU.
     """
     host = host_features() if host is None else host
     return sorted(set(features) - set(host)) if host else []
@@ -105,7 +106,7 @@ def vector_registers(target: Any) -> Registers:
     """Return the vector registers that kernels compiled for `target` may use."""
     attrs = dict(target.attrs)
     if not str(attrs.get("mtriple", platform.machine())).startswith("x86_64"):
-        return Registers(32, 16)  # AArch64's registers. LLVM adapts vectors for other CPUs.
+        return Registers(32, 16)  # As on AArch64. LLVM adapts vectors for other CPUs.
     features = target_features(target)
     if "avx512f" in features:
         return Registers(32, 64)

@@ -105,7 +105,7 @@ def check_provider_names(names: Iterable[str], device: Device) -> None:
 def available_providers(
     wanted: Iterable[str] | None = None, device: Device = "cpu"
 ) -> tuple[str, ...]:
-    """Return the available ones among the `wanted` providers, and log the missing ones.
+    """Return the `wanted` providers that are available, and log the providers that are missing.
 
     By default, all known providers for `device` are wanted.
 

@@ -1,4 +1,7 @@
-"""Finds IOS's schedule by predicting most stages and measuring the few stages that decide it."""
+"""Finds IOS's schedule with few measurements, because the latencies of most stages are predicted.
+
+Only the stages that decide which schedule is the fastest are measured.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ _ROUND_SHARE = 0.01
 _LEAST_SAMPLES = 24
 """With fewer samples, no predictions are made: the stages to measure are drawn at random."""
 _OPTIMISM = 1.0
-"""Until a stage is measured, its optimistic latency is this many spreads below the expected one."""
+"""An optimistic latency is this many standard deviations below the expected latency."""
 _PATIENCE = 3
 _STABLE = 0.01
 """The search ends when the last `_PATIENCE` rounds together made the schedule faster by less than
@@ -57,7 +60,7 @@ class Device(Known, Protocol):
         """Microseconds that operator `op` takes alone."""
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> Floats:
-        """Microseconds of each stage; stages that are not known are measured now."""
+        """Microseconds of each stage; stages that were not measured before are measured now."""
 
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
         """Measure stages once more; returns how many were measured (see `LatencyModel`)."""
@@ -126,8 +129,8 @@ class ActiveSearch:
     measured as a whole. All other stages are predicted. Then the search goes in rounds of three
     steps:
 
-    1. Find the best schedule, with an optimistic latency for each unmeasured stage. This is the
-       expected latency less its uncertainty.
+    1. Find the best schedule, with an optimistic latency for each unmeasured stage. An optimistic
+       latency is the expected latency less its uncertainty.
     2. Measure the stages of this schedule, the stages of the best schedule by expected latencies,
        and the stages of schedules that are nearly as good as the first one.
     3. Learn from the measurements.
@@ -139,14 +142,14 @@ class ActiveSearch:
     The search ends when all stages of the best optimistic schedule are measured, when three rounds
     together have made the schedule faster by less than 1%, or when a budget is used up. At any time
     the result is the best schedule made of measured stages alone. While the model has few samples,
-    the stages to measure are drawn at random. Such rounds do not count towards the three.
+    the stages to measure are drawn at random. Only other rounds count among the three.
 
-    A block that exceeds its share of `max_transitions` has too many stages to consider all of them.
-    Scheduler `ios` then does its beam search with expected latencies. The candidates are the stages
-    that fit into windows of neighbouring stages of the schedule it finds, or of the best known
-    schedule if that is no slower. When there is nothing left to gain, this is repeated with a model
-    that has learned more, and with other windows. The search ends after two such repetitions in a
-    row that have gained less than 1% each.
+    If a block exceeds its share of `max_transitions`, it has too many stages to consider all of
+    them. Scheduler `ios` then finds a schedule by its beam search, with expected latencies. If the
+    best known schedule is no slower, it is used instead. Windows of neighbouring stages are laid
+    around this schedule, and only stages that fit into a window are considered. When the rounds
+    gain nothing more, the beam search is repeated with a model that has learned more, and with
+    other windows. The search ends when two repetitions in a row have gained less than 1% each.
 
     Attributes
     ----------
@@ -177,8 +180,8 @@ class ActiveSearch:
         device: measures stages. It measures each operator alone now, unless its latency is known.
         learned: predicts stages.
         max_group_ops, max_groups, endings, streams, max_transitions, parts: as in scheduler `ios`.
-        max_measurements: the most stages of several operators to measure; None for no limit. Stages
-            that are known already do not count. Stages that run the same kernels count once.
+        max_measurements: how many stages of several operators may be measured; None for no limit.
+            Stages that are known already do not count. Stages that run the same kernels count once.
         time_budget_s: seconds after which no further round begins; None for no limit.
         seed: seed of the random draw of the first stages.
         on_round: called with a `Round` after each round.
@@ -248,7 +251,10 @@ class ActiveSearch:
         )
 
     def best(self) -> Schedule:
-        """The best schedule of measured stages alone, at any time, even after an interrupt."""
+        """The best schedule of measured stages alone.
+
+        This method may be called at any time, even after an interrupt.
+        """
         stages, op_us = self._found.stages, self._op_us.tolist()
         if self._wholes is not None:
             stages = self._wholes.divided(stages, op_us, self._streams)
@@ -280,8 +286,8 @@ class ActiveSearch:
     def expected_us(self, stages: StageBatch) -> Floats:
         """Microseconds of stages of the searched graph, measured or else predicted.
 
-        While the model has few samples, the prediction is the sum of the operators on the longest
-        stream.
+        While the model has few samples, the prediction is the latency of the stage's longest
+        stream, as the sum of the latencies of the stream's operators.
         """
         batch = self._packed(stages)
         if self._learned.num_samples < _LEAST_SAMPLES:
@@ -315,7 +321,11 @@ class ActiveSearch:
         return self._space
 
     def _windows(self) -> StageSpace:
-        """The stages in windows around the best expected or known schedule, whichever is faster."""
+        """The stages in windows around a schedule.
+
+        The schedule is the best one by expected latencies, or the best known schedule if that is no
+        slower.
+        """
         started = time.perf_counter()
         most = min(self._options.max_transitions, _EXPECTED_TRANSITIONS)
         options = replace(self._options, streams=None, max_transitions=most)
@@ -369,7 +379,7 @@ class ActiveSearch:
         """Whether the last `_PATIENCE` rounds in this space gained less than `_STABLE` in all."""
         recent = self.rounds[self._first_round :][-_PATIENCE - 1 :]
         if len(recent) <= _PATIENCE or any(r.samples < _LEAST_SAMPLES for r in recent[1:]):
-            return False  # Too few rounds, or rounds that drew stages at random.
+            return False  # Too few rounds, or a round drew stages at random.
         return recent[-1].best_us > (1 - _STABLE) * recent[0].best_us
 
     def _has_time(self) -> bool:

@@ -58,7 +58,7 @@ class CpuStageTimer:
         self._seed = seed
 
     def why_not(self, op: int) -> str:
-        """Always "": a library is given only operators that it said it can run."""
+        """Return "": a library is given only operators that it said it can run."""
         return ""
 
     def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:

@@ -60,8 +60,8 @@ class CudaStageTimer:
             threads=1,
         )
         self._streams = _cuda.make_streams([0] * streams)
-        # The kernels and the function hold the streams, not this timer. Otherwise a cycle of
-        # references would keep tensors on the GPU after the timer is gone.
+        # The kernels and the function refer to the streams, and not to this timer. Otherwise a
+        # cycle of references would keep tensors on the GPU after the timer is gone.
         self._operators = StageOperators(
             program,
             cuda_kernels(kernels, program.operators, self._streams),

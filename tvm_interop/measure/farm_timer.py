@@ -55,7 +55,7 @@ def farm_timer(
     streams, threads: the number of streams, and the number of threads that the kernels of one
         stream may use.
     answer_s: seconds after which a server that has not answered is given up. A server runs at most
-        9 stages 10 times each before it answers.
+        9 stages before it answers, each of them 10 times timed and 10 times untimed.
 
     Raises
     ------
@@ -135,7 +135,7 @@ class FarmStageTimer:
             server.close()
 
     def why_not(self, op: int) -> str:
-        """Always "": all kernels are TVM's."""
+        """Return "": all kernels are TVM's."""
         return ""
 
     def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:

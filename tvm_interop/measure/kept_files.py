@@ -20,7 +20,7 @@ _VERSION = 2
 """Version of the files' contents. Files of another version are no longer found. They are removed
 once all files together exceed the limit."""
 MAX_BYTES = 1 << 30
-"""Most bytes of all files together, unless another limit is given."""
+"""The largest total size of all files, in bytes, unless another limit is given."""
 
 
 class KeptFiles:
@@ -32,8 +32,8 @@ class KeptFiles:
     to, nothing is kept and a warning is logged.
 
     Files may hold machine code, so anybody who can write to a file could run code as you. The
-    folder is therefore made for its owner alone. A folder that belongs to somebody else, or that
-    others can write to, is not used, and a warning is logged (see `ownership`).
+    folder is therefore made for its owner alone. A folder that belongs to another user, or that
+    other users can write to, is not used, and a warning is logged (see `ownership`).
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class KeptFiles:
 
         Parameters
         ----------
-        max_bytes: most bytes of all files together.
+        max_bytes: the largest total size of all files, in bytes.
         fresh: whether to ignore all data in the folder, so that `get` returns None. `put` replaces
             that data.
         """
@@ -128,7 +128,7 @@ class KeptFiles:
         """The time of last use, the size in bytes and the path of each file."""
         found = []
         for path in self.folder.glob(f"*{_SUFFIX}"):
-            with contextlib.suppress(OSError):  # Another process may remove it meanwhile.
+            with contextlib.suppress(OSError):  # Another process may remove the file.
                 status = path.stat()
                 found.append((status.st_mtime, status.st_size, path))
         return found

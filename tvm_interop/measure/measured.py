@@ -22,7 +22,7 @@ _FAR_SLOWER = 3.0
 _SURE = 0.005
 """A latency is not measured again if its standard error is at most this share of the latency."""
 _BUSY_US = 200.0
-"""About how many microseconds streams are kept busy to measure what a wait between them costs."""
+"""About how long streams run, in microseconds, to measure the cost of a wait between them."""
 
 Programs = dict[str, Streams]
 """For each stage, by key: the operators of each stream."""
@@ -45,9 +45,10 @@ def tell(progress: Progress | None, what: str) -> None:
 
 
 def counter(progress: Progress | None) -> Progress | None:
-    """`progress` to count things other than stages; None if `progress` has no method `say`.
+    """`progress` if it can count things other than stages; else None.
 
-    Without a method `say`, users would take the counted things for stages (see `tell`).
+    Its method `say` must tell users what is counted (see `tell`). Without this method, users would
+    take the counted things for stages.
     """
     return progress if hasattr(progress, "say") else None
 
@@ -126,11 +127,11 @@ class MeasuredLatency(LatencyModel):
     def take_longer(self, ops: Sequence[int], than_us: Sequence[float]) -> list[bool]:
         """Whether each operator takes longer than its bound in `than_us`, in microseconds.
 
-        Each operator first runs once, unless its latency is known already. If it is far slower in
-        this run than its bound, it runs once more, because another program may have had the core.
-        An operator that is far slower in both runs is not measured further. All other operators are
-        measured together. The shorter of the two runs is stored and is looked up first in later
-        calls, so that later calls give the same answer.
+        Each operator first runs once, unless its latency is known already. If an operator is far
+        slower than its bound in this run, it runs once more, because another program may have had
+        the core. An operator that is far slower in both runs is not measured further. All other
+        operators are measured together. The shorter of the two runs is stored and is looked up
+        first in later calls, so that later calls give the same answer.
         """
         near = [op for op, us in zip(ops, than_us, strict=True) if not self._is_far_slower(op, us)]
         us = dict(zip(near, self.stages([[[op]] for op in near]).tolist(), strict=True))
@@ -168,8 +169,8 @@ class MeasuredLatency(LatencyModel):
         """Measure stages again (see `LatencyModel.measure_again`); returns how many were measured.
 
         A stage is left out if its median is already known to half a percent, from many runs that
-        agree: such a stage was not chosen by chance. The database keeps the estimate from all runs
-        of a stage. From now on this model answers with the new runs alone.
+        agree: such a stage does not seem fast by chance. The database keeps the estimate from all
+        runs of a stage. From now on this model answers with the new runs alone.
         """
         programs = [self._on_streams(groups) for groups in stages]
         by_key = {self._key(streams): streams for streams in programs}
@@ -235,13 +236,13 @@ class MeasuredLatency(LatencyModel):
         return self._workloads[hash_]
 
     def _measure_ops(self) -> None:
-        """Measure all operators in one call, so that their latencies do not drift apart."""
+        """Measure all operators in one call, so that all run at the same speed of the machine."""
         if not self._op_us:
             ops = range(len(self._program.operators))
             self._op_us = self.stages([[[op]] for op in ops]).tolist()
 
     def _on_streams(self, groups: Sequence[Sequence[int]]) -> Streams:
-        """The operators on each stream, as a plan will place this stage."""
+        """The operators on each stream, with the stage's `groups` placed as a plan places them."""
         streams: Streams = [[] for _ in range(self._num_streams)]
         if len(groups) <= self._num_streams:
             stream_of: Sequence[int] = range(len(groups))
@@ -269,7 +270,11 @@ class MeasuredLatency(LatencyModel):
         return min(range(len(self._program.operators)), key=nbytes)
 
     def _measure(self, programs: Programs, earlier: Mapping[str, Estimate] | None = None) -> None:
-        """Measure stages, and store the results joined with the estimates in `earlier`."""
+        """Measure stages, and store the results.
+
+        `earlier` has earlier estimates of some stages. For such a stage, the stored result joins
+        the earlier and the new estimate.
+        """
         done = 0
         if self._progress is not None and programs:
             self._progress(done, len(programs))

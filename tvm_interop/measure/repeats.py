@@ -22,8 +22,8 @@ REPEATS = (5, 10, 20, 30)
 in the same rounds."""
 _LONG_S = 0.5
 """A stage that takes longer than this many seconds is run only once. A library's kernel may be a
-thousand times slower than others on an operator that it is not made for. Its exact latency does not
-matter."""
+thousand times slower than other kernels, if it is not made for the operator. Its exact latency does
+not matter."""
 _ENOUGH = 3
 """A short stage runs again until this many of its runs were not held up, up to `REPEATS[-1]` times
 in all."""
@@ -31,17 +31,17 @@ _KNOWN_WELL = 0.01
 """A stage needs no further runs if the standard error of its latency is at most this share of the
 latency."""
 _TO_TELL = REPEATS[1]
-"""The standard error counts only if at least this many runs were not held up. With fewer runs,
-their spread says too little."""
+"""The standard error counts only if at least this many runs were not held up. The spread of fewer
+runs says too little."""
 
 
 def run_repeatedly(measure: Measure, count: int) -> list[list[float]]:
     """Run `count` stages against each other; returns the seconds of each run of each stage.
 
     Every stage first runs `REPEATS[0]` times, or once if it takes very long. The median of these
-    runs decides how often the stage runs in all (`repeats_for`). Runs that were held up do not
-    count in this median. So one long stage does not reduce the runs of other stages, and a stage
-    that was held up does not count as slow.
+    runs decides how often the stage runs in all (`repeats_for`). Each stage has its own median, so
+    one long stage does not reduce the runs of other stages. The median leaves out runs that were
+    held up, so a stage that was held up does not count as slow.
 
     A stage runs more often than `repeats_for` says if nearly all its runs were held up. It runs
     less often if its runs agree: on a quiet machine nearly all stages are known to a percent after

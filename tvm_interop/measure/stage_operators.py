@@ -19,7 +19,10 @@ from .stage_timer import Streams
 
 
 def measured_by(clock: Clock, executors: Sequence[Any], seed: int) -> Measure:
-    """A function that times executors against each other, in orders that follow from `seed`."""
+    """A function that times executors against each other, in random order.
+
+    `seed` determines the order.
+    """
     seeds = itertools.count(seed)
 
     def measure(indices: Sequence[int], repeats: int) -> list[list[float]]:
@@ -32,10 +35,10 @@ def measured_by(clock: Clock, executors: Sequence[Any], seed: int) -> Measure:
 class StageOperators:
     """Binds the operators of stages; tensors and kernels are made on first use, and kept.
 
-    A value has two tensors: one that its consumers read, and one that its producer writes. So no
+    A value has two tensors. Its consumers read the first, and its producer writes the second. So no
     stage changes what another stage reads, and a time does not depend on what was measured before.
     This matters: results of many operators one after the other can be denormal numbers, and these
-    make some kernels 20 times slower. Only inside a stage do operators read what others wrote.
+    make some kernels 20 times slower. Only operators of the same stage read each other's results.
     """
 
     def __init__(
@@ -89,8 +92,9 @@ class StageOperators:
 
         Parameters
         ----------
-        computed: the values that the stage computes. A library's kernel is bound to its tensors, so
-            there is one for each choice of them.
+        computed: the values that the stage computes; they decide which tensors the operator reads.
+            A library's kernel is bound to its tensors, so there is one kernel for each choice of
+            tensors.
 
         Raises
         ------
@@ -108,8 +112,8 @@ class StageOperators:
     def _tensor(self, value: int, computed: frozenset[int]) -> Any:
         """The tensor of a value, made on first use.
 
-        Holds the weight, random floats, or integers of 0. If the value is among `computed`, this is
-        the tensor that it is written to, which holds zeros at first.
+        The tensor holds the weight, random floats, or integers of 0. If the value is among
+        `computed`, the stage writes this tensor. Such a tensor holds zeros at first.
         """
         tensors = self._results if value in computed else self._tensors
         if value not in tensors:
@@ -119,9 +123,11 @@ class StageOperators:
                 described = self._program.values[value]
                 shape = stored_shape(described.shape, described.layout)
                 array = aligned_empty(shape, described.dtype)
-                # Zeros are valid indices; floats get values that are neither special nor denormal.
+                # Integers are 0, because 0 is a valid index. Floats are neither denormal, infinite
+                # nor NaN.
                 if value not in computed and _is_float(array.dtype):
-                    # Each tensor starts elsewhere, or the difference of two would be 0.
+                    # Tensors begin with different random numbers. The difference of two equal
+                    # tensors would be 0.
                     first = _STEP * value % _RANDOM
                     _fill(array, self._random[first : first + _RANDOM])
                 else:
@@ -134,11 +140,11 @@ _RANDOM = 65537
 """How many random numbers a tensor holds before they repeat. Drawing more would take time."""
 
 _STEP = 7919
-"""By how many random numbers the tensors of two neighbouring values are shifted."""
+"""The tensors of two neighbouring values begin this many random numbers apart."""
 
 
 def _fill(array: np.ndarray, numbers: np.ndarray) -> None:
-    """Fill a contiguous array with `numbers`, again and again."""
+    """Fill a contiguous array with `numbers`, which are repeated as often as needed."""
     flat = array.reshape(-1)
     end = flat.size // numbers.size * numbers.size
     flat[:end].reshape(-1, numbers.size)[...] = numbers

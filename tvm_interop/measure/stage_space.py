@@ -1,4 +1,4 @@
-"""The stages that a search with few measurements chooses from."""
+"""The candidate stages of a search that measures only few of them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..latency.learned import Floats
 from ..scheduling.stages import Stage, unpack_stages
 
 _NEVER_US = 1e15
-"""Latency in microseconds that an unmeasured stage counts with. It is so long that the stage is
-never chosen."""
+"""The latency that is assumed for an unmeasured stage, in microseconds. It is so long that such a
+stage is chosen only if there is no other way."""
 
 
 class Known(Protocol):
-    """Tells what is known of stages. `MeasuredLatency` implements this protocol."""
+    """Looks up the latencies of stages. `MeasuredLatency` implements this protocol."""
 
     def known(self, stages: Sequence[Sequence[Sequence[int]]]) -> Floats:
         """Microseconds of stages that were measured before; NaN for stages that were not."""
@@ -45,7 +45,7 @@ class StageSpace:
     Attributes
     ----------
     kinds: one stage of each kind, as it runs on the streams.
-    price_us: (kinds,) microseconds; nan for a kind that is not measured yet.
+    price_us: latency of each kind in microseconds, shape (kinds,); nan for an unmeasured kind.
     of_one_operator: indices of the kinds with a single operator.
     stats: statistics of the native search.
     """
@@ -85,7 +85,11 @@ class StageSpace:
         return np.flatnonzero(np.isnan(self.price_us))
 
     def cheapest(self) -> Found:
-        """The fastest sequence of measured stages; without one, a sequence with a huge latency."""
+        """The fastest sequence of measured stages.
+
+        If the measured stages cannot run all operators, the sequence has unmeasured stages too, and
+        a huge latency.
+        """
         price_us = np.where(np.isnan(self.price_us), _NEVER_US, self.price_us)
         stages, makespan_us = native.ios_solve(self._search, price_us[self._kind_of].tobytes())
         return Found(unpack_stages(stages), float(makespan_us))

@@ -44,7 +44,7 @@ class StageTimer(Protocol):
     def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:
         """Do each job on a device; results come as they are ready, in any order.
 
-        A run of a stage is timed right after an untimed one of the same stage.
+        A run of a stage is timed right after an untimed run of the same stage.
 
         Raises
         ------

@@ -54,7 +54,7 @@ def default_path() -> Path:
 
 
 def open_store(path: str | os.PathLike[str] | None = None) -> LatencyStore:
-    """The database at `path`, or the default one if `path` is None.
+    """The database at `path`, or the default database if `path` is None.
 
     If the default file cannot be used, the database is in memory, and that is logged. For example,
     a container may have no home folder that can be written to. A database in memory is lost when
@@ -63,7 +63,7 @@ def open_store(path: str | os.PathLike[str] | None = None) -> LatencyStore:
     Raises
     ------
     TVMInteropError
-        As `LatencyStore` raises.
+        The file cannot be used as a latency database (see `LatencyStore`).
     OSError
         The folder of a file named by `path` or by the environment variable cannot be made.
     """
@@ -135,7 +135,9 @@ class LatencyStore:
             return {key: Estimate(*row) for key, row in rows if row is not None}
 
     def put(self, records: Iterable[Record], workloads: Iterable[Workload] = ()) -> None:
-        """Write records, which replace earlier records with the same keys. On failure, write none.
+        """Write records, which replace earlier records with the same keys.
+
+        If this fails, no record is written.
 
         Parameters
         ----------
@@ -182,10 +184,10 @@ class LatencyStore:
             return {row[0]: _read_workload(row) for row in rows}
 
     def counts(self) -> list[tuple[Setting | None, int, str, str, float | None]]:
-        """For each setting: number of records, first and last time of measuring, mean spread.
+        """For each setting: number of records, times of first and last record, and mean spread.
 
-        The spread is the interquartile range of a stage's runs as a share of the latency, as a mean
-        over the records. It is None if no record has a spread.
+        The spread of a record is the interquartile range of a stage's runs, divided by the latency.
+        The mean is None if no record has a spread.
         """
         with self._explained():
             rows = self._connection.execute(
@@ -296,7 +298,10 @@ class LatencyStore:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Do everything in the block or nothing. Wait for other writers before reading."""
+        """A transaction, which makes all changes of the block or none.
+
+        The block begins only when no other process is writing.
+        """
         with self._explained():
             self._connection.execute("BEGIN IMMEDIATE")
             try:

@@ -12,8 +12,9 @@ from ..program.program import Operator, Program
 def workload_hash(op: Operator, kernel_hashes: dict[str, str]) -> str:
     """A hash of everything that decides how long an operator takes.
 
-    For a kernel of TVM this is the kernel, and the number of shares it is divided into. For a
-    kernel of a library this is the library, its version and the operator's description.
+    For a kernel of TVM, the hash is made of the kernel and the number of shares that the kernel is
+    divided into. For a kernel of a library, it is made of the library, its version and the
+    operator's description.
     """
     if op.library is None or op.description is None:
         decides = kernel_hashes[op.kernel]

@@ -18,7 +18,7 @@ def read_plan(text: str | bytes) -> Plan:
     ArtifactError
         The text is no plan of this version, or something in it is out of bounds.
     PlanError
-        The plan is unsafe: a wait is missing, or tensors share storage without an order.
+        The plan is unsafe: a wait is missing, or two tensors may use the same bytes at once.
     """
     plan = decoded("plan.json", text, Plan)
     check_plan(plan)
@@ -26,7 +26,7 @@ def read_plan(text: str | bytes) -> Plan:
 
 
 def check_plan(plan: Plan) -> None:
-    """Prove the plan safe: every dependency is ordered, and so are all uses of shared storage.
+    """Prove that a plan is safe: waits and streams order all operators that use the same bytes.
 
     `stream_form` finds out from the plan what each operator reads, writes and waits for. Then
     `checking.races.check_program` proves that there are no races. Neither uses code of the planner.
@@ -34,7 +34,8 @@ def check_plan(plan: Plan) -> None:
     Raises
     ------
     ArtifactError
-        Something in the plan is out of bounds, or points nowhere: see `validate.check_bounds`.
+        A number in the plan is out of bounds, or an index is not valid: see
+        `validate.check_bounds`.
     PlanError
         The plan is unsafe; the message names the operators or the buffers at fault.
     """

@@ -12,11 +12,11 @@ MAX_THREADS = 2**12
 MAX_DEVICES = 2**10
 MAX_RANK = 32
 MAX_REPEATED = 64
-"""An operator may have this many inputs, or twice as many as the plan has values if that is more.
-The limit refuses files made to waste time, in which an operator reads the same values hundreds of
-thousands of times."""
+"""An operator may have this many inputs, or twice as many inputs as the plan has values, if that is
+more. So a file that is made to waste time is refused: a file in which an operator reads the same
+values hundreds of thousands of times."""
 MAX_DIMENSION = 2**40
 MAX_PARAMETER = 2**31 - 1
 """Largest parameter of a library's operator, for example a stride or a number of groups."""
 MAX_BYTES = 2**46
-"""Most bytes of all tensors of a plan together: 64 TiB."""
+"""Largest total size of all tensors of a plan, in bytes: 64 TiB."""

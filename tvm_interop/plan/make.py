@@ -104,15 +104,15 @@ def _launch_order(
     if schedule.launch_order is not None:
         return [ids[op] for op in schedule.launch_order]
     if schedule.is_staged and schedule.devices:
-        # Copies use a link in the order of launches. The order of the stages puts urgent copies
-        # first.
+        # Copies between two GPUs run in the order in which they are launched. In the order of the
+        # stages, urgent copies come first.
         stages = schedule.launch_order_of_stages(graph)
         return [ids[op] for s in stages for op in schedule.stages[s].ops]
     return launch_order(stream_orders, waits)
 
 
 def _stream_devices(schedule: Schedule, device: str) -> list[str]:
-    """The device of each stream that has operators; `device` if the schedule names none."""
+    """The device of each stream that has operators; `device` if the schedule names no devices."""
     if not schedule.devices:
         return [device for ops in schedule.streams if ops]
     kind = device.partition(":")[0]

@@ -44,8 +44,8 @@ class PlannedValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     layout: the order of the tensor's elements in memory.
     device: the device that the tensor is on; None in a plan for one device.
     copy_of: another value with the same contents, on another device; None if there is no such
-        value. If the other value is an input or a weight, the host writes it and this copy.
-        Otherwise a copy operator writes this value from the other.
+        value. If the other value is an input or a weight, the host writes both values.
+        Otherwise a copy operator copies the other value to this value.
     """
 
     name: str
@@ -163,7 +163,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return value if alias_of is None else alias_of
 
     def is_constant(self, value: int) -> bool:
-        """Whether `value` is a weight, or a view of one."""
+        """Whether `value` is a weight or a view of a weight."""
         return self.values[self.root_of(value)].storage == "weight"
 
     @property

@@ -1,4 +1,8 @@
-"""Chooses the stream that a GPU should prefer: the stream with most of the longest chain."""
+"""Chooses the stream that a GPU should prefer.
+
+This stream runs most of the longest chain of operators that wait for each other. A run takes at
+least as long as this chain, so no operator of the chain should be delayed.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +14,17 @@ from .plan import Plan
 
 
 def prefer_longest_chain(plan: Plan, op_us: Sequence[float] | None = None) -> Plan:
-    """`plan`, with the stream that carries most of the longest chain marked as urgent.
+    """`plan`, with the stream that runs most of the longest chain marked as urgent.
 
-    In a chain each operator waits for the one before it, or comes after it on the same stream. So a
-    run takes at least as long as the longest chain. Ties between chains: the chain whose last
-    operator comes first in the plan. If two chains have the same last operator, their operators
-    before it are compared in the same way. Ties between streams: the lowest stream. A plan with a
-    single stream stays as it is.
+    In a chain each operator waits for the operator before it, or comes after it on the same stream.
+    The length of a chain is the sum of the latencies of its operators. Ties between chains: the
+    chain whose last operator comes first in the plan. If two chains have the same last operator,
+    the operators before the last are compared in the same way. Ties between streams: the stream
+    with the lowest index. A plan with a single stream stays as it is.
 
     Parameters
     ----------
-    op_us: microseconds that each of `plan.operators` takes alone; None counts each as 1.
+    op_us: microseconds that each of `plan.operators` takes alone; by default 1 for each operator.
 
     Complexity: O(operators + waits).
     """
@@ -38,7 +42,7 @@ def prefer_longest_chain(plan: Plan, op_us: Sequence[float] | None = None) -> Pl
 
 
 def _longest_chain(plan: Plan, lengths: Sequence[float]) -> list[int]:
-    """The operators of the longest chain, last one first."""
+    """The operators of the longest chain, from the last to the first."""
     ends: list[float] = []
     ahead_of: list[int | None] = []
     last_on: dict[int, int] = {}

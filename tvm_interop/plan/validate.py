@@ -103,7 +103,7 @@ def weights_of(plan: Plan) -> dict[int, PlannedValue]:
 
 
 def check_schedule(schedule: Schedule, plan: Plan) -> None:
-    """Check that schedule and plan are of one model.
+    """Check that a schedule and a plan are of the same model.
 
     Raises
     ------
@@ -145,7 +145,7 @@ def check_fallback(fallback: Plan, plan: Plan) -> None:
 
 
 def check_shapes(plans: Sequence[Plan]) -> None:
-    """Check that plans are of one model, each for other shapes of its inputs.
+    """Check that plans are of the same model, and that each is for other shapes of the inputs.
 
     Raises
     ------
@@ -170,7 +170,9 @@ def check_shapes(plans: Sequence[Plan]) -> None:
 
 
 def check_batch_sizes(sizes: Sequence[int], plans: Sequence[Plan]) -> None:
-    """Check that plans are of one model, one for each batch size; do nothing without batch sizes.
+    """Check that plans are of the same model, with one plan for each batch size.
+
+    Without batch sizes, nothing is checked.
 
     Raises
     ------
@@ -348,7 +350,8 @@ def _check_operators(plan: Plan) -> None:
 def _check_interface(plan: Plan) -> None:
     """Check the inputs and outputs of the model.
 
-    The host must write each input once, and all inputs and outputs must have the plain layout.
+    Each input must have storage `input` and a name of its own, and must be no copy. All inputs and
+    outputs must have the plain layout.
     """
     if not all(v in range(len(plan.values)) for v in (*plan.inputs, *plan.outputs)):
         raise ArtifactError("an input or output of the model is not among the plan's values")

@@ -87,7 +87,10 @@ def _check_twin(plan: Plan, v: int) -> None:
 
 
 def _check_copy(plan: Plan, op: PlannedOperator, here: str) -> None:
-    """Check that a copy sends one value from its own device to the same value on another device."""
+    """Check a copy operator: it runs on the device of its input, and copies to another device.
+
+    Its input and output must be planned as the same value on two devices.
+    """
     if (len(op.inputs), len(op.outputs)) != (1, 1):
         raise ArtifactError(f"copy `{op.name}` must have one input and one output")
     (source,), (target,) = op.inputs, op.outputs

@@ -25,9 +25,9 @@ def concat_in_place(program: Program, alignment: int = ALIGNMENT) -> Program:
     input, weight or reshape, and has no place in another result already. Other concatenations stay,
     as kernels that copy.
 
-    In networks such as DenseNet, each concatenation joins all inputs of an earlier one and more.
-    There the longest concatenation is put in place. The results of the shorter concatenations are
-    then the beginning of its result.
+    In networks such as DenseNet, each concatenation joins all inputs of an earlier concatenation,
+    and more. There the longest concatenation is put in place. The results of the shorter
+    concatenations are then the beginning of its result.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def _is_concat(op: Operator) -> bool:
 
 
 def _longest_beginning_with(op: Operator, concats: Sequence[Operator]) -> Operator:
-    """The longest concatenation that begins with the inputs of `op`; ties: the first one."""
+    """The longest concatenation that begins with all inputs of `op`; ties: the first of them."""
     growing = [other for other in concats if other.inputs[: len(op.inputs)] == op.inputs]
     return max(growing, key=lambda other: len(other.inputs))
 
@@ -92,7 +92,10 @@ def _place_parts(op: Operator, values: list[Value]) -> None:
 
 
 def _alias(values: list[Value], part: int, result: int, begin: int) -> None:
-    """Make `part`, and all aliases of `part`, aliases of `result`, `begin` bytes into it."""
+    """Make `part` an alias of the bytes of `result` from byte `begin` on.
+
+    All aliases of `part` become aliases of `result` too.
+    """
     within = values[result].alias_of
     if within is not None:
         result, begin = within, begin + values[result].offset

@@ -12,8 +12,8 @@ import numpy as np
 from .storage import ALIGNMENT, BLOCK, Layout, stored_nbytes
 
 _FLOPS_A_PART = 1_000_000
-"""Smallest number of floating-point operations of a part. A core of today takes five to ten
-microseconds for them."""
+"""Smallest number of floating-point operations of a part. A modern core computes so many operations
+in five to ten microseconds."""
 _READS_A_PART = 1 << 15
 """Smallest number of values that a part reads, if reading limits the operator. Examples are
 poolings and depthwise convolutions. A core takes some microseconds to read so many values."""
@@ -67,18 +67,21 @@ class Tensors(Protocol):
 
 
 def most_products(op: Tensors, *, shares_weight: bool) -> int:
-    """The most parts into which an operator that sums up products is worth dividing.
+    """The largest number of parts worth making of an operator that sums up products.
 
     The latency is the longer of two times: the time to compute the products, and the time to read
-    the weight. With few pixels or a single row, the reading takes longer. If the parts share the
-    weight, each part reads all of it, so the reading gets no shorter.
+    the weight. With few pixels or a single row, the reading takes longer than the computing. If
+    the parts share the weight, each part reads all of it, so the reading gets no shorter.
     """
     read = 0 if shares_weight else prod(op.shapes[1])
     return max(op.flops // _FLOPS_A_PART, read // _READS_A_PART)
 
 
 def most_reads(op: Tensors, numbers_each: int = 1) -> int:
-    """The most parts worth making if each number of the result reads `numbers_each` numbers."""
+    """The largest number of parts worth making of an operator that is limited by reading.
+
+    For each number of its result, the operator reads `numbers_each` numbers.
+    """
     return prod(op.shapes[-1]) * numbers_each // _READS_A_PART
 
 
@@ -97,9 +100,10 @@ def along_rows(op: Tensors) -> list[Cut] | None:
 
 
 def aligned_step(op: Tensors, shapes: Sequence[tuple[int, ...]], axis: int) -> int:
-    """The fewest elements of `axis` after which plain tensors of these shapes are aligned again.
+    """The smallest step along `axis`, in elements, between two aligned addresses.
 
-    The tensors may have any of the types that the operator's tensors have in memory.
+    The step fits plain tensors of these shapes, with any type that a tensor of the operator has in
+    memory.
     """
     itemsize = min(np.dtype(dtype).itemsize for dtype in op.stored_types)
     inner = (itemsize * prod(shape[axis + 1 :]) for shape in shapes)
@@ -107,9 +111,10 @@ def aligned_step(op: Tensors, shapes: Sequence[tuple[int, ...]], axis: int) -> i
 
 
 def aligned_steps(op: Tensors, argument: int, axis: int) -> int:
-    """The fewest steps along `axis` of this tensor after which an address is aligned again.
+    """The smallest step along `axis`, in indices, between two aligned addresses.
 
-    The elements of one step must lie together in memory.
+    `argument` is the index of the tensor. The elements of the tensor with one index along `axis`
+    must lie together in memory.
     """
     step = list(op.shapes[argument])
     step[axis] = 1

@@ -118,11 +118,11 @@ class OpGraph:
         return int(native.graph_width(self._native))
 
     def predecessors(self, op: int) -> tuple[int, ...]:
-        """The operators whose output `op` reads, each once, ascending."""
+        """The operators whose output `op` reads, each once, in ascending order of ids."""
         return tuple(native.graph_predecessors(self._native, self._checked(op)))
 
     def successors(self, op: int) -> tuple[int, ...]:
-        """The operators that read the output of `op`, each once, ascending."""
+        """The operators that read the output of `op`, each once, in ascending order of ids."""
         return tuple(native.graph_successors(self._native, self._checked(op)))
 
     def reaches(self, source: int, target: int) -> bool:
@@ -132,15 +132,15 @@ class OpGraph:
         )
 
     def topological_order(self) -> tuple[int, ...]:
-        """All operators in topological order; of several ready operators, the lowest id first."""
+        """All operators in topological order; ties: the ready operator with the lowest id first."""
         return tuple(native.graph_topological_order(self._native))
 
     def blocks(self) -> tuple[tuple[int, ...], ...]:
         """The blocks that IOS schedules one by one, in order, each in topological order.
 
         Two blocks are cut apart where each operator before the cut reaches each operator after it.
-        A single operator after several independent ones is their exit, such as the concat of an
-        Inception module, and belongs to their block. Any other single operator is a block of its
+        A single operator after several independent operators is their exit, such as the concat of
+        an Inception module, and belongs to their block. Any other single operator is a block of its
         own.
         """
         return tuple(tuple(block) for block in native.graph_blocks(self._native))

@@ -1,4 +1,4 @@
-"""How quantised operators compute with integers: zero points, and steps to the result."""
+"""How quantised operators compute with integers: zero points, and the steps to the result."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import Literal
 import msgspec
 
 Step = tuple[Literal["clip", "round", "linear", "add_tensor"], float, float]
-"""One step on the way to a quantised result, applied to each number: its kind and two numbers."""
+"""One step in computing a quantised result: its kind and two numbers (see `Integers.steps`).
+
+The step is applied to each number of the tensor.
+"""
 
 
 class Integers(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,8 +25,8 @@ class Integers(msgspec.Struct, frozen=True, kw_only=True):
     ----------
     data_zero, weight_zero: zero points: the integers that stand for 0.
     steps: steps in order, before the activation. `clip` has two bounds, `round` goes to the nearest
-        integer, `linear` has a factor and a summand, and `add_tensor` adds the tensor to add.
-        Numbers that a kind of step does not take are 0.
+        integer, `linear` has a factor and a summand, and `add_tensor` adds a tensor of the
+        output's shape. If a kind of step takes fewer than two numbers, the remaining numbers are 0.
     """
 
     data_zero: int = 0

@@ -38,7 +38,7 @@ class LibraryOp:
     computes: ClassVar[bool] = True
     """Whether the operator does more than move numbers."""
     takes_large: ClassVar[bool] = True
-    """Whether libraries can compute the operator for numbers whose cubes are barely finite."""
+    """Whether libraries can compute the operator for numbers whose cubes almost overflow."""
 
     shapes: tuple[tuple[int, ...], ...]
     layouts: tuple[Layout, ...]
@@ -87,7 +87,7 @@ class LibraryOp:
     # The methods below say how the operator may be divided.
 
     def cuts(self) -> list[Cut] | None:
-        """For each argument, the output last, its division; None if the operator is not divided."""
+        """How each argument is divided, the output last; None if the operator is not divided."""
         return None
 
     @property
@@ -106,7 +106,7 @@ class LibraryOp:
 
     @property
     def most_parts(self) -> int:
-        """The most parts into which the operator is worth dividing."""
+        """The largest number of parts worth making of the operator."""
         return most_reads(self)
 
     def row_cuts(self, parts: int) -> list[RowCut]:
@@ -114,7 +114,7 @@ class LibraryOp:
         return []
 
     def ends_too_narrow(self, cut: Cut) -> bool:
-        """Whether the last step of `cut` is too narrow to be a part of its own."""
+        """Whether the last step of `cut` has too few elements to be a part of its own."""
         return False
 
     def part(self, shapes: tuple[tuple[int, ...], ...], cut: tuple[int, ...]) -> LibraryOp:
@@ -139,7 +139,7 @@ class LibraryOp:
         return {"op": self.op, **dict.fromkeys(("shapes", "layouts")), **_DEFAULTS, **own}
 
     def with_fields(self, **changes: Any) -> LibraryOp:
-        """A copy with these fields changed; the fields have the names that `fields` gives them."""
+        """A copy with these fields changed; the fields are named as in the method `fields`."""
         return library_op(**self.fields() | changes)
 
     def to_json(self) -> str:
@@ -166,7 +166,11 @@ class LibraryOp:
 
     @property
     def given_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of the given tensors: `shapes`, but with the whole of a tensor that is cut."""
+        """The shapes of the tensors that the operator is given.
+
+        If an argument is cut out of a larger tensor, this is the shape of the larger tensor. All
+        other shapes are as in `shapes`.
+        """
         if not self.cut:
             return self.shapes
         argument, axis, _, size = self.cut
@@ -185,19 +189,20 @@ class DescribedOp(LibraryOp, msgspec.Struct, frozen=True, kw_only=True, forbid_u
 
     Attributes
     ----------
-    shapes: shapes of the arguments in order, the output last. Shapes are those of plain tensors,
-        whatever the layout.
+    shapes: shapes of the arguments in order, the output last. An argument has the shape of a plain
+        tensor, whatever its layout is.
     layouts: layout of each argument in memory; `blocked16` keeps 16 channels of a pixel side by
         side.
     dtype: the type that factors of products are rounded to. Products of float16 and bfloat16 are
-        added up in float32. For an operator without products, the type it computes in. For a
-        quantised operator, int8.
+        added up in float32. An operator without products computes in this type. A quantised
+        operator has int8.
     stored: type in memory of each argument's numbers; empty if all of them are `dtype`.
-    cut: for an argument that is cut out of a larger given tensor: the index of the argument, the
-        axis, where the argument begins on that axis, and the tensor's size along it. Empty if no
-        argument is cut out. `shapes` has the shape of the argument. Only oneDNN takes cut
-        arguments: the data of convolutions by rows, and the right side of products by columns. All
-        of them are plain.
+    cut: four numbers for an argument that is cut out of a larger tensor: the index of the argument,
+        the axis along which it is cut, the begin of the argument on this axis, and the size of the
+        larger tensor along this axis. Empty if no argument is cut out. `shapes` has the shape of
+        the argument. Only oneDNN takes cut arguments: the data of a convolution that is divided by
+        rows, and the right factor of a product that is divided by columns. Such arguments are
+        plain.
     """
 
     shapes: tuple[tuple[int, ...], ...]
@@ -230,7 +235,7 @@ def kinds() -> Mapping[str, type[DescribedOp]]:
 
 
 def library_op(**fields: Any) -> LibraryOp:
-    """Make an operator of the kind `op` from its fields, by the names that `fields` gives them.
+    """Make an operator of the kind `op` from its fields, which are named as in `LibraryOp.fields`.
 
     Raises
     ------

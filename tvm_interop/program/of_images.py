@@ -17,7 +17,7 @@ class OfImages(DescribedOp, frozen=True, kw_only=True):
 
     @property
     def may_be_blocked(self) -> tuple[int, ...]:
-        """Indices of the data, the tensor to add, and the output."""
+        """Indices of the arguments that may be blocked: the data, the tensor to add, the output."""
         last = len(self.shapes) - 1
         return (0, *[last - 1] * self.has_sum, last)
 
@@ -47,7 +47,7 @@ class OfImages(DescribedOp, frozen=True, kw_only=True):
 
     @property
     def aligned_channels(self) -> int:
-        """The fewest channels, in whole blocks, after which each image is aligned again."""
+        """The smallest step along the channels between two aligned addresses; at least 16."""
         images = (self.shapes[0], self.shapes[-1])
         return max(BLOCK, *(aligned_step(self, [image[1:]], 0) for image in images))
 
@@ -69,7 +69,7 @@ class OfWindows(OfImages, frozen=True, kw_only=True):
 
     @property
     def most_parts(self) -> int:
-        """The most parts worth making, as each number of the result reads a whole window."""
+        """The largest number of parts worth making; each number of the result reads a window."""
         return most_reads(self, prod(self.window.size))
 
     def row_cuts(self, parts: int) -> list[RowCut]:
@@ -79,7 +79,7 @@ class OfWindows(OfImages, frozen=True, kw_only=True):
     def part_by_rows(
         self, rows: RowCut, shapes: tuple[tuple[int, ...], ...], cut: tuple[int, ...]
     ) -> LibraryOp:
-        """The part that makes these rows. Its padding at top and bottom is that of `rows`."""
+        """The part of the operator that makes these rows, with the padding of `rows`."""
         _, left, _, right = self.window.padding
         padding = (rows.top, left, rows.bottom, right)
         return self.with_fields(shapes=shapes, cut=cut, padding=padding)

@@ -27,8 +27,8 @@ class Value:
     name: unique in its program; the ONNX or Relax name for inputs and outputs.
     shape: dimensions, all known.
     dtype: as numpy spells it, e.g. `float32`.
-    alias_of: index of the value whose storage this value uses, as a reshape of it or a part of it.
-        That value is never an alias itself. None for a value with storage of its own.
+    alias_of: index of the value whose storage this value uses. This value is a reshape or a part of
+        that value, which is never an alias itself. None for a value with storage of its own.
     offset: byte at which an alias begins in that storage.
     layout: the order of the tensor's elements in memory.
     """
@@ -52,11 +52,12 @@ class Operator:
 
     Attributes
     ----------
-    name: unique in its program, made of the ONNX nodes' names where there are some.
+    name: unique in its program; made of the names of the ONNX nodes, if they have names.
     kernel: name of the function in TVM's library of kernels.
     inputs, outputs: indices into `Program.values`.
-    description: what the operator computes, for kernel libraries; None if none could compute it.
-    library: the kernel library that computes it; None for TVM's kernel.
+    description: what the operator computes, for kernel libraries; None if no library could compute
+        the operator.
+    library: the kernel library that computes the operator; None for TVM's kernel.
     share: which share of TVM's kernel this call runs, and the number of shares; the kernel's
         outermost loop is divided among them. None if the call runs the whole kernel.
     whole: name of the operator that this operator is a part of; None if it is no part.
@@ -78,11 +79,11 @@ class Operator:
 
     @property
     def flops(self) -> int:
-        """Number of floating-point operations; for a share of a kernel, only those of the share.
+        """Number of floating-point operations; for a share of a kernel, the share's operations.
 
-        The number is the same for every provider's kernel. It comes from the description if that
-        counts operations: two for each product that a convolution or matrix product sums up.
-        Otherwise it comes from TVM's kernel. It is 0 if neither is known.
+        The number is the same for every provider's kernel. If the description counts operations,
+        the number comes from there: two operations for each product that a convolution or matrix
+        product sums up. Otherwise it comes from TVM's kernel. It is 0 if neither has a number.
         """
         described = self.description.flops if self.description is not None else 0
         flops = described or self.kernel_flops
@@ -123,7 +124,7 @@ class Program:
         return value if alias_of is None else alias_of
 
     def is_constant(self, value: int) -> bool:
-        """Whether `value` is a weight, or a view of one."""
+        """Whether `value` is a weight or a view of a weight."""
         return self.storage_of(value) in self.weights
 
     @property
@@ -144,7 +145,7 @@ class Program:
         """The tensors that operator `op` reads and writes, inputs first: type, shape and bytes.
 
         If the operator reads only some rows or columns of a tensor (`LibraryOp.cut`), the result
-        has only these.
+        has the shape and bytes of these rows or columns alone.
         """
         operator = self.operators[op]
         values = [self.values[v] for v in (*operator.inputs, *operator.outputs)]
@@ -189,7 +190,10 @@ class Program:
         ]
 
     def _users_of_storage(self, touched: list[tuple[int, ...]]) -> dict[int, list[int]]:
-        """For each value with storage, the operators that use it; `touched` lists their values."""
+        """The operators that use the storage of each value, by value.
+
+        `touched` lists the values that each operator uses.
+        """
         users: dict[int, list[int]] = {}
         for i, values in enumerate(touched):
             for root in dict.fromkeys(map(self.storage_of, values)):

@@ -23,9 +23,10 @@ def row_cuts(op: _Slides, parts: int, axis: int) -> list[RowCut]:
 
     A result of fewer than 2 parts means that `op` is not divided.
 
-    Each part begins at an aligned address of the result, of a tensor that is added, and of the
-    image. If parts read their rows out of the whole image (`reads_rows_of_whole`), a part may begin
-    at any row of the image. Otherwise the image's rows must lie together in memory.
+    Each part begins at an aligned address of the result, and of a tensor that is added. If parts
+    read their rows out of the whole image (`reads_rows_of_whole`), a part may begin at any row of
+    the image. Otherwise each part begins at an aligned address of the image too, and the image's
+    rows must lie together in memory. If this is impossible, `op` is not divided.
     """
     data, made = op.shapes[0], op.shapes[-1]
     is_cut = op.reads_rows_of_whole
@@ -47,7 +48,8 @@ def row_cuts(op: _Slides, parts: int, axis: int) -> list[RowCut]:
     for i in range(count):
         begin, end = steps * i // count * step, min(steps * (i + 1) // count * step, made[axis])
         first, last = begin * stride - padding, (end - 1) * stride + reach - padding
-        # A part may read more rows than it needs, so that it begins at an aligned address.
+        # If the first row that the part needs is not at an aligned address, or if the part needs no
+        # row of the image, the operator is not divided.
         low = max(first, 0) // read_step * read_step
         high = min(last, height)
         if low != max(first, 0) or high <= low:

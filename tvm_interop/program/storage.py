@@ -35,7 +35,7 @@ PEER_COPY = "peer copy"
 
 
 class Stored(Protocol):
-    """A tensor with a place: a program's `Value` or a plan's `PlannedValue`."""
+    """A tensor with a place in storage: a program's `Value` or a plan's `PlannedValue`."""
 
     @property
     def alias_of(self) -> int | None: ...
@@ -55,8 +55,9 @@ class Writer(Protocol):
 def stored_shape(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
     """The shape in memory of a tensor of `shape`.
 
-    If all blocks are full, it is `shape` itself: the tensor has as many numbers, in another order.
-    Element-wise kernels need not know that order.
+    It is `shape` itself for a plain tensor, and for a blocked tensor whose blocks are all full. A
+    blocked tensor of this kind has the numbers of the plain tensor in another order. Element-wise
+    kernels do not depend on the order.
     """
     if layout == "plain" or shape[1] % BLOCK == 0:
         return shape
@@ -97,7 +98,7 @@ class Read(NamedTuple):
 
 
 def reads(values: Sequence[Stored], operators: Sequence[Writer]) -> list[Read]:
-    """All reads from other operators, by consumer; an input that occurs twice is read twice."""
+    """All reads from other operators, by consumer; an input that occurs twice has two reads."""
     written: dict[int, list[tuple[int, int, int]]] = {}
     for i, op in enumerate(operators):
         for value in op.outputs:

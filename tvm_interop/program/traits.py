@@ -22,10 +22,11 @@ class OperatorTraits:
     flops: floating point operations.
     nbytes: bytes that the operator reads and writes.
     demand: the share of the device that the operator occupies, from 0 to 1. On a GPU it is the
-        largest of its kernels' shares of threads, shared memory and registers. None: it is derived
-        from flops and bytes, each as a share of the largest operator's.
-    memory_bound: whether memory limits the operator, and not arithmetic. None: it is derived from
-        flops per byte.
+        largest of its kernels' shares of threads, shared memory and registers. If None, it is the
+        larger of two ratios: the operator's flops to the most flops of any operator, and its bytes
+        to the most bytes of any operator.
+    memory_bound: whether memory limits the operator, and not arithmetic. If None, the operator's
+        flops per byte decide.
     """
 
     flops: float = 0.0
@@ -75,7 +76,7 @@ def are_memory_bound(
 ) -> npt.NDArray[np.bool_]:
     """Whether each operator is limited by memory; shape (len(traits),).
 
-    If the traits leave this open, an operator is limited by memory if it does fewer than
+    If the traits of an operator do not say so, it is limited by memory if it does fewer than
     `flops_per_byte` operations per byte.
     """
     return np.array(

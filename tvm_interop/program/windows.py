@@ -6,11 +6,11 @@ import msgspec
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """A window that slides over an image; all fields are by height and width.
+    """A window that slides over an image; all fields are for height and width.
 
     Attributes
     ----------
-    padding: top, left, bottom, right.
+    padding: numbers of pixels at the top, left, bottom and right.
     dilation: distance between neighbouring pixels of the window; 1 if they are side by side.
     """
 

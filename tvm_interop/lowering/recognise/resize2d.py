@@ -55,7 +55,7 @@ def _is_mean(attrs: Any, made: Shape) -> bool:
 
 
 def _is_nearest(attrs: Any, shape: Shape, made: Shape) -> bool:
-    """Whether a resize repeats each pixel by the factor by which height and width grow."""
+    """Whether a resize only repeats each pixel, by whole factors along height and width."""
     if attrs.method != "nearest_neighbor" or any(made[a] % shape[a] for a in (2, 3)):
         return False
     coordinates = str(attrs.coordinate_transformation_mode)

@@ -19,5 +19,5 @@ class Concat(DescribedOp, frozen=True, kw_only=True):
 
     @property
     def may_be_blocked(self) -> tuple[int, ...]:
-        """Indices of the first input and the output."""
+        """Indices of the arguments that may be blocked: the first input and the output."""
         return (0, len(self.shapes) - 1)

@@ -19,8 +19,8 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
 
     Attributes
     ----------
-    allow_tf32: on a GPU, whether factors of float32 may be rounded to TF32, which keeps 10 of their
-        23 bits and is several times faster.
+    allow_tf32: on a GPU, whether factors of float32 may be rounded to TF32, which keeps 10 of the
+        23 fraction bits and is several times faster.
     """
 
     groups: int = 1
@@ -60,14 +60,18 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
 
     @property
     def reads_rows_of_whole(self) -> bool:
-        """Whether the image is plain. A part may then begin at any row of the whole image."""
+        """Whether parts read their rows out of the whole image: true for plain images.
+
+        A part may then begin at any row of the image.
+        """
         return self.layouts[0] == "plain"
 
     @property
     def most_parts(self) -> int:
-        """The most parts worth making, by the number of products.
+        """The largest number of parts worth making, which depends on the number of products.
 
-        Reading limits a depthwise convolution, so the values that are read count there instead.
+        A depthwise convolution is limited by reading. For such a convolution the result depends on
+        the number of values that are read.
         """
         if self._is_depthwise:
             return super().most_parts
@@ -78,7 +82,7 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
         """Whether the last step has too few channels for a vector kernel.
 
         oneDNN has no vector kernel for a depthwise convolution in bfloat16 with fewer channels than
-        a block. A convolution of 8 channels of 56x56 took 3.3 ms.
+        a block. Without a vector kernel, a convolution of 8 channels of 56x56 took 3.3 ms.
         """
         if not self._is_depthwise or self.dtype != "bfloat16" or cut.axis != 1:
             return False

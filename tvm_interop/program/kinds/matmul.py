@@ -26,7 +26,7 @@ class Product(DescribedOp, frozen=True, kw_only=True):
 
     @property
     def channel_axis(self) -> int:
-        """The last axis, which goes along the columns."""
+        """The last axis of the result; a bias has one number for each index of this axis."""
         return len(self.shapes[-1]) - 1
 
     @property
@@ -36,7 +36,11 @@ class Product(DescribedOp, frozen=True, kw_only=True):
 
     @property
     def most_parts(self) -> int:
-        """The most parts worth making; parts by rows or by matrices share the right side."""
+        """The largest number of parts worth making.
+
+        The time to read the right factor counts only for a product with a single row, because only
+        such a product is divided by columns.
+        """
         return most_products(self, shares_weight=prod(self.shapes[0][:-1]) > 1)
 
     def cuts(self) -> list[Cut] | None:
@@ -81,7 +85,7 @@ class Matmul(Product, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, allow_tf32=True)
 
     def by_columns(self) -> list[Cut] | None:
-        """Cut a single row by columns: each part takes some columns of the right side."""
+        """Cut a single row by columns: each part takes some columns of the right factor."""
         made = len(self.shapes[-1]) - 1
         step = aligned_step(self, [self.shapes[-1]], made)
         by_column = Cut(made, step)

@@ -31,10 +31,13 @@ class QuantisedConv2d(OfQuantisedWindows, frozen=True, kw_only=True):
 
     @property
     def reads_rows_of_whole(self) -> bool:
-        """Whether rows of a single image may begin at addresses that are not aligned."""
+        """Whether parts read their rows out of the whole image.
+
+        This is so for a single image, if some of its rows begin at unaligned addresses.
+        """
         return self.row_axis is not None and aligned_steps(self, 0, self.row_axis) > 1
 
     @property
     def most_parts(self) -> int:
-        """The most parts worth making; parts by images or by rows share the weight."""
+        """The largest number of parts worth making; each part reads the whole weight."""
         return most_products(self, shares_weight=True)

@@ -15,7 +15,7 @@ _PASS = "InterOpSchedule"
 
 
 def install() -> None:
-    """Add the pass to TVM's module at once if the module is loaded, or else when it is imported."""
+    """Add the pass to TVM's module: now if TVM is already imported, otherwise on its import."""
     if _MODULE in sys.modules:
         _hang(sys.modules[_MODULE])
     elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):

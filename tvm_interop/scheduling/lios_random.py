@@ -17,7 +17,7 @@ def lios_rand1(
 ) -> Schedule:
     """LIOS-Rand1: a random ready operator, on the stream where it finishes first.
 
-    Section V, RQ3 of the LIOS paper: an ablation, for comparison only.
+    This is an ablation from section V, RQ3 of the LIOS paper, for comparison only.
 
     Parameters
     ----------

@@ -13,9 +13,9 @@ namespace tvm_interop {
 
 using Edge = std::pair<int, int>;
 
-// The graph of a model's operators. An edge leads from an operator to an operator that reads its
-// output. A graph is immutable. Operator ids need not be in topological order; an algorithm that
-// needs an order takes `topological_order`.
+// The graph of a model's operators. An edge leads from an operator to a reader of its output. A
+// graph is immutable. Operator ids need not be in topological order; an algorithm that needs an
+// order takes `topological_order`.
 class OpGraph {
  public:
   // Throws GraphError for an empty or repeated name, an edge to or from an unknown operator, an
@@ -38,10 +38,9 @@ class OpGraph {
   // The position of each operator in `topological_order`.
   const std::vector<int>& positions() const { return positions_; }
 
-  // `descendants` are the operators that a path of at least one edge from `op` leads to.
-  // `ancestors` are the operators from which such a path leads to `op`. Each of the two functions
-  // computes the sets of all operators at its first call. These sets take n * n / 8 bytes for each
-  // function.
+  // `descendants` are the operators that can be reached from `op` by one or more edges. `ancestors`
+  // are the operators from which `op` can be reached by one or more edges. At its first call, each
+  // function computes the sets for all operators, which take n * n / 8 bytes.
   const BitSet& descendants(int op) const;
   const BitSet& ancestors(int op) const;
   // Whether a path of at least one edge leads from `from` to `to`.

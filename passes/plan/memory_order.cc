@@ -20,7 +20,7 @@ class Usage {
     left_ = touching_;
   }
 
-  // How much the bytes in use change from before the operator's start to after its end.
+  // The bytes in use after the operator's end, minus the bytes in use before its start.
   int64_t Change(int op) const { return Allocated(op) - Freed(op); }
 
   void Run(int op) {

@@ -35,39 +35,41 @@ struct PricingProgress {
 
   std::vector<CheapestWays> ways;  // by part
   std::vector<char> is_solved;     // for each part, whether its cheapest way is priced
-  // How far above the cost of the cheapest way to look first, in microseconds. It changes only the
-  // time of the search, not the result.
+  // The search first looks at ways that cost at most this much more than the cheapest way, in
+  // microseconds. The number changes only the time of the search, not the result.
   double gap_us = 0;
 };
 
-// The stages worth pricing next. Stage i takes `value_us[i]`, which is a guess unless
-// `is_priced[i]`. Single operators must be priced. First come the unpriced stages on the cheapest
-// way through each part; a way is a sequence of stages. Then come the stages that add least to the
-// cost of the cheapest way if the way must use the stage, until there are `at_least` stages. The
-// result is empty if the cheapest way is priced.
+// The stages whose prices (latencies) are wanted next. `value_us[i]` is the price of stage i if
+// `is_priced[i]`, and a lower bound of the price otherwise. Stages of a single operator must be
+// priced. A way through a part is a sequence of stages that runs all its operators. First come the
+// unpriced stages on the cheapest way through each part. Then come further unpriced stages until
+// there are `at_least` stages: those for which the cheapest way that uses the stage costs least
+// more than the cheapest way of all. The result is empty if all stages of the cheapest ways are
+// priced.
 std::vector<size_t> WantedStages(const IosSearch& search, const std::vector<double>& value_us,
                                  const std::vector<char>& is_priced, size_t at_least,
                                  PricingProgress* progress);
 
-// Prices only the stages that an optimal schedule may need. As long as no price is below its bound,
-// the outcome is the same as if all stages were priced, down to the last bit and the choice in each
-// tie.
+// Asks for the prices (latencies) of only those stages that an optimal schedule may need. As long
+// as no price is below its bound, the schedule is exactly the same as if all stages were priced,
+// including the choice in each tie.
 //
 // A stage takes at least as long as its longest group, where a group takes the sum of its
 // operators' latencies alone. It also takes at least its total work divided by the number of cores.
-// The work of an operator is summed over all the cores that the operator uses. The search is solved
-// with these bounds in place of the unknown prices. Then the stages of the schedule that it finds
-// are priced. This repeats until all stages of the schedule that it finds have prices. Then no
-// other schedule is cheaper: the cost of another schedule is at least its bound, and its bound is
-// no less than the cost of the schedule found.
+// The work of an operator is summed over all the cores that the operator uses. In each round, the
+// search is solved with these bounds in place of the unknown prices, and the stages of the schedule
+// found are priced. The rounds end when all stages of the schedule found have prices. Then no other
+// schedule is cheaper: the cost of another schedule is at least the sum of its bounds and prices,
+// and this sum is at least the cost of the schedule found.
 //
-// Each round also prices stages beyond those of the schedule. These are the stages that add least
-// to the cost of the schedule if the schedule must use the stage. A stage is left out if a schedule
-// of priced stages is cheaper than every schedule with this stage.
+// Each round also prices some further stages: those that a schedule can use with the least
+// additional cost. A stage is left out if a schedule of priced stages is cheaper than every
+// schedule with this stage.
 //
 // A price that is below its bound by more than the tolerance and the slack is counted. All bounds
-// are then multiplied by the lowest ratio of a price to its bound, and the tolerance and the slack
-// are taken off. The search goes on with these lower bounds.
+// are then multiplied by the lowest ratio of a price to its bound, and lowered by the tolerance and
+// the slack. The search goes on with these lower bounds.
 class IosPricing {
  public:
   // Stages with a price in `book` are not asked for, and new prices are written into `book`.

@@ -36,10 +36,10 @@ struct AloneRun {
   double busy_us;  // SharedDevice::busy_us
 };
 
-// The operators that an instance runs. They belong to one model, or to several parts, such as the
-// blocks of a combined block. There are no edges between parts, and a run may leave out any of
-// them. Within a segment, an operator waits for the operator before it on its stream and for the
-// operators it reads. A segment waits for the end of the whole segment before it.
+// The operators that an instance runs. A program consists of one part or of several parts, such as
+// the blocks of a combined block. There are no edges between parts, and a run may leave out any
+// parts. Within a segment, an operator waits for the operator before it on its stream and for the
+// operators it reads. A segment starts when all operators of the segment before it have ended.
 class ServedProgram {
  public:
   // The operators of a run of some of the parts, renumbered in launch order.
@@ -60,10 +60,9 @@ class ServedProgram {
   };
 
   // `ops` describes each operator by its id, and `streams` hold each operator once. Throws
-  // ScheduleError for streams that ValidateStreams refuses. Also throws ScheduleError for an
-  // operator that reads an operator of a later segment, or that follows an operator of a later
-  // segment on its stream. Also throws ScheduleError for a part outside 0 to 63 and for an edge
-  // between two parts.
+  // ScheduleError for streams that ValidateStreams refuses; for an operator that reads an operator
+  // of a later segment; for an operator that comes after an operator of a later segment on its
+  // stream; for a part outside 0 to 63; and for an edge between two parts.
   ServedProgram(const OpGraph& graph, const std::vector<std::vector<int>>& streams,
                 const std::vector<ServedOp>& ops, bool has_barriers);
 

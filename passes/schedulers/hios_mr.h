@@ -10,9 +10,9 @@
 namespace tvm_interop {
 
 // The table of Algorithm 3 of HIOS. For each rank and GPU, it holds the earliest finish of the
-// operator of this rank on this GPU. It also holds the GPU of the previous operator (the operator
-// of the next lower rank) in the mapping with this finish. The operator of rank r is tried only on
-// the GPUs 0 to r. For other GPUs, the finish is infinity and the GPU is -1.
+// operator of this rank on this GPU. It also holds the GPU of the previous operator, of rank - 1,
+// in the mapping with this finish. The operator of rank r is tried only on the GPUs 0 to r. For
+// other GPUs, the finish is infinity and the GPU is -1.
 class Recurrence {
  public:
   Recurrence(const GpuCosts& costs, int gpus);

@@ -25,8 +25,8 @@ struct ArrivalList {
 };
 
 // How models are executed together in TOP (Lin et al., TPDS 36(2), 2025, section IV). Each model is
-// a chain of blocks, and the blocks of all models are partitioned into combined blocks. A combined
-// block runs its blocks side by side.
+// a chain of blocks, and the blocks of all models are partitioned into combined blocks. Each
+// combined block runs as one program.
 struct Combination {
   // The program of each combined block. The parts of the program are the blocks of the combined
   // block.

@@ -1,4 +1,7 @@
-"""Adds our pass to TVM as `tvm.relax.transform.InterOpSchedule`, now or once TVM is imported."""
+"""Adds the pass `InterOpSchedule` to TVM's module `tvm.relax.transform`.
+
+If TVM is not imported yet, the pass is added when it is.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 
 class TVMInteropError(Exception):
-    """Base class of all errors below; catch it to catch them all."""
+    """Base class of all exceptions of this package."""
 
 
 class UnsupportedModelError(TVMInteropError):
@@ -53,7 +53,7 @@ class DeviceError(TVMInteropError):
 
 
 class InputError(TVMInteropError):
-    """An input or output of a model was named, shaped or typed wrongly."""
+    """An input or output of a model has a wrong name, shape or type."""
 
 
 class LatencyError(TVMInteropError, ValueError):
@@ -65,11 +65,11 @@ class ExecutionError(TVMInteropError):
 
 
 class ServingError(TVMInteropError):
-    """A server did not answer a request; the classes below say why."""
+    """A server did not serve a request. Its subclasses say why."""
 
 
 class ModelNotFoundError(ServingError):
-    """A server has no model of that name or version."""
+    """A server has no model of the requested name or version."""
 
 
 class OverloadedError(ServingError):

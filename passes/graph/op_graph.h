@@ -62,8 +62,8 @@ class OpGraph {
   std::vector<Edge> edges_;
   std::vector<std::vector<int>> predecessors_, successors_;
   std::vector<int> order_, positions_;
-  // The closure is behind a pointer, because a once_flag cannot be moved but a graph can. The
-  // once_flags allow several threads to use one graph.
+  // The closure is stored behind a pointer, because a graph can be moved, but a once_flag cannot.
+  // The once_flags allow several threads to use one graph.
   std::unique_ptr<Closure> closure_;
 };
 

@@ -9,7 +9,7 @@ namespace tvm_interop {
 namespace {
 
 // Returns the last operator of `ops` on each stream, by ascending stream. An operator that needs
-// all of `ops` must wait only for these, because a stream runs its operators in order.
+// all of `ops` must wait only for these operators, because a stream runs its operators in order.
 std::vector<int> LastOfEachStream(std::vector<int> ops, const std::vector<StreamPlace>& places) {
   std::sort(ops.begin(), ops.end(), [&](int a, int b) {
     if (places[a].stream != places[b].stream) return places[a].stream < places[b].stream;

@@ -12,8 +12,8 @@
 
 namespace tvm_interop {
 
-// How to compute a lower bound on the latency of a stage from the latencies of its operators when
-// each runs alone.
+// Settings for the lower bound of a stage's latency. The bound is computed from the latencies that
+// its operators have when each runs alone.
 struct StageBounds {
   std::vector<double> op_us;  // latencies by which groups are packed; used only if num_streams > 0
   int num_streams = 0;        // the number of streams that a stage is packed onto; 0 for no limit
@@ -21,7 +21,7 @@ struct StageBounds {
   // there is no such bound.
   int cores = 0;
   // By operator, the work in microseconds, summed over all the cores that the operator uses. Empty
-  // if the work of an operator is its latency alone.
+  // if every operator uses one core.
   std::vector<double> work_us = {};
   double tolerance = 0;  // the share by which a price may be below its bound
   double slack_us = 0;   // how much more a price may be below its bound, in microseconds
@@ -55,13 +55,13 @@ std::vector<size_t> WantedStages(const IosSearch& search, const std::vector<doub
 // as no price is below its bound, the schedule is exactly the same as if all stages were priced,
 // including the choice in each tie.
 //
-// A stage takes at least as long as its longest group, where a group takes the sum of its
-// operators' latencies alone. It also takes at least its total work divided by the number of cores.
-// The work of an operator is summed over all the cores that the operator uses. In each round, the
-// search is solved with these bounds in place of the unknown prices, and the stages of the schedule
-// found are priced. The rounds end when all stages of the schedule found have prices. Then no other
-// schedule is cheaper: the cost of another schedule is at least the sum of its bounds and prices,
-// and this sum is at least the cost of the schedule found.
+// A stage takes at least as long as its longest group. A group takes the sum of the latencies that
+// its operators have when they run alone. It also takes at least its total work divided by the
+// number of cores. The work of an operator is summed over all the cores that the operator uses. In
+// each round, the search is solved with these bounds in place of the unknown prices, and the stages
+// of the schedule found are priced. The rounds end when all stages of the schedule found have
+// prices. Then no other schedule is cheaper: the cost of another schedule is at least the sum of
+// its bounds and prices, and this sum is at least the cost of the schedule found.
 //
 // Each round also prices some further stages: those that a schedule can use with the least
 // additional cost. A stage is left out if a schedule of priced stages is cheaper than every
@@ -76,8 +76,8 @@ class IosPricing {
   // `search` and `book` must outlive the pricing.
   IosPricing(const IosSearch& search, StageBook* book);
 
-  // Sets the bounds. `alone_us` is the latency of each operator of the graph alone. It is also the
-  // price of a stage of one operator.
+  // Sets the bounds. `alone_us` holds the latency of each operator of the graph when it runs alone.
+  // It is also the price of a stage that holds only this operator.
   void SetBounds(const std::vector<double>& alone_us, const StageBounds& bounds);
 
   // Gives prices of stages without being asked. Call it after SetBounds and before Next.
@@ -94,7 +94,7 @@ class IosPricing {
   // The latency of each stage, or its lower bound if there is no price. The search is solved with
   // these values.
   const std::vector<double>& value_us() const { return value_us_; }
-  // How many stages have a price or are known to get none.
+  // How many stages have a price, or are known to get no price.
   size_t num_priced() const;
   // The factor by which the bounds are multiplied. It is 1 until SetBounds is called.
   double scale() const { return scale_; }

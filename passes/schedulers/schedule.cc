@@ -31,8 +31,8 @@ struct Place {
   int stage = -1, group = -1, index = -1;
 };
 
-// The place of each operator. Throws ScheduleError unless the stages hold each operator exactly
-// once.
+// The stage, the group and the position in the group of each operator. Throws ScheduleError unless
+// the stages hold each operator exactly once.
 std::vector<Place> PlacesOf(const OpGraph& graph, const std::vector<Stage>& stages) {
   std::vector<Place> places(graph.num_ops());
   for (size_t s = 0; s < stages.size(); ++s) {

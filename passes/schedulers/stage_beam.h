@@ -49,11 +49,11 @@ struct BeamResult {
 // sequences.
 //
 // From a state, the search tries only some stages. For each length that a group can have, it takes
-// the groups of at most this length. Groups with the longest path ahead come first, and the longest
-// groups among these. Groups that overlap an earlier one are skipped. The search tries the first
-// group, the first two groups, and so on, as many as a stage may hold. A group is a connected set
-// of operators that depends on no operator left outside the set. In the reversed graph, such a
-// group is a group of an ending.
+// the groups of at most this length. Groups with the longest path from them to the end come first,
+// with ties to the longest group. Groups that overlap an earlier one are skipped. The search tries
+// the first group, the first two groups, and so on, as many as a stage may hold. A group is a
+// connected set of operators that depends on no operator left outside the set. In the reversed
+// graph, such a group is a group of an ending.
 //
 // The search also tries stages of operators that can be merged. Among those that are ready, it
 // takes the two with the longest paths, then the three with the longest paths, and so on.
@@ -63,9 +63,10 @@ struct BeamResult {
 class StageBeam {
  public:
   // Makes a search of `ops`, which must be in topological order and include every operator on a
-  // path between two of them. `op_us` and `set_of` are by operator of the graph. `set_of` numbers
-  // the sets of operators that can be merged, and is -1 for an operator in no set. It is empty if
-  // there are no such sets. The graph must outlive the search.
+  // path between two of them. `op_us` holds the latency of each operator of the graph. `set_of`
+  // holds for each operator of the graph the number of the set of operators that it can be merged
+  // with, or -1 if it cannot be merged. `set_of` is empty if no operator can be merged. The graph
+  // must outlive the search.
   static std::unique_ptr<StageBeam> Make(const OpGraph& graph, const std::vector<int>& ops,
                                          const std::vector<double>& op_us,
                                          const EndingLimits& limits,

@@ -33,7 +33,7 @@ struct ServedOp {
 // The time that one run of a program takes on a device that runs nothing else.
 struct AloneRun {
   double us;
-  double busy_us;  // SharedDevice::busy_us
+  double busy_us;  // see SharedDevice::busy_us
 };
 
 // The operators that an instance runs. A program consists of one part or of several parts, such as

@@ -21,10 +21,11 @@ void CheckSimulatedTime(double value);
 
 // Operators that run at once and slow each other down.
 //
-// While a set R of operators runs, arithmetic takes max(1, sum over R of cores / `cores`) times as
-// long as alone. Memory traffic takes max(1, sum over R of memory_share / `bandwidth`) times as
-// long. The slowdown of an operator is the mean of these two factors, weighted by its memory_share,
-// times the interference. An operator is not in R while the delay for its waits lasts.
+// While a set R of operators runs, their arithmetic takes max(1, sum over R of cores / `cores`)
+// times as long as if each ran alone. Memory traffic takes max(1, sum over R of memory_share /
+// `bandwidth`) times as long. The slowdown of an operator is the mean of these two factors,
+// weighted by its memory_share, times the interference. An operator is not in R while the delay for
+// its waits lasts.
 class SharedDevice {
  public:
   explicit SharedDevice(const DeviceLimits& limits) : limits_(limits) {}

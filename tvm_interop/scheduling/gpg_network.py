@@ -42,9 +42,9 @@ class Block:
     ----------
     ops: (n,) ids of the operators in the graph.
     edges: (m, 2) edges as pairs of positions in `ops`, each once.
-    us: (n,) latency of each operator alone in microseconds.
+    us: (n,) latency of each operator when it runs alone, in microseconds.
     cores, memory: (n,) share of the device's cores, and of its bandwidth, that each operator uses
-        while it runs; 0 where the latency model does not tell.
+        while it runs; 0 if the latency model does not know the share.
     """
 
     ops: tuple[int, ...]
@@ -171,7 +171,7 @@ class Block:
         return path, remaining @ self.us
 
     def state_scalars(self, remaining: Bools, leaves: Bools) -> Floats:
-        """(k, STATE_SCALARS) scalars of each state: work, longest path, use of device, leaves."""
+        """(k, STATE_SCALARS) scalars of each state: total latency, path, use of device, leaves."""
         path, total = self.bounds_us(remaining)
         below = np.maximum(total, 1e-12)
         return np.stack(

@@ -77,7 +77,7 @@ class GpuPrices:
 
     @cached_property
     def edge_us(self) -> npt.NDArray[np.float64]:
-        """(num_edges,) microseconds of a copy between two GPUs of the data of each edge."""
+        """Microseconds to copy the data of each edge between two GPUs: (num_edges,)."""
         started = time.perf_counter()
         edge_us = edge_transfers(self.latency, self.graph)
         self.pricing_us += us_since(started)

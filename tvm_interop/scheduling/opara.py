@@ -31,9 +31,10 @@ def opara(
     one first and then a compute-bound one. If no operator of one kind is ready, an operator of the
     other kind launches. Within a kind, the operator of least demand launches first.
 
-    The streams are Algorithm 1 along the launch order, as in the authors' code. An operator
-    continues the stream of its first predecessor that has launched no other successor before. If
-    there is no such predecessor, the operator opens a stream. Ties go to the lowest id.
+    Then the operators are put onto streams in launch order, by Algorithm 1 and as in the authors'
+    code. An operator goes to the stream of a predecessor if no other reader of this predecessor is
+    launched before the operator. If there are several such predecessors, the one with the lowest id
+    is taken. If there is none, the operator opens a new stream.
 
     `Schedule.launch_order` holds the launch order, and plans keep it.
 

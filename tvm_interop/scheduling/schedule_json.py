@@ -81,7 +81,10 @@ class ScheduleFields(NamedTuple):
 
 
 def write_schedule(schedule: ScheduleLike) -> str:
-    """Write a schedule as JSON: operators by name, one line per group, stream or placement."""
+    """Write a schedule as JSON, with operators by name.
+
+    Each group, stream and row of the timeline has a line of its own.
+    """
     names = schedule.op_names
     fields = [
         f'"format": {_dump(FORMAT)}',

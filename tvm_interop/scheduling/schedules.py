@@ -173,8 +173,8 @@ class Schedule:
         ------
         ScheduleError: at the first fault, naming the operators. The faults are: an operator that
             the graph does not have; an operator that is missing or listed twice; an operator that
-            would run before it has all its inputs; two groups of one stage, of which one depends
-            on the other; stages on several GPUs that wait for each other in a cycle; a launch order
+            would run before it has all its inputs; a group that depends on another group of its
+            stage; stages on several GPUs that wait for each other in a cycle; a launch order
             that contradicts the dependencies or the streams; and a timeline with an operator that
             the schedule does not have.
         """

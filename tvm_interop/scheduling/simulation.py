@@ -22,10 +22,10 @@ from .schedules import Schedule
 class Contention:
     """How operators that run at the same time slow each other down.
 
-    While some operators run, arithmetic takes max(1, c / `cores`) times as long as alone, where c
-    is the number of cores that they keep busy together. Memory traffic takes max(1, m /
-    `bandwidth`) times as long, where m is the sum of their memory shares. An operator is slowed
-    down by the mean of the two factors, weighed by its own memory share.
+    Let c be the number of cores that the running operators keep busy together, and m the sum of
+    their memory shares. Then arithmetic takes max(1, c / `cores`) times as long as without other
+    operators. Memory traffic takes max(1, m / `bandwidth`) times as long. An operator is slowed
+    down by the mean of the two factors, weighted by its own memory share.
 
     Attributes
     ----------

@@ -37,10 +37,12 @@ class HappensBefore {
   void SetCircle(const std::vector<std::pair<int, size_t>>& path, int source);
 
   std::vector<std::vector<int>> sources_;  // the operators that each operator directly waits for
+
   // The stream of each operator, and its position on the stream.
   std::vector<uint32_t> stream_, place_;
   bool has_counts_;
   size_t width_;  // the number of 32-bit words in each row of `known_`
+
   // A row for each operator. A row holds a count for each stream, or a bit for each operator.
   std::vector<uint32_t> known_;
   std::vector<int> order_;

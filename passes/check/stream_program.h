@@ -31,6 +31,7 @@ struct Access {
 struct StreamProgram {
   std::vector<int> stream_of;           // the stream of each operator
   std::vector<std::vector<int>> waits;  // for each operator, the operators that it waits for
+
   // For each operator, whether it is a fault if one of its writes overlaps another of its accesses.
   std::vector<char> takes_no_overlap;
   std::vector<Access> accesses;

@@ -15,6 +15,7 @@ struct Segment {
   // The last writer, or the writers of the shares of the last tensor.
   std::vector<const Access*> writers;
   std::vector<int> readers;  // the operators that have read the bytes since the last write
+
   // If the bytes are written in shares: the readers and writers before the first of these writes.
   std::vector<int> before;
 };

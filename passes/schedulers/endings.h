@@ -15,6 +15,7 @@ namespace tvm_interop {
 struct EndingLimits {
   int max_group_ops = 0;  // r in the paper: the most operators in a group; 0 for no limit
   int max_groups = 0;     // s in the paper: the most groups in an ending; 0 for no limit
+
   // Whether to enumerate only groups with a single root. Such a group is an operator and all
   // operators that it reaches, as in the code behind the paper's published counts. Otherwise a
   // group is any weakly connected set.

@@ -465,10 +465,12 @@ class Annealed {
   Dice dice_;
   std::vector<Stage> stages_;
   std::vector<int> stage_of_;  // by rank
+
   // For each rank, the length of the longest path after the operator, without copies.
   std::vector<double> behind_us_;
   std::vector<int> sequence_;     // of stages
   std::vector<int> free_stages_;  // unused stages, which the sequence does not hold
+
   // The time at which each GPU is free, stored before every kBetweenMarks-th stage.
   std::vector<double> marks_;
   std::vector<double> free_us_;

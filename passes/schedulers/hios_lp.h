@@ -10,6 +10,7 @@ namespace tvm_interop {
 
 struct LongestPath {
   std::vector<int> ranks;  // ascending
+
   // The length of the path in microseconds. It includes the path's operators and edges. It also
   // includes the longest edge from a taken operator to the first operator, and the longest edge
   // from the last operator to a taken operator.
@@ -32,6 +33,7 @@ class PathSearch {
 
   const GpuCosts& costs_;
   std::vector<int> left_;  // ranks, ascending
+
   // The next six members are by rank. First, whether the operator is taken.
   std::vector<char> is_taken_;
   std::vector<char> is_clean_;   // whether no neighbour of the operator is taken

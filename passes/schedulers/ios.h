@@ -32,6 +32,7 @@ struct IosStats {
   int64_t states = 0;       // nonempty states
   int64_t transitions = 0;  // pairs of a state and one of its endings
   int64_t stages = 0;       // distinct endings
+
   // The number of possible schedules. It is the product, over all parts, of the number of sequences
   // of stages that run the part.
   double schedules = 1;

@@ -17,6 +17,7 @@ namespace tvm_interop {
 struct StageBounds {
   std::vector<double> op_us;  // latencies by which groups are packed; used only if num_streams > 0
   int num_streams = 0;        // the number of streams that a stage is packed onto; 0 for no limit
+
   // The number of cores. A stage takes at least its total work divided by `cores`. If `cores` is 0,
   // there is no such bound.
   int cores = 0;
@@ -35,6 +36,7 @@ struct PricingProgress {
 
   std::vector<CheapestWays> ways;  // by part
   std::vector<char> is_solved;     // for each part, whether its cheapest way is priced
+
   // The search first looks at ways that cost at most this much more than the cheapest way, in
   // microseconds. The number changes only the time of the search, not the result.
   double gap_us = 0;

@@ -18,6 +18,7 @@ namespace {
 // allowed.
 constexpr size_t kSmall = 1 << 16;
 constexpr size_t kLook = 256;  // the number of states between two calls of `is_over`
+
 // A relative difference of costs that is far above rounding errors, and far below real differences.
 constexpr double kRounding = 1e-9;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -95,6 +96,7 @@ class PartSearchOf : public PartSearch {
     ways->first.resize(state_sizes_.size(), CheapestWays::kUnknown);
     for (uint32_t state : smallest_first_) {
       if (state_sizes_[state] == 0) continue;  // the empty state costs nothing
+
       // Since the last call, totals can only have risen. So if the total of the transition chosen
       // then has not changed, this transition is still the cheapest, and it still wins ties.
       size_t first = ways->first[state];

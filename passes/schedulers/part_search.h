@@ -14,6 +14,7 @@ namespace tvm_interop {
 // A stage whose price (latency) is not known and may change which schedule is the cheapest.
 struct WantedStage {
   size_t stage;  // index into the batch
+
   // The cost of the cheapest way through the stage minus the cost of the cheapest way of all.
   double above_best_us;
 };

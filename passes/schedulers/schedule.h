@@ -11,6 +11,7 @@ namespace tvm_interop {
 struct Stage {
   std::vector<std::vector<int>> groups;
   std::vector<int> streams;  // the stream of each group
+
   // The GPU that the stage runs on, or -1 if there is only one device. On several GPUs, a stage
   // waits for its inputs and for the stage before it on its own GPU. Its place among the stages of
   // other GPUs does not matter.
@@ -30,6 +31,7 @@ struct Placement {
 struct Schedule {
   std::vector<Stage> stages;
   std::vector<std::vector<int>> streams;  // the operators of each stream, in order
+
   // The placements in the order in which the scheduler made them. Empty if there are none.
   std::vector<Placement> timeline;
   double makespan_us = 0;  // the predicted makespan; 0 if the scheduler predicts none

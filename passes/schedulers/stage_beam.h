@@ -20,6 +20,7 @@ using AskPrices = std::function<std::vector<double>(const StageBatch&)>;
 struct BeamOptions {
   size_t width = 1;       // states kept for each number of operators left
   bool backward = false;  // whether to search from the last stage to the first
+
   // A sequence of stages is dropped once it cannot cost less than this.
   double below_us = 0;
   // How many operators a good schedule runs at once on average. To rank states, the search

@@ -21,6 +21,7 @@ struct Times {
 
 enum class Links {
   kDelay,  // each edge between GPUs delays its reader (HIOS)
+
   // One copy goes to each GPU that reads the operator's output. Each link makes one copy at a time.
   kFifo,
 };

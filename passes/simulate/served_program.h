@@ -25,6 +25,7 @@ struct ServedOp {
   double cores;
   double memory_share;
   int num_waits;  // number of waits for other streams within the segment
+
   // The operator's segment, counted from 0; a segment starts when the segment before it has ended.
   int segment;
   int part;  // the operator's part of the program, counted from 0

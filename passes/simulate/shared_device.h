@@ -10,6 +10,7 @@ namespace tvm_interop {
 struct DeviceLimits {
   double cores;      // the number of cores; infinity for no limit
   double bandwidth;  // how many purely memory-bound operators run at once at full speed
+
   // While k operators run, each operator takes 1 + interference * (k - 1) times as long, in
   // addition to the effect of shared cores and bandwidth.
   double interference = 0;

@@ -49,7 +49,7 @@ _SEARCH_SHARE = 0.65
 _IOS_SHARE = 0.6
 """Share of the search time for the latencies of the stages of `ios`. Local search gets the rest."""
 _CHOOSING_SHARE = 0.6
-"""Share of the time for runs that chooses a schedule. The other runs confirm the choice."""
+"""Share of the time for runs in which a schedule is chosen. The rest is to confirm the choice."""
 _MOST_CHOOSING_ROUNDS = 120
 """Largest number of rounds for choosing. If runs vary by 10%, 120 rounds tell apart finalists that
 differ by 3%. Finalists that differ by less count as equally good."""
@@ -235,7 +235,7 @@ class _Field:
         return sorted(others, key=lambda name: self.candidates[name].predicted_us)
 
     def best(self, staged: bool) -> str | None:
-        """The name of the best staged or streamed candidate by prediction, without `sequential`."""
+        """The staged or streamed candidate with the best prediction, other than `sequential`."""
         alike = (n for n in self.ranked() if self.candidates[n].schedule.is_staged == staged)
         return next(alike, None)
 

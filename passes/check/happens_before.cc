@@ -49,7 +49,7 @@ HappensBefore::HappensBefore(const std::vector<int>& stream_of,
 void HappensBefore::Search() {
   known_.resize(sources_.size() * width_);
   std::vector<State> state(sources_.size(), kNew);
-  // Each operator on the path, and how many of its sources are done.
+  // The operators on the current path, each with the number of its sources that are done.
   std::vector<std::pair<int, size_t>> path;
   for (size_t start = 0; start < sources_.size(); ++start) {
     if (state[start] == kNew) path.emplace_back(start, 0);

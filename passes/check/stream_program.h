@@ -47,7 +47,7 @@ struct Fault {
   Kind kind;
   size_t first;  // indices into `accesses`
   size_t second;
-  // The bytes that both accesses touch; for `kOverwritten`, only the bytes that are lost.
+  // The bytes that both accesses touch. For `kOverwritten`, only the bytes whose values are lost.
   int64_t begin;
   int64_t end;
 };

@@ -20,7 +20,7 @@ struct Segment {
   std::vector<int> before;
 };
 
-using Segments = std::map<int64_t, Segment>;  // the segments by their first byte
+using Segments = std::map<int64_t, Segment>;  // the segments of a buffer, by first byte
 
 // The most steps that a walk may take. A step looks at or copies one access of a segment.
 constexpr size_t kMostSteps = size_t{1} << 25;

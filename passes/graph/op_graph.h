@@ -29,7 +29,8 @@ class OpGraph {
   // The edges as given. If an operator reads the output of another operator twice, there are two
   // edges between the two operators.
   const std::vector<Edge>& edges() const { return edges_; }
-  // The neighbours of an operator, each once, in ascending order.
+  // The operators that an operator reads, and the operators that read its output. Each is listed
+  // once, in ascending order.
   const std::vector<int>& predecessors(int op) const { return predecessors_[op]; }
   const std::vector<int>& successors(int op) const { return successors_[op]; }
 

@@ -145,7 +145,7 @@ class EndingEnumerator {
   SetIndex<Set> found_;
   std::vector<std::pair<int, Set>> rooted_;
   std::vector<Set> groups_;
-  std::vector<size_t> pool_;  // a stack of lists of groups that may still be added
+  std::vector<size_t> pool_;  // a stack of lists of groups that may still be added to the ending
   std::vector<Set> chosen_;
 };
 

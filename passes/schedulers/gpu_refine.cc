@@ -146,8 +146,8 @@ class Annealed {
     int gpu = 0;
     double us = 0;
     double end_us = 0;
-    double visited_us = 0;  // end time that the last Visit computed
-    int position = 0;       // position in the sequence
+    double visited_us = 0;  // end time that the last call of Visit computed
+    int position = 0;       // position of the stage in `sequence_`
   };
 
   // The stages sorted by start time, so that neighbours in the sequence run at about the same time.
@@ -302,7 +302,7 @@ class Annealed {
     return bounds;
   }
 
-  // A position from `first` to `last`, often near `at`.
+  // A random position from `first` to `last`, often near `at`.
   int Near(int at, int first, int last) {
     if (dice_.Chance(0.6)) {
       const int reach = 2 * gpus_ + 2;

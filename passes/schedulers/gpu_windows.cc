@@ -103,11 +103,11 @@ class Sequence {
   struct Stage {
     std::vector<int> ranks;
     int gpu;
-    int before, behind;  // the stages before and after it on its GPU; -1 for none
+    int before, behind;  // the stages before and after this stage on its GPU; -1 for none
     double us;
     double end_us = 0;
-    double visited_us = 0;  // end time that the last Visit computed
-    int position = 0;       // position in the sequence
+    double visited_us = 0;  // end time that the last call of Visit computed
+    int position = 0;       // position of the stage in `sequence_`
   };
 
   // The part of the sequence from the first to the last operator to merge.

@@ -14,7 +14,7 @@ struct Busy {
 
 struct Slot {
   int gpu;
-  size_t index;  // position in the GPU's list
+  size_t index;  // position in the GPU's list of operators
   double start_us;
   double finish_us;
 };

@@ -34,11 +34,11 @@ class PathSearch {
   const GpuCosts& costs_;
   std::vector<int> left_;  // ranks, ascending
 
-  // The next six members are by rank. First, whether the operator is taken.
+  // The next six members are by rank. An operator is taken if it is on an earlier longest path.
   std::vector<char> is_taken_;
   std::vector<char> is_clean_;   // whether no neighbour of the operator is taken
-  std::vector<double> in_us_;    // the longest edge from a taken operator
-  std::vector<double> out_us_;   // the longest edge to a taken operator
+  std::vector<double> in_us_;    // the longest edge from a taken operator to this operator
+  std::vector<double> out_us_;   // the longest edge from this operator to a taken operator
   std::vector<double> tail_us_;  // length of the longest path from here on that began earlier
   std::vector<int> next_;        // the next operator on the longest path from here, or -1
 };

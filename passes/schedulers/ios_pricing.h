@@ -24,18 +24,18 @@ struct StageBounds {
   // By operator, the work in microseconds, summed over all the cores that the operator uses. Empty
   // if every operator uses one core.
   std::vector<double> work_us = {};
-  double tolerance = 0;  // the share by which a price may be below its bound
-  double slack_us = 0;   // how much more a price may be below its bound, in microseconds
+  double tolerance = 0;  // the share of its bound by which a price may be below it
+  double slack_us = 0;   // microseconds by which a price may be lower still
   double scale = 1;      // the factor by which earlier searches multiplied the bounds
 };
 
 // The progress that one call of WantedStages passes on to the next call. It is valid as long as no
-// value falls. When a value falls, start with a new PricingProgress.
+// entry of `value_us` falls. When an entry falls, start with a new PricingProgress.
 struct PricingProgress {
   explicit PricingProgress(size_t num_parts) : ways(num_parts), is_solved(num_parts) {}
 
   std::vector<CheapestWays> ways;  // by part
-  std::vector<char> is_solved;     // for each part, whether its cheapest way is priced
+  std::vector<char> is_solved;     // for each part, whether its cheapest stages have prices
 
   // The search first looks at ways that cost at most this much more than the cheapest way, in
   // microseconds. The number changes only the time of the search, not the result.

@@ -156,7 +156,7 @@ class PartSearchOf : public PartSearch {
   // The costs of ways (sequences of stages) that cost no more than a limit. A cost is infinity if
   // there is no such way.
   struct WaysThrough {
-    std::vector<double> cost_us;   // the cost of the cheapest way through each stage
+    std::vector<double> cost_us;   // for each stage, the cost of the cheapest way that uses it
     double priced_us;              // the cost of the cheapest way that has only priced stages
     double beyond_us = kInfinity;  // a lower bound on the cost of every way above the limit
   };
@@ -275,7 +275,7 @@ class PartSearchOf : public PartSearch {
   size_t num_stages_ = 0;
 };
 
-// A part that is one stage and stays as it is.
+// A part that always runs as one stage, so there is nothing to search.
 class FixedPart : public PartSearch {
  public:
   FixedPart(const OpGraph& graph, std::vector<int> ops) : graph_(graph), ops_(std::move(ops)) {}

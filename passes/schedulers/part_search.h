@@ -13,9 +13,10 @@ namespace tvm_interop {
 
 // A stage whose price (latency) is not known and may change which schedule is the cheapest.
 struct WantedStage {
-  size_t stage;  // index into the batch
+  size_t stage;  // index into the batch of all stages
 
-  // The cost of the cheapest way through the stage minus the cost of the cheapest way of all.
+  // The cost of the cheapest sequence of stages with this stage, minus that of the cheapest
+  // sequence of all.
   double above_best_us;
 };
 
@@ -25,7 +26,7 @@ struct CheapestWays {
   static constexpr size_t kUnknown = std::numeric_limits<size_t>::max();
 
   std::vector<double> cost_us;
-  std::vector<size_t> first;  // the transition that the way starts with
+  std::vector<size_t> first;  // for each state, the first transition of its cheapest way
 };
 
 // The IOS search of one part of the graph. A part is a block, a piece of a block, or a window of

@@ -100,7 +100,7 @@ class StageBeamOf : public StageBeam {
     Set ready;
     double cost_us;
     double rank_us;
-    int before_level;  // level of the state before this one; -1 for the first state
+    int before_level;  // level of the previous state, its operators done; -1 for the first state
     int before;
   };
   struct Group {
@@ -109,7 +109,7 @@ class StageBeamOf : public StageBeam {
     double path_us;  // the longest path from an operator of the group to the end
   };
   struct Step {
-    int from;  // index of the state before the step, in its level
+    int from;  // index, in its level, of the state that the step leaves
     Set ops;
     Set ready;  // the operators that are ready after the step
     uint32_t stage;

@@ -18,7 +18,7 @@ namespace tvm_interop {
 using AskPrices = std::function<std::vector<double>(const StageBatch&)>;
 
 struct BeamOptions {
-  size_t width = 1;       // states kept for each number of operators left
+  size_t width = 1;       // how many states are kept for each number of operators left
   bool backward = false;  // whether to search from the last stage to the first
 
   // A sequence of stages is dropped once it cannot cost less than this.
@@ -32,7 +32,7 @@ struct BeamOptions {
   // example because its operators are merged.
   double certain = 1;
   int64_t max_transitions = 0;
-  // Called now and then. The search ends early once it returns true.
+  // A function that is called now and then. The search ends early once the function returns true.
   std::function<bool()> is_over = [] { return false; };
 };
 

@@ -19,12 +19,12 @@ struct ServingDevice {
   double launch_us = 0;   // how long the host's one thread takes to launch an operator
 };
 
-// The demand of one operator of a program on the device.
+// One operator of a program: how much of the device it needs, and when it may run.
 struct ServedOp {
   double work_us;
   double cores;
   double memory_share;
-  int num_waits;  // number of waits for other streams within the segment
+  int num_waits;  // number of waits for operators of the segment on other streams
 
   // The operator's segment, counted from 0; a segment starts when the segment before it has ended.
   int segment;
@@ -48,8 +48,8 @@ class ServedProgram {
     struct Op {
       double work_us, cores, memory_share;
       int num_waits;
-      int waits_for;  // the number of operators of the same segment to wait for
-      int first_successor, last_successor;  // the operator's range of `successors`
+      int waits_for;                        // how many operators of its segment it waits for
+      int first_successor, last_successor;  // its range of indices into `successors`
     };
     std::vector<Op> ops;
     std::vector<int> successors;

@@ -43,13 +43,14 @@ class ServingEngine {
     // ends of the operators that it waits for.
     std::vector<int> waits_for;
     int segment = 0;
-    int left = 0;  // operators of the segment that have not ended
+    int left = 0;  // number of operators of the segment that have not ended
   };
   struct Timer {
     double at_us;
-    int64_t number;  // timers of the same time fire in this order
+    int64_t number;  // the order of timers for the same time
     int instance;
-    // The operator launched at that time, or kSegment or kEnd.
+    // The operator that is launched at that time. kSegment if a segment ends then, and kEnd if an
+    // instance that runs alone ends then.
     int op;
     // A priority_queue pops the greatest element, so a later timer is less than an earlier one.
     bool operator<(const Timer& other) const {

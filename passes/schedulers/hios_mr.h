@@ -36,7 +36,7 @@ class Recurrence {
   const int gpus_;
   std::vector<double> finish_us_;  // earliest finishes, which the paper calls t
   std::vector<int> before_;        // GPUs of the previous operators, which the paper calls g
-  std::vector<int> gpu_of_;        // for each rank, the GPU that the last WalkBack found
+  std::vector<int> gpu_of_;        // for each rank, the GPU that the last call of WalkBack found
 };
 
 // HIOS-MR's mapping (HIOS, Algorithm 3 without line 23). In order of rank, it computes the earliest

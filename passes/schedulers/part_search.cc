@@ -84,7 +84,7 @@ class PartSearchOf : public PartSearch {
         ways[state] += ways[transitions_[t].next];
       }
     }
-    stats->states += static_cast<int64_t>(state_sizes_.size()) - 1;  // not the empty state
+    stats->states += static_cast<int64_t>(state_sizes_.size()) - 1;  // minus the empty state
     stats->transitions += static_cast<int64_t>(transitions_.size());
     stats->stages += static_cast<int64_t>(num_stages_);
     stats->schedules *= ways[0];

@@ -74,8 +74,9 @@ class ServedProgram {
   // part.
   const Variant& Of(uint64_t present) const;
 
-  // The time of a run of the parts in `present` on the device alone. The program stores this time
-  // by `present` only, so all calls must name the same device.
+  // The time of a run of the parts in `present` if nothing else runs on the device. The program
+  // stores this time for each `present`, but not for each device. So all calls must name the same
+  // device.
   AloneRun Alone(uint64_t present, const ServingDevice& device) const;
 
  private:

@@ -105,26 +105,21 @@ def gpg_scored(
 ) -> Schedule:
     """GPG that scores each ending by two estimates: the latency of its stage and of the rest.
 
-    `gpg-scored` differs from `gpg` only in how an ending is chosen, and is not in the paper. The
-    networks estimate two latencies for each ending. The first is the latency of its stage. This
-    estimate lies between the latency of the longest group and the total latency of the operators.
-    The second is the latency of the best schedule of the operators that then remain. This estimate
-    lies between the latency of their longest path and their total latency. The score is the sum of
-    the two estimates. In a state with more than 512 endings, endings are built cluster by cluster
+    `gpg-scored` is not in the paper. It differs from `gpg` only in how an ending is chosen. In
+    `gpg`, the ending that a number m stands for changes with the number of endings, and the policy
+    network must learn this. Here the score of an ending is the sum of two latencies that the
+    networks estimate. One is the latency of the stage, from that of its longest group up to the sum
+    of its operators. The other is the latency of the remaining operators, from their longest path
+    up to their sum. In a state with more than 512 endings, endings are built cluster by cluster
     (`endings.Endings`), and the best 48 endings are kept after each cluster.
-
-    The reason for the variant is a weakness of `gpg`. The ending that a number m stands for changes
-    with the number of endings, and the policy network must learn this.
 
     Parameters
     ----------
     weights, streams: as for `gpg`.
-    priced: number of endings per state for which the latency model is asked. These are the endings
-        with the lowest scores. The latency of the model replaces the estimate for the stage. With
-        0, the model is not asked for stages.
+    priced: number of endings per state for which the latency model is asked; 0 to ask for none. The
+        endings with the lowest scores are chosen. The model's latency replaces the estimate.
     width: number of states that a beam search follows at the same time. These are the states with
-        the lowest sum of two latencies: of the stages so far, and the estimate for the rest. The
-        paper follows one state.
+        the lowest latency so far plus estimated rest. The paper follows one state.
 
     A stage that the latency model refuses is not taken. If the model refuses all stages of a state,
     the last operator becomes a stage by itself.

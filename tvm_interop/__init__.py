@@ -108,7 +108,7 @@ _HOME = {
     "schedulers": "scheduling",
     "set_num_threads": "execution.threads",
 }
-"""The module of each name that this package imports only when the name is first asked for.
+"""Names that this package imports on first use, each with the module that defines the name.
 Importing TVM takes seconds, and help and shell completion do not need TVM."""
 
 _NEEDS_COMPILER = ("compare", "compile", "explain", "operator_graph", "transform")

@@ -1,4 +1,7 @@
-"""Adds our pass to TVM as `tvm.relax.transform.InterOpSchedule`, now or once TVM is imported."""
+"""Adds the pass `InterOpSchedule` to TVM's module `tvm.relax.transform`.
+
+If TVM is not imported yet, the pass is added when it is.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ _PASS = "InterOpSchedule"
 
 
 def install() -> None:
-    """Add the pass to TVM's module at once if the module is loaded, or else when it is imported."""
+    """Add the pass to TVM's module: now if TVM is already imported, otherwise on its import."""
     if _MODULE in sys.modules:
         _hang(sys.modules[_MODULE])
     elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):

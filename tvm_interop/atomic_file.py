@@ -13,9 +13,10 @@ from .errors import InputError
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
-    """A temporary path beside `path` to write to. It replaces `path` when the block ends.
+    """Give the path of a temporary file, which the `with` block writes in place of `path`.
 
-    If the block raises an exception, the temporary file is removed and `path` stays as it was.
+    The file is in the folder of `path`. When the block ends, the file is renamed to `path`. If the
+    block raises an exception, the file is removed and `path` stays as it was.
 
     Raises
     ------

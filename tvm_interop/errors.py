@@ -1,7 +1,8 @@
 """Every exception that `tvm_interop` raises on purpose.
 
-A message names the offender, says what is wrong with it, and says what to do. The native code
-raises the same classes: `_native.library` registers each class with tvm-ffi under its own name.
+A message names the object at fault, such as an operator or a file. It says what is wrong with the
+object, and what the user can do. The native code raises the same classes, because
+`_native.library` registers each class with tvm-ffi under the name of the class.
 """
 
 from __future__ import annotations
@@ -11,16 +12,15 @@ from collections.abc import Sequence
 
 
 class TVMInteropError(Exception):
-    """Base class of all errors below; catch it to catch them all."""
+    """Base class of all exceptions of this package."""
 
 
 class UnsupportedModelError(TVMInteropError):
-    """The model cannot be imported: no ONNX file, a dynamic shape, an operator TVM lacks.
+    """A model cannot be imported: its file is bad, a shape is dynamic, or TVM lacks an operator.
 
     Attributes
     ----------
-    node: the node at which the import ended, with its operator; empty if no single node is at
-        fault.
+    node: the node at fault, with the type of its operator; empty if no single node is at fault.
     """
 
     def __init__(self, message: str, node: str = "") -> None:
@@ -29,7 +29,7 @@ class UnsupportedModelError(TVMInteropError):
 
 
 class GraphError(TVMInteropError):
-    """An operator graph is malformed: a cycle, an unknown vertex, a name used twice."""
+    """An operator graph has a cycle, an edge to an unknown operator, or a name used twice."""
 
 
 class ScheduleError(TVMInteropError):
@@ -41,19 +41,19 @@ class NoLatencyError(ScheduleError):
 
 
 class PlanError(TVMInteropError):
-    """An execution plan is unsafe: a missing wait, or storage shared without an order."""
+    """An execution plan is unsafe: it lacks a wait, or unordered operators share storage."""
 
 
 class ArtifactError(TVMInteropError):
-    """A file is no artifact, is damaged, or is from a version that this version cannot read."""
+    """A file is not an artifact, is damaged, or has a format that this version cannot read."""
 
 
 class DeviceError(TVMInteropError):
-    """A device or a tool that is needed is missing."""
+    """A device, or software that is needed, is missing on this machine."""
 
 
 class InputError(TVMInteropError):
-    """An input or output of a model was named, shaped or typed wrongly."""
+    """An input or output of a model has a wrong name, shape or type."""
 
 
 class LatencyError(TVMInteropError, ValueError):
@@ -65,11 +65,11 @@ class ExecutionError(TVMInteropError):
 
 
 class ServingError(TVMInteropError):
-    """A server did not answer a request; the classes below say why."""
+    """A server did not serve a request. Its subclasses say why."""
 
 
 class ModelNotFoundError(ServingError):
-    """A server has no model of that name or version."""
+    """A server has no model of the requested name or version."""
 
 
 class OverloadedError(ServingError):
@@ -90,27 +90,29 @@ class AccessError(ServingError):
 
 
 class TokenError(AccessError):
-    """A request did not bring the token that the server wants."""
+    """A request came without the token that the server requires, or with a wrong token."""
 
 
 class TooLargeError(ServingError):
-    """A request has more bytes than the server takes."""
+    """A request has more bytes than the server accepts."""
 
 
 class UnavailableError(ServingError):
-    """A server takes no requests: it is ending, or is not ready yet."""
+    """A server accepts no requests, because it is shutting down or is not ready yet."""
 
 
 class DeadlineError(ServingError):
-    """A request could not be served by its deadline; the request was never started."""
+    """A request was not started, because it could not be served by its deadline."""
 
 
 class CancelledError(ServingError):
-    """The sender of a request has gone; the request was never started."""
+    """A client disconnected before the server started its request."""
 
 
 def cut(value: object, most: int = 100) -> str:
-    """`value` as text for a message, cut after `most` characters: users send texts of any length.
+    """Convert `value` to text for an error message, and cut the text after `most` characters.
+
+    A text that a user sends may have any length.
 
     Examples
     --------
@@ -122,10 +124,10 @@ def cut(value: object, most: int = 100) -> str:
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """A question with the name in `known` that is closest to `name`; empty if none is close.
+    """Ask, for an error message, whether the user meant the name in `known` closest to `name`.
 
-    A name of more than 200 characters has no close name: comparing takes time that grows with the
-    square of its length.
+    The result is empty if no name is close. A name of more than 200 characters is not compared,
+    because the time to compare grows with the square of the length.
 
     Examples
     --------
@@ -137,6 +139,9 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of `error`'s message, before TVM's backtrace; else the name of its class."""
+    """The first line of the message of `error`, or the name of its class if it has no message.
+
+    The message of an error from TVM goes on with a backtrace.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

@@ -4,8 +4,9 @@
     >>> prepared = onnx_backend.prepare(onnx.load("model.onnx"))  # doctest: +SKIP
     >>> outputs = prepared.run([x])  # doctest: +SKIP
 
-The backend runs operators one after the other, on TVM's kernels alone. It measures nothing, so that
-models compile as fast as possible. For speed, use `tvm_interop.compile`.
+The backend runs operators one after the other, and uses only the kernels that TVM generates. It
+measures no kernels, so that a model compiles as fast as possible. Use `tvm_interop.compile` for a
+model that runs fast.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["PreparedModel", "TVMInteropBackend", "prepare", "run_model", "suppor
 
 
 class PreparedModel(onnx.backend.base.BackendRep):  # type: ignore[misc]
-    """A compiled model, which `run` runs."""
+    """A compiled model; the method `run` runs it."""
 
     def __init__(self, model: onnx.ModelProto, input_shapes: Mapping[str, Sequence[int]]) -> None:
         shapes = {name: tuple(shape) for name, shape in input_shapes.items()}
@@ -77,14 +78,15 @@ class TVMInteropBackend(onnx.backend.base.Backend):  # type: ignore[misc]
         Parameters
         ----------
         device: must be `CPU`.
-        kwargs: `input_shapes` has shapes by name, for inputs whose shapes the model leaves open.
+        kwargs: `input_shapes`, a dictionary with the shape of each input whose shape the model
+            leaves open, by name.
 
         Raises
         ------
         UnsupportedModelError
             The model cannot be imported; the message names the node and says why.
         InputError
-            The device is no CPU.
+            The device is not `CPU`.
         """
         if not cls.supports_device(device):
             raise InputError(f"device `{device}`: the ONNX backend runs on `CPU` alone")

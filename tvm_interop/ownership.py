@@ -1,9 +1,8 @@
 """Checks that a file belongs to the user or to root, and that nobody else can change it.
 
-Machine code and latencies are read from such files alone.
-
-A user who can write to a file, or to a folder above it, decides on its contents. So a file is not
-used if another user owns it or may write to it. ssh has the same rule for its keys.
+The package reads machine code and latencies only from files that pass these checks. A user who can
+write to a file, or to a folder above it, can change its contents. So a file is not used if another
+user owns it or may write to it. ssh has the same rule for its keys.
 """
 
 from __future__ import annotations
@@ -15,15 +14,17 @@ import stat
 from pathlib import Path
 
 TRUSTED_FOLDERS = "TVM_INTEROP_TRUSTED_FOLDERS"
-"""Environment variable with trusted folders, separated by colons, which others may write to."""
+"""Environment variable that lists folders, separated by colons. Files in these folders are trusted,
+even if other users may write to the folders."""
 
 
 def why_not_trusted(path: str | os.PathLike[str]) -> str | None:
-    """Why somebody else may decide on the contents of `path`, in words; None if nobody else may.
+    """Say why another user may be able to change `path`; return None if no other user can.
 
-    The result is None for a file of the user or of root, and for a missing file. The check looks at
-    the file or folder and at each folder above it, and follows links. In a folder with the sticky
-    bit, such as `/tmp`, other users may make files, but may not replace the files of the user.
+    The check looks at the file or folder, and at each folder above it. It follows links. Each of
+    them must belong to the user or to root, and no other user may write to it. A missing file
+    passes the check. A folder with the sticky bit, such as `/tmp`, passes too. Other users can make
+    files in such a folder, but they cannot replace the files of the user.
     """
     real = Path(os.path.realpath(path))
     trusted = [
@@ -47,7 +48,12 @@ def why_not_trusted(path: str | os.PathLike[str]) -> str | None:
 
 
 def why_not_own(status: os.stat_result) -> str | None:
-    """Why others may change a file or folder of this status, in words; None if they may not."""
+    """Say why another user may change a file or folder; return None if no other user may.
+
+    Parameters
+    ----------
+    status: owner and permissions of the file or folder, as `os.stat` returns them.
+    """
     if status.st_uid not in (os.geteuid(), 0):
         return f"belongs to user {_user(status.st_uid)}"
     if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX:
@@ -60,7 +66,7 @@ def why_not_own(status: os.stat_result) -> str | None:
 
 
 def make_own_folder(path: str | os.PathLike[str]) -> None:
-    """Make a folder and its missing parents for their owner alone, whatever the umask.
+    """Make a folder and its missing parents, which only their owner can read and write.
 
     Raises
     ------
@@ -70,12 +76,12 @@ def make_own_folder(path: str | os.PathLike[str]) -> None:
     folder = Path(path)
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     for place in reversed(missing):
-        place.mkdir(mode=0o700, exist_ok=True)  # The umask can only remove permissions.
-    folder.mkdir(exist_ok=True)  # Raises if something else has the folder's name.
+        place.mkdir(mode=0o700, exist_ok=True)  # The umask cannot add permissions.
+    folder.mkdir(exist_ok=True)  # Raises an OSError if a file has this name.
 
 
 def _is_own_group(gid: int) -> bool:
-    """Whether `gid` is root's group, or the group that systems make for a single user."""
+    """Whether `gid` is root's group, or a private group whose only member is the user."""
     if gid == 0:
         return True
     try:

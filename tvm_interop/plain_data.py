@@ -8,26 +8,26 @@ from typing import TypeGuard
 import numpy as np
 
 LARGEST = 2**63 - 1
-"""The largest whole number that the native code takes."""
+"""The largest whole number that the native code takes, which is the largest int64."""
 
 
 def is_whole(value: object) -> TypeGuard[int]:
-    """Whether `value` is a whole number, numpy's included; True and False are not."""
+    """Whether `value` is an int or a numpy integer; True and False do not count."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def is_finite(value: object) -> TypeGuard[float]:
-    """Whether `value` is a finite number that a float can hold, numpy's included."""
+    """Whether `value` is a finite number, of Python or numpy, that a float can hold."""
     if not isinstance(value, (int, float, np.integer, np.floating)) or isinstance(value, bool):
         return False
     try:
         return math.isfinite(value)
-    except OverflowError:  # An int such as 10**400.
+    except OverflowError:  # A float cannot hold an int such as 10**400.
         return False
 
 
 def is_text(value: object) -> TypeGuard[str]:
-    """Whether `value` is a string that UTF-8 can hold; half of a surrogate pair is not."""
+    """Whether `value` is a string that UTF-8 can encode; a lone surrogate cannot be encoded."""
     if not isinstance(value, str):
         return False
     try:

@@ -1,8 +1,8 @@
-"""Temporary folders, which are removed even if their process is killed.
+"""Makes temporary folders that are removed even if their process is killed.
 
-A process removes its own folder when it ends. A killed process cannot, so the next process that
-needs a folder removes the folder of the killed one. Each folder has a file that its process keeps
-locked. The system releases the lock when the process ends.
+A process removes its own folder when it ends. If a process is killed, the next process that needs a
+folder removes the folder of the killed process. To tell whether a process still runs, each folder
+has a file that its process keeps locked. The system releases the lock when the process ends.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pathlib import Path
 PREFIX = "tvm_interop_"
 LOCK = ".lock"
 _NEW_S = 60.0
-"""Folders younger than this, in seconds, are left alone: they may not be locked yet."""
+"""Age in seconds below which folders are not removed, because they may not be locked yet."""
 
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A temporary folder for the caller alone, which is always removed at the end.
+    """Make a temporary folder that only the user can read, and remove it at the end.
 
     Raises
     ------
@@ -44,7 +44,7 @@ def scratch_folder() -> Iterator[Path]:
 
 @functools.cache
 def _remove_those_of_the_dead(parent: str) -> None:
-    """Remove the folders in `parent` whose process has ended; a process does this only once."""
+    """Remove the folders in `parent` whose processes have ended. Runs once per process."""
     with contextlib.suppress(OSError):
         for folder in Path(parent).glob(f"{PREFIX}*"):
             with contextlib.suppress(OSError):
@@ -55,8 +55,8 @@ def _remove_if_left(folder: Path) -> None:
     status = folder.lstat()
     if status.st_uid != os.geteuid() or time.time() - status.st_mtime < _NEW_S:
         return
-    # A link in place of the lock file is not followed. `rmtree` does not follow a link in place of
-    # the folder.
+    # For safety, a symbolic link in place of the lock file is not followed. `rmtree` follows no
+    # links either.
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

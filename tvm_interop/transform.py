@@ -1,4 +1,8 @@
-"""Relax passes that lower a module to units, schedule kernels, and extract and schedule units."""
+"""The Relax passes of this package, with which users can build their own pipelines.
+
+The passes lower a module to calls of fused kernels, schedule these kernels on a CPU, extract the
+calls as a `Program`, and schedule the calls as operators that run side by side.
+"""
 
 from .compiler.inter_op_schedule import InterOpSchedule
 from .kernels.cpu_schedule import DefaultCPUSchedule

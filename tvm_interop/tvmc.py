@@ -1,9 +1,9 @@
-"""Runs tvmc's command lines by `tvm-interop`: `python -m tvm_interop.tvmc compile model.onnx`.
+"""Runs command lines of tvmc, for example `python -m tvm_interop.tvmc compile model.onnx`.
 
-tvmc left TVM in 0.20. Its verbs `compile` and `run` are read here as tvmc read them, including
-abbreviations. Options that mean the same here are passed on. Options that change nothing here are
-accepted, and a message says so. Options that have no counterpart are refused, and a message says
-what to use instead.
+tvmc was removed in TVM 0.20. This module translates its commands `compile` and `run` into commands
+of `tvm-interop`. It accepts abbreviated options, as tvmc did. Options that mean the same in
+`tvm-interop` are passed on. Options that change nothing are accepted with a message. Options
+without a counterpart are refused with a message, which says what to use instead.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HARMLESS = {
     "--module-name": "a library has no name",
     "--runtime": "the C++ runtime is the only one",
 }
-"""Options that are accepted but change nothing, and what holds in their place."""
+"""Options that are accepted but change nothing, each with the reason."""
 
 _REFUSED = {
     "--desired-layout-ops": "layouts are chosen by measurement",
@@ -37,31 +37,31 @@ _REFUSED = {
     "--target-": "the target has no such option",
     "--workspace-pools": "memory is planned for each schedule",
 }
-"""Options that are refused, and what to do instead."""
+"""Options that are refused, each with the reason or with what to use instead."""
 
 _VERBS = {
     "micro": "microTVM left TVM",
     "tune": "use `tvm-interop tune MODEL --kernels`",
 }
-"""Verbs that are refused, and why."""
+"""Commands of tvmc that are refused, each with the reason or with what to use instead."""
 
 _FIXED = {"--executor": "graph", "--runtime": "cpp", "--desired-layout": "NCHW"}
-"""Options that may only have this value."""
+"""Options of which only one value is supported, each with this value."""
 
 _KINDS = ("llvm", "cuda")
 _OPTION = "target option "
-"""Prefix of the names under which the parser keeps a target's options."""
+"""Prefix of the names under which the parser stores options such as `--target-llvm-mcpu`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line of tvmc; returns `run_app`'s exit code, or 2 for a wrong request."""
+    """Run a command line of tvmc. Return the exit code of `run_app`, or 2 if it is not valid."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         translated = translate(given)
     except TVMInteropError as error:
         print(f"tvmc: error: {error}", file=sys.stderr)
         return 2
-    except SystemExit as exit:  # argparse ends in this way, after help or an error.
+    except SystemExit as exit:  # argparse raises it after it prints help or an error.
         return exit.code if isinstance(exit.code, int) else 2
     return run_app(translated)
 
@@ -72,7 +72,7 @@ def translate(arguments: Sequence[str]) -> list[str]:
     Raises
     ------
     InputError, DeviceError
-        A verb, an option or a target has no counterpart here.
+        A command, an option or a target of tvmc has no counterpart in `tvm-interop`.
     """
     verb = next((word for word in arguments if not word.startswith("-")), "")
     if verb in _VERBS:
@@ -141,7 +141,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _take_target(options: dict[str, Any]) -> None:
-    """Move the values of `--target-llvm-mcpu=X` and the like into `target`."""
+    """Move the values of options such as `--target-llvm-mcpu` into the option `target`."""
     found = {key: options.pop(key) for key in [key for key in options if key.startswith(_OPTION)]}
     kind = str(options["target"] or "llvm").split(" ")[0]
     given = {key: value for key, value in found.items() if value is not None}
@@ -154,7 +154,7 @@ def _take_target(options: dict[str, Any]) -> None:
 
 
 def _take_cross_compiler(options: dict[str, Any]) -> None:
-    """Join the compiler and its options in one value."""
+    """Join the cross compiler and its options into one command."""
     given = options.pop("cross_compiler_options")
     if given and not options["cross_compiler"]:
         raise InputError("--cross-compiler-options goes with --cross-compiler: give both")

@@ -9,7 +9,7 @@ namespace {
 
 enum State : char { kNew, kOpen, kDone };
 
-// The largest number of 32-bit words in all rows of `known_` together, which is 256 MiB.
+// The largest number of 32-bit words in all rows of `known_` together. So many words take 256 MiB.
 constexpr size_t kMostWords = size_t{1} << 26;
 
 }  // namespace
@@ -49,7 +49,7 @@ HappensBefore::HappensBefore(const std::vector<int>& stream_of,
 void HappensBefore::Search() {
   known_.resize(sources_.size() * width_);
   std::vector<State> state(sources_.size(), kNew);
-  // Each operator on the path, and how many of its sources are done.
+  // The operators on the current path, each with the number of its sources that are done.
   std::vector<std::pair<int, size_t>> path;
   for (size_t start = 0; start < sources_.size(); ++start) {
     if (state[start] == kNew) path.emplace_back(start, 0);
@@ -88,7 +88,7 @@ void HappensBefore::Learn(int op, int source) {
 
 void HappensBefore::SetCircle(const std::vector<std::pair<int, size_t>>& path, int source) {
   // Each operator on the path waits for the next operator on the path. So the end of the path, from
-  // `source` on, is the circle. It is stored in reverse order.
+  // `source` on, is the cycle. It is stored in reverse order.
   for (auto place = path.rbegin(); circle_.empty() || circle_.back() != source; ++place) {
     circle_.push_back(place->first);
   }

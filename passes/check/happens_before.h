@@ -8,12 +8,12 @@
 
 namespace tvm_interop::check {
 
-// The happens-before relation: which operators end before which others start, whatever the timing.
+// The happens-before relation: whether one operator always ends before another operator starts.
 //
-// A stream runs its operators in order. So for each operator, one count for each stream says which
-// operators of that stream have ended before the operator starts. A count takes 4 bytes. If there
-// are very many streams, one bit for each pair of operators takes less memory, and bits are stored
-// instead.
+// For each operator, the relation stores one count for each stream: the number of operators of the
+// stream that have ended before the operator starts. A stream runs its operators in order, so the
+// count also says which operators these are. A count takes 4 bytes. If there are very many streams,
+// one bit for each pair of operators takes less memory. Then bits are stored in place of counts.
 class HappensBefore {
  public:
   // `waits` lists for each operator the operators that it waits for, by number. Throws
@@ -24,9 +24,10 @@ class HappensBefore {
     if (has_counts_) return Row(second)[stream_[first]] > place_[first];
     return (Row(second)[first / 32] >> (first % 32) & 1) != 0;
   }
-  // Operators that wait for each other in a circle, starting with the lowest. Empty if all can run.
+  // Operators that wait for each other in a cycle, starting with the lowest. Empty if there is no
+  // cycle.
   const std::vector<int>& circle() const { return circle_; }
-  // A topological order of all operators. Incomplete if there is a circle.
+  // A topological order of all operators. Incomplete if there is a cycle.
   const std::vector<int>& order() const { return order_; }
 
  private:
@@ -36,11 +37,13 @@ class HappensBefore {
   void SetCircle(const std::vector<std::pair<int, size_t>>& path, int source);
 
   std::vector<std::vector<int>> sources_;  // the operators that each operator directly waits for
+
   // The stream of each operator, and its position on the stream.
   std::vector<uint32_t> stream_, place_;
   bool has_counts_;
   size_t width_;  // the number of 32-bit words in each row of `known_`
-  // A row for each operator: a count for each stream, or a bit for each operator.
+
+  // A row for each operator. A row holds a count for each stream, or a bit for each operator.
   std::vector<uint32_t> known_;
   std::vector<int> order_;
   std::vector<int> circle_;

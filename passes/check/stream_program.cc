@@ -36,14 +36,13 @@ void CheckNumbers(const StreamProgram& program) {
   }
 }
 
-// The largest number of steps that comparisons of accesses may take. Only a program that is built
-// to exceed this limit needs more.
+// The largest number of steps that comparisons of accesses may take. Real programs need fewer.
 constexpr size_t kMostSteps = size_t{1} << 27;
 
 using Range = std::pair<int64_t, int64_t>;
 
-// The first run of bytes of `range` that no range in `covers` holds. Empty if all bytes are
-// covered.
+// The first contiguous bytes of `range` that no range in `covers` holds. Empty if `covers` holds
+// all bytes of `range`.
 Range FirstUncovered(Range range, std::vector<Range> covers) {
   std::sort(covers.begin(), covers.end());
   int64_t end = range.second;
@@ -144,8 +143,8 @@ class Checker {
     }
   }
 
-  // The ranges that the accesses in `writes` write after the access `earlier`. A range that is
-  // written in shares counts only if all its shares are written after `earlier`.
+  // The ranges of the accesses in `writes` that come after the access `earlier`. A range that
+  // several operators write in shares counts only if all its shares are written after `earlier`.
   std::vector<Range> WrittenAfter(size_t earlier, const std::vector<size_t>& writes) const {
     std::map<std::tuple<int64_t, int64_t, int>, std::vector<char>> seen;
     std::vector<Range> ranges;
@@ -172,14 +171,14 @@ class Checker {
             std::min(accesses_[a].end, accesses_[b].end)};
   }
 
-  // Counts steps, and returns false once there are more than `kMostSteps`. The checker still
-  // returns the faults that it has found before.
+  // Counts steps, and returns false once there are more than `kMostSteps`. The checker then returns
+  // only the faults that it has found so far.
   bool Spend(size_t steps) {
     steps_ += steps;
     return steps_ <= kMostSteps;
   }
 
-  // Keeps the first fault for each pair of operators and kind.
+  // Adds a fault, unless there is already one of this kind for these two operators.
   void Add(Fault::Kind kind, size_t first, size_t second, Range bytes) {
     const auto [low, high] = std::minmax(accesses_[first].op, accesses_[second].op);
     faults_.emplace(std::make_tuple(high, low, kind),

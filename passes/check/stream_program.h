@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-// A checker for finished plans and for any other program of several streams. It includes no code of
-// the planners, not even their graphs, so it cannot repeat a mistake of theirs. It derives orders
-// and lifetimes from the program alone.
+// A checker for plans, and for any other program of several streams. It shares no code with the
+// planners, so that it cannot repeat their mistakes. It derives the order of operators and the
+// lifetimes of tensors only from the program.
 namespace tvm_interop::check {
 
 // A range of bytes of a buffer, [begin, end), that an operator reads or writes.
@@ -20,8 +20,8 @@ struct Access {
   // The tensor that the bytes belong to, or -1 if unknown. A read of a tensor must find the bytes
   // that were last written as that tensor.
   int tensor = -1;
-  // Several operators may write one range together. Each of them then writes a different share, and
-  // the shares are numbered from 0 to `shares` - 1. Any other write is share 0 of 1.
+  // Several operators may write one range together, each a different share of it. The shares are
+  // numbered from 0 to `shares` - 1. A write by a single operator is share 0 of 1.
   int share = 0;
   int shares = 1;
 };
@@ -31,28 +31,29 @@ struct Access {
 struct StreamProgram {
   std::vector<int> stream_of;           // the stream of each operator
   std::vector<std::vector<int>> waits;  // for each operator, the operators that it waits for
-  // For each operator, whether its writes may overlap none of its other accesses.
+
+  // For each operator, whether it is a fault if one of its writes overlaps another of its accesses.
   std::vector<char> takes_no_overlap;
   std::vector<Access> accesses;
 };
 
-// A fault of two operators, or of one operator with itself.
+// A fault in the accesses of two operators, or in two accesses of one operator.
 struct Fault {
   enum Kind {
-    kRace,         // nothing orders the two operators, and at least one writes
+    kRace,         // two operators touch the same bytes without an order, and one writes
     kOverwritten,  // `first` writes over a tensor before `second` has read it
     kOverlap,      // two accesses of one operator in `takes_no_overlap` overlap, and one is a write
   };
   Kind kind;
   size_t first;  // indices into `accesses`
   size_t second;
-  // The bytes that both accesses touch; for `kOverwritten`, only the bytes that are lost.
+  // The bytes that both accesses touch. For `kOverwritten`, only the bytes whose values are lost.
   int64_t begin;
   int64_t end;
 };
 
 struct Verdict {
-  // Operators that wait for each other in a circle; if there are any, `faults` is empty.
+  // Operators that wait for each other in a cycle. If there are any, `faults` is empty.
   std::vector<int> circle;
   // At most one fault for each pair of operators and kind. The faults are sorted by the higher
   // number of the pair, then by the lower number.
@@ -61,18 +62,19 @@ struct Verdict {
 
 // Checks a program of several streams.
 //
-// Two operators that touch the same bytes must be ordered by the streams and the waits, whatever
-// the timing, if one of them writes. Shares of one range need no order among each other. A walk
-// through the accesses (`sweep.h`) shows that a program is safe; its time grows with the accesses
-// and the waits. If the walk does not show this, every two accesses of the same bytes are compared.
-// There is a limit to these comparisons, and only the faults found within the limit are returned.
+// Two operators that touch the same bytes must be ordered by the streams and the waits if one of
+// them writes. Writes of different shares of one range need no order. First, a walk through the
+// accesses (`sweep.h`) tries to show that the program is safe. Its time grows with the number of
+// accesses and waits. If the walk does not show this, every two accesses of the same bytes are
+// compared. The number of comparisons is limited, and only the faults found within the limit are
+// returned.
 //
 // Throws std::invalid_argument if a number in the program is out of range. Throws std::length_error
-// if the comparisons reach their limit without a fault, or if there are too many streams and
-// operators. So the check takes seconds at most, whatever the program.
+// if the comparisons reach their limit without a fault, or if the happens-before relation takes too
+// much memory. With these limits, the check of any program takes seconds at most.
 Verdict CheckStreamProgram(const StreamProgram& program);
 
-// Makes the same check without the walk, by comparing every two accesses. Tests use this function.
+// Makes the same check without the walk: it always compares every two accesses. For tests.
 Verdict CompareEachTwo(const StreamProgram& program);
 
 }  // namespace tvm_interop::check

@@ -8,17 +8,19 @@
 namespace tvm_interop::check {
 namespace {
 
-// The state of a range of bytes. Every access so far covers the whole range or no byte of it.
+// The last accesses of a range of bytes. Every access so far covers all of the range or nothing of
+// it.
 struct Segment {
   int64_t end = 0;
   // The last writer, or the writers of the shares of the last tensor.
   std::vector<const Access*> writers;
   std::vector<int> readers;  // the operators that have read the bytes since the last write
-  // The last readers and writers before the first of several shares was written.
+
+  // If the bytes are written in shares: the readers and writers before the first of these writes.
   std::vector<int> before;
 };
 
-using Segments = std::map<int64_t, Segment>;  // the segments by their first byte
+using Segments = std::map<int64_t, Segment>;  // the segments of a buffer, by first byte
 
 // The most steps that a walk may take. A step looks at or copies one access of a segment.
 constexpr size_t kMostSteps = size_t{1} << 25;
@@ -99,7 +101,7 @@ class Sweep {
         return;
       }
       if (!segment.writers.empty() && segment.writers.back()->op == write.op) {
-        segment.writers.push_back(&write);  // Nothing orders an operator's own writes.
+        segment.writers.push_back(&write);  // Writes of one operator need no order.
         return;
       }
       for (const Access* writer : segment.writers) RequireBefore(writer->op, write.op);
@@ -113,7 +115,7 @@ class Sweep {
     });
   }
 
-  // Calls `body` for each segment of the access, including segments that nobody has touched yet.
+  // Calls `body` for each segment of the access, including segments without an earlier access.
   template <typename Body>
   void Visit(const Access& access, Body body) {
     Segments& segments = buffers_[access.buffer];

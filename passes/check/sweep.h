@@ -6,15 +6,16 @@
 
 namespace tvm_interop::check {
 
-// Whether the program is safe, found without comparing every two operators.
+// Tries to show that the program is safe, without comparing every two operators.
 //
-// The sweep walks through the operators in a topological order. For each range of bytes it keeps
-// the last writer and the operators that have read since. If all of these come before the next
-// writer, so does every operator that touched the range earlier.
+// The sweep walks through the operators in a topological order. For each range of bytes, it keeps
+// the last writer and the operators that have read the range after this write. The next writer must
+// come after all of them. Then it also comes after every operator that touched the range earlier.
 //
-// Returns true only for a safe program, but may return false for a safe program too. Such a program
-// may read bytes of which only some shares are written. Or its walk may take too many steps, for
-// example if there are thousands of reads and each lies within the range of the next.
+// If the result is true, the program is safe. If the result is false, the program may be unsafe,
+// but there are two other reasons. The program may read bytes of which only some shares are
+// written. Or the walk may take too many steps, for example if there are thousands of reads and
+// each lies within the range of the next.
 bool IsSafeBySweep(const StreamProgram& program, const HappensBefore& happens_before);
 
 }  // namespace tvm_interop::check

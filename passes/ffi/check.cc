@@ -1,5 +1,5 @@
-// The bindings that export the checker to Python. Numbers are passed as bytes of int64, as numpy
-// lays them out.
+// The bindings that export the checker to Python. Numbers are passed as the bytes of a numpy array
+// of int64.
 #include <tvm/ffi/tvm_ffi.h>
 
 #include <cstring>
@@ -28,8 +28,8 @@ int ToInt(int64_t number) {
   return static_cast<int>(number);
 }
 
-// `waits` are pairs of an operator and an operator that it waits for. `accesses` are rows of eight:
-// operator, buffer, begin, end, whether it writes, tensor, share, shares.
+// `waits` are pairs of an operator and an operator that it waits for. `accesses` are rows of eight
+// numbers: operator, buffer, begin, end, whether the access writes, tensor, share, shares.
 StreamProgram ToProgram(const ffi::Bytes& streams, const ffi::Bytes& waits,
                         const ffi::Bytes& takes_no_overlap, const ffi::Bytes& accesses) {
   StreamProgram program;
@@ -49,8 +49,8 @@ StreamProgram ToProgram(const ffi::Bytes& streams, const ffi::Bytes& waits,
   return program;
 }
 
-// Returns the cycle of operators that wait for each other, empty if there is none, and the faults.
-// Each fault is a row of five: kind of fault, index of the first access, index of the second
+// Returns the operators that wait for each other in a cycle, if there is one, and the faults. Each
+// fault is a row of five numbers: kind of fault, index of the first access, index of the second
 // access, first byte, end byte.
 ffi::Array<ffi::Bytes> Check(ffi::Bytes streams, ffi::Bytes waits, ffi::Bytes takes_no_overlap,
                              ffi::Bytes accesses) {

@@ -1,9 +1,9 @@
 #ifndef PASSES_FFI_CONVERT_H_
 #define PASSES_FFI_CONVERT_H_
 
-// Conversions between the core's types and those of tvm-ffi. Long lists of numbers are passed as
-// bytes: int64 or double, as numpy lays them out. Short lists are passed as arrays. Only the
-// binding files include this header.
+// Conversions between the C++ types of the passes and the types of tvm-ffi. A long list of numbers
+// is passed as the bytes of a numpy array of int64 or double. A short list is passed as an array.
+// Only the files with bindings include this header.
 #include <tvm/ffi/tvm_ffi.h>
 
 #include <algorithm>
@@ -158,8 +158,8 @@ inline std::vector<Buffer> ToBuffers(const IntList& nbytes, const IntLists& prod
   return buffers;
 }
 
-// Wraps a function such that the core's errors become errors of tvm-ffi. Python then raises the
-// class that is registered for their kind.
+// Wraps a function so that it throws a PassError as an error of tvm-ffi. Python then raises the
+// class that is registered for the kind of the error.
 template <typename Result, typename... Args>
 auto Guarded(Result (*function)(Args...)) {
   return [function](Args... args) -> Result {

@@ -1,6 +1,6 @@
-// The bindings that export the passes to Python. Within passes/, only this folder uses tvm-ffi. It
-// turns arrays into the core's types and back, and it turns the core's errors into the Python
-// classes of the same name.
+// The bindings that export the passes to Python. Only the bindings, in passes/ffi, use tvm-ffi.
+// They convert arrays to the C++ types of the passes and back. They convert C++ errors to the
+// Python classes of the same name.
 #include <tvm/ffi/tvm_ffi.h>
 
 #include <algorithm>
@@ -165,8 +165,8 @@ IosSearchRef IosWindows(OpGraphRef graph, int64_t max_group_ops, int64_t max_gro
                                                      static_cast<size_t>(first_window),
                                                      max_transitions, AsksWhether(is_over)));
 }
-// Returns the number of parts of the graph that are searched by themselves, and how many
-// transitions were looked at to find these parts.
+// Returns the number of parts of the graph that are searched separately, and how many transitions
+// were looked at to find these parts.
 IntList IosEffort(IosSearchRef search) {
   return {static_cast<int64_t>(search->search.parts().size()), search->search.transitions_tried()};
 }

@@ -89,10 +89,12 @@ double EngineNow(ServingEngineRef engine) { return engine->engine.now_us(); }
 double EngineBusy(ServingEngineRef engine) { return engine->engine.busy_us(); }
 
 // `places` holds two lists for each model. For each block of the model, the first list gives the
-// combined block that holds the block, and the second list gives the block's part there.
+// combined block that holds the block. The second list gives the number of the block's part in the
+// program of the combined block.
 //
-// `arrivals` holds the times of the given arrivals, their models and the followers. A follower is a
-// row of three numbers: a model, the next model and a delay in microseconds.
+// `arrivals` holds three lists: the times of the given arrivals, their models, and the followers
+// (see `Follower`). A follower is three numbers: a model, the next model and a delay in
+// microseconds.
 //
 // Returns three lists. The first holds the model of each request. The second holds three times of
 // each request: arrived, dequeued and finished. The third holds the busy time in microseconds and

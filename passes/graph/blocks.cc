@@ -13,7 +13,7 @@ namespace {
 // There is a cut if every operator in the prefix reaches every operator after the prefix. Call an
 // operator in the prefix a last operator if none of its readers is in the prefix. Call an operator
 // after the prefix a first operator if it reads only operators in the prefix. A path from a last
-// operator to a first operator is always a single edge. So there is a cut exactly if every last
+// operator to a first operator is always a single edge. So there is a cut if and only if every last
 // operator has an edge to every first operator. It is enough to count these edges. Each operator
 // becomes a first and a last operator once, so all steps together take O(n + edges).
 class Prefix {
@@ -27,7 +27,7 @@ class Prefix {
     }
   }
 
-  // Takes in the next operator in topological order.
+  // Adds the next operator in topological order to the prefix.
   void Add(int op) {
     SetFirst(op, false);
     for (int source : graph_.predecessors(op)) {

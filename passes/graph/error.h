@@ -20,7 +20,7 @@ class PassError : public std::runtime_error {
 };
 
 inline PassError GraphError(const std::string& message) { return {"GraphError", message}; }
-// TVM registers its own error as `ScheduleError`, so this error is registered by another name.
+// TVM has its own error that is registered as `ScheduleError`. So this error has another name.
 inline PassError ScheduleError(const std::string& message) {
   return {"InterOpScheduleError", message};
 }

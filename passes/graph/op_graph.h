@@ -13,9 +13,9 @@ namespace tvm_interop {
 
 using Edge = std::pair<int, int>;
 
-// The graph of a model's operators. An edge leads from an operator to an operator that reads its
-// output. A graph is immutable. Operator ids need not be in topological order; an algorithm that
-// needs an order takes `topological_order`.
+// The graph of a model's operators. An edge leads from an operator to a reader of its output. A
+// graph is immutable. Operator ids need not be in topological order; an algorithm that needs an
+// order takes `topological_order`.
 class OpGraph {
  public:
   // Throws GraphError for an empty or repeated name, an edge to or from an unknown operator, an
@@ -29,7 +29,8 @@ class OpGraph {
   // The edges as given. If an operator reads the output of another operator twice, there are two
   // edges between the two operators.
   const std::vector<Edge>& edges() const { return edges_; }
-  // The neighbours of an operator, each once, in ascending order.
+  // The operators that an operator reads, and the operators that read its output. Each is listed
+  // once, in ascending order.
   const std::vector<int>& predecessors(int op) const { return predecessors_[op]; }
   const std::vector<int>& successors(int op) const { return successors_[op]; }
 
@@ -38,10 +39,9 @@ class OpGraph {
   // The position of each operator in `topological_order`.
   const std::vector<int>& positions() const { return positions_; }
 
-  // `descendants` are the operators that a path of at least one edge from `op` leads to.
-  // `ancestors` are the operators from which such a path leads to `op`. Each of the two functions
-  // computes the sets of all operators at its first call. These sets take n * n / 8 bytes for each
-  // function.
+  // `descendants` are the operators that can be reached from `op` by one or more edges. `ancestors`
+  // are the operators from which `op` can be reached by one or more edges. At its first call, each
+  // function computes the sets for all operators, which take n * n / 8 bytes.
   const BitSet& descendants(int op) const;
   const BitSet& ancestors(int op) const;
   // Whether a path of at least one edge leads from `from` to `to`.
@@ -63,8 +63,8 @@ class OpGraph {
   std::vector<Edge> edges_;
   std::vector<std::vector<int>> predecessors_, successors_;
   std::vector<int> order_, positions_;
-  // The closure is behind a pointer, because a once_flag cannot be moved but a graph can. The
-  // once_flags allow several threads to use one graph.
+  // The closure is stored behind a pointer, because a graph can be moved, but a once_flag cannot.
+  // The once_flags allow several threads to use one graph.
   std::unique_ptr<Closure> closure_;
 };
 

@@ -18,15 +18,15 @@ struct StreamPlace {
 std::vector<StreamPlace> StreamPlaces(const OpGraph& graph,
                                       const std::vector<std::vector<int>>& streams);
 
-// For each operator, the operators that follow it directly: the next one on its stream and the
-// targets of its edges in `edges`. Repeats are kept. Throws PlanError for an edge with an unknown
-// operator.
+// For each operator, the operators that must run after it: the next operator on its stream, and the
+// targets of its edges in `edges`. An operator may be listed more than once. Throws PlanError for
+// an edge with an unknown operator.
 std::vector<std::vector<int>> OrderSuccessors(const OpGraph& graph,
                                               const std::vector<std::vector<int>>& streams,
                                               const std::vector<Edge>& edges);
 
 // A topological order of the operators, given the successors of each. If there is none, throws
-// PlanError, which names operators that wait for each other in a circle.
+// PlanError, which names operators that wait for each other in a cycle.
 std::vector<int> OrderOrThrow(const OpGraph& graph,
                               const std::vector<std::vector<int>>& successors);
 

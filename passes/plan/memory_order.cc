@@ -20,7 +20,7 @@ class Usage {
     left_ = touching_;
   }
 
-  // How much the bytes in use change from before the operator's start to after its end.
+  // The bytes in use after the operator's end, minus the bytes in use before its start.
   int64_t Change(int op) const { return Allocated(op) - Freed(op); }
 
   void Run(int op) {
@@ -52,6 +52,7 @@ class Usage {
   // For each operator, the buffers that it writes or reads.
   std::vector<std::vector<size_t>> touched_;
   std::vector<size_t> touching_;  // for each buffer, how many operators write or read it
+
   // For each buffer, how many of the operators that write or read it have not run yet.
   std::vector<size_t> left_;
   int64_t live_ = 0, peak_ = 0;

@@ -13,7 +13,7 @@
 namespace tvm_interop {
 namespace {
 
-// Says which buffers are used for the last time before other buffers are written.
+// Tells for two buffers whether the last use of one always ends before the other is written.
 class Lifetimes {
  public:
   Lifetimes(const OpGraph& graph, const std::vector<std::vector<int>>& streams,
@@ -22,8 +22,8 @@ class Lifetimes {
         places_(StreamPlaces(graph, streams)),
         finished_before_(graph.num_ops(), streams.size()),
         last_touch_(buffers.size()) {
-    // Once an operator starts, its predecessors have finished. Everything that finished before one
-    // of these predecessors has finished too.
+    // When an operator starts, its predecessors have finished. All operators that finished before a
+    // predecessor started have finished too.
     const auto successors = OrderSuccessors(graph, streams, WaitEdges(graph, waits));
     for (int op : OrderOrThrow(graph, successors)) {
       for (int next : successors[op]) {
@@ -115,7 +115,8 @@ MemoryPlan PlanMemory(const OpGraph& graph, const std::vector<std::vector<int>>&
 
   MemoryPlan plan;
   plan.offsets.resize(buffers.size());
-  // The buffers placed so far, by ascending offset; the search ends at the first gap.
+  // The buffers placed so far, by ascending offset. The search below ends at the first gap that is
+  // large enough.
   std::vector<size_t> placed;
   for (size_t b : by_size) {
     const int64_t nbytes = buffers[b].nbytes;

@@ -20,11 +20,11 @@ struct MemoryPlan {
   int64_t arena_bytes = 0;
 };
 
-// Lays the buffers into one arena. Two buffers share bytes only if these streams and waits order
-// their uses: every operator that reads or writes the one has finished before any producer of the
-// other starts. So an operator never overwrites its own inputs. The largest buffer is placed first,
-// with ties by lowest index. Each buffer goes to the lowest aligned offset that is free. Throws
-// PlanError for a malformed buffer.
+// Places the buffers in one arena. Two buffers share bytes only if the streams and waits order
+// their uses: every operator that reads or writes one buffer has finished before any producer of
+// the other buffer starts. So an operator never overwrites its own inputs. Buffers are placed by
+// descending size, with ties to the lowest index. Each buffer goes to the lowest aligned offset
+// that is free. Throws PlanError for a malformed buffer.
 MemoryPlan PlanMemory(const OpGraph& graph, const std::vector<std::vector<int>>& streams,
                       const std::vector<std::vector<int>>& waits,
                       const std::vector<Buffer>& buffers, int64_t alignment);

@@ -8,9 +8,8 @@
 namespace tvm_interop {
 namespace {
 
-// Returns the last operator of `ops` on each stream, by ascending stream. One operator of another
-// stream needs all of `ops`. A stream runs its operators in order, so it is enough to wait for the
-// last one.
+// Returns the last operator of `ops` on each stream, by ascending stream. An operator that needs
+// all of `ops` must wait only for these operators, because a stream runs its operators in order.
 std::vector<int> LastOfEachStream(std::vector<int> ops, const std::vector<StreamPlace>& places) {
   std::sort(ops.begin(), ops.end(), [&](int a, int b) {
     if (places[a].stream != places[b].stream) return places[a].stream < places[b].stream;
@@ -49,8 +48,8 @@ std::vector<std::vector<int>> PlanSync(const OpGraph& graph,
     const int previous = position > 0 ? streams[stream][position - 1] : -1;
     if (previous >= 0) clocks.Join(op, previous);
     for (int source : candidates) {
-      // A wait for `source` is redundant if `op` also comes after another operator that runs after
-      // `source`.
+      // A wait for `source` is redundant if `op` also runs after another operator that starts only
+      // after `source` has ended.
       bool covered = previous >= 0 && is_behind(source, previous);
       for (size_t i = 0; i < candidates.size() && !covered; ++i) {
         covered = candidates[i] != source && is_behind(source, candidates[i]);

@@ -8,9 +8,9 @@
 
 namespace tvm_interop {
 
-// Vector clocks: for each operator, the number of operators of each stream that are known to have
-// finished. A stream runs in order, so this number also says which operators have finished. Takes 4
-// bytes for each operator and stream.
+// Vector clocks. The clock of an operator holds a count for each stream: how many operators of the
+// stream have surely finished. A stream runs its operators in order, so the count also says which
+// operators these are. A count takes 4 bytes.
 class VectorClocks {
  public:
   VectorClocks(size_t num_ops, size_t num_streams)
@@ -19,7 +19,7 @@ class VectorClocks {
   const uint32_t* of(int op) const { return &counts_[static_cast<size_t>(op) * num_streams_]; }
   uint32_t* of(int op) { return &counts_[static_cast<size_t>(op) * num_streams_]; }
 
-  // Raises each count of `op` to at least the count of `from`.
+  // Raises each count in the clock of `op` to at least the same count in the clock of `from`.
   void Join(int op, int from) {
     uint32_t* to = of(op);
     const uint32_t* other = of(from);

@@ -13,17 +13,18 @@ namespace tvm_interop {
 // Limits on the endings that are enumerated for a state. IOS, section 4.3, calls the limits r and
 // s.
 struct EndingLimits {
-  int max_group_ops = 0;  // r: the most operators in a group; 0 for any number
-  int max_groups = 0;     // s: the most groups in an ending; 0 for any number
+  int max_group_ops = 0;  // r in the paper: the most operators in a group; 0 for no limit
+  int max_groups = 0;     // s in the paper: the most groups in an ending; 0 for no limit
+
   // Whether to enumerate only groups with a single root. Such a group is an operator and all
   // operators that it reaches, as in the code behind the paper's published counts. Otherwise a
   // group is any weakly connected set.
   bool single_root = false;
 };
 
-// For each b up to `most`, the number of ways to choose 1 to `max_groups` out of b operators. If
-// `max_groups` is 0, any number may be chosen. If b independent operators can all come last in a
-// state, the state has at least this many endings.
+// For each b up to `most`, the number of ways to choose 1 to `max_groups` of b operators. If
+// `max_groups` is 0, any number of operators may be chosen. A state in which b operators have no
+// readers has at least this many endings, because such operators are endings in any combination.
 inline std::vector<double> LeastEndings(int most, int max_groups) {
   // Pascal's triangle: choose[k] is "b choose k" while row b is built.
   std::vector<double> choose(static_cast<size_t>(most) + 1);
@@ -116,7 +117,7 @@ class EndingEnumerator {
     return false;
   }
 
-  // Extends `ending` by each of the groups in pool_[begin, end). These are all disjoint from
+  // Extends `ending` by each of the groups in pool_[begin, end). All these groups are disjoint from
   // `ending`.
   template <typename Visit>
   bool Extend(const Set& ending, size_t begin, size_t end, Visit& visit) {
@@ -144,7 +145,7 @@ class EndingEnumerator {
   SetIndex<Set> found_;
   std::vector<std::pair<int, Set>> rooted_;
   std::vector<Set> groups_;
-  std::vector<size_t> pool_;  // a stack of lists of groups that may still be added
+  std::vector<size_t> pool_;  // a stack of lists of groups that may still be added to the ending
   std::vector<Set> chosen_;
 };
 

@@ -7,11 +7,11 @@
 
 namespace tvm_interop {
 
-// Folds `streams` onto at most `num_streams` new streams. The operators of a stream stay together.
-// The stream with the largest sum of `op_us` is placed first, onto the new stream with the least
-// load (PackGroups). Ties go to the lowest stream. If several streams share a new stream, their
-// operators run in `order`, which must be a topological order of the graph. If there are at most
-// `num_streams` streams, they are returned unchanged.
+// Combines `streams` into at most `num_streams` new streams. The operators of a stream stay
+// together. The streams are placed by descending sum of `op_us`, each onto the new stream with the
+// smallest sum so far (PackGroups). Ties go to the lowest stream. If several streams share a new
+// stream, their operators run in `order`, which must be a topological order of the graph. If there
+// are at most `num_streams` streams, they are returned unchanged.
 std::vector<std::vector<int>> FoldStreams(const std::vector<std::vector<int>>& streams,
                                           const std::vector<double>& op_us, int num_streams,
                                           const std::vector<int>& order);

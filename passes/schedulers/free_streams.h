@@ -8,8 +8,8 @@
 
 namespace tvm_interop {
 
-// The times at which many streams become free. They are kept in a tree of minima, because a graph
-// may be thousands of operators wide.
+// The times at which streams become free. The times are stored in a tree of minima, because there
+// may be thousands of streams.
 class FreeStreams {
  public:
   // All streams are free at time 0.
@@ -28,8 +28,8 @@ class FreeStreams {
     while (i /= 2) Refresh(i);
   }
 
-  // The stream on which an operator that is ready at `ready_us` starts first. Ties go to the lowest
-  // stream. Takes O(log streams).
+  // The stream on which an operator starts earliest if its inputs are ready at `ready_us`. Ties go
+  // to the lowest stream. Takes O(log streams).
   int Earliest(double ready_us) const {
     const double by = std::max(ready_us, least_[1]);
     size_t i = 1;

@@ -28,9 +28,9 @@ class ArcRange {
 // an operator's new number is its rank.
 //
 // The priority of an operator is the length of the longest path from its start to the end of the
-// graph. This length includes a copy for every edge (HIOS, section IV-A). Rank 0 has the highest
-// priority. Ties go to the earlier operator in topological order, so every edge leads to a higher
-// rank.
+// graph. The length is the sum of the latencies of the operators on the path and of a copy for
+// every edge (HIOS, section IV-A). Rank 0 has the highest priority. Ties go to the earlier operator
+// in topological order, so every edge leads to a higher rank.
 class GpuCosts {
  public:
   // `op_us` holds the latency of each operator, and `edge_us` holds the transfer time of each edge

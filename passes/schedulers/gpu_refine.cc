@@ -24,7 +24,8 @@ constexpr double kColdest = 0.002;
 constexpr int kBetweenMarks = 16;
 constexpr int kTrialsBetweenClocks = 64;
 
-// Random numbers that are the same with every standard library.
+// Random numbers that are the same on every machine, because they use no distributions of the
+// standard library.
 class Dice {
  public:
   explicit Dice(uint64_t seed) : engine_(seed) {}
@@ -46,7 +47,7 @@ struct Note {
   std::vector<int> gpus;
 };
 
-// A schedule that can be changed, priced, and changed back.
+// A schedule to which random changes are made. A change that is not kept is undone.
 class Annealed {
  public:
   Annealed(const GpuCosts& costs, const GpuStages& initial, const StagePrices& prices, int window,
@@ -91,7 +92,7 @@ class Annealed {
     return longest_us;
   }
 
-  // Makes one random change. The change is undone unless the makespan is then below `limit_us`.
+  // Makes one random change, and undoes it unless it gives a makespan below `limit_us`.
   void Change(double limit_us) {
     const double kind = dice_.Share();
     int first = -1;
@@ -115,7 +116,7 @@ class Annealed {
     }
   }
 
-  // Copies the schedule into `note`. This is quick.
+  // Copies the schedule into `note`, which is quick.
   void Write(Note* note) const {
     note->makespan_us = makespan_us_;
     note->ranks.clear();
@@ -145,8 +146,8 @@ class Annealed {
     int gpu = 0;
     double us = 0;
     double end_us = 0;
-    double visited_us = 0;  // end time that the last Visit computed
-    int position = 0;       // position in the sequence
+    double visited_us = 0;  // end time that the last call of Visit computed
+    int position = 0;       // position of the stage in `sequence_`
   };
 
   // The stages sorted by start time, so that neighbours in the sequence run at about the same time.
@@ -199,8 +200,8 @@ class Annealed {
     return true;
   }
 
-  // Computes all stages from position `from` on anew and returns the makespan. Returns kTooLate as
-  // soon as the makespan cannot be below `limit_us`.
+  // Computes the end times of all stages from position `from` on, and returns the makespan. Returns
+  // kTooLate as soon as the makespan cannot be below `limit_us`.
   double Visit(int from, double limit_us) {
     int i = from / kBetweenMarks * kBetweenMarks;
     if (from == 0) {
@@ -288,8 +289,8 @@ class Annealed {
     return critical[dice_.Below(static_cast<int>(critical.size()))];
   }
 
-  // The positions of an operator's last source and of its first reader. The operator can move to
-  // any position between these two.
+  // The position of the last operator that an operator reads, and the position of its first reader.
+  // The operator can move to any position between these two.
   std::pair<int, int> Bounds(int rank) const {
     std::pair<int, int> bounds = {-1, Size()};
     for (const Arc& arc : costs_.sources(rank)) {
@@ -301,7 +302,7 @@ class Annealed {
     return bounds;
   }
 
-  // A position from `first` to `last`, often near `at`.
+  // A random position from `first` to `last`, often near `at`.
   int Near(int at, int first, int last) {
     if (dice_.Chance(0.6)) {
       const int reach = 2 * gpus_ + 2;
@@ -311,8 +312,8 @@ class Annealed {
     return dice_.Within(first, last);
   }
 
-  // Each of the following changes returns the first position that it touched, or -1 if it changed
-  // nothing.
+  // Each of the following functions makes a change. It returns the first position in the sequence
+  // that it changed, or -1 if it changed nothing.
 
   // Moves an operator to another place or another GPU, where it is alone in a stage.
   int MoveOperator() {
@@ -327,7 +328,7 @@ class Annealed {
     Remember(s);
     if (is_alone) {
       stages_[s].gpu = gpu;
-      // Without the stage at its old position, all later positions are one lower.
+      // When the stage leaves its old position, all later positions become one lower.
       if (to > at) --to;
       const int first = std::min(at, to);
       RememberSequence(first, std::max(at, to) + 1);
@@ -464,10 +465,12 @@ class Annealed {
   Dice dice_;
   std::vector<Stage> stages_;
   std::vector<int> stage_of_;  // by rank
-  // By rank: length of the longest path after the operator, without copies.
+
+  // For each rank, the length of the longest path after the operator, without copies.
   std::vector<double> behind_us_;
   std::vector<int> sequence_;     // of stages
   std::vector<int> free_stages_;  // unused stages, which the sequence does not hold
+
   // The time at which each GPU is free, stored before every kBetweenMarks-th stage.
   std::vector<double> marks_;
   std::vector<double> free_us_;
@@ -506,8 +509,9 @@ RefineResult RefineOnGpus(const GpuCosts& costs, const GpuStages& initial,
       const double done = static_cast<double>(result.trials) / static_cast<double>(options.trials);
       heat_us = hottest_us * std::pow(kColdest / kHottest, done);
     }
-    // Metropolis: a change that is worse by d is kept with probability exp(-d / temperature). The
-    // random number is drawn first, because it gives the limit at which a change is too slow.
+    // This is the rule of Metropolis: if a change makes the makespan longer by d, it is kept with
+    // probability exp(-d / temperature). The random number is drawn before the change. So it gives
+    // a limit for the makespan, at which the computation of the makespan can stop.
     const double slack_us = -heat_us * std::log(1.0 - dice.Share());
     state.Change(std::nextafter(state.makespan_us() + slack_us, kTooLate));
     if (state.makespan_us() < best.makespan_us) state.Write(&best);

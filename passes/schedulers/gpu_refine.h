@@ -22,22 +22,22 @@ struct RefineResult {
   bool is_cut_short = false;  // whether the time limit ended the search
 };
 
-// Simulated annealing of a schedule over GPUs (Kirkpatrick et al., 1983). The search tries random
-// changes. A change for the worse is kept with a probability that falls to almost nothing. The
-// result is the best schedule seen, so it is never worse than `initial`. The same seed gives the
-// same result unless the time runs out. The search ends early when the schedule is as short as the
-// longest path.
+// Refines a schedule over GPUs by simulated annealing (Kirkpatrick et al., 1983). The search tries
+// random changes. A change that makes the schedule slower is kept with a probability that falls to
+// almost 0 during the search. The result is the best schedule seen, so it is never slower than
+// `initial`. The same seed gives the same result unless the time runs out. The search ends early
+// when the schedule is as short as the longest path.
 //
 // A change is one of the following. An operator moves to another GPU or to another place in the
 // order. An operator joins a stage of other operators, or leaves such a stage. Two stages exchange
-// their GPUs. Two GPUs exchange all their stages from some position in the order on. Stages stand
+// their GPUs. Two GPUs exchange all their stages from some position in the order on. All stages are
 // in one order that agrees with the dependencies, so no change can make them wait for each other in
-// a circle. Operators of a longest path are moved most often. Operators are put side by side only
-// if `prices` has a price for them together.
+// a cycle. Operators of a longest path are moved most often. Operators are put side by side only if
+// `prices` has a price for them together.
 //
-// Throws ScheduleError if the stages of `initial` wait for each other in a circle or have no price.
-// Takes O(trials * (n + edges)) at worst. Only the stages after a change are computed anew, and
-// only until the change is known to be too slow.
+// Throws ScheduleError if the stages of `initial` wait for each other in a cycle or have no price.
+// Takes O(trials * (n + edges)) at worst. After a change, only the stages from the changed position
+// on are computed again, and only until the change is known to be too slow.
 RefineResult RefineOnGpus(const GpuCosts& costs, const GpuStages& initial,
                           const StagePrices& prices, const RefineOptions& options);
 

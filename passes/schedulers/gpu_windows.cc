@@ -57,23 +57,23 @@ class Sequence {
   double latency_us() const { return latency_us_; }
   double StartOf(int rank) const { return Start(stages_[stage_of_[rank]], Size()).first; }
   bool IsSingle(int rank) const { return stages_[stage_of_[rank]].ranks.size() == 1; }
-  // Returns the next operator on the same GPU, or -1 if there is none or its stage holds other
-  // operators too.
+  // Returns the next operator on the same GPU if it is alone in its stage. Returns -1 otherwise,
+  // and if there is no next operator.
   int SingleBehind(int rank) const {
     const int behind = stages_[stage_of_[rank]].behind;
     return behind >= 0 && stages_[behind].ranks.size() == 1 ? stages_[behind].ranks[0] : -1;
   }
 
-  // Whether the known longest path leads through one of these operators. If not, no change of these
-  // operators makes the path shorter.
+  // Whether the known longest path leads through one of `ranks`. If not, merging these operators
+  // cannot make the schedule shorter.
   bool MayShorten(const std::vector<int>& ranks) const {
     return std::any_of(ranks.begin(), ranks.end(),
                        [this](int rank) { return is_critical_[stage_of_[rank]] != 0; });
   }
 
   // Returns the latency of the schedule if the operators in `ranks` become one stage that takes
-  // `us`. These operators follow each other on a GPU. Returns kNoLower if the latency is not below
-  // `limit_us` or if stages wait for each other in a circle.
+  // `us`. These operators must follow each other on a GPU. Returns kNoLower if the latency is not
+  // below `limit_us`, or if stages would wait for each other in a cycle.
   double Try(const std::vector<int>& ranks, double us, double limit_us) {
     const Region region = RegionOf(ranks);
     if (region.has_circle) return kNoLower;
@@ -103,11 +103,11 @@ class Sequence {
   struct Stage {
     std::vector<int> ranks;
     int gpu;
-    int before, behind;  // the stages before and after it on its GPU; -1 for none
+    int before, behind;  // the stages before and after this stage on its GPU; -1 for none
     double us;
     double end_us = 0;
-    double visited_us = 0;  // end time that the last Visit computed
-    int position = 0;       // position in the sequence
+    double visited_us = 0;  // end time that the last call of Visit computed
+    int position = 0;       // position of the stage in `sequence_`
   };
 
   // The part of the sequence from the first to the last operator to merge.
@@ -126,8 +126,8 @@ class Sequence {
   }
 
   // Returns the time at which the stage's inputs have arrived and its GPU is free. Also returns the
-  // stage that this stage waited for last, or -1 if there is none. For stages from position `from`
-  // on, the end times of the last Visit count.
+  // stage that this stage waits for longest, or -1 if it waits for none. For stages from position
+  // `from` on, uses the end times that the last Visit computed.
   std::pair<double, int> Start(const Stage& stage, int from) const {
     std::pair<double, int> start = {0, -1};
     const auto wait = [&](int s, double copy_us) {
@@ -145,8 +145,8 @@ class Sequence {
     return start;
   }
 
-  // Computes the end times of the stages from position `from` on anew, and returns the latency.
-  // Returns kNoLower if the latency is not below `limit_us`.
+  // Computes the end times of the stages from position `from` on, and returns the latency of the
+  // schedule. Returns kNoLower if the latency is not below `limit_us`.
   double Visit(int from, double limit_us) {
     double latest_us = 0;
     for (int i = 0; i < from; ++i) latest_us = std::max(latest_us, stages_[sequence_[i]].end_us);
@@ -173,8 +173,8 @@ class Sequence {
     for (; last >= 0; last = Start(stages_[last], Size()).second) is_critical_[last] = 1;
   }
 
-  // Sorts the stages by start, so that stages to merge stand close together. Stages that start at
-  // the same time keep their order, so a stage stays behind the stages that it waits for.
+  // Sorts the stages by start time, so that stages to merge are close together. Stages that start
+  // at the same time keep their order, so a stage stays after the stages that it waits for.
   void SortByStart() {
     std::vector<double> start_us(stages_.size());
     for (int s : sequence_) start_us[s] = Start(stages_[s], Size()).first;
@@ -193,8 +193,8 @@ class Sequence {
     region.first = stages_[kept].position;
     const int last = stages_[stage_of_[ranks.back()]].position;
     region.old_order.assign(sequence_.begin() + region.first, sequence_.begin() + last + 1);
-    // For each position in the region, whether its stage is to be merged or waits for a stage that
-    // is to be merged.
+    // For each position in the region, whether its stage is one of the stages to merge, or waits
+    // for one of them.
     std::vector<char> is_behind(region.old_order.size());
     const auto waits_behind = [&](int s) {
       const int at = stages_[s].position - region.first;
@@ -250,7 +250,7 @@ class Sequence {
       stage_of_[member.ranks.front()] = s;
       s = member.behind;
     }
-    // The next stage on the GPU follows the last member again.
+    // The next stage on the GPU comes after the last member again.
     if (s >= 0) stages_[s].before = stage_of_[members.back().ranks.front()];
     Replace(region.first, region.new_order, region.old_order);
   }
@@ -270,8 +270,8 @@ bool AreIndependent(const OpGraph& graph, int op, const std::vector<int>& others
   });
 }
 
-// Returns the ranks and the price of the best window that begins with `first`. The ranks are empty
-// if no window lowers the latency.
+// Returns the ranks and the latency of the best window that begins with `first`. The ranks are
+// empty if no window makes the schedule shorter.
 std::pair<std::vector<int>, double> BestWindow(const GpuCosts& costs, Sequence* sequence, int first,
                                                int window, const StagePrices& prices) {
   std::pair<std::vector<int>, double> best;

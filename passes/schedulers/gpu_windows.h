@@ -10,7 +10,7 @@
 
 namespace tvm_interop {
 
-// The stages of each GPU, in order. Each stage is the ids of operators that start together.
+// The stages of each GPU, in order. A stage is a list of ids of operators that start together.
 using GpuStages = std::vector<std::vector<std::vector<int>>>;
 
 struct GpuSchedule {
@@ -21,28 +21,29 @@ struct GpuSchedule {
 // The order in which `OpenWindows` looks at the operators.
 enum class WindowOrder {
   kPriority,  // by priority, as in HIOS, Algorithm 2
-  kStart,     // by start time, for schedules that do not follow the priorities, such as HEFT's
+  kStart,     // by start time; for schedules whose order is not that of the priorities, as in HEFT
 };
 
-// All windows whose price `OpenWindows` may need. A window holds 2 to `window` operators that
-// follow each other on a GPU. None of them depends on another. Each operator is a group.
+// All windows whose latencies `OpenWindows` may need. A window holds 2 to `window` operators that
+// follow each other on a GPU and do not depend on each other. Each operator is a group.
 StageBatch WindowCandidates(const GpuCosts& costs, const GpuOrders& orders, int window);
 
 // Merges neighbouring operators on a GPU into stages, so that they run side by side (HIOS,
-// Algorithm 2). For each operator that is alone in its stage, up to `window` - 1 operators behind
-// it may join it. They join if three things hold: none of them depends on another, no stages then
-// wait for each other in a circle, and the latency gets lower. If several numbers of operators may
-// join, the best is taken, with ties to the smallest.
+// Algorithm 2). Such a stage is called a window. It holds an operator that was alone in its stage,
+// and up to `window` - 1 operators that follow it on the GPU. Operators are merged if three
+// conditions hold: none of them depends on another, no stages then wait for each other in a cycle,
+// and the latency of the schedule gets lower. If several windows begin with the same operator, the
+// one with the lowest latency of the schedule is taken, with ties to the smallest window.
 //
 // This differs from the paper's listing in two ways. The listing keeps a merged stage before it
-// knows whether that is better (line 11 before line 14); here only an improvement is kept. The
-// listing looks for circles along the data alone; here a circle may also lead along the order of
-// operators on a GPU.
+// knows whether that is better (line 11 before line 14); here a stage is kept only if it is better.
+// The listing looks for cycles only along the edges of the graph; here a cycle may also lead along
+// the order of operators on a GPU.
 //
-// A stage starts once its GPU is free and all inputs of all its operators are there. Its operators
-// end together. Windows without a price in `prices` stay apart. With `window` 1 all operators stay
-// apart, and the makespan is the makespan of `orders` as given. Throws ScheduleError, naming the
-// operators, if the orders make operators wait for each other in a circle.
+// A stage starts once its GPU is free and all inputs of all its operators have arrived. Its
+// operators end together. Operators are not merged if `prices` has no latency for them. With
+// `window` 1, no operators are merged, and the makespan is that of `orders`. Throws ScheduleError,
+// naming the operators, if the orders make operators wait for each other in a cycle.
 //
 // Takes O(n + edges) for each operator on a longest path. A window without an operator on the known
 // longest path is not tried, because it cannot shorten that path.

@@ -14,7 +14,7 @@ struct Busy {
 
 struct Slot {
   int gpu;
-  size_t index;  // position in the GPU's list
+  size_t index;  // position in the GPU's list of operators
   double start_us;
   double finish_us;
 };
@@ -64,9 +64,9 @@ class Heft {
     return best;
   }
 
-  // The first gap on the GPU that is long enough for the operator. The operator goes behind every
-  // operator that ends no later than its inputs arrive, even if one of the two takes no time. Such
-  // an earlier operator may compute one of the inputs.
+  // The first gap on the GPU that is long enough for the operator. The gap is after every operator
+  // that ends by the time when the inputs arrive, because such an operator may compute one of the
+  // inputs. This matters for operators that take no time.
   Slot SlotOn(int rank, int gpu) const {
     double ready_us = 0;
     for (const Arc& source : costs_.sources(rank)) {

@@ -31,8 +31,8 @@ LongestPath PathSearch::TakeLongest() {
       }
     }
     next_[*rank] = next;
-    // A path that enters this operator from a source goes on only if no neighbour of this operator
-    // is taken.
+    // A path may contain this operator as an inner operator only if no neighbour of this operator
+    // is taken. Otherwise the path ends here.
     tail_us_[*rank] = costs_.us(*rank) + (is_clean_[*rank] ? behind_us : out_us_[*rank]);
     const double head_us = in_us_[*rank] + costs_.us(*rank) + behind_us;
     if (head_us > path.us || (head_us == path.us && IsEarlier(*rank, first))) {
@@ -77,8 +77,8 @@ int BestGpu(ListOnGpus* mapping, const std::vector<int>& path) {
       best_us = us;
       best = gpu;
     }
-    // The latency cannot get lower than it is without the path, so an equal latency is the best.
-    // All empty GPUs give the same latency, so it is enough to try one of them.
+    // Adding a path never lowers the latency. So a latency equal to that without the path is the
+    // best. All empty GPUs give the same latency, so it is enough to try one of them.
     if (best_us <= mapping->latency_us() || mapping->is_empty(gpu)) break;
   }
   return best;

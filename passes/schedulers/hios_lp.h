@@ -10,8 +10,10 @@ namespace tvm_interop {
 
 struct LongestPath {
   std::vector<int> ranks;  // ascending
-  // The length of the path in microseconds. It includes the path's operators and edges, and at each
-  // end the longest edge from or to a taken operator.
+
+  // The length of the path in microseconds. It includes the path's operators and edges. It also
+  // includes the longest edge from a taken operator to the first operator, and the longest edge
+  // from the last operator to a taken operator.
   double us;
 };
 
@@ -31,12 +33,13 @@ class PathSearch {
 
   const GpuCosts& costs_;
   std::vector<int> left_;  // ranks, ascending
-  // By rank, like the next five members: whether the operator is taken.
+
+  // The next six members are by rank. An operator is taken if it is on an earlier longest path.
   std::vector<char> is_taken_;
   std::vector<char> is_clean_;   // whether no neighbour of the operator is taken
-  std::vector<double> in_us_;    // the longest edge from a taken operator
-  std::vector<double> out_us_;   // the longest edge to a taken operator
-  std::vector<double> tail_us_;  // length from here on of the longest path that enters here
+  std::vector<double> in_us_;    // the longest edge from a taken operator to this operator
+  std::vector<double> out_us_;   // the longest edge from this operator to a taken operator
+  std::vector<double> tail_us_;  // length of the longest path from here on that began earlier
   std::vector<int> next_;        // the next operator on the longest path from here, or -1
 };
 
@@ -52,8 +55,8 @@ class PathSearch {
 // better than an equally long continuation. Among equally long continuations, the earliest next
 // operator is taken. Ties between GPUs go to the lowest.
 //
-// Takes O(paths * gpus * (operators + edges)). Only the operators after a path's first operator are
-// computed anew.
+// Takes O(paths * gpus * (operators + edges)). For each path, only the operators from its first
+// operator on are computed again.
 GpuOrders MapLongestPaths(const GpuCosts& costs, int gpus);
 
 }  // namespace tvm_interop

@@ -9,10 +9,10 @@
 
 namespace tvm_interop {
 
-// The table of HIOS's Algorithm 3. For each rank and GPU it holds the earliest finish of the
-// operator there. It also holds the GPU of the operator of the rank before that leads to this
-// finish. The operator of rank r is only tried on the GPUs 0 to r. Other entries are infinity and
-// -1.
+// The table of Algorithm 3 of HIOS. For each rank and GPU, it holds the earliest finish of the
+// operator of this rank on this GPU. It also holds the GPU of the previous operator, of rank - 1,
+// in the mapping with this finish. The operator of rank r is tried only on the GPUs 0 to r. For
+// other GPUs, the finish is infinity and the GPU is -1.
 class Recurrence {
  public:
   Recurrence(const GpuCosts& costs, int gpus);
@@ -24,26 +24,26 @@ class Recurrence {
 
  private:
   size_t At(int rank, int gpu) const { return static_cast<size_t>(rank) * gpus_ + gpu; }
-  // Calls visit(finish, gpu) for `rank` on `gpu`, and then for each operator of a lower rank on the
-  // GPU that led there. Fills `gpu_of_`.
+  // Calls visit(finish, gpu) for `rank` on `gpu`, and then for each lower rank, on the GPU that the
+  // table holds for it. Fills `gpu_of_`.
   template <typename Visit>
   void WalkBack(int rank, int gpu, Visit visit);
-  // Tries `rank` on each GPU. The operators of lower ranks are on the GPUs of the best mapping that
-  // has the operator of the rank before on GPU `before`.
+  // Tries the operator `rank` on each GPU. The operators of lower ranks are mapped as in the best
+  // mapping in which the previous operator is on GPU `before`.
   void Extend(int rank, int before);
 
   const GpuCosts& costs_;
   const int gpus_;
   std::vector<double> finish_us_;  // earliest finishes, which the paper calls t
-  std::vector<int> before_;        // GPUs of the operators before, which the paper calls g
-  std::vector<int> gpu_of_;        // for each rank, the GPU that the last WalkBack found
+  std::vector<int> before_;        // GPUs of the previous operators, which the paper calls g
+  std::vector<int> gpu_of_;        // for each rank, the GPU that the last call of WalkBack found
 };
 
 // HIOS-MR's mapping (HIOS, Algorithm 3 without line 23). In order of rank, it computes the earliest
-// finish of each operator on each GPU. To do so, it tries every GPU for the operator of the rank
-// before. The paper's listing takes the GPU on which the last operator ends first. If a graph has
-// several sinks, another operator may end later. So here the mappings that lead to the last
-// operator are compared by their latency. Ties go to the lowest GPU.
+// finish of each operator on each GPU. To do so, it tries every GPU for the previous operator. The
+// paper's listing takes the GPU on which the last operator ends first. If a graph has several
+// sinks, another operator may end later. So here the mappings that lead to the last operator are
+// compared by their latency. Ties go to the lowest GPU.
 //
 // Takes O(n * gpus * (n + gpus) + gpus^2 * edges).
 GpuOrders MapByRecurrence(const GpuCosts& costs, int gpus);

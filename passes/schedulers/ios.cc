@@ -19,7 +19,8 @@ void CheckOptions(const IosOptions& options) {
   if (options.limits.max_group_ops < 0 || options.limits.max_groups < 0) {
     throw ScheduleError("`max_group_ops` and `max_groups` must be 0 (no limit) or more");
   }
-  // A single operator has one transition. If fewer were allowed, no cut would ever be enough.
+  // A part of a single operator has one transition. With a limit of 0, even such a part would be
+  // too large.
   if (options.max_transitions < 1) throw ScheduleError("`max_transitions` must be 1 or more");
 }
 
@@ -33,7 +34,7 @@ int WidthOf(const OpGraph& graph, const std::vector<int>& ops) {
   return width;
 }
 
-// The operators sorted by the time at which each can start. Ties are in topological order.
+// The operators sorted by the time at which each can start, with ties in topological order.
 std::vector<int> EarlyFirst(const OpGraph& graph, const std::vector<double>& op_us) {
   std::vector<double> start_us(graph.num_ops());
   for (int op : graph.topological_order()) {
@@ -46,14 +47,14 @@ std::vector<int> EarlyFirst(const OpGraph& graph, const std::vector<double>& op_
   return order;
 }
 
-// Returns how many operators lie before the cut. The cut lies in the middle third, at the position
-// where the operators after it read the fewest operators before it. Ties go to the cut nearest to
-// the middle.
+// Returns the number of operators before the best cut. The cut is in the middle third of `ops`. The
+// operators after the cut read as few operators before the cut as possible. Ties go to the cut
+// nearest to the middle.
 size_t BestCut(const OpGraph& graph, const std::vector<int>& ops) {
   std::vector<int> place(graph.num_ops(), -1);
   for (size_t i = 0; i < ops.size(); ++i) place[ops[i]] = static_cast<int>(i);
-  // change[i] says how many more operators are read across a cut before position i than across a
-  // cut before position i - 1.
+  // change[i] is the difference of two numbers: the operators that are read across a cut before
+  // position i, minus those read across a cut before position i - 1.
   std::vector<int> change(ops.size() + 1);
   for (size_t i = 0; i < ops.size(); ++i) {
     int last = -1;
@@ -78,9 +79,9 @@ size_t BestCut(const OpGraph& graph, const std::vector<int>& ops) {
 }
 
 // A lower bound on the number of transitions of a part. Any set closed under predecessors is a
-// state, because operators can be taken off one at a time. Take any b of the `width` operators of
-// an antichain. Some state has exactly these b operators as its last ones. Any 1 to `max_groups` of
-// these b operators are an ending of that state.
+// state, because operators can be removed one at a time. Take any b of the `width` operators of an
+// antichain. There is a state in which exactly these b operators have no readers. Any 1 to
+// `max_groups` of these b operators are an ending of that state.
 double LeastTransitions(int width, int max_groups) {
   const std::vector<double> endings_of = LeastEndings(width, max_groups);
   double least = 0, choose = 1;  // "width choose b"
@@ -157,8 +158,7 @@ IosSearch::IosSearch(const OpGraph& graph, const EndingLimits& limits,
   size_t width = 2;  // the width to try first, in stages; it is the width of the last window
   size_t widest = std::max<size_t>(first_window, 1);
   for (size_t first = 0; first < stages.size();) {
-    // The window becomes as wide as `max_transitions_of_window` allows. The first width to try is
-    // the width of the last window.
+    // The largest window that has at most `max_transitions_of_window` transitions is taken.
     std::vector<Part> fitting;
     size_t fits = 1;
     bool grows = true;

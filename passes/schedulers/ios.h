@@ -16,13 +16,13 @@ namespace tvm_interop {
 struct IosOptions {
   EndingLimits limits{3, 8, false};
   // The most transitions kept for the whole graph. A transition is a state and one of its endings,
-  // and takes 8 bytes. The stages may take about as much memory again. So may the sets of operators
-  // of one part while the part is searched.
+  // and takes 8 bytes. The stages may take about as much memory again. The sets of operators of a
+  // part may also take as much, while the part is searched.
   int64_t max_transitions = 8'000'000;
   // Whether a block with more transitions than its share is cut. Otherwise the block is left out.
   bool cuts = true;
-  // Called now and then if blocks are not cut. Once it returns true, no further block is
-  // enumerated, and the blocks that were not enumerated are left out.
+  // A function that is called now and then if blocks are not cut. Once it returns true, the
+  // remaining blocks are left out.
   std::function<bool()> is_over = [] { return false; };
 };
 
@@ -32,8 +32,9 @@ struct IosStats {
   int64_t states = 0;       // nonempty states
   int64_t transitions = 0;  // pairs of a state and one of its endings
   int64_t stages = 0;       // distinct endings
-  // The number of possible schedules: the number of ways through each part, multiplied over all
-  // parts.
+
+  // The number of possible schedules. It is the product, over all parts, of the number of sequences
+  // of stages that run the part.
   double schedules = 1;
 };
 
@@ -41,7 +42,8 @@ class PartSearch;
 
 // IOS: dynamic programming over the endings of a graph (Ding et al. 2021, Algorithm 1). It works
 // block by block and uses concurrent execution only. The constructor enumerates all stages, so that
-// they can be priced in one batch. `Solve` then finds the cheapest schedule.
+// their latencies can be asked for in one batch. The latency of a stage is called its price here.
+// `Solve` then finds the cheapest schedule: the schedule with the lowest sum of prices.
 //
 // The blocks share `max_transitions` evenly. The blocks that need the fewest transitions come
 // first. Transitions that a block does not use are left to the blocks after it. A block that needs
@@ -50,19 +52,19 @@ class PartSearch;
 // cuts. A part of one operator is never cut: its one transition is kept even if it exceeds the
 // limit.
 //
-// A cut separates operators that can start early from operators that can start late. It lies near
-// the middle of the block, where few operators before it are read by operators after it.
+// A cut separates operators that can start early from operators that can start late. It is near the
+// middle of the block, at a position where operators after the cut read few operators before it.
 class IosSearch {
  public:
   // Searches all of `graph`, which must outlive the search. `op_us` holds the latencies of the
-  // operators. They determine when operators can start, and so where cuts lie. `op_us` is empty if
-  // all operators take equally long.
+  // operators. These latencies determine when operators can start, and so where blocks are cut. If
+  // `op_us` is empty, all operators count as equally long.
   IosSearch(const OpGraph& graph, const IosOptions& options, const std::vector<double>& op_us = {});
-  // Searches windows of neighbouring stages in a known list of stages. In each window it looks for
-  // all stages that can be made of the window's operators. A window is as wide as
-  // `max_transitions_of_window` allows. The first window is at most `first_window` stages wide. A
-  // stage in no window stays as it is, and so does every stage that is left once `is_over` returns
-  // true.
+  // Searches windows of neighbouring stages in a known list of stages. In each window, it finds all
+  // stages that can be made of the window's operators. A window has as many stages as
+  // `max_transitions_of_window` allows. The first window has at most `first_window` stages. A stage
+  // in no window stays as it is. Once `is_over` returns true, all remaining stages stay as they
+  // are.
   IosSearch(const OpGraph& graph, const EndingLimits& limits,
             const std::vector<std::vector<int>>& stages, size_t first_window,
             int64_t max_transitions_of_window, const std::function<bool()>& is_over);
@@ -78,7 +80,7 @@ class IosSearch {
   const std::vector<std::unique_ptr<PartSearch>>& parts() const { return parts_; }
   // The operators of each block that was left out, in topological order.
   const std::vector<std::vector<int>>& left_out() const { return left_out_; }
-  // How many transitions were looked at, including those of parts that had too many.
+  // How many transitions were looked at. Transitions of parts that had too many of them count too.
   int64_t transitions_tried() const { return transitions_tried_; }
   // The graph that is searched.
   const OpGraph& graph() const { return graph_; }
@@ -99,8 +101,8 @@ class IosSearch {
     StageBatch stages;
   };
 
-  // Searches the operators as one part and appends the part. Returns false, and appends nothing, if
-  // the part has more than `max_transitions` transitions or `is_over` returns true.
+  // Searches the operators as one part and adds the part. Returns false, and adds nothing, if the
+  // part has more than `max_transitions` transitions or `is_over` returns true.
   bool SearchWhole(const std::vector<int>& ops, const EndingLimits& limits, int64_t max_transitions,
                    const std::function<bool()>& is_over, std::vector<Part>* parts);
   // Searches the operators and appends the parts. Cuts the parts until none has more than

@@ -11,8 +11,10 @@ namespace tvm_interop {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// The factor by which the next call's gap exceeds the gap that this call needed. The next call asks
-// for more stages, and two searches take longer than one search with too wide a gap.
+// A gap is how much more than the cheapest way the ways that are searched may cost. The next call
+// starts with this multiple of the gap that this call needed, because it asks for more stages. A
+// gap that is too small costs a second search, which takes longer than one search with a gap that
+// is too large.
 constexpr double kGapGrowth = 1.25;
 
 std::vector<double> WorkOf(const StageBatch& stages, const std::vector<double>& op_us) {
@@ -27,9 +29,11 @@ std::vector<double> WorkOf(const StageBatch& stages, const std::vector<double>& 
   return work_us;
 }
 
-// Returns the `count` stages that add least to the cost of the cheapest way through their part if
-// the way must use the stage. Returns fewer if there are no more. The stage that adds least comes
-// first. Parts that are solved and stages marked in `is_wanted` are left out.
+// Returns the `count` stages that add least to the cost of a part. A stage adds the cost of the
+// cheapest way that uses the stage, minus the cost of the cheapest way of all. A way is a sequence
+// of stages that runs all operators of the part. The stage that adds least comes first. Returns
+// fewer stages if there are no more. Parts that are solved and stages marked in `is_wanted` are
+// left out.
 std::vector<WantedStage> NearestStages(const IosSearch& search, const std::vector<double>& value_us,
                                        const std::vector<char>& is_priced,
                                        const std::vector<char>& is_wanted, size_t count,
@@ -192,7 +196,7 @@ void IosPricing::Relax(double scale) {
   for (size_t i = 0; i < value_us_.size(); ++i) {
     if (!is_priced_[i]) value_us_[i] = std::max(scale_ * bound_us_[i] - slack_us_, 0.0);
   }
-  // The old progress is invalid, because values have fallen.
+  // The progress so far is no longer valid, because values have fallen.
   progress_ = PricingProgress(search_.parts().size());
 }
 

@@ -12,70 +12,74 @@
 
 namespace tvm_interop {
 
-// How to compute a lower bound on the latency of a stage from the latencies of its operators when
-// each runs alone.
+// Settings for the lower bound of a stage's latency. The bound is computed from the latencies that
+// its operators have when each runs alone.
 struct StageBounds {
   std::vector<double> op_us;  // latencies by which groups are packed; used only if num_streams > 0
   int num_streams = 0;        // the number of streams that a stage is packed onto; 0 for no limit
+
   // The number of cores. A stage takes at least its total work divided by `cores`. If `cores` is 0,
   // there is no such bound.
   int cores = 0;
   // By operator, the work in microseconds, summed over all the cores that the operator uses. Empty
-  // if the work of an operator is its latency alone.
+  // if every operator uses one core.
   std::vector<double> work_us = {};
-  double tolerance = 0;  // the share by which a price may be below its bound
-  double slack_us = 0;   // how much more a price may be below its bound, in microseconds
+  double tolerance = 0;  // the share of its bound by which a price may be below it
+  double slack_us = 0;   // microseconds by which a price may be lower still
   double scale = 1;      // the factor by which earlier searches multiplied the bounds
 };
 
 // The progress that one call of WantedStages passes on to the next call. It is valid as long as no
-// value falls. When a value falls, start with a new PricingProgress.
+// entry of `value_us` falls. When an entry falls, start with a new PricingProgress.
 struct PricingProgress {
   explicit PricingProgress(size_t num_parts) : ways(num_parts), is_solved(num_parts) {}
 
   std::vector<CheapestWays> ways;  // by part
-  std::vector<char> is_solved;     // for each part, whether its cheapest way is priced
-  // How far above the cost of the cheapest way to look first, in microseconds. It changes only the
-  // time of the search, not the result.
+  std::vector<char> is_solved;     // for each part, whether its cheapest stages have prices
+
+  // The search first looks at ways that cost at most this much more than the cheapest way, in
+  // microseconds. The number changes only the time of the search, not the result.
   double gap_us = 0;
 };
 
-// The stages worth pricing next. Stage i takes `value_us[i]`, which is a guess unless
-// `is_priced[i]`. Single operators must be priced. First come the unpriced stages on the cheapest
-// way through each part; a way is a sequence of stages. Then come the stages that add least to the
-// cost of the cheapest way if the way must use the stage, until there are `at_least` stages. The
-// result is empty if the cheapest way is priced.
+// The stages whose prices (latencies) are wanted next. `value_us[i]` is the price of stage i if
+// `is_priced[i]`, and a lower bound of the price otherwise. Stages of a single operator must be
+// priced. A way through a part is a sequence of stages that runs all its operators. First come the
+// unpriced stages on the cheapest way through each part. Then come further unpriced stages until
+// there are `at_least` stages: those for which the cheapest way that uses the stage costs least
+// more than the cheapest way of all. The result is empty if all stages of the cheapest ways are
+// priced.
 std::vector<size_t> WantedStages(const IosSearch& search, const std::vector<double>& value_us,
                                  const std::vector<char>& is_priced, size_t at_least,
                                  PricingProgress* progress);
 
-// Prices only the stages that an optimal schedule may need. As long as no price is below its bound,
-// the outcome is the same as if all stages were priced, down to the last bit and the choice in each
-// tie.
+// Asks for the prices (latencies) of only those stages that an optimal schedule may need. As long
+// as no price is below its bound, the schedule is exactly the same as if all stages were priced,
+// including the choice in each tie.
 //
-// A stage takes at least as long as its longest group, where a group takes the sum of its
-// operators' latencies alone. It also takes at least its total work divided by the number of cores.
-// The work of an operator is summed over all the cores that the operator uses. The search is solved
-// with these bounds in place of the unknown prices. Then the stages of the schedule that it finds
-// are priced. This repeats until all stages of the schedule that it finds have prices. Then no
-// other schedule is cheaper: the cost of another schedule is at least its bound, and its bound is
-// no less than the cost of the schedule found.
+// A stage takes at least as long as its longest group. A group takes the sum of the latencies that
+// its operators have when they run alone. It also takes at least its total work divided by the
+// number of cores. The work of an operator is summed over all the cores that the operator uses. In
+// each round, the search is solved with these bounds in place of the unknown prices, and the stages
+// of the schedule found are priced. The rounds end when all stages of the schedule found have
+// prices. Then no other schedule is cheaper: the cost of another schedule is at least the sum of
+// its bounds and prices, and this sum is at least the cost of the schedule found.
 //
-// Each round also prices stages beyond those of the schedule. These are the stages that add least
-// to the cost of the schedule if the schedule must use the stage. A stage is left out if a schedule
-// of priced stages is cheaper than every schedule with this stage.
+// Each round also prices some further stages: those that a schedule can use with the least
+// additional cost. A stage is left out if a schedule of priced stages is cheaper than every
+// schedule with this stage.
 //
 // A price that is below its bound by more than the tolerance and the slack is counted. All bounds
-// are then multiplied by the lowest ratio of a price to its bound, and the tolerance and the slack
-// are taken off. The search goes on with these lower bounds.
+// are then multiplied by the lowest ratio of a price to its bound, and lowered by the tolerance and
+// the slack. The search goes on with these lower bounds.
 class IosPricing {
  public:
   // Stages with a price in `book` are not asked for, and new prices are written into `book`.
   // `search` and `book` must outlive the pricing.
   IosPricing(const IosSearch& search, StageBook* book);
 
-  // Sets the bounds. `alone_us` is the latency of each operator of the graph alone. It is also the
-  // price of a stage of one operator.
+  // Sets the bounds. `alone_us` holds the latency of each operator of the graph when it runs alone.
+  // It is also the price of a stage that holds only this operator.
   void SetBounds(const std::vector<double>& alone_us, const StageBounds& bounds);
 
   // Gives prices of stages without being asked. Call it after SetBounds and before Next.
@@ -92,7 +96,7 @@ class IosPricing {
   // The latency of each stage, or its lower bound if there is no price. The search is solved with
   // these values.
   const std::vector<double>& value_us() const { return value_us_; }
-  // How many stages have a price or are known to get none.
+  // How many stages have a price, or are known to get no price.
   size_t num_priced() const;
   // The factor by which the bounds are multiplied. It is 1 until SetBounds is called.
   double scale() const { return scale_; }

@@ -9,10 +9,10 @@
 namespace tvm_interop {
 
 // LIOS, latency-based list scheduling (section IV, Algorithm 1). Among the operators that are
-// ready, it takes the one with the longest latency of its own. Ties go to the operator that has
-// waited longest; operators that become ready together arrive by ascending id. LIOS puts the
-// operator on the stream where it finishes first, with ties to the lowest stream. Streams that stay
-// empty are left out. Takes O(n log n + edges).
+// ready, it takes the operator with the longest latency. Ties go to the operator that has waited
+// longest; operators that become ready together arrive by ascending id. LIOS puts the operator on
+// the stream where it finishes first, with ties to the lowest stream. Streams that stay empty are
+// left out. Takes O(n log n + edges).
 Schedule ScheduleLios(const OpGraph& graph, const std::vector<double>& op_us, int num_streams);
 
 }  // namespace tvm_interop

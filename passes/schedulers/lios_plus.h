@@ -12,8 +12,8 @@ namespace tvm_interop {
 // of the longest path from it to the end, including its own latency. LIOS uses only the latency of
 // the operator itself. Second, an operator starts `wait_us` later for each other stream that holds
 // an operator it reads. So operators spread over streams only where this gains more time than the
-// waits cost. The sync plan may drop such a wait because another wait covers it, but the scheduler
-// does not take this into account. The scheduler inserts no operator into a gap. Ties are as in
+// waits cost. The scheduler counts every wait, even a wait that the sync plan may drop because
+// another wait covers it. The scheduler inserts no operator into a gap. Ties are as in
 // ScheduleLios. Takes O(n log n + edges * log streams).
 Schedule ScheduleLiosPlus(const OpGraph& graph, const std::vector<double>& op_us, int num_streams,
                           double wait_us);

@@ -8,15 +8,15 @@
 
 namespace tvm_interop {
 
-// The operators of each GPU, by id, in the order in which it runs them.
+// The operators of each GPU, by id, in the order in which the GPU runs them.
 using GpuOrders = std::vector<std::vector<int>>;
 
-// A mapping of operators to GPUs that grows, and its latency. Operators are visited by rank. An
-// operator starts once its GPU is free and the mapped operators that it reads have finished. If
-// such an operator is on another GPU, the time of the copy is added. Operators that are not mapped
-// do not count (HIOS, section IV-A).
+// A mapping of operators to GPUs, to which operators are added step by step, and the latency of the
+// mapped operators. Each GPU runs its operators by rank. An operator starts once its GPU is free
+// and the mapped operators that it reads have finished. If it reads an operator on another GPU, the
+// time of the copy is added. Operators that are not mapped do not count (HIOS, section IV-A).
 //
-// When operators are added, only the operators from the first new one on are computed anew. This
+// When operators are added, only the operators from the first new one on are computed again. This
 // takes O(gpus log n + operators + edges), where only operators and edges from the first new
 // operator on count.
 class ListOnGpus {
@@ -30,8 +30,8 @@ class ListOnGpus {
   double Try(const std::vector<int>& ranks, int gpu, double limit_us);
   void Map(const std::vector<int>& ranks, int gpu);
 
-  // The latency of the present mapping. Mapping more operators never lowers the latency, because it
-  // only delays other operators.
+  // The latency of the mapping so far. Adding operators never lowers the latency, because added
+  // operators only delay others.
   double latency_us() const { return latest_us_.empty() ? 0 : latest_us_.back(); }
   bool is_mapped(int rank) const { return gpu_of_[rank] >= 0; }
   bool is_empty(int gpu) const { return on_gpu_[gpu].empty(); }
@@ -47,9 +47,9 @@ class ListOnGpus {
   std::vector<double> finish_us_;         // by rank
   std::vector<std::vector<int>> on_gpu_;  // ranks, ascending
   std::vector<int> mapped_;               // ranks, ascending
-  std::vector<double> latest_us_;   // for each of `mapped_`, the latest finish up to this operator
-  std::vector<int> visited_;        // ranks visited by the last Visit
-  std::vector<double> visited_us_;  // for each rank, the finish that the last Visit computed
+  std::vector<double> latest_us_;         // for each of `mapped_`, the latest finish up to it
+  std::vector<int> visited_;              // ranks visited by the last Visit
+  std::vector<double> visited_us_;        // for each rank, the finish that the last Visit computed
 };
 
 }  // namespace tvm_interop

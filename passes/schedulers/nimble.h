@@ -35,9 +35,9 @@ struct NimbleSchedule {
 // growing M along tight edges keeps it covered. So the second matching costs no wait, and no
 // assignment with as few waits has fewer streams.
 //
-// On networks, the number of streams is the graph's width. If the fewest waits and the fewest
-// streams conflict, waits come first and there are a few streams more. A phase of the second
-// matching takes O(n^2 / 64), and there are few phases.
+// For neural networks, the number of streams is usually the graph's width. It is a little larger if
+// the fewest waits need more streams. A phase of the second matching takes O(n^2 / 64), and there
+// are few phases.
 NimbleSchedule ScheduleNimble(const OpGraph& graph);
 
 }  // namespace tvm_interop

@@ -19,9 +19,12 @@ struct OparaSchedule {
 // run out, it takes the other kind. Within a kind, the operator of least `demand` comes first, with
 // ties to the lowest id.
 //
-// The streams follow along the launch order (Algorithm 1). An operator continues the stream of a
-// predecessor that has launched no other successor before. If there are several such predecessors,
-// the lowest id counts. If there is none, the operator opens a stream. Takes O(n log n + edges).
+// Then the operators are put onto streams in launch order (Algorithm 1). An operator goes to the
+// stream of a predecessor if no other reader of this predecessor is launched before the operator.
+// If there are several such predecessors, the one with the lowest id is taken. If there is none,
+// the operator opens a new stream.
+//
+// Takes O(n log n + edges).
 //
 // The paper allocates streams along any topological order and does not say which successor is the
 // first. Its code finds the launch order first and allocates streams along this order. This

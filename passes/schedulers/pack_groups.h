@@ -5,8 +5,9 @@
 
 namespace tvm_interop {
 
-// The stream of each group if a stage has more groups than streams. The longest group goes first,
-// onto the least loaded stream (Graham's LPT). Ties go to the lowest group and the lowest stream.
+// Packs the groups of a stage onto streams, and returns the stream of each group. The groups are
+// placed by descending length, each onto the stream with the shortest total length so far (Graham's
+// LPT). Ties go to the lowest group and the lowest stream.
 std::vector<int> PackGroups(const std::vector<double>& group_us, int num_streams);
 
 }  // namespace tvm_interop

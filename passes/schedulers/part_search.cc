@@ -13,11 +13,13 @@
 namespace tvm_interop {
 namespace {
 
-// On top of its limit, a search may store this many 64-bit words of sets. It may also store as many
-// more numbers that describe stages.
+// The limit on transitions also limits the 64-bit words of sets that a search stores, and the
+// numbers that describe its stages. This many more words, and this many more numbers, are always
+// allowed.
 constexpr size_t kSmall = 1 << 16;
 constexpr size_t kLook = 256;  // the number of states between two calls of `is_over`
-// Far above rounding errors, and far below differences that matter.
+
+// A relative difference of costs that is far above rounding errors, and far below real differences.
 constexpr double kRounding = 1e-9;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -33,7 +35,7 @@ class PartSearchOf : public PartSearch {
   bool Enumerate(int64_t max_transitions, const std::function<bool()>& is_over,
                  StageBatch* stages) override {
     const size_t limit = static_cast<size_t>(max_transitions);
-    // Sets and stages must not take more memory than the transitions they belong to.
+    // Sets and stages may take as much memory as the transitions, plus a constant.
     const size_t max_sets = (limit + kSmall) / empty_.words().size();
     const size_t max_numbers = limit + kSmall;
     if (!MayFit(limit, max_sets, is_over)) return false;
@@ -82,7 +84,7 @@ class PartSearchOf : public PartSearch {
         ways[state] += ways[transitions_[t].next];
       }
     }
-    stats->states += static_cast<int64_t>(state_sizes_.size()) - 1;  // without the empty state
+    stats->states += static_cast<int64_t>(state_sizes_.size()) - 1;  // minus the empty state
     stats->transitions += static_cast<int64_t>(transitions_.size());
     stats->stages += static_cast<int64_t>(num_stages_);
     stats->schedules *= ways[0];
@@ -94,9 +96,9 @@ class PartSearchOf : public PartSearch {
     ways->first.resize(state_sizes_.size(), CheapestWays::kUnknown);
     for (uint32_t state : smallest_first_) {
       if (state_sizes_[state] == 0) continue;  // the empty state costs nothing
-      // No total has fallen since the last call. If the total of the way's first transition has not
-      // changed, it is still the least, and the totals of the transitions before it are still
-      // greater.
+
+      // Since the last call, totals can only have risen. So if the total of the transition chosen
+      // then has not changed, this transition is still the cheapest, and it still wins ties.
       size_t first = ways->first[state];
       if (first != CheapestWays::kUnknown &&
           Total(transitions_[first], value_us, *ways) == ways->cost_us[state]) {
@@ -151,10 +153,11 @@ class PartSearchOf : public PartSearch {
     uint32_t next;
   };
 
-  // The costs of ways that cost no more than a limit. A cost is infinity if there is no such way.
+  // The costs of ways (sequences of stages) that cost no more than a limit. A cost is infinity if
+  // there is no such way.
   struct WaysThrough {
-    std::vector<double> cost_us;   // the cost of the cheapest way through each stage
-    double priced_us;              // the cost of the cheapest way of priced stages alone
+    std::vector<double> cost_us;   // for each stage, the cost of the cheapest way that uses it
+    double priced_us;              // the cost of the cheapest way that has only priced stages
     double beyond_us = kInfinity;  // a lower bound on the cost of every way above the limit
   };
 
@@ -207,10 +210,10 @@ class PartSearchOf : public PartSearch {
     return ways.cost_us[transition.next] + value_us[first_stage_ + transition.stage];
   }
 
-  // Whether a quick count finds no more than `limit` transitions.
+  // Whether the part may have no more than `limit` transitions, by a quick lower bound.
   //
-  // Any set closed under predecessors is a state. In a state, look at the operators on which no
-  // other operator of the state depends. Any 1 to `max_groups` of these are an ending. Counting
+  // Any set closed under predecessors is a state. Take the operators of a state on which no other
+  // operator of the state depends. Any 1 to `max_groups` of these operators are an ending. Counting
   // only such endings is far quicker than enumerating all endings.
   bool MayFit(size_t limit, size_t max_sets, const std::function<bool()>& is_over) const {
     const std::vector<double> least_endings =
@@ -272,7 +275,7 @@ class PartSearchOf : public PartSearch {
   size_t num_stages_ = 0;
 };
 
-// A part that is one stage and stays as it is.
+// A part that always runs as one stage, so there is nothing to search.
 class FixedPart : public PartSearch {
  public:
   FixedPart(const OpGraph& graph, std::vector<int> ops) : graph_(graph), ops_(std::move(ops)) {}

@@ -11,20 +11,22 @@
 
 namespace tvm_interop {
 
-// A stage whose price may change which schedule is the cheapest.
+// A stage whose price (latency) is not known and may change which schedule is the cheapest.
 struct WantedStage {
-  size_t stage;  // index into the batch
-  // The cost of the cheapest way through the stage minus the cost of the cheapest way of all.
+  size_t stage;  // index into the batch of all stages
+
+  // The cost of the cheapest sequence of stages with this stage, minus that of the cheapest
+  // sequence of all.
   double above_best_us;
 };
 
-// The cheapest way from each state of a part to the end of the part. A way is a chain of
-// transitions.
+// The cheapest way from each state of a part to the end of the part. A way is a sequence of
+// transitions, and its cost is the sum of the prices of its stages.
 struct CheapestWays {
   static constexpr size_t kUnknown = std::numeric_limits<size_t>::max();
 
   std::vector<double> cost_us;
-  std::vector<size_t> first;  // the transition that the way starts with
+  std::vector<size_t> first;  // for each state, the first transition of its cheapest way
 };
 
 // The IOS search of one part of the graph. A part is a block, a piece of a block, or a window of
@@ -48,17 +50,18 @@ class PartSearch {
   virtual void SetFirstStage(size_t first_stage) = 0;
   // The number of transitions that the part holds.
   virtual size_t num_transitions() const = 0;
-  // Adds the counts of what Enumerate found to `stats`.
+  // Adds the numbers of states, transitions and stages that Enumerate found to `stats`.
   virtual void CountInto(IosStats* stats) const = 0;
   // The stages of the cheapest way through the part, in the order in which they run, as indices
-  // into the batch. Pass a new `ways`, or the `ways` of the last call if no value has fallen since.
-  // With the latter, only states whose cost has changed are computed again.
+  // into the batch. Pass a new `ways`, or the `ways` of the last call if no value has fallen since
+  // then. If `ways` is that of the last call, only states whose cost has changed are computed
+  // again.
   virtual std::vector<size_t> Solve(const std::vector<double>& value_us,
                                     CheapestWays* ways) const = 0;
-  // Appends to `near` the stages without a price that lie on a cheap way. Such a way costs at most
-  // `gap_us` more than the cheapest way, and no more than the cheapest way of priced stages alone.
-  // Returns the least gap that may find more stages, or infinity if there are no more. `ways` must
-  // come from Solve.
+  // Appends to `near` the stages without a price that are on a cheap way. A way is cheap if it
+  // costs at most `gap_us` more than the cheapest way, and no more than the cheapest way that has
+  // only priced stages. Returns the smallest gap with which there may be more such stages, or
+  // infinity if there are no more. `ways` must come from Solve.
   virtual double FindNear(const std::vector<double>& value_us, const std::vector<char>& is_priced,
                           const CheapestWays& ways, double gap_us,
                           std::vector<WantedStage>* near) const = 0;

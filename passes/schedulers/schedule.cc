@@ -31,8 +31,8 @@ struct Place {
   int stage = -1, group = -1, index = -1;
 };
 
-// The place of each operator. Throws ScheduleError unless the stages hold each operator exactly
-// once.
+// The stage, the group and the position in the group of each operator. Throws ScheduleError unless
+// the stages hold each operator exactly once.
 std::vector<Place> PlacesOf(const OpGraph& graph, const std::vector<Stage>& stages) {
   std::vector<Place> places(graph.num_ops());
   for (size_t s = 0; s < stages.size(); ++s) {
@@ -112,7 +112,7 @@ std::string OnGpu(const std::vector<Stage>& stages, int s) {
   return "stage " + std::to_string(s) + " on GPU " + std::to_string(stages[s].device);
 }
 
-// Why stage `after` waits for stage `before`, with operators named.
+// Says why stage `after` waits for stage `before`, and names the operators. For error messages.
 std::string WhyBehind(const OpGraph& graph, const std::vector<Stage>& stages,
                       const std::vector<Place>& places, int before, int after) {
   for (const auto& group : stages[after].groups) {
@@ -140,7 +140,7 @@ void CheckBetweenStages(const OpGraph& graph, const std::vector<Stage>& stages,
     for (int source : graph.predecessors(op)) {
       if (places[source].stage <= places[op].stage) continue;
       // If the two stages are on different GPUs, their order in the list does not matter.
-      // LaunchOrder checks that stages do not wait for each other in a circle.
+      // LaunchOrder checks that stages do not wait for each other in a cycle.
       if (stages[places[source].stage].device != stages[places[op].stage].device) continue;
       throw ScheduleError(Reads(graph, op, source) + " but is in stage " +
                           std::to_string(places[op].stage) + ", before it in stage " +

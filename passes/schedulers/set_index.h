@@ -9,9 +9,10 @@
 
 namespace tvm_interop {
 
-// Numbers the distinct sets put into it 0, 1, 2, ... in order of arrival. It is an open-addressing
-// hash table of numbers, beside a flat vector of sets. The search makes two look-ups per
-// transition, and std::unordered_map would spend most of their time on cache misses.
+// Gives the distinct sets that are inserted the numbers 0, 1, 2, ... in order of insertion. The
+// sets are in a flat vector, and an open-addressing hash table holds their numbers. The search
+// makes two look-ups per transition. With std::unordered_map, most of the time of a look-up would
+// be spent on cache misses.
 template <typename Set>
 class SetIndex {
  public:

@@ -7,8 +7,8 @@
 
 namespace tvm_interop {
 
-// Many stages in three flat lists. So even a hundred thousand stages are passed to Python, and to a
-// vectorised latency model, as three arrays.
+// Many stages, stored in three flat lists. In this form, even a hundred thousand stages are passed
+// quickly to Python and to a vectorised latency model.
 struct StageBatch {
   std::vector<int64_t> ops;         // the operators of all groups, one group after the other
   std::vector<int64_t> group_ends;  // where each group ends in `ops`
@@ -22,14 +22,13 @@ struct StageBatch {
   StageBatch Select(const std::vector<size_t>& stages) const;
 };
 
-// Throws LatencyError, naming the offender, if an entry of the batch points outside the batch, or
-// if an operator is not one of `num_ops`. The functions below expect a batch that has passed this
-// check.
+// Throws LatencyError if an entry of the batch points outside the batch, or if an operator is not
+// one of `num_ops`. The message names the entry or the operator. The functions below expect a batch
+// that has passed this check.
 void CheckBatch(const StageBatch& batch, size_t num_ops);
 
-// The stream of each group, stage after stage, if every stage runs on at most `num_streams`
-// streams. PackGroups chooses the streams, with the sum of a group's `op_us` as the length of the
-// group.
+// The stream of each group, stage after stage. Every stage runs on at most `num_streams` streams,
+// which PackGroups chooses. The length of a group is the sum of the `op_us` of its operators.
 std::vector<int> PackGroupsOfStages(const StageBatch& batch, const std::vector<double>& op_us,
                                     int num_streams);
 
@@ -38,7 +37,7 @@ std::vector<int> PackGroupsOfStages(const StageBatch& batch, const std::vector<d
 StageBatch PackStages(const StageBatch& batch, const std::vector<double>& op_us, int num_streams);
 
 // The latency of each stage in microseconds. A stage takes as long as its longest group, and a
-// group takes the sum of its `op_us`.
+// group takes the sum of the `op_us` of its operators.
 std::vector<double> PriceStages(const StageBatch& batch, const std::vector<double>& op_us);
 
 }  // namespace tvm_interop

@@ -16,10 +16,10 @@ namespace tvm_interop {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// The largest number of groups that are looked at for one ready operator. Without a limit on the
-// size of groups, there may be any number.
+// The largest number of groups that are looked at for one ready operator. If the size of groups is
+// not limited, there may be very many.
 constexpr size_t kMaxGroupsOfOp = 32;
-// The largest number of group lengths that are tried from one state.
+// The largest number of limits on the length of a group that are tried from one state.
 constexpr size_t kMaxLengths = 12;
 
 template <typename Set>
@@ -50,7 +50,7 @@ class StageBeamOf : public StageBeam {
     if (options.backward != is_backward_) TurnRound();
     SetPaths();
     BeamResult result;
-    // The states by their number of operators done.
+    // The states by the number of operators that are done.
     std::vector<std::vector<State>> levels(ops_.size() + 1);
     std::vector<SetIndex<Set>> seen(ops_.size() + 1);
     State first = {empty_, empty_, 0, 0, -1, 0};
@@ -100,7 +100,7 @@ class StageBeamOf : public StageBeam {
     Set ready;
     double cost_us;
     double rank_us;
-    int before_level;  // level of the state before this one; -1 for the first state
+    int before_level;  // level of the previous state, its operators done; -1 for the first state
     int before;
   };
   struct Group {
@@ -109,7 +109,7 @@ class StageBeamOf : public StageBeam {
     double path_us;  // the longest path from an operator of the group to the end
   };
   struct Step {
-    int from;  // index of the state before the step, in its level
+    int from;  // index, in its level, of the state that the step leaves
     Set ops;
     Set ready;  // the operators that are ready after the step
     uint32_t stage;
@@ -152,8 +152,8 @@ class StageBeamOf : public StageBeam {
     level->shrink_to_fit();
   }
 
-  // Adds to `group` an operator and all operators left that must run before it. Returns false if
-  // the group would get too many operators.
+  // Adds an operator to `group`, and all operators that must run before it and are not done.
+  // Returns false if the group would get too many operators.
   bool Add(int op, const Set& done, Set* group, int* count) const {
     if (group->Test(op) || done.Test(op)) return true;
     if (limits_.max_group_ops > 0 && *count >= limits_.max_group_ops) return false;
@@ -244,7 +244,8 @@ class StageBeamOf : public StageBeam {
         if (limits_.max_groups > 0 && static_cast<int>(chosen.size()) == limits_.max_groups) break;
       }
     }
-    // By set: the ready operators that can be merged, with the longest path ahead first.
+    // For each set of mergeable operators, those that are ready, by descending length of the path
+    // from them to the end.
     std::map<int, std::vector<Set>> mergeable;
     for (const Group& group : groups_) {
       const int set = group.ops.Count() == 1 ? set_of_[group.ops.First()] : -1;
@@ -327,7 +328,8 @@ class StageBeamOf : public StageBeam {
   // The operators right before and right after each operator, in the direction of the search.
   std::vector<std::vector<int>> before_, after_;
   std::vector<double> path_us_;
-  // The stages met so far and their prices. The first price_us_.size() stages have prices.
+  // The stages found so far and their prices. Only the first price_us_.size() stages have prices
+  // yet.
   SetIndex<Set> stages_;
   std::vector<double> price_us_;
   StageBatch to_ask_;

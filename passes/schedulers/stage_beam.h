@@ -13,23 +13,26 @@
 
 namespace tvm_interop {
 
-// Returns one price for each stage of a batch: the latency of the stage as it will run. A price of
-// infinity marks a stage that must not be chosen.
+// A function that returns the price of each stage of a batch: the latency of the stage as it will
+// run. A price of infinity marks a stage that must not be chosen.
 using AskPrices = std::function<std::vector<double>(const StageBatch&)>;
 
 struct BeamOptions {
-  size_t width = 1;       // states kept for each number of operators left
+  size_t width = 1;       // how many states are kept for each number of operators left
   bool backward = false;  // whether to search from the last stage to the first
+
   // A sequence of stages is dropped once it cannot cost less than this.
   double below_us = 0;
-  // How many operators a good schedule runs at once on average. To rank states, the search guesses
-  // that the operators that are left take at least their work divided by this number.
+  // How many operators a good schedule runs at once on average. To rank states, the search
+  // estimates that the operators that are left take at least the sum of their latencies divided by
+  // this number.
   double parallelism = 1;
   // Every schedule takes at least this share of the longest path through the operators that are
-  // left. The share is less than 1 if stages may be cheaper than their operators suggest.
+  // left. The share is less than 1 if a stage may take less time than its longest group, for
+  // example because its operators are merged.
   double certain = 1;
   int64_t max_transitions = 0;
-  // Called now and then. The search ends early once it returns true.
+  // A function that is called now and then. The search ends early once the function returns true.
   std::function<bool()> is_over = [] { return false; };
 };
 
@@ -42,15 +45,16 @@ struct BeamResult {
 
 // Looks for a cheap sequence of stages in a part of a graph that is too large to enumerate. A state
 // is the set of operators that are left. States with equally many operators left are compared by
-// their cost so far plus a guess of the cost that is left. The best `width` of them are followed.
-// The result need not be optimal. More width gives better sequences.
+// the price of their stages so far plus an estimate for the operators that are left. The best
+// `width` of these states are kept. The result need not be optimal. A larger width gives better
+// sequences.
 //
 // From a state, the search tries only some stages. For each length that a group can have, it takes
-// the groups of at most this length. Groups with the longest path ahead come first, and the longest
-// groups among these. Groups that overlap an earlier one are skipped. The search tries the first
-// group, the first two groups, and so on, as many as a stage may hold. A group is a connected set
-// of operators that depends on no operator left outside the set. In the reversed graph, such a
-// group is a group of an ending.
+// the groups of at most this length. Groups with the longest path from them to the end come first,
+// with ties to the longest group. Groups that overlap an earlier one are skipped. The search tries
+// the first group, the first two groups, and so on, as many as a stage may hold. A group is a
+// connected set of operators that depends on no operator left outside the set. In the reversed
+// graph, such a group is a group of an ending.
 //
 // The search also tries stages of operators that can be merged. Among those that are ready, it
 // takes the two with the longest paths, then the three with the longest paths, and so on.
@@ -60,17 +64,17 @@ struct BeamResult {
 class StageBeam {
  public:
   // Makes a search of `ops`, which must be in topological order and include every operator on a
-  // path between two of them. `op_us` and `set_of` are by operator of the graph. `set_of` numbers
-  // the sets of operators that can be merged, and is -1 for an operator in no set. It is empty if
-  // there are no such sets. The graph must outlive the search.
+  // path between two of them. `op_us` holds the latency of each operator of the graph. `set_of`
+  // holds for each operator of the graph the number of the set of operators that it can be merged
+  // with, or -1 if it cannot be merged. `set_of` is empty if no operator can be merged. The graph
+  // must outlive the search.
   static std::unique_ptr<StageBeam> Make(const OpGraph& graph, const std::vector<int>& ops,
                                          const std::vector<double>& op_us,
                                          const EndingLimits& limits,
                                          const std::vector<int>& set_of = {});
   virtual ~StageBeam() = default;
 
-  // Searches once. `ask` is called with few batches, and never with a stage that was in an earlier
-  // call of `ask`.
+  // Searches once. `ask` is called for a few large batches, and never twice for the same stage.
   virtual BeamResult Run(const BeamOptions& options, const AskPrices& ask) = 0;
 };
 

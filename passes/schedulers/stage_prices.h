@@ -10,12 +10,12 @@
 
 namespace tvm_interop {
 
-// The known latencies of operators that start together on one GPU. They are found by the operators'
-// ids, in any order.
+// The known latencies of operators that start together on one GPU. `Find` looks up a latency by the
+// operators' ids, in any order.
 class StagePrices {
  public:
   StagePrices() = default;
-  // Every group of a stage must be one operator. `price_us` is by stage.
+  // Every group of a stage must be one operator. `price_us` holds the latency of each stage.
   StagePrices(const StageBatch& stages, const std::vector<double>& price_us) {
     size_t begin = 0;
     for (size_t s = 0; s < price_us.size(); ++s) {

@@ -170,7 +170,7 @@ class Serving {
     run_.requests.push_back(request);
   }
 
-  // The combined block to run next, or -1 if none has input.
+  // The combined block to run next, or -1 if no combined block has input.
   int Choose() {
     std::fill(has_input_.begin(), has_input_.end(), Input{});
     for (size_t model = 0; model < buffers_.size(); ++model) {
@@ -190,7 +190,7 @@ class Serving {
   }
 
   bool IsBetter(int program, int than) const {
-    // Multiplying both shares by both numbers of parts makes them integers, which compare exactly.
+    // To compare two fractions exactly, each is multiplied by both numbers of parts.
     const int64_t share =
         static_cast<int64_t>(has_input_[program].blocks) * combination_.programs[than]->num_parts();
     const int64_t other =
@@ -226,7 +226,8 @@ class Serving {
       now_us_ = until_us;
       return;
     }
-    // Requests that arrive or leave their queue during the run come before the results of the run.
+    // Requests that arrive or leave their queue during the run are handled before the results of
+    // the run.
     Launch(end_us);
     now_us_ = end_us;
     for (const Taken& taken : taken_) {

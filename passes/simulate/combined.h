@@ -16,15 +16,17 @@ struct Follower {
 };
 
 // The requests of a run. `at_us` holds the times of the given arrivals, ascending, and `models`
-// holds the model of each. `followers` add further requests without end.
+// holds the model of each arrival. `followers` are rules that add further requests while the run
+// lasts.
 struct ArrivalList {
   std::vector<double> at_us;
   std::vector<int> models;
   std::vector<Follower> followers;
 };
 
-// Execution as in TOP (Lin et al., TPDS 36(2), 2025, section IV). Each model is a chain of blocks,
-// and the set of all blocks is partitioned into combined blocks.
+// How models are executed together in TOP (Lin et al., TPDS 36(2), 2025, section IV). Each model is
+// a chain of blocks, and the blocks of all models are partitioned into combined blocks. Each
+// combined block runs as one program.
 struct Combination {
   // The program of each combined block. The parts of the program are the blocks of the combined
   // block.
@@ -38,7 +40,7 @@ struct Combination {
   int buffer;  // the most requests that the buffer in front of a block holds
 };
 
-// One request. A time is NaN if the request did not get that far.
+// One request. A time is NaN if the event did not happen before the end of the simulation.
 struct ServedRequest {
   int model;
   double arrived_us;
@@ -54,10 +56,10 @@ struct CombinedRun {
 
 // Serves requests until `until_us`, one combined block after the other. The combined block that
 // runs next is the one with the largest share of blocks that have input. A tie goes to the combined
-// block whose oldest input has waited longest, then to the lowest index. Each block with input
-// takes its oldest request. The operators of the other blocks are left out. A block counts as one
-// without input while the buffer of the next block is full. The queue of a model stands still while
-// the buffer of its first block is full.
+// block whose oldest input has waited longest, then to the lowest index. When a combined block
+// runs, each of its blocks with input takes its oldest request. The operators of its other blocks
+// are left out. While the buffer of the next block is full, a block counts as one without input.
+// While the buffer of its first block is full, no request leaves the queue of a model.
 //
 // Throws ScheduleError for a model without blocks, a block that is in no combined block, and a
 // request of an unknown model.

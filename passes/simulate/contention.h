@@ -14,15 +14,15 @@ struct Contention {
   double cores;                  // the number of cores; infinity for no limit
   double bandwidth;              // how many purely memory-bound operators run at once at full speed
   std::vector<double> op_cores;  // how many cores each operator keeps busy when it runs alone
-  std::vector<double> memory_share;  // the share of its latency that each operator waits for memory
+  std::vector<double> memory_share;  // share of its latency in which an operator waits for memory
   double wait_us;                    // how long a wait delays the stream that waits
 };
 
 // Simulates the streams event by event. An operator starts when its stream is free and all
 // operators it waits for have finished. First the delay for its waits passes. Then the operator
 // advances at a rate that changes whenever another operator starts or ends. `op_us` holds the
-// latency of each operator alone; `waits` are as PlanSync returns them. The placements are in order
-// of start.
+// latency of each operator when it runs alone. `waits` are as PlanSync returns them. The placements
+// are in order of start.
 //
 // Without limits and without a delay for waits, the makespan is the same as that of
 // SimulateStreams. Takes O(n * running operators). Throws PlanError for streams that cannot be run.

@@ -27,6 +27,7 @@ Times SimulateGpus(const OpGraph& graph, const std::vector<Launch>& launches,
 
   Times times = {std::vector<double>(launches.size()), std::vector<double>(launches.size())};
   std::map<int, double> free_us;  // the time at which each lane is free
+
   // The time at which each link is free, by source and target GPU.
   std::map<std::pair<int, int>, double> link_us;
   for (size_t i = 0; i < launches.size(); ++i) {

@@ -20,14 +20,15 @@ struct Times {
 };
 
 enum class Links {
-  kDelay,  // each edge between GPUs is a delay of its own (HIOS)
+  kDelay,  // each edge between GPUs delays its reader (HIOS)
+
   // One copy goes to each GPU that reads the operator's output. Each link makes one copy at a time.
   kFifo,
 };
 
-// The times at which each launch starts and ends. A launch starts once its lane is free and all
-// inputs of all its operators have arrived. In `launches`, each launch must come after the launches
-// it waits for. The copies over a link follow the order of `launches` too, as in plans. `edge_us`
+// Computes when each launch starts and ends. A launch starts once its lane is free and all inputs
+// of all its operators have arrived. In `launches`, each launch must come after the launches it
+// waits for. The copies over a link follow the order of `launches` too, as in plans. `edge_us`
 // holds the transfer time of each edge of `graph.edges()`. With kFifo, a copy takes the longest
 // transfer time of the edges to its readers on that GPU. Takes O(operators + edges).
 Times SimulateGpus(const OpGraph& graph, const std::vector<Launch>& launches,

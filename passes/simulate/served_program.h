@@ -19,12 +19,13 @@ struct ServingDevice {
   double launch_us = 0;   // how long the host's one thread takes to launch an operator
 };
 
-// The demand of one operator of a program on the device.
+// One operator of a program: how much of the device it needs, and when it may run.
 struct ServedOp {
   double work_us;
   double cores;
   double memory_share;
-  int num_waits;  // number of waits for other streams within the segment
+  int num_waits;  // number of waits for operators of the segment on other streams
+
   // The operator's segment, counted from 0; a segment starts when the segment before it has ended.
   int segment;
   int part;  // the operator's part of the program, counted from 0
@@ -33,13 +34,13 @@ struct ServedOp {
 // The time that one run of a program takes on a device that runs nothing else.
 struct AloneRun {
   double us;
-  double busy_us;  // SharedDevice::busy_us
+  double busy_us;  // see SharedDevice::busy_us
 };
 
-// The operators that an instance runs. They belong to one model, or to several parts, such as the
-// blocks of a combined block. There are no edges between parts, and a run may leave out any of
-// them. Within a segment, an operator waits for the operator before it on its stream and for the
-// operators it reads. A segment waits for the end of the whole segment before it.
+// The operators that an instance runs. A program consists of one part or of several parts, such as
+// the blocks of a combined block. There are no edges between parts, and a run may leave out any
+// parts. Within a segment, an operator waits for the operator before it on its stream and for the
+// operators it reads. A segment starts when all operators of the segment before it have ended.
 class ServedProgram {
  public:
   // The operators of a run of some of the parts, renumbered in launch order.
@@ -47,8 +48,8 @@ class ServedProgram {
     struct Op {
       double work_us, cores, memory_share;
       int num_waits;
-      int waits_for;  // the number of operators of the same segment to wait for
-      int first_successor, last_successor;  // the operator's range of `successors`
+      int waits_for;                        // how many operators of its segment it waits for
+      int first_successor, last_successor;  // its range of indices into `successors`
     };
     std::vector<Op> ops;
     std::vector<int> successors;
@@ -60,10 +61,9 @@ class ServedProgram {
   };
 
   // `ops` describes each operator by its id, and `streams` hold each operator once. Throws
-  // ScheduleError for streams that ValidateStreams refuses. Also throws ScheduleError for an
-  // operator that reads an operator of a later segment, or that follows an operator of a later
-  // segment on its stream. Also throws ScheduleError for a part outside 0 to 63 and for an edge
-  // between two parts.
+  // ScheduleError for streams that ValidateStreams refuses; for an operator that reads an operator
+  // of a later segment; for an operator that comes after an operator of a later segment on its
+  // stream; for a part outside 0 to 63; and for an edge between two parts.
   ServedProgram(const OpGraph& graph, const std::vector<std::vector<int>>& streams,
                 const std::vector<ServedOp>& ops, bool has_barriers);
 
@@ -74,8 +74,9 @@ class ServedProgram {
   // part.
   const Variant& Of(uint64_t present) const;
 
-  // The time of a run of the parts in `present` on the device alone. The program stores this time
-  // by `present` only, so all calls must name the same device.
+  // The time of a run of the parts in `present` if nothing else runs on the device. The program
+  // stores this time for each `present`, but not for each device. So all calls must name the same
+  // device.
   AloneRun Alone(uint64_t present, const ServingDevice& device) const;
 
  private:

@@ -24,32 +24,33 @@ class ServingEngine {
   double busy_us() const { return shared_.busy_us() + alone_busy_us_; }
   int num_running() const { return num_running_; }
 
-  // Starts an instance now and returns its number. The number is free again once Advance has
-  // returned it. `alone` says that nothing else runs beside the instance. The program then provides
-  // the time of the run. Throws ScheduleError if an instance that runs alone has another beside it.
-  // Throws it too if `present` holds no part, a part that the program does not have, or parts
-  // without operators.
+  // Starts an instance now and returns its number. The number may be used again once Advance has
+  // returned it. `alone` says that no other instance runs at the same time. Then the time of the
+  // run comes from ServedProgram::Alone. Throws ScheduleError if another instance runs beside an
+  // instance that runs alone. Also throws ScheduleError if `present` holds no part, a part that the
+  // program does not have, or parts without operators.
   int Start(const ServedProgram& program, uint64_t present, bool alone);
 
-  // Runs until an instance ends and returns its number. Returns -1 if none ends by `until_us`. The
-  // simulated time is then `until_us`. If `until_us` is infinity and nothing runs, the simulated
-  // time does not advance further.
+  // Runs until an instance ends and returns its number. If no instance ends by `until_us`, returns
+  // -1, and the simulated time is then `until_us`. If `until_us` is infinity and nothing runs, the
+  // simulated time does not advance further.
   int Advance(double until_us);
 
  private:
   struct Instance {
     const ServedProgram::Variant* variant = nullptr;
-    // By operator: how many events the operator still waits for. The events are its launch and the
-    // ends of operators before it.
+    // For each operator, how many events it still waits for. The events are its own launch and the
+    // ends of the operators that it waits for.
     std::vector<int> waits_for;
     int segment = 0;
-    int left = 0;  // operators of the segment that have not ended
+    int left = 0;  // number of operators of the segment that have not ended
   };
   struct Timer {
     double at_us;
-    int64_t number;  // timers of the same time fire in this order
+    int64_t number;  // the order of timers for the same time
     int instance;
-    // The operator launched at that time, or kSegment or kEnd.
+    // The operator that is launched at that time. kSegment if a segment ends then, and kEnd if an
+    // instance that runs alone ends then.
     int op;
     // A priority_queue pops the greatest element, so a later timer is less than an earlier one.
     bool operator<(const Timer& other) const {

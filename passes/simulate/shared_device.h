@@ -10,8 +10,9 @@ namespace tvm_interop {
 struct DeviceLimits {
   double cores;      // the number of cores; infinity for no limit
   double bandwidth;  // how many purely memory-bound operators run at once at full speed
-  // While k operators run, each takes 1 + interference * (k - 1) times as long, whichever resources
-  // it uses.
+
+  // While k operators run, each operator takes 1 + interference * (k - 1) times as long, in
+  // addition to the effect of shared cores and bandwidth.
   double interference = 0;
 };
 
@@ -21,18 +22,19 @@ void CheckSimulatedTime(double value);
 
 // Operators that run at once and slow each other down.
 //
-// While a set R of operators runs, arithmetic takes max(1, sum over R of cores / `cores`) times as
-// long as alone. Memory traffic takes max(1, sum over R of memory_share / `bandwidth`) times as
-// long. The slowdown of an operator is the mean of these two factors, weighted by its memory_share,
-// times the interference. An operator is not in R while the delay for its waits lasts.
+// While a set R of operators runs, their arithmetic takes max(1, sum over R of cores / `cores`)
+// times as long as if each ran alone. Memory traffic takes max(1, sum over R of memory_share /
+// `bandwidth`) times as long. The slowdown of an operator is the mean of these two factors,
+// weighted by its memory_share, times the interference. An operator is not in R while the delay for
+// its waits lasts.
 class SharedDevice {
  public:
   explicit SharedDevice(const DeviceLimits& limits) : limits_(limits) {}
 
   bool idle() const { return running_.empty(); }
-  // Starts an operator. `tag` is the caller's name for it. The other arguments describe the
-  // operator alone: the delay for its waits, its latency, the cores it keeps busy, and the share of
-  // its latency spent on memory.
+  // Starts an operator, which the caller identifies by `tag`. The other arguments describe the
+  // operator when it runs alone: the delay for its waits, its latency, the cores it keeps busy, and
+  // the share of its latency spent on memory.
   void Start(int64_t tag, double wait_us, double work_us, double cores, double memory_share) {
     running_.push_back({tag, wait_us, work_us, cores, memory_share});
     has_changed_ = true;
@@ -48,7 +50,7 @@ class SharedDevice {
   struct Running {
     int64_t tag;
     double wait_us;  // the time that is left of the delay for its waits
-    double work_us;  // the time that is left of its latency alone
+    double work_us;  // the time that is left of its latency when it runs alone
     double cores;
     double memory_share;
     double rate = 1;

@@ -1,14 +1,15 @@
-"""Relay's names for compiling an ONNX model into a library and running it, on today's TVM.
+"""Lets scripts that were written for Relay compile and run an ONNX model on today's TVM.
 
-Relay and the graph executor left TVM in 0.20. A script that loads a model, builds it and runs it
-keeps every line but its imports::
+Relay and the graph executor were removed in TVM 0.20. A script that loads a model, builds it and
+runs it must change only its imports::
 
     from tvm_interop import relay  # was: from tvm import relay
     from tvm_interop.contrib import graph_executor  # was: from tvm.contrib import graph_executor
 
 The package has `frontend.from_onnx`, `transform.InterOpSchedule` and `build`. They use Relax and
-this package's executor. No Relay program is made, so a pass that rewrites Relay programs finds
-none. Any other name of Relay raises an ImportError that names its counterpart in Relax.
+this package's executor. They make no Relay program, so a pass that rewrites Relay programs has
+nothing to rewrite. The import of any other name of Relay raises an ImportError, which names the
+counterpart of this name in Relax.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from ..machine.target_text import read_target
 
 @dataclass(frozen=True)
 class PlacedLibrary:
-    """A compiled model and its device, for `GraphModule`; the result of `lib["default"](dev)`.
+    """The result of `lib["default"](dev)`: a compiled model and its device, for `GraphModule`.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Library:
 
     Attributes
     ----------
-    artifact: the compiled model, which all of this package's functions for artifacts take.
+    artifact: the compiled model. All functions of this package that take an artifact accept it.
     """
 
     def __init__(self, artifact: Artifact, name: str = "default") -> None:
@@ -49,8 +49,8 @@ class Library:
         Raises
         ------
         InputError
-            The name is not the library's, or is a number: a library is no longer a triple of graph,
-            library and parameters.
+            The name is not the library's name. In old versions of TVM a library was a triple of
+            graph, library and parameters, so scripts may pass a number.
         """
         if name != self._name:
             raise InputError(
@@ -64,7 +64,7 @@ class Library:
         self.artifact.save(path)
 
     def get_params(self) -> dict[str, Any]:
-        """The weights, by name."""
+        """The weights of the model, by name."""
         values = self.artifact.plan.values
         return {
             values[v].name: tvm.runtime.tensor(np.ascontiguousarray(array))
@@ -91,15 +91,17 @@ def build(
     ir_mod: the module from `relay.frontend.from_onnx`, or any Relax IRModule.
     target: a TVM target for a CPU, or text with options such as `llvm -mcpu=core-avx2`. The default
         is the target of the surrounding `with target:`, or else `llvm`.
-    target_host: accepted for code that gives one; must be a target for a CPU.
+    target_host: not used, and accepted only because old scripts pass it; must be a target for a
+        CPU.
     params: values of the module's parameters that are weights, by name.
-    mod_name: the library's name, which is `default` in `lib["default"]`.
+    mod_name: the name by which the library is indexed: `default` for `lib["default"]`.
     options: options of `tvm_interop.compile`.
 
     Raises
     ------
     UnsupportedModelError, InputError, DeviceError, ScheduleError
-        As for `tvm_interop.compile`; or `params` has a parameter that the module lacks.
+        As for `tvm_interop.compile`. Also InputError if `params` names a parameter that the module
+        lacks, and DeviceError if `target_host` is not a target for a CPU.
     """
     if target_host is not None:
         _check_host(target_host)

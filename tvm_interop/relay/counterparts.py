@@ -1,4 +1,4 @@
-"""Tells what replaces a name of Relay in today's TVM, when a script asks for the name."""
+"""Tells scripts that ask for a name of Relay which name replaces it in today's TVM."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ RELAY: Mapping[str, str] = {
     "var": "tvm.relax.Var",
     "vm": "tvm.relax.VirtualMachine",
 }
-"""Names of `tvm.relay`, and their counterparts today; empty for a name without a counterpart."""
+"""Names of `tvm.relay`, each with its counterpart in today's TVM; empty if there is none."""
 
 FRONTEND: Mapping[str, str] = {
     "from_caffe": "",
@@ -58,8 +58,8 @@ FRONTEND: Mapping[str, str] = {
     "from_tensorflow2": "",
     "from_tflite": "tvm.relax.frontend.tflite.from_tflite",
 }
-"""Names of `tvm.relay.frontend`, and their counterparts today; empty for a format without an
-importer. A model of such a format can be exported to ONNX."""
+"""Importers of `tvm.relay.frontend`, each with its counterpart in today's TVM; empty if there is
+none. A model that has no importer can be exported to ONNX."""
 
 CONTRIB: Mapping[str, str] = {
     "cuda_graph": "",
@@ -69,27 +69,28 @@ CONTRIB: Mapping[str, str] = {
     "graph_runtime": "tvm_interop.contrib.graph_executor",
     "pipeline_executor": "",
 }
-"""Names of `tvm.contrib` that left TVM with the graph executor, and their counterparts."""
+"""Names that `tvm.contrib` lost together with the graph executor, each with its counterpart; empty
+if there is none."""
 
 GRAPH_EXECUTOR: Mapping[str, str] = {
     "create": "tvm_interop.GraphModule(tvm_interop.load(path))",
     "get_device": "tvm.device",
 }
-"""Names of `tvm.contrib.graph_executor`, and their counterparts."""
+"""Names of `tvm.contrib.graph_executor`, each with its counterpart."""
 
 
 def refuse(module: str, name: str, known: Mapping[str, str], otherwise: str = "") -> NoReturn:
-    """Raise an error that says what replaces `name` of the old `module`.
+    """Raise an error for a `name` that the old `module` had; the error names the replacement.
 
     Parameters
     ----------
-    known: the old names, and their counterparts today; empty for a name without a counterpart.
-    otherwise: what to do about a name that has no counterpart.
+    known: the names of the old module, each with its counterpart today; empty if there is none.
+    otherwise: advice for a name that has no counterpart.
 
     Raises
     ------
-    ImportError: for a name of the old module. It is an ImportError because `from module import
-        name` would swallow the message of an AttributeError.
+    ImportError: for a name in `known`. An AttributeError would not do, because its message is lost
+        when a script runs `from module import name`.
     AttributeError: for any other name.
     """
     if name.startswith("_"):

@@ -1,4 +1,4 @@
-"""`relay.frontend`, which imports an ONNX model as a module."""
+"""`relay.frontend`, which imports an ONNX model as a Relax module."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def from_onnx(
     Parameters
     ----------
     model: an ONNX model, the path of an ONNX file, or the name of a network.
-    shape: shapes of inputs that the model leaves open, by name.
-    dtype: the type of each input by name, which must be the model's own type. A single type is
-        ignored, as in Relay, because an ONNX model has types for its inputs.
-    opset: the model's own opset, or None.
+    shape: shapes of the inputs whose shapes the model leaves open, by name.
+    dtype: the type of each input, by name; each must be the type that the model declares. A single
+        type for all inputs is ignored, as in Relay, because an ONNX model declares its types.
+    opset: the opset that the model declares, or None.
     freeze_params: whether weights become constants. Only True is supported, which is Relay's
         default.
 
@@ -39,13 +39,14 @@ def from_onnx(
     mod
         A Relax IRModule, whose weights are constants.
     params
-        An empty dict: the weights are in the module, as with Relay's `freeze_params`.
+        An empty dict, because the weights are in the module. Relay did the same with
+        `freeze_params`.
 
     Raises
     ------
     UnsupportedModelError, InputError
-        As for `tvm_interop.compile`; or a type or the opset is not the model's own, or
-        `freeze_params` is False.
+        As for `tvm_interop.compile`. Also InputError if a type or the opset differs from the
+        model's, and if `freeze_params` is False.
     """
     if not freeze_params:
         raise InputError(

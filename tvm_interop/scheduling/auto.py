@@ -45,15 +45,14 @@ Evaluate = Callable[[Sequence[Schedule]], Iterable[npt.ArrayLike]]
 schedule in microseconds, in the order of the schedules."""
 
 _SEARCH_SHARE = 0.65
-"""Share of the time budget that the search gets, if schedules can be run. The runs get the rest."""
+"""Share of the time budget for the search if schedules can be run. The runs get the rest."""
 _IOS_SHARE = 0.6
-"""Share of the search time in which `ios` may ask for latencies of stages. Local search has the
-rest."""
+"""Share of the search time for the latencies of the stages of `ios`. Local search gets the rest."""
 _CHOOSING_SHARE = 0.6
-"""Share of the time for runs that chooses a schedule. The other runs confirm the choice."""
+"""Share of the time for runs in which a schedule is chosen. The rest is to confirm the choice."""
 _MOST_CHOOSING_ROUNDS = 120
-"""Largest number of rounds for choosing. If runs vary by 10%, so many rounds tell apart finalists
-that differ by 3%. Finalists that differ by less count as equally good."""
+"""Largest number of rounds for choosing. If runs vary by 10%, 120 rounds tell apart finalists that
+differ by 3%. Finalists that differ by less count as equally good."""
 _MAX_TRANSITIONS = 1_000_000
 """Option `max_transitions` of `ios`. It is lower than the default, because `ios` is only one of
 several schedulers here."""
@@ -74,11 +73,11 @@ def auto(
     baseline: Schedule | None = None,
     parts: Sequence[Sequence[int]] | None = None,
 ) -> Schedule:
-    """The best schedule of all schedulers, improved by local search, never worse than sequential.
+    """Choose the best schedule of all schedulers, after local search has improved it.
 
     1. The candidates are the schedules of `sequential`, `greedy`, `lios`, `lios+`, `nimble`,
-       `opara` and `ios`. `latency` predicts the makespan of each (`Schedule.simulate`). Candidates
-       with the same streams and launch order count once.
+       `opara` and `ios`. `Schedule.simulate` predicts the makespan of each candidate from
+       `latency`. Candidates with the same streams and launch order count once.
     2. Local search refines the best staged candidate and the best streamed candidate. It moves
        operators between streams or stages, splits stages and joins them. The refined schedules
        become candidates too.
@@ -86,14 +85,17 @@ def auto(
        the best of the others. Predictions of staged and streamed schedules cannot be compared,
        because only the latency of a stage includes contention between operators. `evaluate`
        runs the finalists against each other, with `sequential` twice, and the fastest is chosen.
-       Without `evaluate` the prediction decides.
-    4. The fastest of several schedules is in part the luckiest. So `evaluate` runs the chosen
-       schedule again, against `sequential` alone. The chosen schedule wins if it is faster by more
-       than 1% in these new rounds, at a significance level of 5% (`paired_rounds`). Otherwise
-       `sequential` wins. If the rounds of step 3 show no gain already, there are no new rounds.
+       Without `evaluate`, the finalist with the shortest predicted makespan wins.
+    4. The fastest of several measured schedules owes part of its lead to luck. So `evaluate` runs
+       the chosen schedule again, only against `sequential`. The chosen schedule wins if it is
+       faster by more than 1% in these new rounds, at a significance level of 5%
+       (`paired_rounds`). Otherwise `sequential` wins. If the rounds of step 3 already show no
+       gain, there are no new rounds.
 
-    Operators keep their own kernels, so their results are the same bit by bit. `auto` does not
-    merge operators; `ios-both` does.
+    So the result is never slower than `sequential`, as far as measurements or predictions tell.
+
+    Operators keep their own kernels, so the outputs of the model are the same bit by bit as with
+    `sequential`. Unlike `ios-both`, `auto` does not merge operators.
 
     Ties go to the candidate that comes first in the order above. Refined candidates come last. The
     same latencies and measurements give the same schedule, as long as the time budget is not used
@@ -102,19 +104,20 @@ def auto(
     Parameters
     ----------
     streams: number of streams; None for as many as a scheduler can use.
-    time_budget_s: seconds for all steps. If schedules can be run, 35% are for the runs. 60% of
-        the rest are for the latencies of stages of `ios`. A candidate is dropped if there is no
-        time to ask for the latency of one of its stages. Single operators and the stages of
-        `sequential` get their latencies in any case. If no time is left then to run schedules,
-        `sequential` wins.
+    time_budget_s: seconds for all steps. With `evaluate`, 35% of the time is for runs. Of the
+        remaining time, 60% is for the latencies of the stages of `ios`. A candidate is dropped if
+        there is no time to ask for the latency of one of its stages. Single operators and the
+        stages of `sequential` always get their latencies, even if that takes more time. If then
+        no time is left to run schedules, `sequential` wins.
     finalists: number of candidates that run against `sequential`, 2 or more.
     max_group_ops, max_groups, endings: options of `ios`. `greedy` uses `max_groups` too.
     traits: an option of `opara`.
     evaluate: runs schedules against each other. It gives one round after another until `auto`
         stops asking. A round holds the microseconds of all schedules, in order.
     parts: an option of `ios`.
-    baseline: a schedule in place of `sequential` on one stream. A compilation passes a schedule
-        that runs operators in order, and the parts of each operator side by side.
+    baseline: a schedule to use as `sequential`; None for all operators on one stream. A compilation
+        passes a schedule that runs the operators in order, and the parts of an operator side by
+        side.
 
     `stats` holds the name of the `winner` and `predicted_us`, the makespan by candidate.
     `chosen_by_us` holds the median time of each finalist in step 3. `measured_us` holds the median
@@ -210,9 +213,9 @@ class _Field:
 
         Parameters
         ----------
-        in_budget: a latency model with a budget that is asked for the candidate's stages first. If
-            the model refuses a stage, the candidate is left out. None if the latencies are known
-            already or are needed in any case.
+        in_budget: a latency model with a time budget, which is asked first for the latencies of
+            the candidate's stages. If the model refuses a stage, the candidate is left out. None
+            if the latencies are already known, or are needed even after the budget is spent.
         """
         runs = (frozenset(ops for ops in schedule.streams if ops), schedule.launch_order)
         if runs in self._seen:
@@ -227,12 +230,12 @@ class _Field:
         self.candidates[schedule.scheduler] = _Candidate(schedule, predicted_us)
 
     def ranked(self) -> list[str]:
-        """The names of all candidates but `sequential`, the best prediction first."""
+        """The names of all candidates but `sequential`, sorted by predicted makespan."""
         others = [name for name in self.candidates if name != "sequential"]
         return sorted(others, key=lambda name: self.candidates[name].predicted_us)
 
     def best(self, staged: bool) -> str | None:
-        """The name of the best staged or streamed candidate by prediction, without `sequential`."""
+        """The staged or streamed candidate with the best prediction, other than `sequential`."""
         alike = (n for n in self.ranked() if self.candidates[n].schedule.is_staged == staged)
         return next(alike, None)
 
@@ -246,8 +249,8 @@ def _refine_best(
 ) -> bool:
     """Refine the best streamed candidate, then the best staged candidate.
 
-    Streams come first, because refining them needs no new latencies. The function returns whether
-    the time budget was long enough.
+    The streamed candidate comes first, because refining it needs no new latencies. The function
+    returns whether the time budget was long enough.
     """
     graph = entered.graph
     for_streams = budget.share(0.5)
@@ -319,7 +322,7 @@ def _choose(
 ) -> tuple[str, dict[str, float], Floats]:
     """Run the finalists against each other and choose the fastest.
 
-    A finalist that is surely slower takes no part in further rounds, which then take less time.
+    A finalist that is slower at a significance level of 5% takes no part in further rounds.
 
     The function returns three things: the name of the fastest finalist; the medians of `sequential`
     and all finalists, in microseconds; and the rounds of the fastest finalist. The rounds are
@@ -356,9 +359,9 @@ def _choose(
 
 
 def _in_the_race(so_far: Floats) -> list[bool]:
-    """For each finalist, whether it may be as fast as the best and faster than `sequential`.
+    """For each finalist, whether it may still be the fastest and faster than `sequential`.
 
-    The best finalist always stays. For the parameter see `_is_settled`.
+    The best finalist so far always stays. `_is_settled` explains the parameter.
     """
     sequential_us, _, *of_finals = so_far.T
     compared = [paired_ratio(times_us, sequential_us) for times_us in of_finals]
@@ -370,11 +373,11 @@ def _in_the_race(so_far: Floats) -> list[bool]:
 
 
 def _is_settled(so_far: Floats) -> bool:
-    """Whether more rounds would not help to choose a finalist.
+    """Whether the choice of a finalist needs no more rounds.
 
-    This is so in two cases. In the first case, no finalist may be faster than `sequential`
-    (`PairedRatio.may_be_faster`). In the second case, the best finalist is slower than any other
-    finalist by at most 1%, at a level of 5%.
+    There are two such cases. In the first case, all finalists are too slow to gain anything over
+    `sequential` (`PairedRatio.may_be_faster`). In the second case, the best finalist is at most 1%
+    slower than each other finalist, at a significance level of 5%.
 
     Parameters
     ----------
@@ -391,7 +394,7 @@ def _is_settled(so_far: Floats) -> bool:
 
 
 def _least_s(entered: _Field, finals: Sequence[str]) -> float:
-    """Estimated seconds of the fewest rounds that can choose a schedule and confirm the choice."""
+    """Estimated seconds for the fewest rounds that can choose a schedule and confirm it."""
     runs = FEWEST_ROUNDS * (2 + len(finals)) + FEWEST_ROUNDS * 3
     return runs * entered.candidates["sequential"].predicted_us * 1e-6
 

@@ -1,4 +1,4 @@
-"""Limits the time of a search that measures: a time budget, and a latency model that obeys it."""
+"""Limits the time of a search: a time budget, and a latency model that stays within the budget."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _CHUNK = 32
 clock is checked between requests. A request holds several stages, because a measuring model
 interleaves the stages of one request."""
 _QUICK_S = 0.1
-"""A request that takes less than this, in seconds, is followed by a request of twice the size."""
+"""If a request takes less than this many seconds, the next request holds twice as many stages."""
 
 
 class Budget:
-    """A time budget in seconds; the time runs from the moment when the budget is made."""
+    """A time budget in seconds. Its time starts to run when the object is made."""
 
     def __init__(self, seconds: float) -> None:
         self._end_s = now_s() + seconds
@@ -35,20 +35,20 @@ class Budget:
         return max(self._end_s - now_s(), 0.0)
 
     def share(self, part: float) -> Budget:
-        """A budget of the share `part`, from 0 to 1, of the time that is left."""
+        """Make a budget of a fraction `part`, from 0 to 1, of the time that is left."""
         return Budget(self.left_s() * part)
 
 
 class BudgetedLatency(LatencyModel):
-    """A latency model that asks another `model` until the budget is spent, and then refuses.
+    """A latency model that passes requests on to `model` until the time budget is spent.
 
-    The latencies of stages are asked for in chunks that should fit into the time that is left. The
-    latency of a refused stage is inf, so that no search chooses it. A stage of a single operator is
-    never refused, because its latency is known.
+    Stages are passed on in chunks that should fit into the time that is left. Once the budget is
+    spent, all further stages are refused. A refused stage gets the latency inf, so that no search
+    chooses it. A stage of a single operator is never refused, because its latency is known.
 
     Parameters
     ----------
-    op_us: (num_ops,) latency of each operator alone, in microseconds.
+    op_us: (num_ops,) latency of each operator when it runs alone, in microseconds.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class BudgetedLatency(LatencyModel):
         self._stage_s = 0.0
 
     def op(self, op: int) -> float:
-        """Latency of operator `op` alone in microseconds; `model` is not asked."""
+        """Latency of operator `op` when it runs alone, in microseconds, without asking `model`."""
         return float(self._op_us[op])
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
@@ -101,7 +101,7 @@ class BudgetedLatency(LatencyModel):
         return prices
 
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
-        """Let `model` measure stages again while there is time; return how many were measured."""
+        """Let `model` measure stages again until the budget is spent; return their number."""
         again = 0
         for begin in range(0, len(stages), _FIRST_CHUNK):
             if self._budget.left_s() <= 0:

@@ -9,11 +9,12 @@ Mask = int
 """A set of operators of a block. Bit i stands for the operator at position i in the block."""
 
 _MOST_OF_CLUSTER = 4096
-"""Largest number of choices that are kept for a cluster: the first in lexicographic order."""
+"""Largest number of choices that are kept for a cluster. The first choices in lexicographic order
+are kept."""
 
 
 def bits(mask: Mask) -> list[int]:
-    """The positions of the bits that are set, ascending."""
+    """The positions of the bits of `mask` that are set, ascending."""
     found = []
     while mask:
         low = mask & -mask

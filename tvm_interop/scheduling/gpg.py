@@ -1,7 +1,7 @@
 """The schedulers `gpg` and `gpg-scored`: a trained graph network chooses stages.
 
-`gpg` comes from TOP (Lin et al., TPDS 36(2), 2025), and `gpg-scored` goes beyond the paper. The
-stages are chosen from the last to the first.
+`gpg` comes from the paper "TOP" (Lin et al., TPDS 36(2), 2025). `gpg-scored` is a variant that is
+not in the paper. Both choose stages from the last to the first.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from .stages import Stage, pack_onto_streams
 MAX_GROUP_OPS, MAX_GROUPS = 3, 8
 """Largest number of operators in a group, and of groups in a stage; r and s in TOP."""
 _ALL, _KEPT = 512, 48
-"""If a state has at most `_ALL` endings, all of them are scored. If a state has more, its endings
-are built cluster by cluster, and the best `_KEPT` endings of each step are kept."""
+"""If a state has at most `_ALL` endings, `gpg-scored` scores all of them. For a state with more
+endings, it builds endings cluster by cluster, and keeps the best `_KEPT` after each cluster."""
 
 Ending = tuple[Mask, ...]
 
@@ -55,15 +55,16 @@ def gpg(
     weights: str | Path | None = None,
     streams: int | None = None,
 ) -> Schedule:
-    """GPG as in the paper: a number from 0 to 1 says which ending is the next stage.
+    """GPG as in the paper: a policy network chooses each stage by a number from 0 to 1.
 
     Lin et al., "TOP", TPDS 36(2), 2025, section V-B and Algorithm 2. The graph is scheduled block
     by block (`OpGraph.blocks`), from the last stage of a block to the first. A graph network embeds
     the operators of the block that remain. A policy network then gives a number m in [0, 1). Let M
     be the number of endings of the remaining operators. The ending with number floor(m * M) in
     order of enumeration (`endings.Endings.numbered`) becomes the stage that runs just before the
-    stages chosen so far. The latencies of stages are not needed. The networks were trained with the
-    corrected reward; see `serving.learning.gpg`.
+    stages chosen so far. The latencies of stages are not needed. The reward in the paper prefers
+    sequential execution, so the networks were trained with another reward; see
+    `serving.learning.gpg`.
 
     Parameters
     ----------
@@ -73,7 +74,7 @@ def gpg(
 
     `stats` holds `endings_left_out`, the number of states in which not all endings were numbered.
 
-    Complexity: O(n) passes of the networks for n operators, plus the enumerations.
+    Complexity: O(n) passes of the networks for n operators, plus the enumeration of endings.
     """
     model = required_latency(latency, "gpg")
     loaded = load_weights("gpg", weights)
@@ -102,29 +103,29 @@ def gpg_scored(
     width: int = 6,
     streams: int | None = None,
 ) -> Schedule:
-    """GPG with a score for each ending: the latency of its stage plus the latency of the rest.
+    """GPG that scores each ending by two estimates: the latency of its stage and of the rest.
 
-    `gpg-scored` differs from `gpg` only in how an ending is chosen. The networks estimate two
-    latencies for each ending. The latency of the stage lies between its longest group and the sum
-    of its operators. The latency of the operators that remain lies between their longest path and
-    their sum. In a state with more than 512 endings, endings are built cluster by cluster
-    (`endings.Endings`), and the best 48 endings of each step are kept. This variant is not in the
-    paper. In the paper, the ending that a number m chooses changes with the number of endings, and
-    the policy network must learn this.
+    `gpg-scored` is not in the paper. It differs from `gpg` only in how an ending is chosen. In
+    `gpg`, the ending that a number m stands for changes with the number of endings, and the policy
+    network must learn this. Here the score of an ending is the sum of two latencies that the
+    networks estimate. One is the latency of the stage, from that of its longest group up to the sum
+    of its operators. The other is the latency of the remaining operators, from their longest path
+    up to their sum. In a state with more than 512 endings, endings are built cluster by cluster
+    (`endings.Endings`), and the best 48 endings are kept after each cluster.
 
     Parameters
     ----------
     weights, streams: as for `gpg`.
-    priced: number of endings per state for which the latency model is asked. These are the endings
-        with the lowest scores. The model's latency replaces the estimate; 0 asks for none.
-    width: number of states that are followed at the same time, as in a beam search. They are the
-        states with the lowest sum of latency so far and estimated rest. The paper follows 1.
+    priced: number of endings per state for which the latency model is asked; 0 to ask for none. The
+        endings with the lowest scores are chosen. The model's latency replaces the estimate.
+    width: number of states that a beam search follows at the same time. These are the states with
+        the lowest latency so far plus estimated rest. The paper follows one state.
 
     A stage that the latency model refuses is not taken. If the model refuses all stages of a state,
     the last operator becomes a stage by itself.
 
-    Ties: in order of score, then of enumeration. `stats` is as for `gpg`, and counts
-    `stages_priced` too.
+    Ties: endings of equal score are tried in order of enumeration. `stats` is as for `gpg`, and
+    also counts `stages_priced`.
     """
     model = required_latency(latency, "gpg-scored")
     check_counts(priced=priced)
@@ -165,7 +166,7 @@ def gpg_scored(
                         best = on
                     elif after and on.spent_us < reached.get(after, best).spent_us:
                         reached[after] = on
-            # Drop the states that are already no faster than a complete schedule.
+            # Drop the states whose stages so far already take as long as a complete schedule.
             open_ = [row for row in reached.items() if row[1].spent_us < best.spent_us]
             open_.sort(key=lambda row: row[1].spent_us + row[1].rest_us)
             beam = dict(open_[:width])
@@ -178,7 +179,7 @@ def gpg_scored(
 
 @dataclass(frozen=True)
 class _Way:
-    """The endings chosen so far, their latency, and the estimate for the remaining operators."""
+    """The endings chosen so far, their total latency, and the estimated latency of the rest."""
 
     spent_us: float
     rest_us: float
@@ -201,8 +202,8 @@ def scored(
 ) -> tuple[list[Ending], Floats, Floats]:
     """Score the endings of a state.
 
-    The function returns the endings, the estimated latency of each ending's stage, and the
-    estimated latency of the operators that remain after it, in microseconds.
+    The function returns the endings, and two estimates in microseconds for each ending: the latency
+    of its stage, and the latency of the operators that then remain.
     """
 
     def score(candidates: Sequence[Ending]) -> tuple[Floats, Floats]:
@@ -245,7 +246,7 @@ def guessed_stage_us(
     groups: Sequence[Ending],
     members: npt.NDArray[np.bool_],
 ) -> Floats:
-    """(k,) estimated latency of each stage in microseconds."""
+    """Estimate the latency of each stage: (k,) microseconds."""
     rows = np.concatenate([members @ summands, block.ending_scalars(groups, members)], axis=1)
     share = sigmoid(perceptron(weights, "stage", rows))[:, 0]
     longest, total = block.ending_bounds_us(groups)
@@ -255,7 +256,7 @@ def guessed_stage_us(
 def guessed_rest_us(
     weights: Weights, block: Block, summands: Floats, remaining: npt.NDArray[np.bool_]
 ) -> Floats:
-    """(k,) estimated latency of the best schedule of each state in microseconds."""
+    """Estimate the latency of the best schedule of each state: (k,) microseconds."""
     leaves = block.leaves(remaining)
     z = states(weights, leaves @ summands)
     rows = np.concatenate([z, block.state_scalars(remaining, leaves)], axis=1)
@@ -302,7 +303,7 @@ def load_weights(name: str, path: str | Path | None = None) -> Weights:
     Parameters
     ----------
     name: `gpg` or `gpg-scored`.
-    path: a file of weights; None for the file of the package.
+    path: a file of weights; None for the file in this package.
 
     Raises
     ------
@@ -333,7 +334,7 @@ def _read(name: str, where: Path) -> Weights:
 
 
 def expected_inputs(name: str) -> dict[str, tuple[int]]:
-    """Number of inputs of the first layer of each network, by the key of its weights."""
+    """The number of inputs of the first layer of each network, by the layer's key in `Weights`."""
     shared = {"p": FEATURES, "g1": WIDTH, "h1": WIDTH, "g2": WIDTH, "h2": WIDTH}
     heads = {"mu": WIDTH}
     if name == "gpg-scored":

@@ -1,7 +1,7 @@
-"""The graph network of TOP (Lin et al., TPDS 36(2), 2025), in NumPy.
+"""The graph neural network of the paper "TOP" (Lin et al., TPDS 36(2), 2025), in NumPy.
 
-The network embeds the operators of a block, for the schedulers `gpg` and `gpg-scored`. The module
-`serving.learning.gpg` trains it.
+The network computes a vector for each operator of a block. The schedulers `gpg` and `gpg-scored`
+use these vectors. The module `serving.learning.gpg` trains the network.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Weights = Mapping[str, npt.NDArray[np.floating]]
 FEATURES = 9
 """Number of features of an operator; see `Block.features`."""
 WIDTH = 32
-"""Length of an embedding."""
+"""Length of the vector (the embedding) of an operator or a state."""
 STATE_SCALARS = 5
 """Number of scalars that describe a state beside its embedding; see `Block.state_scalars`."""
 ENDING_SCALARS = 4
@@ -42,9 +42,9 @@ class Block:
     ----------
     ops: (n,) ids of the operators in the graph.
     edges: (m, 2) edges as pairs of positions in `ops`, each once.
-    us: (n,) latency of each operator alone in microseconds.
+    us: (n,) latency of each operator when it runs alone, in microseconds.
     cores, memory: (n,) share of the device's cores, and of its bandwidth, that each operator uses
-        while it runs; 0 where the latency model does not tell.
+        while it runs; 0 if the latency model does not know the share.
     """
 
     ops: tuple[int, ...]
@@ -77,12 +77,12 @@ class Block:
 
     @cached_property
     def total_us(self) -> float:
-        """Microseconds of all operators one after the other."""
+        """Latency of all operators run one after the other, in microseconds."""
         return float(self.us.sum())
 
     @cached_property
     def successors(self) -> list[Mask]:
-        """The set of readers of each operator."""
+        """For each operator, the set of operators that read its output."""
         found = [0] * len(self)
         for source, target in self.edges.tolist():
             found[source] |= 1 << target
@@ -148,7 +148,7 @@ class Block:
         )  # fmt: skip
 
     def rows(self, masks: Sequence[Mask]) -> Bools:
-        """(len(masks), n) the sets of operators as rows of booleans."""
+        """Convert sets of operators to rows of booleans, shape (len(masks), n)."""
         size = (len(self) + 7) // 8
         packed = b"".join(mask.to_bytes(size, "little") for mask in masks)
         shaped = np.frombuffer(packed, dtype=np.uint8).reshape(len(masks), size)
@@ -157,7 +157,7 @@ class Block:
         return rows
 
     def leaves(self, remaining: Bools) -> Bools:
-        """(k, n) the operators of each state that no remaining operator reads."""
+        """(k, n) the leaves of each state: operators that no other operator of the state reads."""
         found: Bools = remaining & (remaining.astype(np.float32) @ self._read_by == 0)
         return found
 
@@ -171,7 +171,7 @@ class Block:
         return path, remaining @ self.us
 
     def state_scalars(self, remaining: Bools, leaves: Bools) -> Floats:
-        """(k, STATE_SCALARS) scalars of each state: work, longest path, use of device, leaves."""
+        """(k, STATE_SCALARS) scalars of each state: total latency, path, use of device, leaves."""
         path, total = self.bounds_us(remaining)
         below = np.maximum(total, 1e-12)
         return np.stack(
@@ -266,5 +266,5 @@ def states(weights: Weights, gathered: Floats) -> Floats:
 
 
 def sigmoid(values: Floats) -> Floats:
-    """1 / (1 + exp(-x)), for any x."""
+    """1 / (1 + exp(-x)) for each x; no x makes it overflow."""
     return 0.5 * (1.0 + np.tanh(0.5 * values))

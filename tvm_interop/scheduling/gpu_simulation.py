@@ -81,14 +81,14 @@ def simulate_gpus(
 ) -> GpuTimes:
     """Simulate a schedule over several GPUs.
 
-    A stage starts when the stage before it on its GPU has ended and all inputs of its operators are
-    there. It takes the latency that `latency` gives for the stage, and its operators end together
-    (HIOS, section III-B). An operator of a stream starts when its stream is free and its inputs are
-    there. The operator takes its latency alone. So the simulation includes contention between the
-    operators of a GPU only as far as the latencies of stages include it.
+    A stage starts when the stage before it on its GPU has ended and all inputs of its operators
+    have arrived. It takes the latency that `latency` gives for the stage, and its operators end
+    together (HIOS, section III-B). An operator of a stream starts when its stream is free and its
+    inputs have arrived. It takes the latency that it has when it runs alone. So the simulation
+    includes contention between the operators of a GPU only as far as the latencies of stages do.
 
     With `fifo` links, copies leave in the order in which their operators are launched. If readers
-    on one GPU read different values of an operator, the longest of their transfers counts.
+    on one GPU read different outputs of an operator, the longest of their transfers counts.
 
     Raises
     ------
@@ -124,10 +124,10 @@ def simulate_gpus(
 
 @dataclass(frozen=True)
 class _Launch:
-    """Operators that start and end together. `ops` are their ids in the schedule.
+    """An operator of a stream, or the operators of a stage, which start and end together.
 
-    A lane is a stream, or the GPU of a stage. A lane runs one launch at a time. A launch takes `us`
-    microseconds.
+    The lane of a launch is the operator's stream or the stage's GPU. A lane runs one launch at a
+    time. A launch takes `us` microseconds. `ops` are ids in the schedule.
     """
 
     ops: tuple[int, ...]

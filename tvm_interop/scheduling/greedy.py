@@ -29,8 +29,9 @@ def greedy(
     ----------
     max_groups: largest number of operators in a stage, lowest ids first. The other operators wait
         for the next stage. 0 for no limit, as in the paper.
-    streams: number of streams onto which the groups of a stage are packed. Groups are weighed by
-        `latency.op`, or all alike without a latency model. None gives each group its own stream.
+    streams: number of streams onto which the groups of a stage are packed. The length of a group is
+        the latency of its operator, or 1 without a latency model. None gives each group its own
+        stream.
     """
     check_counts(max_groups=max_groups)
     check_streams(streams)

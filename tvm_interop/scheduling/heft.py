@@ -22,14 +22,16 @@ def heft(
 ) -> Schedule:
     """HEFT with insertion: Topcuoglu, Hariri and Wu, TPDS 2002.
 
-    The operators are taken by descending priority. Each operator goes to the GPU on which it
-    finishes first, into the first gap that holds it. The priority is the one that HIOS uses. For
-    GPUs that are all alike, it equals the upward rank of HEFT. Then, in order of start,
-    neighbouring operators on a GPU start together where that makes the schedule shorter, as in
-    `hios-lp`.
+    The operators are placed by descending priority. Each operator goes to the GPU on which it
+    finishes first. There it takes the first gap between other operators that is long enough. The
+    priority is that of HIOS, which equals the upward rank of HEFT if all GPUs are alike.
 
-    Ties: equal priorities are ordered by topological order. After that, the lowest GPU and the
-    smallest window are taken.
+    Then neighbouring operators on a GPU are merged into stages, in which they start together, where
+    that makes the schedule shorter. This step is the same as in `hios-lp`, except that operators
+    are visited by start time.
+
+    Ties: operators of equal priority are placed in topological order. The lowest GPU and the
+    smallest window win.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The scheduler `hios-lp`: the longest path goes to the GPU that gives the lowest latency."""
+"""The scheduler `hios-lp`: it maps one longest path after another to the best GPU."""
 
 from __future__ import annotations
 
@@ -22,21 +22,24 @@ def hios_lp(
 ) -> Schedule:
     """HIOS-LP: Kundu and Shu, CLUSTER 2023, Algorithms 1 and 2.
 
-    The longest valid path of unmapped operators goes to the GPU that gives the lowest latency of
-    all mapped operators. This repeats until every operator is mapped. Then neighbouring operators
-    on a GPU start together where that makes the schedule shorter.
+    The longest valid path of unmapped operators goes to the GPU on which the schedule of all mapped
+    operators becomes shortest. This repeats until every operator is mapped. Then neighbouring
+    operators on a GPU are merged into a stage, in which they start together, where that makes the
+    schedule shorter. Such a stage is called a window.
 
     A path is valid if no operator inside it has an edge to or from a mapped operator. Its first and
     last operator may have such edges. The length of a path is the sum of its operators and copies,
     plus the longest copy into its first operator and the longest copy out of its last operator.
 
-    The printed Algorithm 2 keeps a window before it knows that the window is better. It also looks
-    for circular waits only along the edges of the graph. Here a window stays only if it is better.
-    Circular waits that include the order of operators on a GPU are ruled out too.
+    This differs from the printed Algorithm 2 in two ways. The paper keeps a window before it knows
+    whether the window is better; here a window stays only if it is better. The paper looks for
+    circular waits only along the edges of the graph; here circular waits along the order of
+    operators on a GPU are ruled out too.
 
-    Ties: equal priorities are ordered by topological order. Among equally long paths, the path
-    whose first operator comes first in that order is taken, then the shorter path, then the path
-    whose next operator comes first. After that, the lowest GPU and the smallest window are taken.
+    Ties: operators of equal priority are ordered topologically. Among equally long paths, the path
+    whose first operator comes first in topological order wins. At each operator of a path, ending
+    the path there wins over an equally long continuation. Among equally long continuations, the one
+    whose next operator comes first wins. The lowest GPU and the smallest window win.
 
     Parameters
     ----------

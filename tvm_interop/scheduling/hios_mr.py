@@ -1,4 +1,4 @@
-"""The scheduler `hios-mr`: a recurrence over the operators and the GPUs that they may run on."""
+"""The scheduler `hios-mr`: it maps operators to GPUs by a recurrence over operators and GPUs."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ def hios_mr(
     """HIOS-MR: Kundu and Shu, CLUSTER 2023, Algorithms 3 and 2.
 
     The operators are taken by descending priority. A recurrence finds the earliest finish of each
-    operator on each GPU. For each GPU, there is a best mapping that has the previous operator
-    on this GPU. The recurrence extends all of these mappings. Then neighbouring operators on a GPU
-    start together where that makes the schedule shorter, as in `hios-lp`.
+    operator on each GPU. To do so, it keeps one mapping for each GPU: the best mapping in which the
+    previous operator runs on that GPU. It then extends each of these mappings by the next operator.
+    At the end, neighbouring operators on a GPU are merged into stages, in which they start
+    together, where that makes the schedule shorter (see `hios-lp`).
 
-    The printed Algorithm 3 ends with the mapping in which the last operator ends first. Another
-    sink of the graph may end later. So here the best mappings for the last operator on each GPU are
-    compared by their latency.
+    The printed Algorithm 3 chooses the mapping in which the last operator ends first. But another
+    sink of the graph may end later than the last operator. So here the mappings that the recurrence
+    kept for the last operator are compared by the latency of the whole graph.
 
-    Ties: equal priorities are ordered by topological order. After that, the lowest GPU and the
-    smallest window are taken.
+    Ties: operators of equal priority are ordered topologically. The lowest GPU and the smallest
+    window win.
 
     Parameters
     ----------

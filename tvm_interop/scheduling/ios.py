@@ -1,4 +1,4 @@
-"""The scheduler `ios`: the fastest sequence of stages, by dynamic programming."""
+"""The scheduler `ios`: it finds the fastest sequence of stages by dynamic programming."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def ios(
     (`OpGraph.blocks`). The search first finds the distinct stages. Then it calls `latency.stages`,
     as few times as it can, for the stages that an optimal schedule may need.
 
-    Ties: the first of equally fast endings of a state, in order of enumeration, is taken. Groups
-    are ordered by their first operator in topological order, then smaller groups first, then lowest
-    operators first. Endings are in lexicographic order of their groups.
+    Ties: among equally fast endings of a state, the first in order of enumeration is taken. Endings
+    are enumerated in lexicographic order of their groups. Groups are ordered by their first
+    operator in topological order, then by their size, then by their operators.
 
     Parameters
     ----------
@@ -61,8 +61,8 @@ def ios(
         transition is a state and one of its endings. In all, the search needs a few times as much
         memory. The blocks share the transitions. A block that needs more than its share is not
         searched completely; see "Large blocks" below. All large blocks together get a quarter of
-        the transitions that the other blocks leave. By default that is one or two seconds of
-        search.
+        the transitions that are left when the other blocks have been searched. With the default
+        number, their search takes one or two seconds.
     time_budget_s: seconds after which the search of large blocks ends, however many transitions it
         takes. If time is short, fewer blocks are searched completely. The schedule then depends on
         the machine. With None, `max_transitions` alone decides, and the same inputs give the same
@@ -72,22 +72,22 @@ def ios(
         counts the cuts. The schedule is then optimal between the cuts. In all measurements so far,
         beams were better and faster.
     bounds: whether lower bounds of stage latencies are used. With bounds, the model is not asked
-        for stages that no optimal schedule needs. A stage takes at least as long as its longest
-        group, and a group takes the sum of its operators' latencies alone. The schedule is the same
-        as without bounds, as long as no latency is below its bound. `stats["below_bound"]` counts
-        latencies below their bound, and the log reports them. All bounds are then multiplied
-        by the lowest ratio of a latency to its bound, and the search goes on. Without bounds, one
-        call asks for the latency of every stage.
+        for stages that no optimal schedule needs. The bound of a stage is the latency of its
+        longest group. The latency of a group is the sum of the latencies that its operators have
+        when they run alone. The schedule is the same as without bounds, as long as no latency is
+        below its bound. `stats["below_bound"]` counts latencies below their bound, and the log
+        reports them. All bounds are then multiplied by the lowest ratio of a latency to its bound,
+        and the search goes on. Without bounds, one call asks for the latency of every stage.
     cores: number of operators that can truly run at once. A stage then takes at least the total
         latency of its operators divided by `cores`. None if groups use more than one core each, or
         if the number is unknown.
-    bound_tolerance, bound_slack_us: how far a latency may fall below its bound: a share of the
-        bound, plus a number of microseconds. A latency may be low because a producer has warmed the
-        caches, or because clocks are noisy. All bounds are lowered by both numbers from the start,
-        so that no stage is left out wrongly.
+    bound_tolerance, bound_slack_us: how much all bounds are lowered from the start: by a share of
+        the bound, and by a number of microseconds. The reason is that a measured latency may be too
+        low, because a producer has warmed the caches or because clocks are noisy. With lower
+        bounds, such a latency does not make the search leave out a stage wrongly.
     parts: in a graph of operators that are divided into parts, the ids of each operator's parts.
         The list of an operator that is not divided holds one id. The search then treats the parts
-        of an operator as one operator, which uses all streams. A group holds one such operator,
+        of an operator as one operator, which uses all streams. Each group holds one operator,
         whatever `max_group_ops` says, because the operators of a group do not run side by side.
         None if no operator is divided.
 
@@ -102,24 +102,25 @@ def ios(
     known. At first that is one operator per stage, or the stages of `greedy` if they are faster.
     Beams then look for faster sequences. A beam builds sequences stage by stage, from either end.
     For each number of operators done, it keeps the best 1, 2, 4, ... sequences. Sequences are
-    ranked by their latency so far plus an estimate of the rest. The estimate is the longest path,
-    or the work divided by the parallelism of the best sequence known. A sequence that cannot become
+    ranked by their latency so far plus an estimate for the remaining operators. The estimate is the
+    longer of two times. One is the longest path through these operators. The other is their total
+    latency divided by the parallelism of the best sequence known. A sequence that cannot become
     faster than the best sequence known is dropped. After the beams, the search takes windows of
     neighbouring stages and finds the fastest stages for their operators. It repeats this with other
     borders and with wider windows until no window gets better.
 
     If the latency model is costly to ask (`is_costly`), beams use estimated latencies. The model is
-    then asked only for the stages that the beams choose. A stage without a latency, such as one
-    that a time budget refused, is never chosen.
+    then asked only for the stages that the beams choose. A stage without a latency is never chosen,
+    for example a stage that a time budget refused.
 
     `stats` counts blocks, blocks_left (large blocks), parts_cut and stages_priced (stages that the
     model was asked for). For the blocks that were searched completely, it counts states (nonempty),
     transitions, stages (distinct), stages_spared (distinct stages that the model was not asked for)
-    and schedules (ways through the states of all blocks; inf past the range of a double). It also
-    holds below_bound, and bound_scale, the share to which the bounds were lowered; 0 without
-    bounds. `lower_bound_us` is a lower bound of the makespan, if no latency is below its
-    bound. The makespan minus this bound is the most that more searching can gain.
-    `optimal` says whether all blocks were searched completely and no border has a cost.
+    and schedules (possible sequences of stages; inf past the range of a double). It also holds
+    below_bound, and bound_scale, the factor by which the bounds were multiplied; 0 without bounds.
+    `lower_bound_us` is a lower bound of the makespan, if no latency is below its bound. More
+    searching can gain at most the makespan minus this bound. `optimal` says whether all blocks were
+    searched completely and no border has a cost.
 
     Complexity: O((n/d + 1)^d (r + 1)^s) for a block of n operators and width d (section 4.3).
     """

@@ -1,6 +1,7 @@
 """Searches blocks that are too large for exact IOS.
 
-The search finds good stages soon, and improves them for as long as it may.
+A beam search finds good stages quickly. Then windows of neighbouring stages are searched again,
+until the given number of transitions or the given time is used up.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from .ios_pricing import StagePrices
 from .stages import unpack_stages
 
 BEAM_SHARE = 0.5
-"""Share of a block's transitions for beams. Windows get the rest. A transition of a beam takes
-longer than a transition of a window."""
+"""Share of a block's transitions for beams. The search of windows gets the rest. A transition of a
+beam takes longer than a transition of a window."""
 _LEAST_GAIN = 1e-9
-"""Share by which a makespan must be shorter to count as shorter. A makespan is a sum of latencies,
-and the rounding of a sum depends on the order of its terms."""
+"""Share by which a makespan must be shorter to count as a gain. Smaller differences may be rounding
+errors, because a makespan is a sum of latencies in some order."""
 _FIRST_WINDOW = 2_000
-"""Largest number of transitions in a window at first."""
+"""Largest number of transitions in a window, in the first rounds."""
 _WIDEST_WINDOW = 8_000_000
 """Largest number of transitions in any window, at 8 bytes each."""
 _ANY = 1 << 60
 _MOST_ASKED_BEAMS = 8
-"""Largest number of rounds of beams that use estimates. Each round uses the latencies that earlier
-rounds have asked for."""
+"""Largest number of rounds of beams that use estimated latencies. In each round, the latencies that
+earlier rounds have asked for replace estimates."""
 
 Stages = list[tuple[int, ...]]
 """The operators of each stage; the stages are in the order in which they run."""
@@ -48,10 +49,10 @@ class Limits:
 
 
 class Allowance:
-    """How far a search may go: a number of transitions, or a point in time.
+    """The limit of a search: a number of transitions, or a time at which the search ends.
 
-    With a point in time, the transitions are not limited. The result of a search then depends on
-    the machine.
+    With a time limit, the number of transitions is not limited. The result of a search then depends
+    on the speed of the machine.
     """
 
     def __init__(self, transitions: int, end_s: float | None) -> None:
@@ -60,13 +61,13 @@ class Allowance:
         self._whole: Allowance | None = None
 
     def spend(self, transitions: int) -> None:
-        """Subtract transitions from this allowance and from the allowance it is part of."""
+        """Subtract transitions from this allowance, and from the one that it is a share of."""
         self._transitions -= transitions
         if self._whole is not None:
             self._whole.spend(transitions)
 
     def share(self, part: float) -> Allowance:
-        """An allowance of the share `part`, from 0 to 1, of the transitions or the time left."""
+        """Give a fraction `part`, from 0 to 1, of the transitions or the time that is left."""
         shared = Allowance(0, None)
         shared._whole = self
         shared._transitions = self._transitions * part
@@ -88,7 +89,7 @@ class Allowance:
 
     @property
     def clock(self) -> Callable[[], bool] | None:
-        """A function that tells native code whether time is over; None if time is not limited."""
+        """A function that returns whether the time is over; None if the time is not limited."""
         return None if math.isinf(self._end_s) else lambda: self.seconds_left <= 0
 
 
@@ -122,12 +123,12 @@ class LargeBlock:
         self.transitions = 0
         self.cost_us = math.inf
         self.stages: Stages = []
-        # A single operator has a latency even if the budget is spent.
+        # Stages of a single operator have latencies even if the budget is spent.
         self.offer(StageBatch.from_stages([[(op,)] for op in self.ops]))
         self.offer(self._greedy())
 
     def offer(self, stages: StageBatch) -> None:
-        """Replace the sequence by these stages if they are faster. They must respect the limits."""
+        """Replace the sequence by `stages` if they are faster. They must respect the limits."""
         us = self._prices.of(stages)
         cost_us = math.fsum(us)
         if cost_us < self.cost_us:
@@ -183,7 +184,7 @@ class LargeBlock:
             if windows == 1:
                 return  # This window held the whole block, so its stages are the fastest.
             rounds_in_vain = 0 if self.cost_us < before_us else rounds_in_vain + 1
-            # The next round has other borders. After three rounds in vain, it has wider windows.
+            # The next round has other borders. After three rounds without gain, windows widen.
             first = (first + 2) % 5
             if rounds_in_vain == 3:
                 rounds_in_vain = 0
@@ -216,7 +217,7 @@ class LargeBlock:
         )
 
     def _run(self, backward: bool, width: int, allowance: Allowance, ask: Any) -> bool:
-        """Run one beam; return whether it was done before the transitions or the time ran out."""
+        """Run one beam; return whether it finished before the transitions or the time ran out."""
         if self._beam is None:
             self._beam = self._make_beam()
         work_us = float(self._prices.alone_us[self.ops].sum())
@@ -264,7 +265,8 @@ class LargeBlock:
                 return
             asked = self._prices.num_asked
             for backward in (False, True):
-                # Make a new beam: the old beam keeps its estimates where latencies are known now.
+                # Make a new beam, because the old beam would keep estimates for stages that have
+                # got a latency since.
                 self._beam = None
                 if not self._run(backward, 8, allowance, self._guess):
                     self._run(backward, 1, allowance, self._guess)

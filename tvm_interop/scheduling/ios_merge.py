@@ -26,14 +26,14 @@ def ios_both(
     max_transitions: int = 8_000_000,
     time_budget_s: float | None = None,
 ) -> Schedule:
-    """IOS with both strategies: each stage side by side or, where that is faster, merged.
+    """IOS with both strategies: operators of a stage run side by side, or merged if faster.
 
     Ding et al., "IOS: Inter-Operator Scheduler for CNN Acceleration", MLSys 2021, sections 3 and
     4.2 (IOS-Both). `ios-both` works like `ios`, with one addition. A stage of two or more single
     operators may be able to run as one merged operator (`latency.mergeable`). Such a stage has two
     latencies: one for its operators side by side, and one for the merged operator
     (`latency.merges`). The lower one counts. On a tie, the operators run side by side. The model is
-    asked for all such stages, whatever the bounds.
+    asked for all such stages, because the lower bounds of `ios` do not hold for merged operators.
 
     A merged operator computes its sums in another order. Its results are close to the results of
     other schedules, but not equal bit by bit. If the latency model knows of no merges, the result
@@ -57,11 +57,11 @@ def ios_merge(
     max_transitions: int = 8_000_000,
     time_budget_s: float | None = None,
 ) -> Schedule:
-    """IOS with operator merge alone (IOS-Merge): operators run in order, some of them merged.
+    """IOS with only operator merge (IOS-Merge): operators run in order, some of them merged.
 
     `ios-merge` works like `ios-both`, except that operators that are not merged run in order on one
-    stream. A stage of such operators takes the sum of their latencies alone. So the model is asked
-    only for single operators and merged operators.
+    stream. The latency of a stage of such operators is the sum of the latencies that they have when
+    they run alone. So the model is asked only for single operators and merged operators.
 
     Parameters
     ----------
@@ -84,7 +84,10 @@ def ios_merge(
 
 
 class _InOrder(LatencyTable):
-    """Latencies on one stream: a stage takes the sum of its operators. `model` gives the merges."""
+    """Latencies on one stream: the latency of a stage is the sum of those of its operators.
+
+    The latencies of merged operators come from `model`.
+    """
 
     def __init__(self, model: LatencyModel, names: Sequence[str]) -> None:
         super().__init__(op_latencies(model, names), streams=1, stage_us=model.stage_us)

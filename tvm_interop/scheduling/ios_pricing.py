@@ -1,6 +1,7 @@
 """Asks a latency model for the latencies of the stages that IOS searches.
 
-It asks for all stages, or only for the stages whose latencies can change the schedule.
+With lower bounds, it asks only for the stages whose latencies can change the schedule. Without
+bounds, it asks for all stages.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from .stages import Stage
 _LOG = logging.getLogger("tvm_interop")
 
 _BATCH = 32
-"""Smallest number of stages in one call. A call has fewer stages only if the latencies of all other
-stages cannot change the schedule. A measuring model interleaves the stages of one call."""
+"""Smallest number of stages in one call, because a measuring model interleaves the stages of a
+call. A call has fewer stages only if no other stage can change the schedule."""
 _GROWTH = 8
-"""A call also asks for at least 1 / `_GROWTH` as many stages as have a latency already. This keeps
-the number of calls low when there are many stages."""
+"""If n stages have a latency already, a call asks for at least n / `_GROWTH` stages. So the number
+of calls stays low even if there are many stages."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -61,12 +62,12 @@ class StagePrices:
 
     Attributes
     ----------
-    op_us: (num_ops,) latency of each operator in microseconds, by which stages are packed onto
-        streams; None if stages are not packed.
+    op_us: (num_ops,) latency of each operator in microseconds, used to pack the groups of a stage
+        onto streams; None if groups are not packed.
     alone_us: (num_ops,) microseconds that each operator adds to a stage: the latency of a stage of
         this operator alone, minus `stage_us`.
     stage_us: fixed cost of every stage in microseconds (see `LatencyModel`).
-    scale: share to which the bounds were lowered; 0 without bounds.
+    scale: factor by which the bounds were multiplied; 0 without bounds.
     below_bound: number of latencies that were below their bound.
     asking_us: microseconds that the model took to answer.
     """
@@ -79,7 +80,7 @@ class StagePrices:
         bounds: Bounds | None,
         merges: bool,
     ) -> None:
-        """Ask the model for the latency of each operator alone.
+        """Ask the model for the latency of each operator when it runs alone.
 
         Parameters
         ----------
@@ -126,7 +127,7 @@ class StagePrices:
 
     @property
     def certain(self) -> float:
-        """Every schedule takes at least this share of the longest path; 0 if stages may merge."""
+        """Share of the longest path that any schedule takes at least; 0 if merging is allowed."""
         if self.set_of:
             return 0.0
         return self.scale if self.below_bound else 1.0
@@ -164,12 +165,12 @@ class StagePrices:
         return us
 
     def guess(self, stages: StageBatch) -> Floats:
-        """Latencies in microseconds: the known ones, and estimates for the other stages.
+        """The latency of each stage in microseconds, or an estimate if the latency is unknown.
 
         The estimate for a stage is the latency of its longest stream, plus `stage_us`. The latency
-        of a stream is the sum of `alone_us` of its operators. All estimates are inf once a time
-        budget has refused a stage. The model is asked for the stages that can be merged, because an
-        estimate says nothing about merging.
+        of a stream is the sum of `alone_us` of its operators. Once a time budget has refused a
+        stage, all estimates are inf. For stages that can be merged, the model is asked, because
+        there is no estimate for merged operators.
         """
         mergeable = self._mergeable(stages)
         if len(mergeable):
@@ -201,7 +202,7 @@ class StagePrices:
         return us
 
     def write(self, stages: StageBatch, us: Floats) -> None:
-        """Keep latencies that the model gave, in microseconds."""
+        """Store latencies that the model gave, in microseconds."""
         native.stage_book_write(self._book, stages.to_bytes(), self._weights, us.tobytes())
 
     def values(self, search: Any) -> bytes:
@@ -234,8 +235,9 @@ class StagePrices:
         """The latency of each stage of a search, or a lower bound where no latency is needed.
 
         The latencies of single operators are known. The model is first asked for the stages that
-        can be merged, because the bounds say nothing about merging. Then, round by round, it is
-        asked for the stages of the best schedule known so far, until all of these have a latency.
+        can be merged, because the bounds do not hold for merged operators. Then the search is
+        solved round by round. In each round, the model is asked for the stages of the best
+        schedule that have no latency yet. The rounds end when all its stages have a latency.
         """
         pricing = native.ios_pricing_make(search, self._book)
         native.ios_pricing_bounds(

@@ -1,4 +1,7 @@
-"""The search that all variants of IOS share: find the stages, ask for their latencies, solve."""
+"""The search that all variants of IOS share.
+
+It finds all stages, asks for their latencies, and then finds the fastest sequence of stages.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +27,15 @@ from .schedules import Schedule
 from .stages import Stage, pack_onto_streams, unpack_stages
 
 LARGE_SHARE = 0.25
-"""Share of the transitions left over by exact searches that goes to blocks too large for an exact
-search. A transition takes longer in such a block. Four times this share gained 0.2% to 1.5% on
-NASNet-A."""
+"""Share of the transitions left over by exact searches. The share goes to blocks that are too large
+for an exact search. It is below 1, because a transition takes longer in such a block. Four times
+the share made schedules of NASNet-A faster by only 0.2% to 1.5%."""
 _WIDE_OPS = 500
-"""Number of operators up to which a large block gets all its transitions. In a block with more
-operators, a transition takes longer in proportion. If there is such a block, all large blocks get
-fewer transitions, in the same proportion."""
+"""Number of operators up to which the transitions of large blocks are not reduced. In a block of
+more operators, a transition takes longer, in proportion to the number of operators. If there is
+such a block, the transitions of all large blocks are reduced in this proportion."""
 ENUMERATION_SHARE = 0.3
-"""Share of a time budget for exact search. The other searches have the rest."""
+"""Share of a time budget for exact search. Beams and windows get the rest."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +97,8 @@ def search_ios(
 ) -> Schedule:
     """Find the fastest sequence of stages.
 
-    Each stage runs its groups side by side or, where that is faster and allowed, as one merged
-    operator.
+    The groups of a stage run side by side. With `merges`, they run as one merged operator where
+    that is possible and faster.
 
     Parameters
     ----------
@@ -120,7 +123,7 @@ def search_ios(
     left_out = [list(ops) for ops in native.ios_left_out(search)]
     if stats["parts_cut"]:
         least_us = sum(least_possible_us(graph, ops, prices, options) for ops in graph.blocks())
-    del search  # It may hold much memory, which the windows below need.
+    del search  # The search may hold much memory, which the windows below need.
     limits = Limits(options.max_group_ops, options.max_groups, options.endings == "paper")
     blocks = [LargeBlock(graph, ops, prices, limits) for ops in left_out]
     left = options.max_transitions - stats["transitions"]
@@ -192,10 +195,11 @@ def least_possible_us(
 ) -> float:
     """A lower bound of a block's latency in microseconds.
 
-    The bound holds if every stage takes at least as long as its longest group. It is the longer of
-    two times, plus the fixed cost of one stage. One is the longest path through the block. The
-    other is the work of the block divided by the largest number of groups or streams of a stage. If
-    some latency was below its bound, the result is multiplied by `prices.scale`.
+    The bound is the longer of two times, plus the fixed cost of one stage. The first time is the
+    longest path through the block. The second time is the total latency of the operators, divided
+    by the largest number of groups or streams that a stage may have. If some latency was below its
+    bound, the result is multiplied by `prices.scale`. The bound holds if every stage takes at least
+    as long as its longest group.
     """
     alone_us = prices.alone_us
     inside = set(ops)
@@ -219,12 +223,12 @@ def in_order(graph: OpGraph, stages: Sequence[Stage]) -> list[Stage]:
 def enumerate_stages(
     graph: OpGraph, options: IosOptions, op_us: npt.NDArray[np.float64], cuts: bool
 ) -> Any:
-    """Let a native search find all stages, and return the search. No latency is known yet.
+    """Let the native code find all stages, and return its search, which has no latencies yet.
 
     Parameters
     ----------
-    op_us: (num_ops,) microseconds of each operator. Cuts lie between operators that can start early
-        and operators that start late, by these latencies.
+    op_us: (num_ops,) latency of each operator in microseconds. By these latencies, a cut separates
+        operators that can start early from operators that start late.
     cuts: whether blocks that are too large are cut. Otherwise such blocks are left out.
     """
     end_s = None

@@ -14,9 +14,9 @@ from .schedules import Schedule
 def lios(graph: OpGraph, latency: LatencyModel | None, streams: int | None = None) -> Schedule:
     """LIOS: list scheduling; the longest ready operator goes where it finishes first.
 
-    Section IV, Algorithm 1 of the LIOS paper. The rank of an operator is its own latency (Eq. 5),
-    and not the length of a path. Ties go to the operator that has been ready longest, then to the
-    lowest stream. Operators that become ready together are ordered by ascending id.
+    This is Algorithm 1 in section IV of the LIOS paper. The rank of an operator is its own latency
+    (Eq. 5), and not the length of a path. Ties go to the operator that has been ready longest, then
+    to the lowest stream. Operators that become ready together are ordered by ascending id.
 
     Parameters
     ----------

@@ -18,12 +18,13 @@ def lios_plus(
     streams: int | None = None,
     wait_us: float = 0.0,
 ) -> Schedule:
-    """LIOS by longest remaining path, with a cost per wait. This is not in the LIOS paper.
+    """LIOS that ranks by longest remaining path and counts waits. It is not in the LIOS paper.
 
     `lios+` differs from `lios` in two ways. First, the rank of an operator is the longest path from
     the operator to the end of the graph, its own latency included. Second, an operator starts
-    `wait_us` later for each other stream that holds an operator that it reads. So work spreads only
-    where that pays. Operators are not inserted into gaps. Ties are broken as in `lios`.
+    `wait_us` later for each other stream that holds an operator that it reads. So an operator moves
+    to another stream only where this gains more time than the waits cost. Operators are not
+    inserted into gaps. Ties are broken as in `lios`.
 
     Parameters
     ----------

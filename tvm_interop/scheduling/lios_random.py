@@ -17,7 +17,7 @@ def lios_rand1(
 ) -> Schedule:
     """LIOS-Rand1: a random ready operator, on the stream where it finishes first.
 
-    Section V, RQ3 of the LIOS paper: an ablation, for comparison only.
+    This is an ablation from section V, RQ3 of the LIOS paper, for comparison only.
 
     Parameters
     ----------
@@ -36,8 +36,8 @@ def lios_rand2(
 ) -> Schedule:
     """LIOS-Rand2: the longest ready operator, on a random stream.
 
-    Section V, RQ3 of the LIOS paper: an ablation, for comparison only. `lios_rand1` explains the
-    parameters and the complexity. Ties between operators are broken as in `lios`.
+    This is an ablation from section V, RQ3 of the LIOS paper, for comparison only. `lios_rand1`
+    explains the parameters and the complexity. Ties between operators are broken as in `lios`.
     """
     return list_schedule("lios-rand2", native.lios_rand2, graph, latency, streams, _checked(seed))
 
@@ -48,8 +48,8 @@ def lios_rand(
 ) -> Schedule:
     """LIOS-Rand: a random ready operator on a random stream.
 
-    Section V, RQ3 of the LIOS paper: an ablation, for comparison only. `lios_rand1` explains the
-    parameters and the complexity.
+    This is an ablation from section V, RQ3 of the LIOS paper, for comparison only. `lios_rand1`
+    explains the parameters and the complexity.
     """
     return list_schedule("lios-rand", native.lios_rand, graph, latency, streams, _checked(seed))
 

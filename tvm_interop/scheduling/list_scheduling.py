@@ -1,4 +1,4 @@
-"""Code that LIOS and its variants share, which runs a native list scheduler."""
+"""Runs a native list scheduler, for LIOS and its variants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Local search: small changes that make a good schedule better."""
+"""Local search, which improves a good schedule by small changes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .budget import Budget
 from .stages import Stage
 
 _LEAST_GAIN = 0.01
-"""Smallest share by which new stages must be faster than the stages that they replace. Measured
-latencies are noisy."""
+"""Smallest share by which new stages must be faster than the stages that they replace. Smaller
+gains may be noise, because latencies are measured."""
 
 _Ops: TypeAlias = tuple[int, ...]
 _Streams: TypeAlias = tuple[_Ops, ...]
@@ -38,10 +38,11 @@ def refine_stages(
     A change moves an operator to another stream of its stage or into the stage before or after. It
     may also split a stage in two along the topological order, or join two neighbouring stages.
 
-    Each round collects the changes that could save more than 1% of the latency of the stages that
-    they replace. This estimate takes the longest stream of a stage as the latency of the stage. The
-    length of a stream is the sum of its operators' latencies alone. One call of `latency.stages`
-    then gives the latencies of the new stages, the most promising change first. The changes that do
+    Each round first estimates how much time each change saves, and collects the changes that save
+    more than 1% of the latency of the stages that they replace. The estimate for a new stage is the
+    length of its longest stream, unless its latency is known. The length of a stream is the sum of
+    the latencies that its operators have when they run alone. Then one call of `latency.stages`
+    gives the latencies of the new stages, the most promising change first. The changes that really
     save more than 1% are made, the largest savings first. A change is skipped if an earlier change
     of the round replaces one of its stages. Ties go to the more promising change, then to earlier
     stages.
@@ -51,7 +52,7 @@ def refine_stages(
 
     Parameters
     ----------
-    op_us: (num_ops,) microseconds of each operator alone.
+    op_us: (num_ops,) latency of each operator when it runs alone, in microseconds.
     num_streams: largest number of streams in a stage.
     """
     search = _StageSearch(graph, latency, op_us, num_streams)
@@ -123,14 +124,14 @@ class _StageSearch:
             self._known_us.update(zip(unknown, map(float, prices), strict=True))
 
     def gain(self, change: _Change) -> float:
-        """Microseconds that the change saves. The latencies of its stages must be known."""
+        """Microseconds that `change` saves. The latencies of all its stages must be known."""
         return self._us(change.before) - self._us(change.after)
 
     def is_gain(self, change: _Change) -> bool:
         return self.gain(change) > _LEAST_GAIN * self._us(change.before)
 
     def changes(self, stages: Sequence[_Streams]) -> list[_Change]:
-        """The changes that might save time and were not tried before, the most promising first."""
+        """The changes that may save time and are not tried yet, sorted by their estimated gain."""
         found: list[tuple[float, _Change]] = []
         for i in range(len(stages)):
             for before in (tuple(stages[i : i + 1]), tuple(stages[i : i + 2])):
@@ -157,7 +158,7 @@ class _StageSearch:
         return max(sum(map(self._op_us.__getitem__, ops)) for ops in streams)
 
     def _within(self, streams: _Streams) -> Iterator[tuple[_Streams, ...]]:
-        """Ways to replace one stage by another stage, or by two stages."""
+        """Changes of one stage: move an operator to another of its streams, or split the stage."""
         for s, ops in enumerate(streams):
             for op in ops:
                 rest = tuple(other for other in ops if other != op)
@@ -192,12 +193,12 @@ class _StageSearch:
                         yield tuple(stage for stage in pair if stage)
 
     def _with(self, op: int, streams: _Streams, skip: int = -1) -> Iterator[_Streams]:
-        """The stage with `op` added, once for each stream that `op` can join.
+        """Add `op` to a stage, and give one result for each stream that `op` can join.
 
-        Two operators touch if one of them directly depends on the other. If `op` touches operators
-        of one stream, it joins that stream. If it touches operators of several streams, there is no
-        result. Otherwise there is one result for each stream, and one more for a new stream if the
-        stage has fewer than the largest number of streams. Stream `skip` is left out.
+        If `op` and operators of one stream depend on each other directly, `op` joins that stream.
+        If that is so for operators of several streams, there is no result. Otherwise `op` can join
+        each stream, and a new stream if the stage has room for one. `op` does not join the stream
+        with the index `skip`.
         """
         touched = [s for s, ops in enumerate(streams) if self._touching(op, ops)]
         if len(touched) > 1:
@@ -209,7 +210,7 @@ class _StageSearch:
             yield self.canonical((*streams, (op,)))
 
     def _touching(self, op: int, others: Sequence[int]) -> bool:
-        """Whether `op` directly depends on one of `others`, or one of them directly on `op`."""
+        """Whether `op` directly depends on one of `others`, or one of `others` on `op`."""
         return not (self._sources[op].isdisjoint(others) and self._readers[op].isdisjoint(others))
 
     def _blocks(self, op: int, staying: Sequence[int], forwards: bool) -> bool:
@@ -250,14 +251,14 @@ def refine_streams(
     """Move one operator at a time to another stream, for as long as the makespan gets shorter.
 
     All operators have one common order that agrees with every stream. An operator keeps its place
-    in this order when it moves. `Schedule.simulate` gives the same makespan as this search.
-    Operators are tried in the common order, and streams by number. A move is kept if the makespan
-    gets shorter at all. The search ends with a round that gains nothing, or when the budget is
-    spent.
+    in this order when it moves to another stream. Operators are tried in the common order, and
+    streams by number. A move is kept if it makes the makespan shorter, even by little. The search
+    ends after a round without a gain, or when the budget is spent. `Schedule.simulate` predicts the
+    same makespan as this search.
 
     Parameters
     ----------
-    op_us: (num_ops,) microseconds of each operator alone.
+    op_us: (num_ops,) latency of each operator when it runs alone, in microseconds.
     num_streams: largest number of streams.
     """
     order = _merged_order(graph, streams)

@@ -38,22 +38,23 @@ from .schedules import Schedule
 from .sequential import sequential
 
 _STARTS = 2
-"""Number of schedules over several GPUs that are refined."""
+"""Number of schedules over several GPUs that annealing refines: the best ones."""
 _ROUNDS = 2
 """Number of rounds of refinement for each schedule. Before each round, the model is asked for
 latencies of more windows of the current schedule."""
 _TRIALS_AN_OP = 600
 """Number of changes that a round tries, for each operator of the graph."""
 _NEIGHBOURS = 12
-"""Each operator is paired with this many of the operators that start next after it."""
+"""Number of operators with which an operator is paired: the next ones in order of start. The model
+is asked for the latency of each pair."""
 _PRICING_SHARE = 0.5
-"""Share of a round's time for the latencies of windows. The annealing has the rest."""
+"""Share of a round's time for asking for the latencies of windows. Annealing gets the rest."""
 _IOS_SHARE = 0.25
-"""Share of the time budget for the latencies of the stages of `ios`. Annealing has the rest."""
+"""Share of the time budget for the latencies of the stages of `ios`. Annealing gets the rest."""
 _MAX_TRANSITIONS = 1_000_000
 """Option `max_transitions` of `ios`. It is lower than the default, because `ios` is only one of
-several schedulers here. `ios` runs again with the default only if its makespan on one GPU is nearly
-as short as the best makespan; see `_CLOSE`."""
+several schedulers here. If its schedule is not optimal but nearly the best, `ios` runs again with
+the default; see `_CLOSE`."""
 _CLOSE = 1.25
 """`ios` runs again if its makespan is below this multiple of the best makespan."""
 
@@ -69,19 +70,20 @@ def multi_gpu(
     streams: int | None = None,
     seed: int = 0,
 ) -> Schedule:
-    """The best schedule that is found within the time budget, over at most `gpus` GPUs.
+    """Find the best schedule over at most `gpus` GPUs within the time budget.
 
     1. `hios-lp`, `hios-mr`, `heft` and HEFT with look-ahead (Bittencourt et al., 2010) make
-       schedules over all GPUs. Each schedule has the windows of `hios-lp`.
-    2. `sequential`, `greedy`, `hios-lp` and `ios` make schedules for one GPU. `lios`, `lios+`,
-       `nimble` and `opara` make schedules for one GPU too. Each of these counts only if the model
-       says that its operators do not slow each other down at all when they run side by side.
-    3. The best two schedules of step 1 are refined by simulated annealing. It moves operators to
-       other GPUs and other places, and into windows and out of them. It also exchanges two stages
-       between GPUs. For two GPUs, it also exchanges all stages from some place in the order on.
-    4. The schedule with the shortest makespan wins, as `latency` predicts it (`Schedule.simulate`).
-       Ties go to the fewest GPUs, then to the first in the order above. So the result is no worse
-       than any of these schedules.
+       schedules over all GPUs. Neighbouring operators are merged into windows as in `hios-lp`.
+    2. `sequential`, `hios-lp`, `greedy` and `ios` make schedules for one GPU. `lios`, `lios+`,
+       `nimble` and `opara` make schedules for one GPU too. A schedule of these last four counts
+       only if its operators do not slow each other down when they run side by side, according to
+       the latency model. With `intra="none"`, only `sequential` and `hios-lp` run in this step.
+    3. Simulated annealing refines the best two schedules of step 1. It moves operators to other
+       GPUs, to other places in the order, into windows, and out of windows. It exchanges the GPUs
+       of two stages. It also exchanges all stages of two GPUs from a place in the order to the end.
+    4. The schedule with the shortest predicted makespan wins (`Schedule.simulate`). Ties go to
+       schedules for one GPU, then to the first schedule in the order of these steps. So the result
+       is no worse than any of these schedules.
 
     The same latencies and seed give the same schedule, unless the time budget is used up
     (`stats["budget_used_up"]`).
@@ -92,7 +94,7 @@ def multi_gpu(
     time_budget_s: seconds for annealing, and for the latencies that annealing and `ios` ask for.
         Annealing puts operators side by side only if the model has given their latency together
         within this time. The latencies for the schedules of step 1 take extra time.
-    streams: number of streams on the one GPU of step 2; None for no limit.
+    streams: number of streams in the schedules of step 2; None for no limit.
     seed: seed of the random changes.
 
     `stats` holds `winner`, `predicted_us` (makespan in microseconds, by name of the schedule),
@@ -159,7 +161,7 @@ def _on_one_gpu(
     best_us: float,
     budget: Budget,
 ) -> tuple[list[_Candidate], int]:
-    """Schedules for one GPU, and the number of stages without a latency for lack of time."""
+    """Schedules for one GPU, and the number of stages that got no latency within the budget."""
     graph, latency = prices.graph, prices.latency
     asked = BudgetedLatency(latency, prices.op_us, budget)
     made = [sequential(graph, latency), hios_lp(graph, latency, 1, window, intra)]
@@ -176,8 +178,8 @@ def _on_one_gpu(
         for scheduler in (lios, lios_plus, nimble, opara):
             schedule = scheduler(graph, latency, streams=streams)
             makespan = schedule.simulate(graph, latency)
-            # The predicted makespan of a streamed schedule ignores that operators slow each other
-            # down.
+            # The predicted makespan of a streamed schedule does not include the contention between
+            # operators.
             if makespan < best_us and _run_freely(prices, schedule):
                 candidates.append(_Candidate(schedule, makespan))
                 best_us = makespan
@@ -185,7 +187,7 @@ def _on_one_gpu(
 
 
 def _run_freely(prices: GpuPrices, schedule: Schedule) -> bool:
-    """Whether operators that run at once take no longer than the longest of them takes alone."""
+    """Whether operators that run at the same time do not slow each other down."""
     graph = prices.graph
     along = [pair for ops in schedule.streams for pair in pairwise(ops)]
     ordered = OpGraph.from_edges(graph.names, [*graph.edges, *along])
@@ -248,7 +250,7 @@ class _Search:
         return _Candidate(refined, float(makespan))
 
     def _price_windows(self, stages: GpuStages, budget: Budget) -> None:
-        """Ask for the latencies of windows, and of operators that start at similar times."""
+        """Ask for the latencies of windows, and of pairs that start at about the same time."""
         if self._window < 2:
             return
         orders = [[op for stage in gpu for op in stage] for gpu in stages]
@@ -258,7 +260,7 @@ class _Search:
         self.cut_short |= self._prices.ask(wanted, budget) > 0
 
     def _neighbours(self, stages: GpuStages) -> list[list[int]]:
-        """Pairs of independent operators that start one soon after the other, on any GPU."""
+        """Pairs of independent operators that are near to each other in order of start."""
         graph = self._prices.graph
         schedule = Schedule.from_gpu_stages("", graph.names, stages)
         times = simulate_gpus(graph, schedule, self._prices.latency)

@@ -26,7 +26,7 @@ from .options import check_counts, required_latency, us_since
 from .schedules import Schedule
 
 _UNASKED = math.inf
-"""Latency in microseconds of a stage whose latency the model had no time to give."""
+"""Value in place of a latency if the model had no time to give the latency of a stage."""
 
 Intra = Literal["windows", "none"]
 GpuStages = Sequence[Sequence[Sequence[int]]]
@@ -34,12 +34,12 @@ GpuStages = Sequence[Sequence[Sequence[int]]]
 
 
 def check_gpu_options(gpus: int, window: int, intra: str) -> None:
-    """Check the options that schedulers over several GPUs share.
+    """Check `gpus`, `window` and `intra`, which all schedulers over several GPUs take.
 
     Raises
     ------
-    ScheduleError: for a `gpus` or `window` that is no whole number of 1 or more, and for an unknown
-        `intra`; the message names the option.
+    ScheduleError: `gpus` or `window` is not a whole number of 1 or more, or `intra` is unknown. The
+        message names the option.
     """
     check_counts(at_least=1, gpus=gpus, window=window)
     if intra not in get_args(Intra):
@@ -69,7 +69,7 @@ class GpuPrices:
 
     @cached_property
     def op_us(self) -> npt.NDArray[np.float64]:
-        """(num_ops,) microseconds of each operator alone."""
+        """(num_ops,) latency of each operator when it runs alone, in microseconds."""
         started = time.perf_counter()
         op_us = op_latencies(self.latency, self.graph.names)
         self.pricing_us += us_since(started)
@@ -77,16 +77,16 @@ class GpuPrices:
 
     @cached_property
     def edge_us(self) -> npt.NDArray[np.float64]:
-        """(num_edges,) microseconds of the copy along each edge, if its ends are on two GPUs."""
+        """Microseconds to copy the data of each edge between two GPUs: (num_edges,)."""
         started = time.perf_counter()
         edge_us = edge_transfers(self.latency, self.graph)
         self.pricing_us += us_since(started)
         return edge_us
 
     def costs(self, gpus: int) -> tuple[Any, bytes, bytes]:
-        """The graph and the latencies, as the first arguments of the native schedulers.
+        """The first arguments of the native schedulers: the graph, `op_us` and `edge_us`.
 
-        For one GPU, the model is not asked for copies.
+        For one GPU, `edge_us` is 0, and the model is not asked for copies.
         """
         edge_us = np.zeros(self.graph.num_edges) if gpus == 1 else self.edge_us
         return self.graph.native, self.op_us.tobytes(), edge_us.tobytes()
@@ -102,7 +102,7 @@ class GpuPrices:
 
         Returns
         -------
-        The number of stages that got no latency, for example because there was no time.
+        The number of stages that got no latency, for example because the time was over.
 
         Raises
         ------
@@ -137,7 +137,10 @@ class GpuPrices:
 
 
 def windows_of(prices: GpuPrices, orders: Sequence[Sequence[int]], window: int) -> StageBatch:
-    """The possible windows in these orders of operators; see `passes/schedulers/gpu_windows.h`."""
+    """All possible windows if the operators of each GPU run in these orders.
+
+    `passes/schedulers/gpu_windows.h` explains windows.
+    """
     costs = prices.costs(len(orders))
     return StageBatch.from_bytes(
         native.window_candidates(*costs, [list(o) for o in orders], window)
@@ -158,7 +161,8 @@ def with_windows(
     Parameters
     ----------
     orders: the operators of each GPU, in order.
-    opened: the order in which windows are opened: by priority, or by start of their operators.
+    opened: the order in which operators are tried as the first operator of a window: by priority,
+        or by start time.
     """
     if intra == "none":
         window = 1

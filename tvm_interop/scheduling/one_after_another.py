@@ -1,4 +1,4 @@
-"""The sequential baseline: operators in order, the parts of each operator side by side."""
+"""The baseline for divided operators: operators in order, the parts of each side by side."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .stages import Stage
 
 
 def one_after_another(program: Program, streams: int) -> Schedule:
-    """A schedule of operators in the program's order, the parts of each operator side by side.
+    """Run the operators in the program's order, and the parts of each operator side by side.
 
     Each operator has one stage, or more if it has more parts than there are streams. A framework
-    that divides each operator among its threads runs a model in this way. There are no barriers: an
-    operator waits only for its inputs and its stream. Barriers would only make
-    the schedule slower, so it is a fair baseline.
+    that divides each operator among its threads runs a model in this way. There are no barriers, so
+    an operator waits only for its inputs and its stream. Barriers would make the baseline slower,
+    and a comparison with it would not be fair.
     """
     names = tuple(op.name for op in program.operators)
     ids = range(len(names))
@@ -26,6 +26,6 @@ def one_after_another(program: Program, streams: int) -> Schedule:
         for begin in range(0, len(groups), streams):
             some = tuple(groups[begin : begin + streams])
             stages.append(Stage(groups=some, streams=tuple(range(len(some)))))
-    # There is no search, and no latency model is asked.
+    # Both times are 0, because there is no search and no latency model.
     stats = {"search_us": 0.0, "pricing_us": 0.0}
     return Schedule("sequential", names, stages=tuple(stages), stats=stats)

@@ -1,4 +1,4 @@
-"""The scheduler `opara`: streams along dependencies, and a launch order by use of the device."""
+"""The scheduler `opara`: it launches operators alternately by their demand on the device."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ def opara(
     streams: int | None = None,
     flops_per_byte: float = 10.0,
 ) -> Schedule:
-    """Opara: memory-bound and compute-bound operators launch in turn, the least demand first.
+    """Opara: launches memory-bound and compute-bound operators alternately, least demand first.
 
     Chen et al., "Opara: Exploiting Operator Parallelism for Expediting DNN Inference on GPUs",
     2023. The launch order is Algorithm 2. The ready operators launch alternately, a memory-bound
     one first and then a compute-bound one. If no operator of one kind is ready, an operator of the
     other kind launches. Within a kind, the operator of least demand launches first.
 
-    The streams are Algorithm 1 along the launch order, as in the authors' code. An operator
-    continues the stream of its first predecessor that has launched no other successor before. If
-    there is no such predecessor, the operator opens a stream. Ties go to the lowest id.
+    Then the operators are put onto streams in launch order, by Algorithm 1 and as in the authors'
+    code. An operator goes to the stream of a predecessor if no other reader of this predecessor is
+    launched before the operator. If there are several such predecessors, the one with the lowest id
+    is taken. If there is none, the operator opens a new stream.
 
     `Schedule.launch_order` holds the launch order, and plans keep it.
 
@@ -41,13 +42,13 @@ def opara(
     ----------
     traits: the demand of each operator on the device, by id. With None all operators are alike. The
         dependencies and the ids then decide the order.
-    streams: number of streams; None for as many as the algorithm opens. With fewer, whole streams
-        are combined. The longest stream comes first. Each stream is put onto the least loaded one
-        of the new streams; ties go to the lowest. The length of a stream is the sum of
-        `latency.op`, or its number of operators without a latency model. Operators that then share
-        a stream run in launch order.
-    flops_per_byte: operators of lower arithmetic intensity, in floating-point operations per byte,
-        are memory-bound unless their traits say otherwise.
+    streams: number of streams; None for as many as the algorithm opens. If it opens more, whole
+        streams are combined. The streams are placed one by one, the longest first. Each is put onto
+        the new stream with the shortest total length so far, with ties to the lowest. The length of
+        a stream is the sum of its operators' latencies, or its number of operators without a
+        latency model. Operators that then share a stream run in launch order.
+    flops_per_byte: arithmetic intensity in floating-point operations per byte. An operator of lower
+        intensity is memory-bound unless its traits say otherwise.
 
     Complexity: O(n log n + edges).
     """

@@ -11,7 +11,7 @@ from ..plain_data import LARGEST, is_finite, is_whole
 
 
 def required_latency(latency: LatencyModel | None, name: str) -> LatencyModel:
-    """Return `latency`; NoLatencyError if it is None, because scheduler `name` needs one."""
+    """Return `latency`, which scheduler `name` needs; raise NoLatencyError if it is None."""
     if latency is None:
         raise NoLatencyError(
             f"scheduler `{name}` needs a latency model; pass `latency=`, for example a "
@@ -37,7 +37,7 @@ def check_counts(at_least: int = 0, **options: int) -> None:
 
 
 def check_numbers(below: float = math.inf, **options: float) -> None:
-    """Check that options are finite numbers of at least 0, and below `below`.
+    """Check that options are finite numbers, at least 0 and less than `below`.
 
     Raises
     ------

@@ -1,16 +1,16 @@
 """Decides whether one schedule is faster than another, by rounds in which both of them ran.
 
-In a round each contestant runs once, in random order. Suppose that two contestants are equally
-fast. Then a fair coin decides which of them seems faster in a round, whatever else the machine
-does. A busy spell, a slow drift or a lost core strikes either of them with the same probability.
-The Wilcoxon signed-rank test (Wilcoxon 1945; Hollander and Wolfe, "Nonparametric Statistical
-Methods", chapter 3) assumes no more than that, and its significance level is exact.
+In a round, each of two schedules runs once, in random order. If the schedules are equally fast,
+either seems faster in a round with probability 1/2. Other load on the machine does not change
+this, because it slows either of them with the same probability. The Wilcoxon signed-rank test
+(Wilcoxon 1945; Hollander and Wolfe, "Nonparametric Statistical Methods", chapter 3) assumes no more
+than this, and its significance level is exact.
 
-The number of rounds depends on how far the two times of a round are apart. It does not depend on
-which of them is shorter. The test is made once, at the end. So it does no harm to look at the
-rounds as they come. A repeated search for a significant result would raise the chance of a false
-result. Giving up early does no harm either, because a schedule that is plainly not faster is not
-used.
+The test is made once, after the last round. Testing after every round until the result is
+significant would raise the probability of a false result. The number of rounds is chosen while they
+run, but only from the absolute differences of the two times in each round. It does not depend on
+which schedule was faster, so it does not bias the test. Stopping early is allowed if the schedule
+is clearly not faster, because such a schedule is not used.
 """
 
 from __future__ import annotations
@@ -31,36 +31,37 @@ from .budget import Budget
 Floats = npt.NDArray[np.float64]
 
 LEVEL = 0.05
-"""Significance level: the highest probability that a schedule that is not faster is taken for
+"""Significance level: the highest probability that the test accepts a schedule that is not
 faster."""
 LEAST_GAIN = 0.01
-"""A schedule passes only if it is faster by more than this share. Two copies of one program can
-differ by this share just because their tensors lie at different addresses."""
+"""Share by which a schedule must be faster to pass the test. Two copies of one program can differ
+by this share just because their tensors have different addresses."""
 _SOUGHT_GAIN = 0.03
 _POWER = 0.9
-"""Probability with which a gain of `_SOUGHT_GAIN` is found. The number of rounds is chosen for this
+"""Probability that the test finds a gain of `_SOUGHT_GAIN`. The number of rounds is chosen for this
 probability, within the limits on rounds and time."""
 _LEAST_US = 1e-3
-"""Shortest time in microseconds. A time that the clock measured as 0 counts as this."""
+"""Shortest time of a run in microseconds. Shorter measured times, such as 0, are raised to it."""
 FEWEST_ROUNDS = 5
 """Smallest number of rounds that can show a gain at the significance level `LEVEL`."""
 _FIRST_ROUNDS = 6
-"""Number of rounds before the first check whether a schedule gains nothing. At least 12 rounds are
-needed to show a gain (see `_rounds_needed`)."""
+"""Number of rounds before the first check for an early stop. By the rule of `_rounds_needed`, a
+comparison that is not stopped early takes at least 12 rounds."""
 _MOST_ROUNDS = 500
 """Largest number of rounds, however noisy the machine is."""
 
 
 @dataclass(frozen=True)
 class PairedRatio:
-    """The time of one contestant relative to another, by rounds in which both ran.
+    """The ratio of the times of two contestants, from rounds in which both ran.
 
     Attributes
     ----------
     rounds: number of rounds.
-    ratio: median of the time ratio (Hodges-Lehmann estimate). Below 1 the contestant is faster.
-    interval: 90% confidence interval of the ratio. The ratio is above the upper end in at most 5%
-        of cases. (0, inf) if there are too few rounds to say.
+    ratio: median of the time of the first contestant divided by the time of the second
+        (Hodges-Lehmann estimate). Below 1, the first contestant is faster.
+    interval: 90% confidence interval of the ratio. The true ratio lies above it in at most 5% of
+        cases, and below it in at most 5%. (0, inf) if there are too few rounds.
     """
 
     rounds: int
@@ -69,28 +70,27 @@ class PairedRatio:
 
     @property
     def is_faster(self) -> bool:
-        """Whether the contestant is faster by more than 1%, at a significance level of 5%."""
+        """Whether the first contestant is more than 1% faster, at a significance level of 5%."""
         return self.interval[1] < 1 - LEAST_GAIN
 
     @property
     def may_be_faster(self) -> bool:
-        """Whether the contestant may be faster by 2%.
+        """Whether the first contestant may be 2% faster, at a significance level of 5%.
 
-        This share is half-way between `LEAST_GAIN` and `_SOUGHT_GAIN`.
-
-        2% is half-way between the gain that is needed to pass (1%) and the gain that is sought
-        (3%). If the result is False, the contestant is faster by 2% in at most 5% of cases. Further
-        rounds would hardly let the contestant pass.
+        2% is half-way between the gain that the test requires (`LEAST_GAIN`, 1%) and the gain that
+        it looks for (`_SOUGHT_GAIN`, 3%). If the result is False, further rounds would hardly let
+        the contestant pass the test.
         """
         return self.interval[0] <= 1 - (LEAST_GAIN + _SOUGHT_GAIN) / 2
 
 
 def paired_ratio(times_us: Floats, baseline_us: Floats) -> PairedRatio:
-    """Compare the times of two contestants.
+    """Compare the times of a contestant with those of a baseline.
 
     Parameters
     ----------
-    times_us, baseline_us: (rounds,) microseconds of the two contestants in 1 or more rounds.
+    times_us, baseline_us: (rounds,) microseconds of the contestant and of the baseline in 1 or more
+        rounds.
     """
     rounds = len(times_us)
     means = _walsh_averages(_log_ratios(times_us, baseline_us))
@@ -105,7 +105,7 @@ def paired_ratio(times_us: Floats, baseline_us: Floats) -> PairedRatio:
 
 @dataclass(frozen=True)
 class Confirmation:
-    """A comparison of a schedule with sequential execution, by rounds in which both ran.
+    """A comparison of a schedule with sequential execution, from rounds in which both ran.
 
     Attributes
     ----------
@@ -131,8 +131,9 @@ def confirm(
     rounds: each round holds three times in microseconds: sequential execution, sequential execution
         again, and the schedule.
     budget, at_least: as in `take_rounds`.
-    gives_up: whether to stop when the schedule is hardly faster (`PairedRatio.may_be_faster`). That
-        is enough to decide whether the schedule ships.
+    gives_up: whether to stop as soon as the schedule can hardly pass the test
+        (`PairedRatio.may_be_faster`). Such a schedule is not used, so its exact time does not
+        matter.
     """
 
     def is_in_vain(so_far: Floats) -> bool:
@@ -144,7 +145,7 @@ def confirm(
 
 
 def confirmation_of(rounds: Floats) -> Confirmation:
-    """Compare a schedule with sequential execution by rounds that have run.
+    """Compare a schedule with sequential execution by the times of given rounds.
 
     Parameters
     ----------
@@ -182,10 +183,10 @@ def take_rounds(
     most: largest number of rounds.
     earlier: (rounds, contestants) microseconds of earlier rounds, which count too.
     pair: positions of the two contestants to tell apart.
-    gain: the rounds tell whether the first contestant of the pair is faster than the second by more
-        than this share, or by less. 0 for whether it is faster or slower.
-    ends: a function that is called now and then with the rounds so far. It returns whether to stop
-        for another reason.
+    gain: a share from 0 to 1. The rounds should tell whether the first contestant of the pair is
+        faster than the second by more than this share. With 0, they tell which one is faster.
+    ends: a function that is called now and then with the rounds so far. The rounds also end when it
+        returns True.
     """
     taken: list[Floats] = [] if earlier is None else list(earlier)
     wanted = len(taken) + _FIRST_ROUNDS
@@ -240,11 +241,11 @@ def _walsh_averages(values: Floats) -> Floats:
 
 
 def _rounds_needed(apart: Floats) -> float:
-    """Number of rounds in which the sought gain is found (Noether, JASA 1987, section 2.2).
+    """Number of rounds needed to find a gain of `_SOUGHT_GAIN` (Noether, JASA 1987, section 2.2).
 
-    The number follows from the probability that the mean of two rounds shows the gain. The rounds
-    taken so far give an estimate of this probability. The difference of each round counts with both
-    signs, so that the number does not depend on which contestant was faster.
+    The number follows from the probability that the mean of two rounds shows the gain. This
+    probability is estimated from the rounds so far. The estimate counts the difference of each
+    round with both signs, so that it does not depend on which contestant was faster.
 
     Parameters
     ----------
@@ -263,9 +264,9 @@ def _rounds_needed(apart: Floats) -> float:
 def _signed_rank_quantile(rounds: int) -> int | None:
     """The 5% quantile of the number of Walsh averages above 0, for equally fast contestants.
 
-    The quantile is the largest k such that at most k averages are above 0 in 5% of cases or less.
-    The quantile is None if k = 0 has a higher probability than 5%. The distribution is exact: a sum
-    of ranks, in which each rank is counted or not by chance.
+    The quantile is the largest k for which the probability of k or fewer averages above 0 is at
+    most 5%. It is None if already k = 0 has a higher probability than 5%. The distribution is
+    exact: the number is a sum of the ranks 1, 2, ..., each counted with probability 1/2.
     """
     chances = np.ones(1)
     for rank in range(1, rounds + 1):

@@ -15,8 +15,8 @@ from .options import us_since
 from .schedules import Schedule
 
 MEASURED_AGAIN = "stages_measured_again"
-"""Key in `Schedule.stats` for the number of stages that were measured again. A scheduler that sets
-this key has measured its stages again itself."""
+"""Key in `Schedule.stats` for the number of stages that were measured again. If a scheduler sets
+this key, it has measured its stages again, and `schedule` does not."""
 
 Scheduler = Callable[..., Schedule]
 _F = TypeVar("_F", bound=Scheduler)
@@ -40,7 +40,7 @@ def schedule(
     -------
     A schedule that was validated against `graph`. With a latency model, its `makespan` is
     predicted. If the scheduler chose stages by their measured latency, these stages are measured
-    again (`LatencyModel.measure_again`), because luck is part of such a choice.
+    again (`LatencyModel.measure_again`), because their first latencies may be low by chance.
     `stats["stages_measured_again"]` counts them. `stats["search_us"]` is the time of the search
     without the latency model. `stats["pricing_us"]` is the time that the latency model took to
     answer. Both are in microseconds. If a scheduler does not report the two times, all of its time
@@ -66,7 +66,7 @@ def schedule(
     if latency is not None:
         started = time.perf_counter()
         if makespan is not None and MEASURED_AGAIN not in stats:
-            # The search chose stages that measured fast, and luck is part of such a choice.
+            # The search chose stages of low measured latency. Some may be low only by chance.
             stats[MEASURED_AGAIN] = result.measure_again(graph, latency)
         if makespan is None or stats.get(MEASURED_AGAIN):
             makespan = result.simulate(graph, latency)

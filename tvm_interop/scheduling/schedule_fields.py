@@ -10,14 +10,14 @@ from ..plain_data import LARGEST, is_finite, is_text, is_whole
 
 
 def as_tuple(values: Any, what: str) -> tuple[Any, ...]:
-    """Return `values` as a tuple; ScheduleError, naming `what`, if `values` is no list."""
+    """Return `values` as a tuple; raise ScheduleError, naming `what`, if it is not a list."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise ScheduleError(f"{what} are {values!r}; give a list")
     return tuple(values)
 
 
 def as_ids(ops: Any, where: str) -> tuple[int, ...]:
-    """Return operator ids as a tuple; ScheduleError, naming `where`, for a value that is no id."""
+    """Return operator ids as a tuple; raise ScheduleError, naming `where`, if one is no id."""
     if isinstance(ops, (str, bytes)) or not isinstance(ops, Iterable):
         raise ScheduleError(f"{where} is {ops!r}; give a list of operators' ids")
     ids = tuple(ops)
@@ -31,9 +31,12 @@ def as_ids(ops: Any, where: str) -> tuple[int, ...]:
 
 
 def as_numbers(numbers: Any, kind: str, owner: str) -> tuple[int, ...]:
-    """Return stream or device numbers as a tuple; ScheduleError for an invalid number.
+    """Return stream or device numbers as a tuple; raise ScheduleError for an invalid number.
 
-    In the error message, `kind` says what the numbers count, and `owner` says what has a number.
+    Parameters
+    ----------
+    kind: for the error message, what the numbers stand for, such as `stream`.
+    owner: for the error message, what each number belongs to, such as `group`.
     """
     checked = as_tuple(numbers, f"the {kind}s of each {owner}")
     for i, number in enumerate(checked):
@@ -43,7 +46,7 @@ def as_numbers(numbers: Any, kind: str, owner: str) -> tuple[int, ...]:
 
 
 def as_timeline(rows: Any) -> tuple[tuple[int, int, float, float], ...]:
-    """Return the rows of a timeline as tuples; ScheduleError if a row is invalid."""
+    """Return the rows of a timeline as tuples; raise ScheduleError if a row is invalid."""
     return tuple(_placement(row) for row in as_tuple(rows, "the rows of the timeline"))
 
 

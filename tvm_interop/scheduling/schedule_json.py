@@ -12,8 +12,8 @@ from ..errors import ScheduleError
 
 FORMAT = "tvm_interop.schedule"
 VERSION = 2
-"""Version of the format that is written. Version 2 added the devices of stages. Version 1 is still
-read."""
+"""Version of the format that `write_schedule` writes. Version 2 added the devices of stages.
+`read_schedule` also reads version 1."""
 _LINE = 96
 
 
@@ -58,7 +58,7 @@ class ScheduleLike(Protocol):
 
 
 class StageFields(NamedTuple):
-    """The fields of a stage that was read; operators are ids."""
+    """The fields of a stage that `read_schedule` has read, with operators by id."""
 
     groups: tuple[tuple[int, ...], ...]
     streams: tuple[int, ...]
@@ -68,7 +68,7 @@ class StageFields(NamedTuple):
 
 
 class ScheduleFields(NamedTuple):
-    """The fields of a schedule that was read; operators are ids."""
+    """The fields of a schedule that `read_schedule` has read, with operators by id."""
 
     scheduler: str
     op_names: tuple[str, ...]
@@ -81,7 +81,10 @@ class ScheduleFields(NamedTuple):
 
 
 def write_schedule(schedule: ScheduleLike) -> str:
-    """Write a schedule as JSON: operators by name, one line per group, stream or placement."""
+    """Write a schedule as JSON, with operators by name.
+
+    Each group, stream and row of the timeline has a line of its own.
+    """
     names = schedule.op_names
     fields = [
         f'"format": {_dump(FORMAT)}',
@@ -138,14 +141,14 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Head(msgspec.Struct):
-    """The fields that say whether a text is a schedule, and of which version."""
+    """The fields that tell whether a text is a schedule, and the version of its format."""
 
     format: str | None = None
     version: int | None = None
 
 
 def read_schedule(text: str) -> ScheduleFields:
-    """Read the schedule that `text` describes; ScheduleError for anything unexpected."""
+    """Read the schedule that `text` describes; raise ScheduleError if `text` is malformed."""
     _check_head(_decoded(text, _Head))
     document = _decoded(text, _Document)
     names = document.operators

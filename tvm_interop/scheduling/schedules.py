@@ -29,11 +29,11 @@ from .stages import Stage, devices_of, side_by_side, streams_of
 
 @dataclass(frozen=True, repr=False)
 class Schedule:
-    """An immutable record of which operators run side by side: either staged or streamed.
+    """An immutable schedule, which says which operators run side by side.
 
-    A staged schedule is a list of stages. A streamed schedule is one list of operators per stream.
-    The stages or streams may lie on several GPUs. A stage on one of several GPUs waits for only two
-    things: the stage before it on that GPU, and its inputs.
+    A staged schedule is a list of stages. A streamed schedule has a list of operators for each
+    stream. The stages or streams may be on several GPUs. A stage on one of several GPUs waits only
+    for the stage before it on that GPU and for its inputs.
 
     Attributes
     ----------
@@ -42,17 +42,18 @@ class Schedule:
     stages: the stages of a staged schedule, in order; empty for a streamed schedule. With several
         GPUs, the stages of each GPU are in order. The host launches all stages in this order too,
         except that a stage is launched after the stages that it waits for.
-    streams: the operators of each stream, in order. In a staged schedule they are derived: a stream
-        holds the groups that the stages put on it, stage by stage.
-    makespan: predicted time of a run in microseconds; None where nothing was predicted.
+    streams: the operators of each stream, in order. In a staged schedule, they follow from
+        `stages`: a stream holds the groups that the stages put on it, stage by stage.
+    makespan: predicted time of a run in microseconds; None if the scheduler predicted no time.
     timeline: for a streamed schedule, each operator as (op, stream, start_us, finish_us), in the
-        order in which the scheduler placed them; None where nothing was predicted.
+        order in which the scheduler placed the operators; None if it predicted no times.
     launch_order: for a streamed schedule, all operators in the order in which one host thread
         launches them. None stands for any order that respects the dependencies.
-    devices: the number of each stream's device: GPU 1 is `cuda:1`. Empty where all streams are on
-        the one device that the model is compiled for. In a staged schedule they are derived: a
-        stream is on the device of its stages.
-    stats: counts and times of the search. They are not compared by `==` and not saved.
+    devices: the number of each stream's device: GPU 1 is `cuda:1`. Empty if all streams are on the
+        one device that the model is compiled for. In a staged schedule, they follow from `stages`:
+        a stream is on the device of its stages.
+    stats: counts and times of the search. `==` does not compare them, and `to_json` does not write
+        them.
     """
 
     scheduler: str
@@ -121,15 +122,15 @@ class Schedule:
         gpu_stages: Sequence[Sequence[Sequence[int]]],
         **fields: Any,
     ) -> Schedule:
-        """Make a schedule of stages on GPUs. The property `gpu_stages` is the inverse.
+        """Make a schedule from the stages of each GPU, as the property `gpu_stages` returns them.
 
         The operators of a stage start together, each on its own stream. The host launches the
-        stages in turns, one stage of each GPU in a turn. A stage that waits for a later stage is
-        launched after it.
+        first stage of each GPU, then the second stage of each GPU, and so on. But if a stage waits
+        for another stage, it is launched after that stage.
 
         Parameters
         ----------
-        gpu_stages: for each GPU its stages in order, each as the ids of its operators.
+        gpu_stages: for each GPU, its stages in order. A stage is a list of operator ids.
         fields: other fields of the schedule, such as `makespan`.
         """
         widths = [max(map(len, stages), default=0) for stages in gpu_stages]
@@ -143,10 +144,10 @@ class Schedule:
 
     @property
     def gpu_stages(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """The operators of each stage, in order, for each GPU from GPU 0 on.
+        """The stages of each GPU, in order, from GPU 0 on. A stage is a tuple of operator ids.
 
-        There is a single GPU if the stages name no device. The tuple is empty for a streamed
-        schedule.
+        If the stages name no device, all of them are listed for GPU 0. The result is empty for a
+        streamed schedule.
         """
         on_gpu: list[list[tuple[int, ...]]] = [
             [] for _ in range(1 + max((stage.device or 0 for stage in self.stages), default=-1))
@@ -157,7 +158,7 @@ class Schedule:
 
     @property
     def is_staged(self) -> bool:
-        """Whether the schedule is a list of stages; if not, it is one operator list per stream."""
+        """Whether the schedule is staged; if not, it is streamed."""
         return bool(self.stages)
 
     @property
@@ -172,8 +173,8 @@ class Schedule:
         ------
         ScheduleError: at the first fault, naming the operators. The faults are: an operator that
             the graph does not have; an operator that is missing or listed twice; an operator that
-            would run before another whose output it reads; two groups of one stage that depend on
-            each other; stages on several GPUs that wait for each other in a circle; a launch order
+            would run before it has all its inputs; a group that depends on another group of its
+            stage; stages on several GPUs that wait for each other in a cycle; a launch order
             that contradicts the dependencies or the streams; and a timeline with an operator that
             the schedule does not have.
         """
@@ -190,9 +191,9 @@ class Schedule:
     def ordering_edges(self) -> tuple[tuple[int, int], ...]:
         """The edges that the stages' barriers add to the dependencies, as pairs of operator ids.
 
-        An edge leads from the last operator of each stream before a barrier to the first operator
-        of each other stream after it, on the same device. No edge is needed within a stream,
-        because a stream runs its operators in order.
+        For each barrier, there is an edge from the last operator of each stream before the barrier
+        to the first operator of each other stream after the barrier, on the same device. No edge
+        is needed within a stream, because a stream runs its operators in order.
         """
         edges: list[tuple[int, int]] = []
         last_on: dict[int | None, dict[int, int]] = {}
@@ -231,20 +232,21 @@ class Schedule:
         reads have finished.
 
         Over several GPUs, a stage starts when the stage before it on its GPU has ended and all its
-        inputs are there. An operator of a stream starts when the operator before it on its stream
-        has ended and its inputs are there. See `simulate_gpus`.
+        inputs have arrived. An operator of a stream starts when the operator before it on its
+        stream has ended and its inputs have arrived. See `simulate_gpus`.
 
         Parameters
         ----------
         links: how copies between GPUs are timed. With `delay`, each edge between two GPUs adds
-            `latency.transfer` microseconds (HIOS). With `fifo`, copies run as plans make them: one
-            copy for each operator and each GPU that reads it, one after the other on each link.
+            `latency.transfer` microseconds (HIOS). With `fifo`, the output of an operator is
+            copied once to each GPU that reads it, and a link makes one copy at a time. Plans run
+            copies in this way.
 
         Raises
         ------
         ScheduleError: as in `validate`.
-        LatencyError: where `latency` gives no usable number, naming the operator; for a merged
-            stage that `latency` does not know.
+        LatencyError: `latency` gives a number that is no latency, or does not know a merged stage.
+            The message names the operators.
         """
         if len(set(self.devices)) > 1:
             return simulate_gpus(graph, self, latency, links).makespan_us
@@ -258,7 +260,7 @@ class Schedule:
         return sum_in_order(self.stages_us(graph, latency))
 
     def stages_us(self, graph: OpGraph, latency: LatencyModel) -> list[float]:
-        """The latency of each stage in microseconds; groups that share a stream count as one group.
+        """The latency of each stage in microseconds. Groups on the same stream count as one group.
 
         Raises
         ------
@@ -282,7 +284,7 @@ class Schedule:
         return [float(next(of_kind[stage.kind])) for stage in self.stages]
 
     def measure_again(self, graph: OpGraph, latency: LatencyModel) -> int:
-        """Let `latency` measure the stages once more, so that `simulate` is not too optimistic.
+        """Let `latency` measure the stages again, because their first latencies may be too low.
 
         Returns
         -------
@@ -304,8 +306,9 @@ class Schedule:
 
         Raises
         ------
-        ScheduleError: for text that is not JSON; for a field that is missing, unknown (it is named)
-            or of the wrong type; for an operator that is not in the list; for a newer version.
+        ScheduleError: the text is not JSON or has a newer version of the format; a field is missing
+            or of the wrong type; a field is unknown, and the message names it; or an operator is
+            not in the list of operators.
         """
         fields = read_schedule(text)
         stages = tuple(Stage(**stage._asdict()) for stage in fields.stages)
@@ -353,7 +356,7 @@ class Schedule:
         return [ids[name] for name in self.op_names]
 
     def _concurrent_stages(self, ids: list[int]) -> list[tuple[tuple[int, ...], ...]]:
-        """The operators of each stream, by the graph's ids, for each stage that is not merged."""
+        """For each stage that is not merged, the operators of each stream, as ids of the graph."""
         return [
             tuple(tuple(ids[op] for op in ops) for ops in stage.by_stream().values())
             for stage in self.stages
@@ -361,7 +364,7 @@ class Schedule:
         ]
 
     def _packed_stages(self, ids: list[int]) -> tuple[list[list[list[int]]], list[int]]:
-        """The stages as native functions take them, and the number of each stage's device or -1."""
+        """The stages in the native form (see `unpack_stages`), and their devices (-1 for none)."""
         devices = [-1 if stage.device is None else stage.device for stage in self.stages]
         return [_pack_stage(stage, ids) for stage in self.stages], devices
 

@@ -1,4 +1,4 @@
-"""The scheduler `sequential`: the baseline that the other schedulers are compared with."""
+"""The scheduler `sequential`: all operators in order, as a baseline for the other schedulers."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def sequential(
 
     Parameters
     ----------
-    order: `topological` for `OpGraph.topological_order`. `memory` for an order that keeps few bytes
-        in use at once (`planning.memory_order`: greedy, ties to the lowest id). With `memory`,
-        `stats["peak_bytes"]` and `stats["topological_peak_bytes"]` are the most bytes in use in the
-        two orders.
-    buffers: the tensors between operators, needed for `memory`. A compilation passes its own
-    buffers.
+    order: `topological` for `OpGraph.topological_order`. `memory` for an order in which few bytes
+        are in use at once (`planning.memory_order`, a greedy order with ties to the lowest id).
+        With `memory`, `stats["peak_bytes"]` and `stats["topological_peak_bytes"]` are the most
+        bytes in use at once in the `memory` order and in the topological order.
+    buffers: the tensors between operators, needed for `memory`. A compilation passes the tensors of
+        its model.
     """
     started = time.perf_counter()
     counts: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Simulates a schedule on one device, whose cores and memory bandwidth the streams share."""
+"""Simulates a schedule on one device, where streams share the cores and the memory bandwidth."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from .schedules import Schedule
 class Contention:
     """How operators that run at the same time slow each other down.
 
-    While some operators run, arithmetic takes max(1, c / `cores`) times as long as alone, where c
-    is the number of cores that they keep busy together. Memory traffic takes max(1, m /
-    `bandwidth`) times as long, where m is the sum of their memory shares. An operator is slowed
-    down by the mean of the two factors, weighed by its own memory share.
+    Let c be the number of cores that the running operators keep busy together, and m the sum of
+    their memory shares. Then arithmetic takes max(1, c / `cores`) times as long as without other
+    operators. Memory traffic takes max(1, m / `bandwidth`) times as long. An operator is slowed
+    down by the mean of the two factors, weighted by its own memory share.
 
     Attributes
     ----------
     cores: number of cores of the device; inf for no limit. For a GPU, use 1, and give `op_cores` as
         shares of its multiprocessors.
-    bandwidth: number of operators that only move bytes and still run together at full speed; inf
+    bandwidth: largest number of purely memory-bound operators that run at once at full speed; inf
         for no limit.
-    op_cores: number of cores that each operator keeps busy when it runs alone, by id; None for one
-        core each.
-    memory_share: share of its time for which each operator waits for memory when it runs alone,
-        from 0 to 1, by id; None for 0.
+    op_cores: for each operator id, number of cores that the operator keeps busy when it runs alone;
+        None for one core each.
+    memory_share: for each operator id, share of its time, from 0 to 1, for which the operator waits
+        for memory when it runs alone; None for 0.
     wait_us: microseconds that a wait across streams costs the waiting stream.
     """
 
@@ -85,7 +85,7 @@ def simulate(
     An operator starts when its stream is free and all operators that it waits for have ended. Its
     rate changes whenever another operator starts or ends. A stage with a barrier waits for all
     earlier stages. In a stage without a barrier, each operator waits only for its dependencies.
-    Plans do the same.
+    These are the waits that plans have too.
 
     Without contention, a streamed schedule takes the makespan that `Schedule.simulate` predicts. A
     staged schedule in which all stages have a barrier takes the sum of their longest groups.
@@ -93,11 +93,11 @@ def simulate(
     Raises
     ------
     ScheduleError: as in `Schedule.validate`; for a stage of kind `merge`, because `latency` does
-        not know the merged operator; for a contention with another number of operators than the
-        graph has; for a contention that makes the run longer than a float can hold.
-    LatencyError: where `latency` gives no usable number, naming the operator.
+        not know the merged operator; if `contention` describes another number of operators than
+        the graph has; if it makes the run longer than a float can hold.
+    LatencyError: `latency` gives a number that is no latency. The message names the operator.
 
-    Complexity: O(operators * streams), after the plan of the waits.
+    Complexity: O(operators * streams), plus the time to plan the waits.
     """
     schedule.validate(graph)
     if any(stage.kind == "merge" for stage in schedule.stages):

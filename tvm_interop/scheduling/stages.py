@@ -26,8 +26,8 @@ class Stage:
     barrier: whether every operator of the stage waits for all earlier stages. Without a barrier, an
         operator waits only for the operators that it depends on. With several GPUs, a barrier
         covers only the earlier stages on the same GPU.
-    device: number of the GPU that runs the stage, in a schedule over several GPUs: GPU 1 is
-        `cuda:1`. None where all stages run on the one device that the model is compiled for.
+    device: number of the GPU that runs the stage: GPU 1 is `cuda:1`. None if all stages run on the
+        one device that the model is compiled for.
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -73,9 +73,9 @@ def pack_onto_streams(
 ) -> tuple[Stage, ...]:
     """Give each group of each stage one of `num_streams` streams.
 
-    The groups of a stage are placed longest first, each on the least loaded stream. The length of a
-    group is the sum of its operators' `op_us`, in microseconds. Ties go to the lowest group and the
-    lowest stream.
+    The groups of a stage are placed one by one, the longest first. Each is put onto the stream with
+    the shortest total length so far. The length of a group is the sum of its operators' `op_us`, in
+    microseconds. Ties go to the lowest group and the lowest stream.
     """
     streams = iter(pack_groups_of_stages([stage.groups for stage in stages], op_us, num_streams))
     return tuple(
@@ -85,9 +85,10 @@ def pack_onto_streams(
 
 
 def unpack_stages(native: Any) -> tuple[Stage, ...]:
-    """Convert stages from the native form.
+    """Convert stages from the form in which the native code passes them.
 
-    In this form, a stage is a list: first the streams of all groups, then each group.
+    In this form, a stage is a list of lists. The first list holds the stream of each group. Each
+    further list holds the operators of a group.
     """
     return tuple(
         Stage(groups=tuple(tuple(group) for group in groups), streams=tuple(streams))
@@ -96,18 +97,18 @@ def unpack_stages(native: Any) -> tuple[Stage, ...]:
 
 
 def side_by_side(ops: Sequence[int], gpu: int, first_stream: int) -> Stage:
-    """A stage of operators that start together on `gpu`, on streams from `first_stream` on."""
+    """Make a stage of operators that start together on `gpu`, from stream `first_stream` on."""
     return Stage(
         groups=tuple((op,) for op in ops),
         streams=tuple(range(first_stream, first_stream + len(ops))),
-        # The stage's latency holds only if nothing else runs beside these operators.
+        # The latency of a stage is correct only if no other stage runs at the same time.
         barrier=True,
         device=gpu,
     )
 
 
 def devices_of(stages: Sequence[Stage], num_streams: int) -> tuple[int, ...]:
-    """The device of each stream, taken from its stages; empty where no stage names a device.
+    """The device of each stream, taken from its stages; empty if no stage names a device.
 
     A stream without stages gets the device of the first stage.
     """

@@ -1,4 +1,4 @@
-"""Joins the parts of divided operators again, so that a costly search has a small graph."""
+"""Joins the parts of each divided operator again, so that a slow search gets a smaller graph."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from .stages import Stage, pack_onto_streams
 class WholeOperators:
     """A graph in which the parts of each divided operator are one whole operator again.
 
-    The parts of an operator are alike, and they depend on all parts of the operators before. As
-    separate operators, they would make a search enumerate the same stage over and over.
+    The parts of an operator are alike, and each part depends on all parts of the operators that the
+    operator reads. If the parts were separate operators in the graph, a search would enumerate
+    many stages that differ only in which of these parts they hold.
 
     Attributes
     ----------
-    graph: the graph of whole operators. Each is named after its first part.
+    graph: the graph of whole operators. Each operator has the name of its first part.
     """
 
     def __init__(self, graph: OpGraph, parts: Sequence[Sequence[int]]) -> None:
@@ -31,7 +32,7 @@ class WholeOperators:
 
         Parameters
         ----------
-        parts: the ids of the parts of each whole operator. Each id is in exactly one list.
+        parts: for each whole operator, the ids of its parts. Each id is in exactly one list.
 
         Raises
         ------
@@ -62,13 +63,15 @@ class WholeOperators:
         ]
 
     def latency(self, model: LatencyModel) -> LatencyModel:
-        """A latency model of whole operators. It asks `model`, which knows their parts."""
+        """Make a latency model of whole operators, which asks `model` for stages of parts."""
         return _WholeLatency(model, self)
 
     def work_us(self, op_us: Sequence[float]) -> npt.NDArray[np.float64]:
-        """(num_wholes,) microseconds of all parts of each whole operator together.
+        """For each whole operator, the total latency of its parts in microseconds: (num_wholes,).
 
-        `op_us` is the latency of each part alone, in microseconds.
+        Parameters
+        ----------
+        op_us: latency of each part when it runs alone, in microseconds.
         """
         return LatencyTable(op_us).stages([[parts] for parts in self._parts])
 
@@ -80,7 +83,7 @@ class WholeOperators:
         Parameters
         ----------
         stages: stages of whole operators, one operator in a group.
-        op_us: latency of each part alone in microseconds, if `streams` is given.
+        op_us: latency of each part when it runs alone, in microseconds; needed with `streams`.
         streams: number of streams onto which `pack_onto_streams` packs the parts; None gives each
             part its own stream.
         """

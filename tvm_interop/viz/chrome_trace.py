@@ -11,7 +11,7 @@ from ..plan.plan import Plan
 
 
 def chrome_trace(rows: Iterable[OpProfile], plan: Plan) -> str:
-    """Write a Chrome trace: a row per stream, a slice per operator, an arrow per wait.
+    """Write a Chrome trace with a row per stream, a slice per operator and an arrow per wait.
 
     All times are in microseconds.
 
@@ -56,7 +56,7 @@ def _arrows(rows: list[OpProfile], plan: Plan) -> list[dict[str, Any]]:
         for w in op.waits:
             source, target = seen[plan.operators[w].name], seen[op.name]
             common = {"name": "wait", "cat": "wait", "id": len(arrows) // 2, "pid": 0}
-            # The arrow begins inside the slice: at the end it would belong to the next slice.
+            # At the end of the slice, the arrow would be drawn from the next slice.
             inside_us = (source.start_us + source.end_us) / 2
             arrows.append({"ph": "s", **common, "tid": source.stream, "ts": inside_us})
             end = {"tid": target.stream, "ts": target.start_us}

@@ -7,9 +7,9 @@ from .record import Record
 
 
 def to_dot(record: Record) -> str:
-    """Write a digraph with a box per operator, in a cluster per stage.
+    """Write a digraph with a box per operator.
 
-    Without stages, there is a cluster per stream.
+    Boxes are grouped into a cluster per stage, or per stream if there are no stages.
     """
     by_cluster: dict[str, list[int]] = {}
     for i, op in enumerate(record.operators):
@@ -35,5 +35,5 @@ def to_dot(record: Record) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A quoted string in DOT; `\\n` stays a line break."""
+    """`text` as a quoted string in DOT. Backslashes stay, so `\\n` in `text` is a line break."""
     return '"' + text.replace('"', '\\"') + '"'

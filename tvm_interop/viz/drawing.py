@@ -1,4 +1,4 @@
-"""Draws timelines as one picture: SVG, or PNG where `resvg_py` is installed."""
+"""Draws timelines as one SVG picture, or as PNG if `resvg_py` is installed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _HEADER, _LEGEND = 22, 24
 
 
 def to_svg(records: list[Record]) -> str:
-    """Draw the timelines below each other, on one time scale, as the text of an SVG file."""
+    """Draw the timelines one below the other, on one time scale, as the text of an SVG file."""
     return to_text(_draw(records), standalone=True)
 
 
 def to_png(records: list[Record]) -> bytes:
-    """The drawing of `to_svg` as the bytes of a PNG file, two pixels per unit of length in the SVG.
+    """The drawing of `to_svg` as the bytes of a PNG file, with two pixels per SVG unit of length.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Draws the first fault of a checked program: a row per stream, and the missing wait."""
+"""Draws the first fault that the checker found in a program, with the wait that is missing."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _BOX, _GAP, _LANE, _LEFT, _TOP, _CHARACTER = 120, 36, 56, 110, 46, 7
 
 
 def to_svg(report: Report) -> str:
-    """The operators around the first fault, in launch order, as the text of an SVG file.
+    """Draw the operators around the first fault, in launch order, as the text of an SVG file.
 
-    The operators at fault and the missing wait are vermilion. The missing wait is dashed. Thin
-    lines are the waits of the program.
+    There is a row per stream. The operators at fault are vermilion, and so is the missing wait,
+    which is a dashed line. Thin lines are the waits that the program has.
     """
     shown = operators_to_show(report) or list(report.program.operators[:12])
     streams = list(dict.fromkeys(op.stream for op in shown))

@@ -1,7 +1,8 @@
-"""Places the boxes and lines of the graph: columns in running order, a lane per stream.
+"""Places the boxes and lines of a drawing of the graph.
 
-Lines run in channels between the lanes and in the gaps between columns, so that no line crosses a
-box.
+Operators are boxes. Each stream has a row of boxes, called its lane. Boxes are in columns, in the
+order in which operators run. Dependencies are lines. Lines run only between lanes and between
+columns, so that no line crosses a box.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from .record import Record
 
 BOX_WIDTH, BOX_HEIGHT = 116, 24
 GAP = 44
-"""Pixels between two columns. Lines leave in the left half of a gap and arrive in the right
-half."""
+"""Pixels between two columns. In this gap, lines from the left column turn up or down in the left
+half, and lines to the right column in the right half."""
 
 TRACK = 5
 TOP = 24
@@ -24,7 +25,7 @@ _LINE = 4
 
 @dataclass(frozen=True)
 class GraphLayout:
-    """The places of the graph's boxes and lines, in pixels.
+    """The positions of the graph's boxes and lines, in pixels.
 
     Attributes
     ----------
@@ -48,11 +49,11 @@ def lay_out(record: Record) -> GraphLayout:
     The column of an operator is the first column after all operators that it reads and after the
     operator before it on its stream. A stage begins after the stage before it.
 
-    An operator has a track in the channel below its lane if one of its readers is beyond the next
-    column. All lines to such readers share the track. Operators get their tracks from left to
-    right. Each operator gets the highest free track.
+    If a reader of an operator is beyond the next column, its line runs along a track: a horizontal
+    line below the lane of the operator. All such lines of an operator share one track. Operators
+    get their tracks from left to right, and each operator gets the highest free track.
 
-    With several GPUs, stages overlap in time, so no stage is marked.
+    With several GPUs, stages overlap in time, so the drawing does not mark stages.
     """
     columns = _columns(record)
     tracks = _tracks(record, columns)
@@ -98,14 +99,14 @@ def _needs_track(columns: list[int], source: int, target: int) -> bool:
 
 
 def _tracks(record: Record, columns: list[int]) -> dict[int, int]:
-    """For each operator that needs a track, the track's number in the channel below its lane."""
+    """For each operator that needs a track, the number of its track, counted from the lane down."""
     furthest: dict[int, int] = {}
     for target, op in enumerate(record.operators):
         for source in op.reads:
             if _needs_track(columns, source, target):
                 furthest[source] = max(furthest.get(source, 0), columns[target])
     tracks: dict[int, int] = {}
-    free_from: dict[int, list[int]] = {}  # By stream: the column from which each track is free.
+    free_from: dict[int, list[int]] = {}  # By stream: for each track, its first free column.
     for source in sorted(furthest, key=lambda op: columns[op]):
         rows = free_from.setdefault(record.operators[source].stream, [])
         found = next((t for t, column in enumerate(rows) if column <= columns[source]), len(rows))

@@ -1,4 +1,4 @@
-"""Draws the graph: operators in running order, a lane per stream, stages shaded."""
+"""Draws the graph of a record, with a row of operators per stream and with shaded stages."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _LONGEST_LABEL = 17
 
 
 def graph(record: Record) -> Element:
-    """Draw a record's graph. Lines are dependencies.
+    """Draw a record's graph. Each dependency is a line from an operator to its reader.
 
-    A line is vermilion if the reader's stream waits for the producer.
+    The line is vermilion if the stream of the reader must wait for the operator.
     """
     layout = lay_out(record)
     root = canvas(layout.width, layout.height, viewBox=f"0 0 {layout.width:g} {layout.height:g}")
@@ -51,5 +51,5 @@ def graph(record: Record) -> Element:
 
 
 def short_name(name: str) -> str:
-    """The end of a long name, because the end says more than the beginning."""
+    """Cut off the beginning of a long name, because its end says more."""
     return name if len(name) <= _LONGEST_LABEL else "…" + name[-(_LONGEST_LABEL - 1) :]

@@ -1,4 +1,7 @@
-"""Kinds of operators. Each has a colour that colour-blind people can tell from the others."""
+"""The kinds of operators, each with a colour.
+
+Colour-blind people can tell the colours from each other.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import NamedTuple
 
 
 class Kind(NamedTuple):
-    """A kind of operator: a pattern for the names of its kernels, a fill and a text colour."""
+    """A kind of operator, with a pattern that its kernels' names match, and its colours."""
 
     name: str
     pattern: str
@@ -30,18 +33,18 @@ KINDS = (
     ),
     Kind("element-wise", "", "#B4B4B4"),
 )
-"""A kernel is of the first kind whose pattern is found in its name. The last pattern is found in
-every name."""
+"""All kinds. A kernel belongs to the first kind whose pattern is found in the kernel's name. Every
+name matches the last pattern."""
 
 WAIT = "#D55E00"
 INK = "#222222"
 FAINT = "#767676"
 STAGES = ("#ECECEC", "#DADADA")
-"""The two shades of stages, used in turn."""
+"""The fill colours of stages. Neighbouring stages have different colours."""
 
 
 def kind_of(kernel: str) -> str:
-    """The kind of a kernel, by its name.
+    """The name of the kind that a kernel belongs to.
 
     Examples
     --------

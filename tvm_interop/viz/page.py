@@ -1,4 +1,4 @@
-"""Makes an HTML page that shows schedules. The page loads nothing from elsewhere."""
+"""Makes an HTML page that shows schedules. The page needs no other files and no network."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from .timeline import MARGIN, labels, scale_of, timeline
 
 
 def to_page(records: list[Record], machine: str, explanations: Sequence[Explanation] = ()) -> str:
-    """Make the page of one or more records, one below the other on one time scale.
+    """Make a page that shows records, one below the other, on one time scale.
 
     Parameters
     ----------
     machine: the machine on which the records were measured.
-    explanations: for each record, why operators run side by side or not; empty to leave this out.
+    explanations: for each record, why its operators run side by side or not; empty to leave the
+        explanations out.
     """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__, "."),
@@ -85,7 +86,7 @@ def _of_several(record: Record) -> list[tuple[str, str]]:
 
 
 def _rows(records: list[Record]) -> list[dict[str, Any]]:
-    """The rows of the table, one per operator. A row has the operator's run in each record."""
+    """The rows of the table of operators. Each row says when an operator ran in each record."""
     rows: dict[str, dict[str, Any]] = {}
     for r, record in enumerate(records):
         for i, op in enumerate(record.operators):

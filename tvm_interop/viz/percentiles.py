@@ -1,4 +1,4 @@
-"""Draws latencies by percentile, a line each: common latencies at the left, rare at the right."""
+"""Draws a chart of latencies by percentile, with a line for each set of runs."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _INK, _GRID = "#333333", "#DDDDDD"
 def percentiles_svg(latencies_us: Mapping[str, npt.NDArray[np.float64]]) -> str:
     """Draw the latencies as the text of an SVG file.
 
-    The horizontal axis shows percentiles. The percentiles 0, 90, 99 and 99.9 have equal distances,
-    because each of these steps leaves a tenth of the runs. A line ends at the highest percentile
-    that its runs can show, which is that of the slowest run.
+    The horizontal axis shows percentiles on a logarithmic scale: the percentiles 0, 90, 99 and 99.9
+    have equal distances. So rare, slow runs get much space at the right. A line ends at the highest
+    percentile that its runs can show: that of the slowest run.
 
     Parameters
     ----------
-    latencies_us: for each name in the legend, the latency of each run in microseconds, at least
-        one.
+    latencies_us: the latency of each run in microseconds, by name in the legend. Each name has at
+        least one run.
     """
     height = _TOP + _PLOT_HEIGHT + _BOTTOM + _LINE_HEIGHT * len(latencies_us) + 6
     root = canvas("100%", height, viewBox=f"0 0 {_WIDTH:g} {height:g}")
@@ -81,7 +81,7 @@ def _axes(root: Element, right: float, top_us: float, step_us: float) -> None:
 
 
 def _curve(latencies_us: npt.NDArray[np.float64]) -> list[tuple[float, float]]:
-    """The points of a line: horizontal place (see `_place`), and latency in microseconds."""
+    """The points of a line, as pairs: a distance (see `_place`) and a latency in microseconds."""
     places = np.linspace(0.0, _place(_last(len(latencies_us))), 200)
     percents = 100 * (1 - 10.0**-places)
     return list(zip(places.tolist(), np.percentile(latencies_us, percents).tolist(), strict=True))
@@ -106,6 +106,6 @@ def _y(us: float, top_us: float) -> float:
 
 
 def _step(top_us: float) -> float:
-    """A round distance between grid lines in microseconds; `top_us` is 4 to 10 such distances."""
+    """A round distance in microseconds for the grid lines. It fits into `top_us` 4 to 10 times."""
     size = 10.0 ** math.floor(math.log10(max(top_us, 1e-3)))
     return size * next(factor for factor in (0.2, 0.5, 1.0, 2.0) if top_us / (size * factor) <= 10)

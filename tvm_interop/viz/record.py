@@ -1,4 +1,4 @@
-"""The data behind the pictures: one artifact's schedule, and when each operator ran."""
+"""The data that the pictures show: the schedule of an artifact, and when each operator ran."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class OperatorRecord:
     provider: library of the operator's kernel, such as `tvm` or `onednn`.
     stage: index of the operator's stage; None in a streamed schedule.
     start_us, end_us: measured microseconds since the start of the run.
-    predicted_us: start and end that the scheduler predicted; None where nothing was predicted.
+    predicted_us: start and end that the scheduler predicted; None if it predicted no times.
     waits: indices of the operators on other streams that this operator waits for.
     reads: indices of the operators whose outputs this operator reads, each once.
     output_bytes: bytes that the operator writes.
     copies_to: for a copy between GPUs, the GPU that receives the data; None for other operators.
     lost_us: microseconds for which the operator could have run but had no core.
-    off_core_us: the part of `lost_us` between `start_us` and `end_us`.
+    off_core_us: the part of `lost_us` that lies between `start_us` and `end_us`.
     """
 
     name: str
@@ -54,7 +54,7 @@ class OperatorRecord:
 
     @property
     def took_us(self) -> float:
-        """Microseconds from start to end."""
+        """Microseconds from the start of the operator to its end."""
         return self.end_us - self.start_us
 
 
@@ -71,13 +71,13 @@ class Record:
     operators: the operators in the plan's order.
     num_stages: number of stages; 0 for a streamed schedule.
     makespan_us: microseconds from the start of the run to the end of the last operator.
-    predicted_us: makespan that the scheduler predicted; None where nothing was predicted.
-    memory: (us, bytes) wherever the bytes of intermediate tensors in use change.
+    predicted_us: makespan that the scheduler predicted; None if it predicted none.
+    memory: pairs (us, bytes): from this time on, intermediate tensors use this many bytes.
     arena_bytes: bytes that the plan sets aside for intermediate tensors.
     ratio: time of the schedule divided by the time of sequential execution, from the speed check;
         None without a speed check.
-    runs: number of runs, the fastest of which is recorded; 0 if nothing was run and the times are
-        predicted.
+    runs: number of runs of the artifact. The record shows the fastest run. 0 if the artifact was
+        not run and the times are predicted.
     """
 
     title: str
@@ -95,7 +95,7 @@ class Record:
 
     @property
     def time_said(self) -> str:
-        """The makespan in words, and where it comes from."""
+        """The makespan as text, which also says how it was measured or predicted."""
         ms = f"{self.makespan_us / 1e3:.3f} ms"
         if self.runs:
             return f"{ms}, the fastest of {self.runs} runs" if self.runs > 1 else f"{ms}, one run"
@@ -119,7 +119,7 @@ class Record:
         return sum(op.copies_to is not None for op in self.operators)
 
     def lanes(self) -> dict[str, list[int]]:
-        """The streams of each device. Streams of copies to other GPUs come last."""
+        """The streams of each device, with the streams that copy to other GPUs last."""
         by_device: dict[str, list[int]] = {device: [] for device in sorted(set(self.devices))}
         for stream, device in enumerate(self.devices):
             by_device[device].append(stream)
@@ -143,25 +143,25 @@ class Record:
         return sum(len(op.waits) for op in self.operators)
 
     def busy_share(self, stream: int) -> float:
-        """The share of the makespan in which a stream ran an operator and had a core for it."""
+        """The share of the makespan during which a stream ran operators on a core."""
         busy = sum(op.took_us - op.off_core_us for op in self.operators if op.stream == stream)
         return busy / self.makespan_us if self.makespan_us else 0.0
 
     def lost_share(self, stream: int) -> float:
-        """The share of the makespan in which a stream had work to do but no core."""
+        """The share of the makespan during which a stream had an operator to run but no core."""
         lost = sum(op.lost_us for op in self.operators if op.stream == stream)
         return min(lost / self.makespan_us, 1.0) if self.makespan_us else 0.0
 
 
 def record(artifact: Artifact, title: str, runs: int = 9) -> Record:
-    """Run an artifact on zeros and keep the fastest run.
+    """Run an artifact several times and make the record of the fastest run.
 
-    Slower runs were disturbed more by other work on the machine.
+    All inputs are zeros. The fastest run was disturbed least by other work on the machine.
 
     Parameters
     ----------
     title: title in the pictures.
-    runs: number of runs to choose from, after two runs to warm up.
+    runs: number of runs of which the fastest is recorded. Two more runs warm up before them.
     """
     module = GraphModule(artifact)
     shapes, dtypes = module.get_input_info()
@@ -173,7 +173,7 @@ def record(artifact: Artifact, title: str, runs: int = 9) -> Record:
 
 
 def planned(artifact: Artifact, title: str) -> Record:
-    """Make the record of an artifact that is not run, from its plan.
+    """Make the record of an artifact from its plan, without running the artifact.
 
     Each operator takes the time that the scheduler predicted. If the scheduler predicted no time
     for some operator, every operator takes 1 us.
@@ -200,12 +200,12 @@ def from_profile(
     plan: Plan | None = None,
     runs: int = 1,
 ) -> Record:
-    """Make the record of an artifact from a profile, without running anything.
+    """Make the record of an artifact from a given profile.
 
     Parameters
     ----------
     plan: the plan that was profiled; by default the artifact's plan.
-    runs: number of runs, the fastest of which the profile shows; 0 if nothing was run.
+    runs: number of runs; the profile is that of the fastest. 0 if the artifact was not run.
     """
     schedule = artifact.schedule
     plan = plan or artifact.plan
@@ -264,7 +264,7 @@ def _makespan(profile: list[OpProfile]) -> float:
 
 
 def _memory(plan: Plan, operators: tuple[OperatorRecord, ...]) -> tuple[tuple[float, int], ...]:
-    """Bytes in use over time.
+    """The bytes in use over time, as pairs (us, bytes).
 
     A tensor is in use from the start of its first writer to the end of its last user.
     """

@@ -56,14 +56,14 @@ def box(
 
 
 def to_text(root: Element, *, standalone: bool = False) -> str:
-    """The markup of `root`; a standalone file also gets the namespace that it needs."""
+    """The markup of `root`. With `standalone`, it has the namespace that an SVG file needs."""
     if standalone:
         root.set("xmlns", NAMESPACE)
     return ElementTree.tostring(root, encoding="unicode")
 
 
 def printable(text: str) -> str:
-    r"""Replace each character that XML or a page may not contain by its number.
+    r"""Replace each character that is not allowed in XML by an escape such as `\x00`.
 
     Names come from models and may contain any character.
 

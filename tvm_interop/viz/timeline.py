@@ -1,10 +1,11 @@
-"""Draws the timeline: a row per stream, shaded stages, waits, the prediction, and memory.
+"""Draws the timeline of a run: when each stream ran each operator.
 
-With several GPUs, the rows of each GPU stand together under its name. Its streams come first, then
-its copies to other GPUs, in order of the receiving GPU.
+There is a row per stream, in which stages are shaded and waits are lines. Below are the predicted
+times and the memory in use. With several GPUs, the rows of each GPU are together, below the name of
+the GPU. Rows of copies to other GPUs come last, in order of the receiving GPU.
 
-All horizontal places are percentages of the time scale. So a page can stretch the drawing without
-stretching the labels.
+All horizontal positions are percentages of the length of the time axis. So a page can stretch the
+drawing without stretching the labels.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ MARGIN = 128
 
 _RULER, _STRIP, _HEAD, _LANE, _GAP, _MEMORY = 20, 16, 20, 30, 14, 54
 _LABEL_PX = 34
-"""Smallest width in pixels of a box that gets a label, if the drawing has a width in pixels."""
+"""Smallest width of a box with a label, in pixels. A drawing that a page can stretch ignores it."""
 _DIGIT_PX = 7
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """The places of the rows, in pixels from the top."""
+    """The vertical positions of the rows, in pixels from the top."""
 
     strip: int | None
     heads: dict[str, int]
@@ -42,7 +43,10 @@ class _Rows:
 
 
 def scale_of(records: list[Record]) -> float:
-    """Length of the time axis in microseconds: the longest record, measured or predicted, + 1%."""
+    """Length of the time axis in microseconds: the longest makespan, plus 1%.
+
+    Both measured and predicted makespans count.
+    """
     ends = [max(record.makespan_us, record.predicted_us or 0.0) for record in records]
     return max(ends, default=0.0) * 1.01 or 1.0
 
@@ -75,13 +79,12 @@ def labels(record: Record) -> Element:
 def timeline(record: Record, scale_us: float, width: float | str = "100%") -> Element:
     """Draw the rows of a record.
 
-    A page draws the ruler anew when it stretches the drawing.
-
     Parameters
     ----------
     scale_us: length of the time axis in microseconds.
-    width: pixels, or a percentage if a page is to stretch the drawing. With pixels, boxes that are
-        too narrow for a label have none.
+    width: width of the drawing, in pixels or as a percentage. With pixels, a box that is too narrow
+        for its label has no label. With a percentage, a page can stretch the drawing. The script of
+        the page then hides labels and draws the marks of the time axis again.
     """
     rows = _rows(record)
     root = canvas(width, rows.height, data_scale_us=scale_us)
@@ -146,9 +149,9 @@ def _draw_ruler(root: Element, scale_us: float, height: int, width: float | str)
 def _draw_stages(
     root: Element, record: Record, rows: _Rows, scale_us: float, width: float | str
 ) -> None:
-    """Shade the part of each stage on each stream.
+    """Shade the time of each stage on each stream.
 
-    If the stages have one order, draw a strip of the stages too.
+    If the stages run one after the other, also draw a row that shows them.
     """
     spans: dict[tuple[int, int], tuple[float, float]] = {}
     for op in record.operators:
@@ -168,7 +171,7 @@ def _draw_stages(
     began = sorted((start, stage) for stage, start in first_start.items())
     ends = [start for start, _ in began[1:]] + [record.makespan_us]
     for (start, stage), end in zip(began, ends, strict=True):
-        # A number is shown whole or not at all: 173 cut to 17 would name another stage.
+        # The number is left out if there is no room for it: 173 cut to 17 would name another stage.
         needed = 6 + _DIGIT_PX * len(str(stage))
         label = str(stage) if _fits(start, end, scale_us, width, needed) else ""
         box(
@@ -242,7 +245,7 @@ def _draw_memory(root: Element, record: Record, y: int, scale_us: float) -> None
 
 
 def _fits(start: float, end: float, scale_us: float, width: float | str, at_least: float) -> bool:
-    """Whether a label has room. On a page this is True, because the page itself hides labels."""
+    """Whether a box has room for its label. True on a page, whose script hides labels itself."""
     return isinstance(width, str) or (end - start) / scale_us * width >= at_least
 
 
@@ -257,7 +260,7 @@ def _round_step(at_least: float) -> float:
 
 
 def _time(us: float, step: float) -> str:
-    """The time of a tick as text, in a unit that suits `step`."""
+    """The time of a mark on the time axis as text, in ms if `step` is 100 us or more."""
     return f"{us / 1e3:g} ms" if step >= 100 else f"{us:g} us"
 
 

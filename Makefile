@@ -12,7 +12,7 @@ CXX_FILES := $(CXX_CORE) $(wildcard tests/cpp/*.h tests/cpp/*.cc tests/fake_cuda
 NATIVE := CMakeLists.txt $(CXX_CORE)
 
 .DEFAULT_GOAL := help
-.PHONY: help actionlint audit house graphs server-fuzz soak mutations demo bench bench-full gpu-bundle test test-slow lint format cpp-build cpp-test sanitize fuzz docs wheel wheel-test clean
+.PHONY: help actionlint audit house graphs server-fuzz soak mutations demo bench bench-full gpu-bundle test test-slow lint format cpp-build cpp-test sanitize sanitize-kinds fuzz docs wheel wheel-test clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -78,6 +78,19 @@ sanitize: $(VENV)/installed ## The C++ tests under ThreadSanitizer, then Address
 	    -DTVM_INTEROP_SANITIZE=$$sanitizer -S . -B build/sanitize-$${sanitizer%,*} > /dev/null && \
 	  $(BIN)/cmake --build build/sanitize-$${sanitizer%,*} && \
 	  $(BIN)/ctest --test-dir build/sanitize-$${sanitizer%,*} --output-on-failure || exit 1; \
+	done
+
+# Python and TVM are not instrumented: the sanitizer's library is loaded first, and leaks are theirs.
+sanitize-kinds: $(VENV)/installed ## The suite of operator kinds under the same sanitizers, through the bindings
+	for sanitizer in thread address,undefined; do \
+	  folder=build/sanitize-kinds-$${sanitizer%,*}; library=$$(echo $${sanitizer%,*} | cut -c1); \
+	  $(BIN)/cmake $(CMAKE_FLAGS) -DTVM_INTEROP_TESTS=OFF -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+	    -DTVM_INTEROP_SANITIZE=$$sanitizer -S . -B $$folder > /dev/null && \
+	  $(BIN)/cmake --build $$folder && \
+	  LD_PRELOAD=$$(g++ -print-file-name=lib$${library}san.so) \
+	    ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=report_bugs=1:suppressions=$(CURDIR)/tests/thread_sanitizer.txt \
+	    TVM_INTEROP_LIBRARY=$(CURDIR)/$$folder/libtvm_interop.so \
+	    $(BIN)/python -m pytest tests/unit/test_kinds.py -p no:cacheprovider $(ARGS) || exit 1; \
 	done
 
 fuzz: $(VENV)/installed ## 100,000 inputs that are wrong: errors of ours, or a defect (ARGS='--inputs 600')

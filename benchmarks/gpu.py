@@ -103,10 +103,10 @@ class Report:
     no_graph: why an execution has no CUDA graph although it should, by name of the execution.
     stages_measured: number of stages that were measured for the schedulers.
     search_s: seconds of each scheduler's search, measurements included.
-    median_us: median microseconds, by name, of all that were timed against each other.
+    median_us: median latency of each engine that was timed, in microseconds, by the engine's name.
     compiled_us: median microseconds of `torch.compile` and of sequential execution.
-    peer_errors: largest error of each peer's outputs, as a share of the allowed error.
-    not_run: who was not timed, and why.
+    peer_errors: largest error in the outputs of each other engine, as a share of the allowed error.
+    not_run: the engines that were not timed, each with the reason.
     """
 
     network: str

@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::array<int, 3> kSignals = {SIGSEGV, SIGBUS, SIGFPE};
 
-// The point at which a thread continues after a fault. `landing` is null while the calling thread
-// runs no code whose faults are caught.
+// The point at which a thread continues after a fault. `landing` points to the calling thread's own
+// point while the thread runs code whose faults are caught, and is null otherwise.
 struct Landing {
   sigjmp_buf state;
   Fault fault;

@@ -137,7 +137,7 @@ def parse_input_shapes(text: str | None) -> dict[str, tuple[int, ...]] | None:
         if match is None:
             raise InputError(
                 f"--input-shapes: cannot read `{rest}`; write NAME:[D,D,...], for example "
-                '"data:[1,3,224,224]", several with a blank between'
+                '"data:[1,3,224,224]", and separate several inputs by spaces'
             )
         dims = tuple(int(d) for d in match["dims"].replace(",", " ").split())
         shapes[match["name"].strip("\"'")] = dims

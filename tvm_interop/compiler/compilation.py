@@ -222,10 +222,8 @@ class Compilation:
         elif scheduler != "sequential":
             latency = latency or self.measured_latency
         known: dict[str, Callable[[], Any]] = {
-            # Use one GPU, because the latencies of copies between GPUs are not measured.
-            "gpus": lambda: 1,
-            # A window is a stage of operators that start together, each on a stream of its own. So
-            # it has at most as many operators as there are streams.
+            "gpus": lambda: 1,  # The latencies of copies between GPUs are not measured.
+            # The operators of a window start together, each on a stream of its own.
             "window": lambda: min(self.streams, 2),
             "baseline": self.sequential,
             "parts": self.program.parts,
@@ -343,8 +341,7 @@ class Compilation:
     def _merging_latency(self, scheduler: str) -> LatencyModel:
         """Make the latency model that also measures merged operators.
 
-        For `ios-merge` the latency model measures on one stream, which gets the threads of all
-        streams.
+        For `ios-merge` it measures on one stream, which gets the threads of all streams.
         """
         streams, threads = self.streams, self.threads
         if scheduler == "ios-merge":
@@ -383,8 +380,7 @@ class Compilation:
         Raises
         ------
         ScheduleError
-            The schedule does not fit the model, or has merged stages. For a schedule with merged
-            stages, call `realized` first and plan its result.
+            The schedule does not fit the model, or has merged stages (see `realized`).
         """
         if merged_stages(schedule):
             raise ScheduleError(

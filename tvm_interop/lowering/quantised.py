@@ -396,10 +396,7 @@ class _Rewriter:
         return self._again(var, plain, parts[0])
 
     def _again(self, var: relax.Var, words: relax.Var, before: Words) -> relax.Expr:
-        """Dequantise `words`, the integers of `before` after an operator moved them.
-
-        Scale and zero point are the same as in `before`.
-        """
+        """Dequantise integers that an operator moved, with the scale and zero point of `before`."""
         self._words[var] = Words(words, before.scale, before.zero)
         zero = relax.const(before.zero, before.dtype)
         scale = relax.const(before.scale, "float32")

@@ -96,8 +96,8 @@ def check_provider_names(names: Iterable[str], device: Device) -> None:
         if name in _LIBRARIES:
             where = "a GPU" if device == "cuda" else "a CPU"
             raise InputError(
-                f"kernel provider `{name}` has no kernels for {where}; leave it out, or compile "
-                f"for another kind of target: the providers for this target are {', '.join(known)}"
+                f"kernel provider `{name}` has no kernels for {where}: choose among "
+                f"{', '.join(known)}, or compile for another kind of target"
             )
         raise InputError(f"there is no kernel provider `{name}`: there are {', '.join(known)}")
 

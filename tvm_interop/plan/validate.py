@@ -46,12 +46,16 @@ _T = TypeVar("_T")
 
 
 def decoded(name: str, data: str | bytes, kind: type[_T]) -> _T:
-    """Decode the JSON text `data` as a `kind`; error messages call it `name`.
+    """Decode the JSON text `data` into an object of type `kind`.
+
+    Parameters
+    ----------
+    name: what error messages call the text.
 
     Raises
     ------
     ArtifactError
-        The text is no JSON, or has other fields than `kind`; the message says which.
+        The text is not JSON, or its fields are not those of `kind`; the message says which.
     """
     try:
         return msgspec.json.decode(data, type=kind, dec_hook=_described)
@@ -277,7 +281,9 @@ def _check_value(value: PlannedValue) -> None:
                 f"from 0 to {MAX_DIMENSION}"
             )
     if value.layout != "plain" and value.storage == "weight":
-        raise ArtifactError(f"weight `{value.name}` is {value.layout}; weights are plain")
+        raise ArtifactError(
+            f"weight `{value.name}` has the layout {value.layout}, but weights have the plain one"
+        )
     if value.layout == "blocked16" and len(value.shape) != 4:
         raise ArtifactError(
             f"value `{value.name}` is blocked16, and has {len(value.shape)} dimensions; images "
@@ -403,7 +409,9 @@ def _check_aliases(plan: Plan) -> None:
 
 
 def _check_writers(plan: Plan) -> None:
-    """Check that every byte of computed values is written, by one operator or by its shares."""
+    """Check that every byte of each computed value is written.
+
+    Either one operator writes the byte, or one of the parts into which the operator was divided."""
     written: dict[int, dict[tuple[int, int], list[PlannedOperator]]] = {}
     for op in plan.operators:
         for v in op.outputs:

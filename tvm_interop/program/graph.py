@@ -75,7 +75,8 @@ class OpGraph:
             return cls(cast("Sequence[str]", n_or_names), edges, edge_bytes)
         if not 0 <= n_or_names <= MOST_OPERATORS:
             raise GraphError(
-                f"a graph cannot have {n_or_names} operators; give 0 to {MOST_OPERATORS}, or names"
+                f"a graph cannot have {n_or_names} operators; give a number from 0 to "
+                f"{MOST_OPERATORS}, or a list of names"
             )
         return cls([f"op{i}" for i in range(n_or_names)], edges, edge_bytes)
 

@@ -118,7 +118,9 @@ class Space:
         return np.concatenate([x, middle], axis=-1).astype(actions.dtype)
 
     def _cells(self, actions: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        """Return the index of the cell of each block's number: (..., number of blocks).
+        """For each block, return the index of the cell that contains the block's number.
+
+        The result has the shape (..., number of blocks).
 
         The range from 0 to 1 is divided into as many equal cells as there are blocks.
         """

@@ -15,7 +15,7 @@ from ..lrn_pattern import find_lrn
 
 @recognises("relax.divide")
 def lrn(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
-    """A group of the local response normalisation that ends with the division `call`."""
+    """The calls that form a local response normalisation; the division `call` is the last."""
     found = find_lrn(graph.values, var)
     if found is None or any(graph.uses[v] != 1 for v in found.vars[:-1]):
         return None

@@ -2,11 +2,11 @@
 
 The agents are a launcher and one agent per model. Each agent has a critic that sees the whole state
 and all actions. The algorithm is Algorithm 1 with Equations 3 and 4 of Lin et al., TPDS 36(2),
-2025. Layer sizes, learning rates and the first step that learns come from the paper. Equation 3
-is printed with y where the error of the critic is expected. This implementation minimises the
-squared error of the critic. The paper specifies no target rate, no replay buffer and no
-exploration. The target rate and the buffer come from the MADDPG paper (Lowe et al., NeurIPS
-2017), and exploration is Gaussian noise. `agents="one"` gives DDPG: one agent for the whole action.
+2025. Layer sizes, learning rates and the step at which learning begins come from the paper.
+Equation 3 seems to be misprinted: it has the target y in place of the critic's error. We minimise
+the squared error of the critic. The paper specifies no target rate, replay buffer or exploration.
+The first two come from the MADDPG paper (Lowe et al., NeurIPS 2017), and exploration is Gaussian
+noise. `agents="one"` gives DDPG: one agent for the whole action.
 """
 
 from __future__ import annotations
@@ -398,8 +398,7 @@ class MaddpgTraining:
 
         All actions that stand for one decision have the same reward, and rewards jump between
         decisions. The gradient of the reward is therefore 0 or undefined. Equation 4 would follow
-        the arbitrary values of a critic between decisions. Here critics see decisions instead of
-        actions.
+        the arbitrary values of a critic between decisions. Here critics see decisions.
 
         The agents choose among candidates jointly, because a better decision may need several
         agents to change. The current decision is one of the candidates, and stays if no other one

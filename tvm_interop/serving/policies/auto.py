@@ -444,10 +444,11 @@ def _told(row: tuple[Candidate, list[ServingRun]]) -> str:
 
 
 def _rank(runs: Sequence[ServingRun], most: Sequence[float], share: float) -> tuple[float, float]:
-    """Return a sort key for a candidate with one run per load.
+    """Return a sort key for a candidate that was run once at each load.
 
-    Candidates that reach `share` of the best throughput at each load come first, sorted by
-    their 99th percentile of latency. The other candidates follow, sorted by throughput.
+    Candidates come first if their throughput, at every load, is at least `share` of the best
+    throughput at that load. They are sorted by their 99th percentile of latency. The other
+    candidates follow, sorted by throughput.
     """
     speeds = [run.goodput() / m if m else 0.0 for run, m in zip(runs, most, strict=True)]
     if min(speeds) < share or not min(speeds):

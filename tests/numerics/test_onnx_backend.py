@@ -30,8 +30,8 @@ _HALF = 2 * float(np.finfo(np.float16).eps)
 """ONNX's numbers of float16 are rounded after each of an operator's sums and exponentials: the
 exact ones differ by as much."""
 _SUMMED = float(np.finfo(np.float32).eps)
-"""ONNX's numbers of a Fourier transform are sums in float32. A number near zero is off by as much as
-the largest number is rounded."""
+"""ONNX's numbers of a Fourier transform are sums in float32. A number near zero is off by
+as much as the largest number is rounded."""
 
 _FIRST = [
     "test_attention_23_boolmask_fullymasked_row_nan_robustness",

@@ -53,6 +53,7 @@ DECIDED: dict[str, Decision] = {
     "ReduceSumSquare": Decision("onnxruntime", _TYPE),
     "Resize": Decision("either", "a scaled size that is no whole number, and a place that is half"),
     "RoiAlign": Decision("onnxruntime", "before opset 16 nothing is shifted", 16),
+    "STFT": Decision("reference", "onnxruntime loses digits unless the length is a power of two"),
     "Sign": Decision("either", "of NaN nothing is said"),
     "Slice": Decision("reference", "an end past the last element is the last, backwards too"),
     "Softmax": Decision("onnxruntime", _AS_LATER, 13),

@@ -12,7 +12,9 @@ import pytest
 import tvm
 from tvm import relax
 
+from tests import nets
 from tests.one_node import computed, one_node
+from tests.random_graphs.oracles import by_onnxruntime
 from tvm_interop.errors import UnsupportedModelError
 from tvm_interop.frontend import load_model
 
@@ -25,6 +27,7 @@ _SIGNALS = _floats(2, 6, 1)
 _IMAGES = _floats(1, 4, 5, 5)
 _WEIGHTS = _floats(3, 4, 2, 2)
 _HERTZ = [np.array(edge, np.float32) for edge in (0, 4000)]
+_WHOLE_OF_SPEECH = [np.array(number) for number in (80, 512, 16000)]
 _WHOLE = [np.array(number) for number in (4, 16, 8000)]
 
 _REFUSED: list[tuple[str, list[Any], dict[str, Any], str]] = [
@@ -100,6 +103,28 @@ def test_a_long_transform_keeps_its_digits() -> None:
         wanted = np.fft.rfft(x[..., 0].astype(np.float64))
         error = np.abs(found[..., 0] + 1j * found[..., 1] - wanted)
         assert error.max() < 1e-5 * np.abs(wanted).max()
+
+
+def test_the_front_of_a_speech_model() -> None:
+    """Frames of a padded signal, their power, sums on the mel scale, and the logarithm."""
+    net = nets.Net()
+    signal = net.input("signal", [2, 4000])
+    widths = net.constant(np.array([0, 256, 0, 256]))
+    padded = net.op("Pad", [signal, widths], "padded", mode="reflect")
+    column = net.op("Unsqueeze", [padded, net.constant(np.array([2]))], "column")
+    window = net.op("HannWindow", [net.constant(np.array(512))], "window")
+    frames = net.op("STFT", [column, net.constant(np.array(160)), window], "frames")
+    power = net.op("ReduceSumSquare", [frames], "power", axes=[3], keepdims=0)
+    given = [net.constant(number) for number in (*_WHOLE_OF_SPEECH, *_HERTZ)]
+    mel = net.op("MatMul", [power, net.op("MelWeightMatrix", given, "weights")], "mel")
+    above_zero = net.op("Add", [mel, net.constant(np.array(1e-6, np.float32))], "above_zero")
+    net.op("Log", [above_zero], "y")
+    # ONNX infers no types behind a window that a node computes.
+    model = net.model("y", check=False)
+    feeds = {"signal": _floats(2, 4000)}
+    (found,) = computed(model, feeds)
+    (wanted,) = (by_onnxruntime(model, feeds) or {}).values()
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_offsets_out_of_all_bounds_read_nothing() -> None:

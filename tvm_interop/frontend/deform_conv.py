@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from tvm import relax, te, tirx
 
 from ..errors import UnsupportedModelError
+from ..kernels import loops
 from ..lowering.static_shape import static_shape
 from .pool_windows import Window, given_windows
 
@@ -62,13 +63,26 @@ def import_deform_conv(
     sampling = _sampling(shape, kernel, groups, attrs)
     points = prod(kernel[2:])
     _check_shape("offset", offset, (shape[0], groups * points * 2, *sampling.steps))
-    given = [x, offset]
+    given = [offset]
     if mask is not None:
         _check_shape("mask", mask, (shape[0], groups * points, *sampling.steps))
         given.append(mask)
+    # The places are the same for all channels of a group, so they have a kernel of their own.
+    corners = bb.emit(
+        bb.call_te(
+            lambda *tensors: _corners(sampling, *tensors),
+            *given,
+            primfunc_name_hint="corners",
+            primfunc_attrs={"op_pattern": loops.OPAQUE},
+        )
+    )
+    places, weights = (bb.emit(relax.TupleGetItem(corners, i)) for i in (0, 1))
+    images = bb.emit(relax.op.reshape(x, (*shape[:2], prod(shape[2:]))))
     samples = bb.emit(
         bb.call_te(
-            lambda *tensors: _sampled(sampling, *tensors), *given, primfunc_name_hint="sampled"
+            lambda *tensors: _sampled(sampling, *tensors),
+            *(images, places, weights),
+            primfunc_name_hint="sampled",
         )
     )
     flat = bb.emit(relax.op.reshape(weight, (kernel[0], kernel[1] * points, 1, 1)))
@@ -103,56 +117,71 @@ def _check_shape(name: str, value: Any, wanted: tuple[int, ...]) -> None:
         raise UnsupportedModelError(f"its input `{name}` has the shape {found}, not {wanted}")
 
 
-def _sampled(sampling: _Sampling, images: Any, offset: Any, mask: Any = None) -> Any:
-    """Return the samples. The points of a window follow one another within a channel."""
-    points, width = prod(w.size for w in sampling.windows), sampling.windows[1].size
+def _corners(sampling: _Sampling, offset: Any, mask: Any = None) -> list[Any]:
+    """Return the four elements around each place: their positions in an image, and their weights.
 
-    def sample(image: Any, place: Any, row: Any, column: Any) -> Any:
-        channel, point = tirx.indexdiv(place, points), tirx.indexmod(place, points)
-        which = tirx.indexdiv(channel, sampling.group_size) * points + point
-        moves = (offset[image, which * 2 + axis, row, column] for axis in (0, 1))
-        steps = (
-            (row, tirx.indexdiv(point, width)),
-            (column, tirx.indexmod(point, width)),
-        )
-        at = [
-            tirx.Cast(str(offset.dtype), step * window.stride - window.before + i * window.dilation)
-            + move
-            for (step, i), window, move in zip(steps, sampling.windows, moves, strict=True)
-        ]
-        value = _interpolated(
-            lambda y, x: images[image, channel, y, x], at, sampling.sizes, str(images.dtype)
-        )
-        return value if mask is None else value * mask[image, which, row, column]
-
-    shape = (images.shape[0], images.shape[1] * points, *sampling.steps)
-    return te.compute(shape, sample)
-
-
-def _interpolated(read: Any, at: Sequence[Any], sizes: Sequence[int], dtype: str) -> Any:
-    """Return the linear interpolation of the four elements around a place.
-
-    Elements outside of the image are 0. They are never read.
+    The weights are those of a linear interpolation, times the mask. The position is -1 for an
+    element outside of the image. Both results have the shape (images, points of all groups, 4,
+    rows, columns).
     """
-    corners = []
-    for place, size in zip(at, sizes, strict=True):
-        # Limit the place before it becomes an integer. NaN fails each comparison.
-        low, high = (tirx.const(limit, dtype) for limit in (-2, size + 1))
-        limited = tirx.Select(place > low, place, low)
-        limited = tirx.Select(limited < high, limited, high)
-        before = tirx.floor(limited)
-        after = limited - before
-        index = tirx.Cast("int64", before)
-        one = tirx.const(1, dtype)
-        corners.append([(index, one - after), (index + 1, after)])
-    total: Any = tirx.const(0, dtype)
-    for y, weight_y in corners[0]:
-        for x, weight_x in corners[1]:
-            inside = tirx.all(y >= 0, y < sizes[0], x >= 0, x < sizes[1])
-            # Both values of a choice may be computed, so the indices must always be valid.
-            indices = (
-                tirx.max(tirx.min(i, size - 1), 0) for i, size in zip((y, x), sizes, strict=True)
-            )
-            value = tirx.Select(inside, read(*indices), tirx.const(0, dtype))
-            total = total + value * (weight_y * weight_x)
-    return total
+    (height, width), dtype = sampling.sizes, str(offset.dtype)
+    columns = sampling.windows[1].size
+    points = sampling.windows[0].size * columns
+
+    def around(image: Any, which: Any, corner: Any, at: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Return the position and the weight of one of the four elements."""
+        point = tirx.indexmod(which, points)
+        elements = tirx.indexdiv(point, columns), tirx.indexmod(point, columns)
+        corners = tirx.indexdiv(corner, 2), tirx.indexmod(corner, 2)
+        found, weight = [], tirx.const(1, dtype)
+        for axis, window in enumerate(sampling.windows):
+            start = at[axis] * window.stride - window.before + elements[axis] * window.dilation
+            place = tirx.Cast(dtype, start) + offset[image, which * 2 + axis, at[0], at[1]]
+            before, part = _split(place, sampling.sizes[axis], dtype)
+            found.append(before + tirx.Cast("int32", corners[axis]))
+            weight = weight * tirx.Select(corners[axis] == 0, tirx.const(1, dtype) - part, part)
+        y, x = found
+        inside = tirx.all(y >= 0, y < height, x >= 0, x < width)
+        return tirx.Select(inside, y * width + x, tirx.const(-1, "int32")), weight
+
+    def weighted(image: Any, which: Any, corner: Any, *at: Any) -> Any:
+        weight = around(image, which, corner, at)[1]
+        return weight if mask is None else weight * mask[image, which, at[0], at[1]]
+
+    shape = (offset.shape[0], offset.shape[1] // 2, 4, *sampling.steps)
+    return [
+        te.compute(shape, lambda image, which, corner, *at: around(image, which, corner, at)[0]),
+        te.compute(shape, weighted),
+    ]
+
+
+def _split(place: Any, size: int, dtype: str) -> tuple[Any, Any]:
+    """Return the integer below a place, and the rest.
+
+    Places far outside of the image are replaced by nearer ones outside. NaN counts as outside.
+    """
+    low, high = (tirx.const(limit, dtype) for limit in (-2, size + 1))
+    limited = tirx.Select(place > low, place, low)
+    limited = tirx.Select(limited < high, limited, high)
+    below = tirx.floor(limited)
+    return tirx.Cast("int32", below), limited - below
+
+
+def _sampled(sampling: _Sampling, images: Any, places: Any, weights: Any) -> Any:
+    """Return the samples. The points of a window follow one another within a channel."""
+    points = prod(window.size for window in sampling.windows)
+    zero, last = tirx.const(0, images.dtype), prod(sampling.sizes) - 1
+
+    def sample(image: Any, number: Any, row: Any, column: Any) -> Any:
+        channel, point = tirx.indexdiv(number, points), tirx.indexmod(number, points)
+        which = tirx.indexdiv(channel, sampling.group_size) * points + point
+        total: Any = zero
+        for corner in range(4):
+            at = (image, which, corner, row, column)
+            # Both values of a choice may be computed, so the position must always be valid.
+            safe = tirx.max(tirx.min(places[at], last), 0)
+            element = tirx.Select(places[at] >= 0, images[image, channel, safe], zero)
+            total = total + element * weights[at]
+        return total
+
+    return te.compute((images.shape[0], images.shape[1] * points, *sampling.steps), sample)

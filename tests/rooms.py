@@ -31,6 +31,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "explaining": ("compare", "explain", "explain_operator"),
     "frontend": (
         "as_images", "cumulative_sum", "equal_bools", "frontend", "indices", "old_operators",
+        "spectra",
     ),
     "kernels": (
         "c_library", "cpu_schedule", "cuda_kernels", "cuda_schedule", "exact_floats",

@@ -29,6 +29,9 @@ _EXPANDED = re.compile(r"_expanded(_ver\d+)?$")
 _HALF = 2 * float(np.finfo(np.float16).eps)
 """ONNX's numbers of float16 are rounded after each of an operator's sums and exponentials: the
 exact ones differ by as much."""
+_SUMMED = float(np.finfo(np.float32).eps)
+"""ONNX's numbers of a Fourier transform are sums in float32. A number near zero is off by
+as much as the largest number is rounded."""
 
 _FIRST = [
     "test_attention_23_boolmask_fullymasked_row_nan_robustness",
@@ -41,6 +44,10 @@ _FIRST = [
     "test_constant",
     "test_convtranspose_output_shape",
     "test_col2im_strides",
+    "test_deform_conv_with_mask_bias",
+    "test_det_nd",
+    "test_dft_inverse",
+    "test_dft_irfft",
     "test_dropout_default_mask",
     "test_equal_bcast",
     "test_gru_seq_length",
@@ -55,6 +62,7 @@ _FIRST = [
     "test_linear_attention_decode_step",
     "test_maxpool_with_argmax_2d_precomputed_pads",
     "test_maxunpool_export_with_output_shape",
+    "test_melweightmatrix",
     "test_mish",
     "test_mod_float_edge_cases_fmod_0_float32",
     "test_mod_mixed_sign_float32",
@@ -74,6 +82,7 @@ _FIRST = [
     "test_shape_example",
     "test_size",
     "test_spacetodepth_crd_mode_example",
+    "test_stft_with_window",
     "test_swiglu",
     "test_top_k",
     "test_top_k_negative_axis",
@@ -121,7 +130,10 @@ def _check_outputs(case: TestCase, outputs: Sequence[np.ndarray], wanted: Sequen
         assert got.shape == want.shape
         assert got.dtype == want.dtype
         rtol = max(case.rtol, 1e-3, _HALF if got.dtype == np.float16 else 0)
-        np.testing.assert_allclose(got, want, rtol, max(case.atol, 1e-7))
+        atol = max(case.atol, 1e-7)
+        if case.name.startswith("test_dft"):
+            atol = max(atol, _SUMMED * float(np.abs(want).max()))
+        np.testing.assert_allclose(got, want, rtol, atol)
 
 
 def _with_constants(model: onnx.ModelProto, inputs: Sequence[Any], fed: int) -> onnx.ModelProto:

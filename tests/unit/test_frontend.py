@@ -16,6 +16,7 @@ from tvm.script import relax as R
 
 from tests import nets
 from tests.numerics.reference import run_program
+from tests.one_node import computed, one_node
 from tvm_interop.errors import InputError, UnsupportedModelError
 from tvm_interop.frontend import load_model
 from tvm_interop.transform import LowerToUnits, extract
@@ -267,3 +268,13 @@ def test_indices_of_a_relax_module_stay_within_bounds(tmp_path: Path) -> None:
     feeds = {"x": np.arange(6, dtype=np.float32).reshape(3, 2), "at": at}
     (got,) = run_program(program, feeds, tmp_path).values()
     np.testing.assert_array_equal(got[:, 0], [4, 0, 4, 4])
+
+
+def test_an_empty_list_of_axes_means_all_axes() -> None:
+    """Exporters write such lists; TVM's importer fails on them."""
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    model, feeds = one_node("ReduceMax", [x], opset=13, keepdims=0)
+    axes = onnx.AttributeProto(name="axes", type=onnx.AttributeProto.INTS)
+    model.graph.node[0].attribute.append(axes)
+    (got,) = computed(model, feeds)
+    assert got == 5

@@ -22,6 +22,8 @@ from .blocks import import_dequantize
 from .col2im import import_col2im
 from .constants import constant_array, number_like
 from .cumulative_sum import import_cumulative_product, import_cumulative_sum
+from .deform_conv import import_deform_conv
+from .determinant import import_determinant
 from .integer_division import divided
 from .normalisations import NORMALISATIONS
 from .one_hot import import_one_hot
@@ -32,6 +34,7 @@ from .recurrent import RECURRENT, import_recurrent
 from .reductions import REDUCTIONS, import_reduction
 from .resize import import_resize
 from .rows import import_reverse_sequence, import_tensor_scatter
+from .spectra import import_dft, import_mel_weights, import_stft
 from .top_k import import_top_k
 from .transposed import import_transposed_convolution
 
@@ -366,7 +369,10 @@ _CONVERTERS: dict[str, Converter] = {
     "ConvTranspose": import_transposed_convolution,
     "CumProd": import_cumulative_product,
     "CumSum": import_cumulative_sum,
+    "DFT": import_dft,
+    "DeformConv": import_deform_conv,
     "DequantizeLinear": import_dequantize,
+    "Det": import_determinant,
     "Div": _div,
     "Dropout": _dropout,
     "Equal": _equal,
@@ -374,6 +380,7 @@ _CONVERTERS: dict[str, Converter] = {
     "IsInf": _is_inf,
     "Max": _of_all(relax.op.maximum),
     "MaxUnpool": import_max_unpool,
+    "MelWeightMatrix": import_mel_weights,
     "Min": _of_all(relax.op.minimum),
     "Mod": _mod,
     "OneHot": import_one_hot,
@@ -382,6 +389,7 @@ _CONVERTERS: dict[str, Converter] = {
     "Resize": import_resize,
     "ReverseSequence": import_reverse_sequence,
     "RoiAlign": _roi_align,
+    "STFT": import_stft,
     "SequenceInsert": _sequence_insert,
     "Sign": _sign,
     "Slice": import_slice,

@@ -26,6 +26,8 @@ _BROADCAST_BY_RULE = 7
 _RESIZE_OPSET = 13
 _HALF_PIXELS = 16
 """The first opset in which `RoiAlign` shifts regions by half a pixel by default."""
+_AXIS_IS_INPUT = 20
+"""The first opset in which the axis of a `DFT` is an input. It was an attribute before."""
 
 
 def in_later_form(
@@ -44,6 +46,10 @@ def in_later_form(
         return "Resize", type(inputs)([inputs[0], None, scales]), own, _RESIZE_OPSET
     if op_type == "RoiAlign" and opset >= _HALF_PIXELS:
         own.setdefault("coordinate_transformation_mode", b"half_pixel")
+    if op_type == "DFT" and opset < _AXIS_IS_INPUT:
+        axis = relax.const(np.array(own.pop("axis", 1)), "int64")
+        length = inputs[1] if len(inputs) > 1 else None
+        return op_type, type(inputs)([inputs[0], length, axis]), own, _AXIS_IS_INPUT
     if op_type in _OF_TWO and opset < _BROADCAST_BY_RULE:
         axis = own.pop("axis", None)
         if own.pop("broadcast", 0) and axis is not None:

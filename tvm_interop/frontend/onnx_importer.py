@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +183,13 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             return [self._nodes[value.name] for value in graph.output]
         finally:
             self._nodes = around
+
+    def _parse_attr(self, attr_proto: Sequence[onnx.AttributeProto]) -> dict[str, Any]:
+        """Return the attributes of a node, by name. TVM's method fails on an empty list."""
+        values = {a.name: onnx.helper.get_attribute_value(a) for a in attr_proto}
+        empty = {name for name, value in values.items() if isinstance(value, list) and not value}
+        attrs = super()._parse_attr([a for a in attr_proto if a.name not in empty])
+        return {**attrs, **dict.fromkeys(empty, ())}
 
     def _parse_array(self, tensor: onnx.TensorProto) -> Any:
         """Return the values of a weight or constant; read them now if they are in another file."""

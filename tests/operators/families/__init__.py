@@ -13,6 +13,7 @@ from .quantised import quantised
 from .recurrent import recurrent
 from .reductions import reductions
 from .resizing import resizing
+from .spectra import spectra
 
 FAMILIES: dict[str, Callable[[], Iterable[Case]]] = {
     "elementwise": elementwise,
@@ -23,4 +24,5 @@ FAMILIES: dict[str, Callable[[], Iterable[Case]]] = {
     "recurrent": recurrent,
     "reductions": reductions,
     "resizing": resizing,
+    "spectra": spectra,
 }

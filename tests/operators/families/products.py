@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from ..case import FLOATS, Case, numbers, versions
 
 _IMAGES = {1: (2, 4, 9), 2: (1, 4, 7, 6), 3: (1, 4, 4, 5, 4)}
@@ -17,6 +19,8 @@ def products() -> Iterator[Case]:
     yield from _sums_of_einstein()
     yield from _convolutions()
     yield from _transposed()
+    yield from _deformed()
+    yield from _determinants()
 
 
 def _matrices() -> Iterator[Case]:
@@ -119,3 +123,42 @@ def _transposed() -> Iterator[Case]:
             ):
                 if dtype == "float32" or (bias and group == 2):
                     yield Case("ConvTranspose", given, {"group": group, **more}, sums=True)
+
+
+def _deformed() -> Iterator[Case]:
+    settings: list[tuple[dict[str, Any], tuple[int, int]]] = [
+        ({}, (3, 2)),
+        ({"strides": [2, 1], "kernel_shape": [3, 2]}, (2, 2)),
+        ({"pads": [1, 0, 2, 1]}, (6, 3)),
+        ({"dilations": [2, 3], "pads": [1, 1, 1, 1], "strides": [1, 2]}, (3, 1)),
+    ]
+    each = itertools.product((1, 2), (1, 2, 4), (False, True), (False, True))
+    for number, (group, offsets, bias, mask) in enumerate(each):
+        more, steps = settings[(number + number // 4) % 4]
+        for dtype, opset in (("float32", 19), ("float32", 22), ("float16", 22), ("float64", 24)):
+            x, w = numbers(dtype, 2, 4, 5, 3), numbers(dtype, 6, 4 // group, 3, 2, seed=1)
+            given = [x, w, 2 * numbers(dtype, 2, offsets * 12, *steps, seed=2)]
+            given += [numbers(dtype, 6, seed=3) if bias else None]
+            given += [numbers(dtype, 2, offsets * 6, *steps, seed=4)] if mask else []
+            named = {"group": group, "offset_group": offsets, **more}
+            if opset == 22 or number % 5 == 0:
+                yield Case("DeformConv", given, named, opset=opset, sums=True)
+    for size in ((1, 1), (1, 5)):
+        given = [numbers("float32", 1, 2, *size), numbers("float32", 3, 2, 1, 1)]
+        given += [numbers("float32", 1, 2, *size, seed=1)]
+        yield Case("DeformConv", given, sums=True)
+    given = [numbers("float32", *shape) for shape in ((0, 2, 3, 3), (4, 2, 2, 2), (0, 8, 2, 2))]
+    yield Case("DeformConv", given)
+    far = np.array([-1e30, 1e30, -2.5, 7.5, -1, 2, 1e9, -1e9], "float32").reshape(1, 8, 1, 1)
+    yield Case("DeformConv", [numbers("float32", 1, 1, 2, 2), numbers("float32", 1, 1, 2, 2), far])
+
+
+def _determinants() -> Iterator[Case]:
+    shapes = [(1, 1), (2, 2), (3, 3), (2, 3, 3), (2, 2, 4, 4), (9, 9), (2, 1, 1), (5, 17, 17)]
+    shapes += [(0, 3, 3), (2, 0, 0), (0, 0)]
+    for dtype, shape in itertools.product(FLOATS, shapes):
+        for opset in versions("Det", 11) if dtype == "float32" else [24]:
+            yield Case("Det", [numbers(dtype, *shape)], opset=opset, sums=True)
+    singular = [[[0, 1], [0, 2]], [[1, 2], [2, 4]], [[0, 1], [1, 0]], [[np.nan, 1], [1, 2]]]
+    for matrix in (*singular, [[0, 0], [np.nan, 2]], [[np.inf, 0], [0, 1]], np.eye(3)[::-1]):
+        yield Case("Det", [np.array(matrix, "float32")])

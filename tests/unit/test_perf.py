@@ -109,6 +109,22 @@ class Refuses(Engine):
         raise ValueError("no such operator")
 
 
+def test_why_an_engine_cannot_run_a_model() -> None:
+    """OpenVINO's message begins with places in its sources, which say nothing to a user."""
+    from tvm_interop.perf.contestant import _reason
+
+    error = RuntimeError(
+        "Exception from src/inference/src/cpp/core.cpp:132:\n"
+        "Check 'false' failed at src/frontends/report.cpp:151:\n"
+        "FrontEnd API failed with OpConversionFailure:\n"
+        "The loop has 10 inputs\n\nSummary:\n-- 1\n"
+    )
+    wanted = "FrontEnd API failed with OpConversionFailure: The loop has 10 inputs"
+    assert _reason(error) == wanted
+    assert _reason(ValueError("only this:")) == "only this:"
+    assert _reason(ValueError()) == "ValueError"
+
+
 @pytest.mark.slow
 def test_turns_in_processes_of_their_own(folder: Path) -> None:
     rests: list[float] = []

@@ -89,6 +89,11 @@ def check_operators(graph: onnx.GraphProto, origin: str) -> None:
         quantised = any(
             kind.rpartition(".")[2].startswith(("Q", "DynamicQuantize")) for kind in missing
         )
+        if any(kind.startswith("ai.onnx.ml.") for kind in missing):
+            raise UnsupportedModelError(
+                f"{origin} uses operators of classical machine learning, such as trees and "
+                f"scalers, which are not compiled: {found}. Export only the network, without them"
+            )
         raise UnsupportedModelError(
             f"{origin} uses operators TVM cannot import: {found}. Export the model "
             + (

@@ -133,10 +133,10 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         if key is None and "key" in params and "key" not in self._input_index:
             # TVM's graph executor accepts the call `set_input(key="x", value=x)`.
             key, value = params.pop("key"), params.pop("value", None)
-        given: dict[str | int, Any] = dict(params)
+        given = cast(dict[str | int, Any], params)
         if key is not None:
             _check_key(key, "input")
-            given = {key: value} | given
+            given = {key: value, **given}
         return given
 
     def set_input_zero_copy(self, key: str | int, value: Any) -> None:

@@ -54,6 +54,11 @@ def test_exported_program_and_file(tmp_path: Path) -> None:
         np.testing.assert_allclose(_run(model, x), want, 1e-4, 1e-5)
 
 
+def test_no_warnings_of_pytorch_about_itself(recwarn: pytest.WarningsRecorder) -> None:
+    load_model(torch.export.export(_Net().eval(), (torch.randn(1, 3, 8, 8),)))
+    assert not [each for each in recwarn if "LeafSpec" in str(each.message)]
+
+
 def test_operators_are_named_after_modules() -> None:
     program = torch.export.export(_Net().eval(), (torch.randn(1, 3, 8, 8),))
     main = load_model(program)["main"]

@@ -167,6 +167,20 @@ def test_unknown_operators_are_named_with_their_nodes() -> None:
         load_model(helper.make_model(graph, opset_imports=opsets, ir_version=9))
 
 
+def test_operators_of_classical_machine_learning() -> None:
+    """No opset spells them out, so a lower one is no advice."""
+    nodes = [onnx.helper.make_node("Scaler", ["x"], ["y"], domain="ai.onnx.ml", offset=[0.0])]
+    (x, y) = (
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 4]) for name in "xy"
+    )
+    opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("ai.onnx.ml", 1)]
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(nodes, "net", [x], [y]), opset_imports=opsets, ir_version=9
+    )
+    with pytest.raises(UnsupportedModelError, match=r"`ai\.onnx\.ml\.Scaler`.*Export only the net"):
+        load_model(model)
+
+
 def test_invalid_onnx_is_refused_in_the_checkers_words() -> None:
     model = nets.branches()
     model.graph.node[0].input[0] = "nowhere"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
+import sys
 import warnings
 import weakref
 from pathlib import Path
@@ -166,6 +168,35 @@ def test_torch_in_and_out(module: GraphModule, wanted: np.ndarray) -> None:
         module.get_output("scores", out=np.broadcast_to(np.float32(0), (1, 16)))
     with pytest.raises(InputError, match="`out` is a `list`"):
         module.get_output("scores", out=[0.0] * 16)
+
+
+def test_torch_out_without_tvm(artifact: tvm_interop.Artifact, wanted: np.ndarray) -> None:
+    """A program that does not import TVM has tensors without TVM's `copyfrom`."""
+    assert artifact.path is not None
+    code = (
+        "import sys, numpy as np, torch, tvm_interop\n"
+        "module = tvm_interop.GraphModule(sys.argv[1])\n"
+        "module.run(dict(np.load(sys.argv[2])))\n"
+        "out = torch.empty((1, 16))\n"
+        "assert module.get_output('scores', out=out) is out\n"
+        "np.save(sys.argv[3], out.numpy())\n"
+        "assert 'tvm' not in sys.modules\n"
+    )
+    inputs, output = artifact.path.with_suffix(".npz"), artifact.path.with_suffix(".npy")
+    np.savez(inputs, **feed())
+    command = [sys.executable, "-c", code, str(artifact.path), str(inputs), str(output)]
+    subprocess.run(command, check=True, timeout=300)
+    np.testing.assert_array_equal(np.load(output), wanted)
+
+
+def test_what_is_no_name_and_no_index(module: GraphModule, wanted: np.ndarray) -> None:
+    module.run({0: feed()["image"], "vector": feed()["vector"]})
+    np.testing.assert_array_equal(scores(module), wanted)
+    for key in (None, [0], 1.0):
+        with pytest.raises(InputError, match="an output is chosen by its name or its index"):
+            module.get_output(key)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"an input is chosen by .*, not by a `ndarray`"):
+        module.set_input(feed()["image"])  # type: ignore[arg-type]
 
 
 def test_a_tensor_that_requires_grad(module: GraphModule) -> None:

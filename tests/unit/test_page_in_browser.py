@@ -45,6 +45,12 @@ found.stretched = document.querySelector(".scroll").scrollWidth
   / document.querySelector(".scroll").clientWidth;
 found.cut = [...document.querySelectorAll(".run[data-run='0'] .scroll .op:not(.narrow)")]
   .every((box) => box.getBoundingClientRect().width >= 29);
+found.inside = [...document.querySelectorAll(".scroll .op:not(.narrow)")].every((box) => {
+  const text = box.querySelector("text");
+  return !text || text.getBoundingClientRect().right <= box.getBoundingClientRect().right + 1;
+});
+found.ends = [...document.querySelectorAll(".scroll .op:not(.narrow) text")]
+  .every((text) => text.textContent === text.dataset.whole || text.textContent.endsWith("…"));
 body()[0].click();
 found.chosen = document.querySelectorAll(".op.chosen").length;
 const ticks = [...document.querySelectorAll(".scroll svg")[0].querySelectorAll("text.tick")]
@@ -77,6 +83,8 @@ def test_page(schedulers: list[str], tmp_path: Path) -> None:
     assert found["took"] == sorted(found["took"], reverse=True)
     assert found["stretched"] > 10
     assert found["cut"]
+    assert found["inside"]
+    assert found["ends"]
     assert found["ticksApart"]
     # Once in each timeline and graph, and where it was predicted.
     predicted = sum(records_of.operators[0].predicted_us is not None for records_of in records)

@@ -89,6 +89,7 @@ def test_cores_that_stay_idle_are_told(tmp_path: Path, capsys: pytest.CaptureFix
     onnx.save(branches(), model)
     greedy = ["--scheduler", "greedy", "--keep-slower", "--threads", "1", "--streams"]
     assert run_app(["compile", model, "-o", narrow, *greedy, "1"]) == 0
+    assert "on 1 stream, 0 waits" in capsys.readouterr().out
     assert run_app(["compile", model, "-o", wide, *greedy, "2"]) == 0
     capsys.readouterr()
     before = tvm_interop.num_threads()
@@ -99,5 +100,9 @@ def test_cores_that_stay_idle_are_told(tmp_path: Path, capsys: pytest.CaptureFix
         assert "RuntimeWarning" not in told
         assert run_app(["run", wide, "--threads", "2"]) == 0
         assert "cores" not in capsys.readouterr().err
+        assert run_app(["run", wide, "--threads", "1"]) == 0
+        told = capsys.readouterr().err
+        assert "tvm-interop: warning: the model was compiled for 2 cores" in told
+        assert "GraphModule(" not in told, "a line of our source"
     finally:
         tvm_interop.set_num_threads(before)

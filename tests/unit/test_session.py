@@ -155,6 +155,20 @@ def test_in_the_background(path: Path) -> None:
     assert "is missing" in told[1][2]
 
 
+def test_arguments_of_the_wrong_kind(path: Path) -> None:
+    with Session(path) as session:
+        with pytest.raises(InputError, match="`output_names` is 'scores'; give a list"):
+            session.run("scores", feed())
+        with pytest.raises(InputError, match="`callback` is 3; give a function"):
+            session.run_async(None, feed(), 3)  # type: ignore[arg-type]
+    for threads in (-1, "2"):
+        with pytest.raises(InputError, match=f"`threads` is {threads!r}; give a whole number"):
+            Session(path, threads=threads)  # type: ignore[arg-type]
+    for model in (None, 3):
+        with pytest.raises(InputError, match=f"not of a `{type(model).__name__}`"):
+            Session(model)
+
+
 def test_closed(path: Path) -> None:
     with Session(path) as session:
         session.run(None, feed())
@@ -199,10 +213,47 @@ def test_memory_that_cannot_be_bound(path: Path) -> None:
     locked.flags.writeable = False
     with pytest.raises(InputError, match="read-only"):
         binding.bind_output("scores", locked)
-    with pytest.raises(InputError, match="multiple of 64"):
-        binding.bind_output("scores", np.zeros(40, "float32")[1:17].reshape(1, 16))
+    with pytest.raises(InputError, match="float32 of shape"):
+        binding.bind_output("scores", np.zeros((1, 17), "float32"))
+    with pytest.raises(InputError, match="the model has no input `nothing`"):
+        binding.bind_cpu_input("nothing", locked)
     with pytest.raises(InputError, match="no output `nothing`"):
         binding.bind_output("nothing")
+
+
+def test_memory_that_is_copied(path: Path) -> None:
+    """Plain NumPy arrays are rarely at suitable addresses; they are bound all the same."""
+    session = Session(path)
+    binding = session.io_binding()
+    first = binding.bind_output("scores")
+    assert repr(binding) == "Binding(in place: scores; copied in each run: nothing)"
+    image = np.zeros(4 * 4 + 1, "float32")[1:].reshape(1, 4, 2, 2)
+    vector = tvm_interop.aligned_empty((1, 6), "float32")
+    scores = np.zeros((1, 32), "float32")[:, ::2]
+    binding.bind_cpu_input("image", image)
+    binding.bind_cpu_input("vector", vector)
+    assert binding.bind_output("scores", scores) is scores
+    assert repr(binding) == "Binding(in place: vector; copied in each run: image, scores)"
+    first[...] = 7
+    for seed in range(2):
+        image[...], vector[...] = feed(seed).values()
+        session.run_with_iobinding(binding)
+        np.testing.assert_array_equal(scores, session.run(["scores"], feed(seed))[0])
+    assert (first == 7).all()
+
+
+def test_an_output_in_the_memory_of_another() -> None:
+    from tests.nets import Net
+
+    net = Net()
+    net.op("Add", [net.input("x", [2, 3]), net.input("y", [2, 3])], "sum")
+    net.op("Flatten", ["sum"], "flat")
+    binding = Session(net.model("flat"), **QUICK).io_binding()
+    for one in ("x", "y"):
+        binding.bind_cpu_input(one, np.ones((2, 3), "float32"))
+    bound = binding.bind_output("flat")
+    binding.run()
+    np.testing.assert_array_equal(bound, 2)
 
 
 def test_a_state_that_stays_where_it_is() -> None:

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
@@ -30,7 +31,7 @@ from . import serve as serve_verb
 from . import show as show_verb
 from . import sign as sign_verbs
 from . import tune as tune_verb
-from .console import INTERRUPTED, TERMINATED, complain
+from .console import INTERRUPTED, TERMINATED, complain, note_warning
 
 app = typer.Typer(
     name="tvm-interop",
@@ -93,7 +94,8 @@ def run_app(arguments: Sequence[str]) -> int:
         logging.basicConfig(format="%(message)s")
         logging.getLogger("tvm_interop").setLevel(logging.INFO)
     try:
-        with _ended_by_sigterm():
+        with _ended_by_sigterm(), warnings.catch_warnings():
+            warnings.showwarning = note_warning  # type: ignore[assignment]
             code = typer.main.get_command(app).main(
                 args=list(arguments) or ["--help"], prog_name="tvm-interop", standalone_mode=False
             )

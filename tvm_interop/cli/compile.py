@@ -12,7 +12,7 @@ import typer
 
 from ..errors import ScheduleError
 from . import options, shape_options
-from .console import measuring_bar, note_missing_libraries
+from .console import counted, measuring_bar, note_missing_libraries
 from .flags import CompileFlags, ScheduleFlags, with_flags
 from .formats import check_model_format, check_output_format
 from .pass_flags import PassFlags
@@ -218,7 +218,7 @@ def _summary(artifact: Artifact, given: str | None) -> str:
     facts = _facts(artifact)
     stages = f"{facts['stages']} stages on " if facts["stages"] else ""
     lines = [
-        f"{facts['operators']} operators, {stages}{facts['streams']} streams, "
+        f"{facts['operators']} operators, {stages}{counted(len(artifact.plan.streams), 'stream')}, "
         f"{facts['waits']} waits, {artifact.plan.arena_bytes / 2**20:.1f} MiB of activations",
         "kernels: " + ", ".join(f"{number} of {name}" for name, number in _kernels(artifact)),
     ]

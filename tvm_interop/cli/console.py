@@ -37,6 +37,19 @@ def note(message: str) -> None:
     print(f"tvm-interop: {message}", file=sys.stderr)
 
 
+def note_warning(message: Warning | str, *_: object) -> None:
+    """Print a warning of Python's on standard error, in place of `warnings.showwarning`.
+
+    The line of source that raised it says nothing to a user of the command line.
+    """
+    note(f"warning: {message}")
+
+
+def counted(number: int, noun: str) -> str:
+    """Return the number and the noun, in the plural unless the number is 1."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def note_missing_libraries(wanted: Sequence[str] | None, device: Device) -> None:
     """Print on standard error which of the wanted kernel libraries are missing, and why.
 

@@ -212,7 +212,7 @@ def measure(
     if picture is not None:
         _draw(took_part, picture)
     for name, why in left_out.items():
-        note(f"{name} does not take part: {why}")
+        note(f"{name} does not take part: {why.replace(f'{name} ', 'it ', 1)}")
     if as_json:
         facts = {
             "artifact": str(model),

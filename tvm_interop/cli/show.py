@@ -14,7 +14,7 @@ from ..atomic_file import replacing
 from ..errors import InputError
 from ..machine.cpu_name import cpu_model
 from . import options
-from .console import measuring_bar
+from .console import counted, measuring_bar
 
 if TYPE_CHECKING:
     from ..artifact.artifact import Artifact
@@ -106,7 +106,7 @@ def show(
         where = f" of {', '.join(shown.lanes())}" if shown.on_several else ""
         typer.echo(
             f"{shown.title}: {shown.scheduler}, {len(shown.operators)} operators on "
-            f"{len(shown.threads)} streams{where}, {shown.time_said}"
+            f"{counted(len(shown.threads), 'stream')}{where}, {shown.time_said}"
         )
     typer.echo(f"wrote {path}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from typing import Any
 
@@ -76,6 +77,20 @@ def as_array(value: Any, expected: PlannedValue, kind: str) -> np.ndarray:
     return array
 
 
+def writable_array(value: Any, expected: PlannedValue) -> np.ndarray:
+    """Return `value`, to which output `expected` is to be written, as an array over its memory.
+
+    Raises
+    ------
+    InputError
+        The same cases as for `as_array`. Also if `value` is a read-only array.
+    """
+    array = as_array(value, expected, "output")
+    if isinstance(value, np.ndarray) and not value.flags.writeable:
+        raise InputError(f"output `{expected.name}` cannot be written to a read-only array")
+    return array
+
+
 def copied_out(array: np.ndarray, out: Any) -> Any:
     """Copy `array` into `out` and return `out`; if `out` is None, return a new tensor.
 
@@ -103,7 +118,10 @@ def copied_out(array: np.ndarray, out: Any) -> Any:
         return out
     tensor = _tensor_over(out)
     _check_out(tensor, array)
-    tensor.copyfrom(array)
+    if hasattr(tensor, "copyfrom"):
+        tensor.copyfrom(array)
+    else:
+        ctypes.memmove(tensor.data_ptr(), np.ascontiguousarray(array).ctypes.data, array.nbytes)
     return out
 
 
@@ -135,7 +153,10 @@ def _array_over(value: Any, what: str) -> np.ndarray:
 
 
 def _tensor_over(out: Any) -> Any:
-    """Return a TVM tensor that shares the memory of `out`."""
+    """Return a tensor that shares the memory of `out`.
+
+    It has TVM's method `copyfrom` if the program has imported TVM, or if its memory is a device's.
+    """
     if hasattr(out, "copyfrom"):  # `out` is a TVM tensor.
         return out
     if not hasattr(out, "__dlpack__"):
@@ -143,6 +164,8 @@ def _tensor_over(out: Any) -> Any:
             f"`out` is a `{type(out).__name__}`; give an array or a tensor to write to"
         )
     _refuse_gradients(out, "`out`")
+    if out.__dlpack_device__()[0] != tvm_ffi.DLDeviceType.kDLCPU:
+        import tvm  # noqa: F401  Tensors then get `copyfrom`, which writes to devices.
     try:
         tensor = tvm_ffi.from_dlpack(out)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:

@@ -13,9 +13,10 @@ import numpy as np
 
 from ..artifact.artifact import Artifact, load
 from ..errors import DeviceError, ExecutionError, InputError
+from ..plain_data import is_whole
 from ..plan.plan import Plan, PlannedValue
 from ..program.host_memory import aligned_empty
-from .arrays import as_array, copied_out, described, shape_of
+from .arrays import as_array, copied_out, described, shape_of, writable_array
 from .instance import ClosedInstance, PlanInstance
 from .open_instance import open_instance, tell_of_idle_cores
 from .operator_profile import OpProfile, operator_profile
@@ -115,7 +116,9 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         InputError
             There is no input of that name, or an array has the wrong shape or dtype.
         """
-        given = self._given(key, value, params)
+        self._write(self._given(key, value, params))
+
+    def _write(self, given: Mapping[str | int, Any]) -> None:
         self._take_fitting_shape(given)
         # Check all arrays before any is copied.
         checked = {k: self._checked(k, v) for k, v in given.items()}
@@ -130,7 +133,11 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         if key is None and "key" in params and "key" not in self._input_index:
             # TVM's graph executor accepts the call `set_input(key="x", value=x)`.
             key, value = params.pop("key"), params.pop("value", None)
-        return params if key is None else {key: value, **params}  # type: ignore[return-value,dict-item]
+        given = cast(dict[str | int, Any], params)
+        if key is not None:
+            _check_key(key, "input")
+            given = {key: value, **given}
+        return given
 
     def set_input_zero_copy(self, key: str | int, value: Any) -> None:
         """From now on, read an input from the memory of `value`, without a copy.
@@ -187,7 +194,8 @@ class GraphModule(AbstractContextManager["GraphModule"]):
 
         Parameters
         ----------
-        arrays: all inputs in the model's order, or a single mapping from names to arrays.
+        arrays: all inputs in the model's order, or a single mapping from names or indices to
+            arrays.
         inputs: inputs by name.
 
         Raises
@@ -198,15 +206,15 @@ class GraphModule(AbstractContextManager["GraphModule"]):
             An operator failed (the message names it), another thread is running this module, or the
             process was forked after the module was made.
         """
-        given = {**self._by_name(arrays), **inputs}
+        given = self._by_name(arrays) | cast(dict[str | int, Any], inputs)
         if given:
-            self.set_input(**given)
+            self._write(given)
         if self._never_set:
             self._tell_of_zeros()
         self._instance.run()
 
-    def _by_name(self, arrays: tuple[Any, ...]) -> dict[str, Any]:
-        """Return the positional arguments of `run`, by the names of the inputs."""
+    def _by_name(self, arrays: tuple[Any, ...]) -> dict[str | int, Any]:
+        """Return the positional arguments of `run`, by the names or indices of the inputs."""
         if not arrays:
             return {}
         if len(arrays) == 1 and isinstance(arrays[0], Mapping):
@@ -293,13 +301,12 @@ class GraphModule(AbstractContextManager["GraphModule"]):
             )
         if value is None:
             value = aligned_empty(expected.shape, expected.dtype)
-        array = as_array(value, expected, "output")
-        if isinstance(value, np.ndarray) and not value.flags.writeable:
-            raise InputError(f"output `{expected.name}` cannot be written to a read-only array")
+        array = writable_array(value, expected)
         self._instance.rebind(index, array)
         return array
 
     def _output_position(self, key: str | int) -> int:
+        _check_key(key, "output")
         position = self.get_output_index(key) if isinstance(key, str) else key
         if not 0 <= position < len(self.plan.outputs):
             outputs = ", ".join(described(self.plan.values[v]) for v in self.plan.outputs)
@@ -473,6 +480,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         return self.plan.inputs[self._position(key)]
 
     def _position(self, key: str | int) -> int:
+        _check_key(key, "input")
         index = self._input_index.get(key, -1) if isinstance(key, str) else key
         if not 0 <= index < len(self.plan.inputs):
             raise InputError(f"the model has no input `{key}`; it has {self._inputs_in_words()}")
@@ -486,6 +494,14 @@ class GraphModule(AbstractContextManager["GraphModule"]):
 
     def _checked(self, key: str | int, value: Any) -> np.ndarray:
         return as_array(value, self._input(key), "input")
+
+
+def _check_key(key: Any, kind: str) -> None:
+    """Refuse what is neither the name nor the index of an input or output."""
+    if not isinstance(key, str) and not is_whole(key):
+        raise InputError(
+            f"an {kind} is chosen by its name or its index, not by a `{type(key).__name__}`"
+        )
 
 
 def _loaded(artifact: Any) -> Artifact:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import tvm
 from tvm import relax
@@ -32,6 +33,7 @@ from .half import narrowed, widened
 from .indices import with_safe_indices
 from .old_operators import in_later_form
 from .recurrent import RECURRENT
+from .turned_weights import turn_no_more, turned_weights
 
 
 def import_graph(
@@ -93,6 +95,11 @@ def check_operators(graph: onnx.GraphProto, origin: str) -> None:
         quantised = any(
             kind.rpartition(".")[2].startswith(("Q", "DynamicQuantize")) for kind in missing
         )
+        if any(kind.startswith("ai.onnx.ml.") for kind in missing):
+            raise UnsupportedModelError(
+                f"{origin} uses operators of classical machine learning, such as trees and "
+                f"scalers, which are not compiled: {found}. Export only the network, without them"
+            )
         raise UnsupportedModelError(
             f"{origin} uses operators TVM cannot import: {found}. Export the model "
             + (
@@ -117,6 +124,7 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         super().__init__(shapes, None, sanitize=False)
         self._names: dict[relax.Var, str] = {}
         self._path = path
+        self._turned: frozenset[str] = frozenset()
 
     def names_in(self, main: relax.Function) -> dict[relax.Var, str]:
         """Return, for each binding of the imported function `main`, the name of its node."""
@@ -138,9 +146,14 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             while True:
                 self.bb._end_block()
 
+    def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
+        self._turned = turned_weights(graph)
+        super()._parse_graph_initializers(graph)
+
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
         # A converter gets the name of a node but not its outputs, so every node needs a name.
         named = onnx.GraphProto(node=graph.node)
+        turn_no_more(named, self._turned)
         for node in _nodes(named):
             node.name = node_name(node)
         used = {name for node in _nodes(named) for name in node.input}
@@ -194,7 +207,9 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def _parse_array(self, tensor: onnx.TensorProto) -> Any:
         """Return the values of a weight or constant; read them now if they are in another file."""
         if self._path is not None and is_outside(tensor):
-            return tvm.runtime.tensor(array_of(tensor, self._path))
+            array = array_of(tensor, self._path)
+            turned = array.T if tensor.name in self._turned else array
+            return tvm.runtime.tensor(np.ascontiguousarray(turned))
         return super()._parse_array(tensor)
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:

@@ -8,6 +8,7 @@ from, such as `layer1.0.conv1`. A recurrent layer becomes one kernel for each di
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -96,7 +97,10 @@ def import_exported_program(program: Any, origin: str) -> tvm.IRModule:
     ):
         table.pop(overload, None)
     try:
-        return _import(program.run_decompositions(table))
+        with warnings.catch_warnings():
+            # PyTorch copies the program, and warns of its own use of an old class.
+            warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)
+            return _import(program.run_decompositions(table))
     except UnsupportedModelError as err:
         raise UnsupportedModelError(f"{origin}: {err}") from err
     except Exception as err:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import re
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -24,6 +25,8 @@ _STARTED_WITHIN_S = 600.0
 
 It is long because some engines compile the model first.
 """
+_PLACE = re.compile(r"(Exception from|Check '.*' failed at) \S+:\d+:$")
+"""A line of an engine's error that only names a place in its sources."""
 _LEAD_IN = 2
 """The number of untimed runs at the beginning of each turn, which wake threads that sleep."""
 
@@ -145,7 +148,19 @@ def _serve(connection: Connection, engine: Engine, model: Any, feed: Feed, load:
     except (EOFError, BrokenPipeError, KeyboardInterrupt):
         return
     except Exception as error:
-        connection.send(("failed", first_line(error)))
+        connection.send(("failed", _reason(error)))
+
+
+def _reason(error: Exception) -> str:
+    """Return what an engine's error says, without the places in its sources.
+
+    OpenVINO's messages begin with such places, and their lines that end with a colon go on.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if not _PLACE.match(line.strip())]
+    for number, line in enumerate(lines, 1):
+        if line and not line.endswith(":"):
+            return " ".join(filter(None, lines[:number]))
+    return first_line(error)
 
 
 def peak_mib() -> float:

@@ -1,4 +1,4 @@
-"""`Binding`: an instance of a model that reads and writes the caller's memory without copies."""
+"""`Binding`: an instance of a model that reads and writes the caller's memory."""
 
 from __future__ import annotations
 
@@ -7,37 +7,55 @@ from typing import Any
 import numpy as np
 
 from ..artifact.artifact import Artifact
+from ..errors import DeviceError, InputError
+from ..execution.arrays import described, writable_array
 from ..execution.graph_module import GraphModule
+from ..program.host_memory import aligned_empty
 
 
 class Binding:
     """An instance of a model that reads inputs from and writes outputs to the caller's memory.
 
-    `Session.io_binding` makes a binding. Bound arrays are not copied. An array may be bound to an
-    output and also to an input, for example for the cache of a transformer. Only one thread at a
-    time may run a binding.
+    `Session.io_binding` makes a binding. An array may be bound to an output and also to an input,
+    for example for the cache of a transformer. Only one thread at a time may run a binding.
+
+    On a CPU, a contiguous array at an address that is a multiple of 64 bytes is not copied;
+    `tvm_interop.aligned_empty` makes such arrays. Any other array is copied in each run, and so is
+    an output that is in the memory of another tensor. `repr` says what is copied.
     """
 
     def __init__(self, artifact: Artifact) -> None:
         self._module = GraphModule(artifact)
+        plan = self._module.plan
+        self._outputs = {plan.values[v].name: plan.values[v] for v in plan.outputs}
+        self._copied_in: dict[str, Any] = {}
+        self._copied_out: dict[str, Any] = {}
+        self._in_place: set[str] = set()
+
+    def __repr__(self) -> str:
+        in_place = ", ".join(sorted(self._in_place)) or "nothing"
+        copied = ", ".join(sorted({*self._copied_in, *self._copied_out})) or "nothing"
+        return f"Binding(in place: {in_place}; copied in each run: {copied})"
 
     def bind_cpu_input(self, name: str, array: Any) -> None:
-        """From the next run on, read input `name` from the memory of `array`, without a copy.
-
-        `tvm_interop.aligned_empty` makes arrays at suitable addresses.
+        """From the next run on, read input `name` from the memory of `array`.
 
         Raises
         ------
         InputError
-            There is no input of that name, or `array` has the wrong shape or dtype, is not
-            contiguous, or is not at an address that is a multiple of 64 bytes.
-        DeviceError
-            The model runs on a GPU.
+            There is no input of that name, or `array` has the wrong shape or dtype.
         """
-        self._module.set_input_zero_copy(name, array)
+        self._module.set_input(name, array)
+        self._copied_in.pop(name, None)
+        try:
+            self._module.set_input_zero_copy(name, array)
+            self._in_place.add(name)
+        except (InputError, DeviceError):
+            self._copied_in[name] = array
+            self._in_place.discard(name)
 
     def bind_output(self, name: str, array: Any = None) -> np.ndarray:
-        """From the next run on, write output `name` into the memory of `array`, without a copy.
+        """From the next run on, write output `name` into the memory of `array`.
 
         If `array` is None, a new array is made.
 
@@ -47,15 +65,33 @@ class Binding:
 
         Raises
         ------
-        InputError, DeviceError
-            The same cases as for `bind_cpu_input`. Also `InputError` if `array` is read-only or the
-            output has no memory of its own.
+        InputError
+            There is no output of that name, or `array` has the wrong shape or dtype, or is
+            read-only.
         """
-        return self._module.set_output_zero_copy(name, array)
+        if name not in self._outputs:
+            known = ", ".join(map(described, self._outputs.values()))
+            raise InputError(f"no output `{name}`: the model has {len(self._outputs)}, {known}")
+        expected = self._outputs[name]
+        if array is None:
+            array = aligned_empty(expected.shape, expected.dtype)
+        bound = writable_array(array, expected)
+        self._copied_out.pop(name, None)
+        try:
+            self._module.set_output_zero_copy(name, array)
+            self._in_place.add(name)
+        except (InputError, DeviceError):
+            if name in self._in_place:  # No longer write to the memory that was bound before.
+                self._module.set_output_zero_copy(name)
+                self._in_place.discard(name)
+            self._copied_out[name] = array
+        return bound
 
     def run(self) -> None:
         """Run the model on the bound inputs and outputs."""
-        self._module.run()
+        self._module.run(self._copied_in)
+        for name, array in self._copied_out.items():
+            self._module.get_output(name, out=array)
 
     def copy_outputs_to_cpu(self) -> list[np.ndarray]:
         """Return copies of all outputs of the last run, in the model's order."""

@@ -94,6 +94,8 @@ class Session(AbstractContextManager["Session"]):
         """
         if not is_whole(instances) or instances < 1:
             raise InputError(f"`instances` is {instances!r}; give a whole number, 1 or more")
+        if threads is not None and (not is_whole(threads) or threads < 1):
+            raise InputError(f"`threads` is {threads!r}; give a whole number, 1 or more")
         _check_providers(providers, options.get("target", "llvm"))
         threads = threads or getattr(sess_options, "intra_op_num_threads", 0) or None
         self._instances = instances
@@ -257,6 +259,8 @@ class Session(AbstractContextManager["Session"]):
         A future with the result or the error of `run`.
         """
         self._check_is_open()
+        if callback is not None and not callable(callback):
+            raise InputError(f"`callback` is {callback!r}; give a function, or None")
         future = self._workers.submit(self.run, output_names, input_feed)
         if callback is not None:
             call = callback
@@ -305,6 +309,8 @@ class Session(AbstractContextManager["Session"]):
             raise ExecutionError("the session was closed: make a new one")
 
     def _positions(self, names: Sequence[str] | None) -> list[int]:
+        if isinstance(names, str):
+            raise InputError(f"`output_names` is {names!r}; give a list of names, or None for all")
         known = [info.name for info in self.outputs]
         for name in names or ():
             if name not in known:

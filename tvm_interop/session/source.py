@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..artifact.artifact import Artifact, load
-from ..errors import DeviceError
+from ..errors import DeviceError, InputError
 from .tensor_info import TensorInfo, infos_of_onnx
 
 _CHUNK = 1 << 22
@@ -48,6 +48,8 @@ def artifact_or_source(given: Any) -> Artifact | Source:
         The same cases as for `load`.
     UnsupportedModelError
         `given` is a path, and the file is neither an artifact nor a model.
+    InputError
+        `given` is no model at all.
     DeviceError
         `given` is a model, and a package that is needed to compile it is not installed.
     """
@@ -56,6 +58,9 @@ def artifact_or_source(given: Any) -> Artifact | Source:
     is_path = isinstance(given, (str, os.PathLike))
     if is_path and Path(given).is_file() and tarfile.is_tarfile(given):
         return load(given)
+    if given is None or isinstance(given, (int, float)):
+        kind = type(given).__name__
+        raise InputError(f"a session is made of a model, an artifact or a path, not of a `{kind}`")
     _require_compiler(f"`{given}`" if is_path else "what was given")
     if is_path and os.fspath(given).endswith(".pt2"):
         digest = _digest_of_files([Path(given)]) if Path(given).is_file() else None

@@ -36,7 +36,8 @@ def percentiles_svg(latencies_us: Mapping[str, npt.NDArray[np.float64]]) -> str:
     root.set("style", f"max-width: {1.6 * _WIDTH:g}px; height: auto; background: #FFFFFF")
     child(root, "title", "Latencies by percentile")
     right = max(_place(_last(len(each))) for each in latencies_us.values())
-    top_us = max(float(each.max()) for each in latencies_us.values())
+    curves = {name: _curve(each) for name, each in latencies_us.items()}
+    top_us = max(us for curve in curves.values() for _, us in curve)
     step_us = _step(top_us)
     top_us = step_us * math.ceil(top_us / step_us)
     _axes(root, right, top_us, step_us)
@@ -49,7 +50,7 @@ def percentiles_svg(latencies_us: Mapping[str, npt.NDArray[np.float64]]) -> str:
             stroke=colour,
             stroke_width=2,
             points=" ".join(
-                f"{_x(place, right):.1f},{_y(us, top_us):.1f}" for place, us in _curve(each)
+                f"{_x(place, right):.1f},{_y(us, top_us):.1f}" for place, us in curves[name]
             ),
         )
         child(line, "title", name)

@@ -221,9 +221,7 @@ def test_picture() -> None:
     rng = np.random.default_rng(0)
     latencies = rng.exponential(1000, 5000) + 500
     latencies[0] = 1e6
-    drawn = percentiles_svg(
-        {"a <b>": latencies, "c": np.full(10, 2000.0), "d": np.ones(1)}
-    )
+    drawn = percentiles_svg({"a <b>": latencies, "c": np.full(10, 2000.0), "d": np.ones(1)})
     root = ElementTree.fromstring(drawn)
     lines = [e for e in root.iter() if e.tag.endswith("polyline")]
     assert len(lines) == 3

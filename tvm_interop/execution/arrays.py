@@ -10,6 +10,7 @@ import numpy as np
 import tvm_ffi
 
 from ..errors import InputError, first_line
+from ..plain_data import is_whole
 from ..plan.plan import PlannedValue
 from ..program.host_memory import aligned_empty
 from .cpu import as_tensor
@@ -190,4 +191,12 @@ def _check_out(out: Any, array: np.ndarray) -> None:
         raise InputError(
             f"`out` must be {array.dtype} of shape {array.shape}, "
             f"got {out.dtype} of shape {tuple(out.shape)}"
+        )
+
+
+def check_key(key: Any, kind: str) -> None:
+    """Refuse what is neither the name nor the index of an input or output."""
+    if not isinstance(key, str) and not is_whole(key):
+        raise InputError(
+            f"an {kind} is chosen by its name or its index, not by a `{type(key).__name__}`"
         )

@@ -11,14 +11,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..artifact.artifact import Artifact, load
+from ..artifact.artifact import Artifact
 from ..errors import DeviceError, ExecutionError, InputError
-from ..plain_data import is_whole
 from ..plan.plan import Plan, PlannedValue
 from ..program.host_memory import aligned_empty
-from .arrays import as_array, copied_out, described, shape_of, writable_array
+from .arrays import as_array, check_key, copied_out, described, shape_of, writable_array
 from .instance import ClosedInstance, PlanInstance
-from .open_instance import open_instance, tell_of_idle_cores
+from .open_instance import artifact_at, open_instance, tell_of_idle_cores
 from .operator_profile import OpProfile, operator_profile
 from .rpc import RemoteInstance
 from .rpc_server import ServerAddress
@@ -63,7 +62,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         DeviceError
             The model was compiled for a GPU and there is none, or there is no free server.
         """
-        artifact = _loaded(artifact)
+        artifact = artifact_at(artifact)
         self.artifact = artifact
         self._models = [artifact, *(artifact.others if server is None else ())]
         self._instance: PlanInstance = (
@@ -135,7 +134,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
             key, value = params.pop("key"), params.pop("value", None)
         given = cast(dict[str | int, Any], params)
         if key is not None:
-            _check_key(key, "input")
+            check_key(key, "input")
             given = {key: value, **given}
         return given
 
@@ -306,7 +305,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         return array
 
     def _output_position(self, key: str | int) -> int:
-        _check_key(key, "output")
+        check_key(key, "output")
         position = self.get_output_index(key) if isinstance(key, str) else key
         if not 0 <= position < len(self.plan.outputs):
             outputs = ", ".join(described(self.plan.values[v]) for v in self.plan.outputs)
@@ -480,7 +479,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         return self.plan.inputs[self._position(key)]
 
     def _position(self, key: str | int) -> int:
-        _check_key(key, "input")
+        check_key(key, "input")
         index = self._input_index.get(key, -1) if isinstance(key, str) else key
         if not 0 <= index < len(self.plan.inputs):
             raise InputError(f"the model has no input `{key}`; it has {self._inputs_in_words()}")
@@ -494,22 +493,3 @@ class GraphModule(AbstractContextManager["GraphModule"]):
 
     def _checked(self, key: str | int, value: Any) -> np.ndarray:
         return as_array(value, self._input(key), "input")
-
-
-def _check_key(key: Any, kind: str) -> None:
-    """Refuse what is neither the name nor the index of an input or output."""
-    if not isinstance(key, str) and not is_whole(key):
-        raise InputError(
-            f"an {kind} is chosen by its name or its index, not by a `{type(key).__name__}`"
-        )
-
-
-def _loaded(artifact: Any) -> Artifact:
-    if isinstance(artifact, Artifact):
-        return artifact
-    if isinstance(artifact, (str, os.PathLike)):
-        return load(artifact)
-    raise InputError(
-        f"a GraphModule is made of an artifact or its path, not of a `{type(artifact).__name__}`: "
-        "give what `tvm_interop.compile` returned"
-    )

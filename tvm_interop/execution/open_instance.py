@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from typing import Any
 
 from .._native import cpu as _runtime
-from ..artifact.artifact import Artifact
+from ..artifact.artifact import Artifact, load
+from ..errors import InputError
 from ..plan.plan import Plan
 from .cpu import Instance
 from .cuda import CudaInstance, require_gpu, runs_on_cuda
@@ -69,3 +71,15 @@ def leaves_cores_idle(plan: Plan) -> bool:
 def cores_of(plan: Plan) -> int:
     """Return the number of cores that a plan for a CPU was made for."""
     return sum(stream.threads for stream in plan.streams)
+
+
+def artifact_at(artifact: Any) -> Artifact:
+    """Return an artifact that is given as such or by its path."""
+    if isinstance(artifact, Artifact):
+        return artifact
+    if isinstance(artifact, (str, os.PathLike)):
+        return load(artifact)
+    raise InputError(
+        f"a GraphModule is made of an artifact or its path, not of a `{type(artifact).__name__}`: "
+        "give what `tvm_interop.compile` returned"
+    )

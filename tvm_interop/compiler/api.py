@@ -73,79 +73,37 @@ def compile(
 ) -> Artifact:
     """Compile a model so that its independent operators run side by side.
 
-    Before the schedule ships, it is measured against sequential execution of the same kernels. Each
-    round of this check runs both, and the choice of the schedule uses no times from the check. If
-    the schedule is not faster by more than 1%, at a significance level of 5%, the artifact runs
-    sequentially, and its manifest says so. All schedulers give the same bits, except `ios-merge`
-    and `ios-both`: merged operators add up numbers in another order.
+    Before the schedule ships, it is measured against sequential execution of the same kernels. The
+    artifact runs sequentially if the schedule is not faster. The page "The options of compile" of
+    the documentation says more about each option.
 
     Parameters
     ----------
-    model: an ONNX file's path, a network's name (see `models.list`), an ONNX model, or a Relax
-        IRModule. A module that `InterOpSchedule` has annotated keeps its schedule.
-    target: a TVM target for a CPU, or `cuda` for an NVIDIA GPU. It may be text with options, as in
-        `llvm -mcpu=core-avx2`.
-    scheduler: one of `schedulers()`; `auto` tries several of them and measures which is fastest.
+    model: an ONNX file's path, a network's name, an ONNX model, or a Relax IRModule.
+    target: a TVM target, such as `llvm`, `llvm -mcpu=core-avx2` or `cuda`.
+    scheduler: one of `schedulers()`; `auto` tries several and measures which is fastest.
     out: where to write the artifact; None writes no file.
-    schedule: use this schedule instead of running a scheduler; a person may have written it.
-        Operators are divided into as many parts as the schedule names.
-    input_shapes: shapes of inputs that the model leaves open, by name. If several such mappings are
-        given, the artifact holds a plan, a schedule and kernels for each mapping. It holds the
-        weights once. `GraphModule` runs the plan that fits its inputs.
-    batch_sizes: sizes of the first dimension of all inputs and outputs, for a server that joins
-        requests. The artifact holds the model for each size; the first size is the usual one. The
-        rows of a batch must not depend on each other, which is not checked. If the model leaves
-        other dimensions open, `input_shapes` gives them.
+    schedule: use this schedule instead of running a scheduler.
+    input_shapes: shapes of open inputs, by name; several such mappings give as many plans.
+    batch_sizes: sizes of the first dimension, for a server that joins requests.
     streams: how many streams run side by side; by default one for each core on a CPU.
-    threads: how many threads each stream's kernels may use on a CPU; by default the cores are
-        shared out evenly.
-    latency: the latency model for operators and stages; by default latencies are measured here.
-        `learned` predicts the latencies of most of IOS's stages. It measures the stages that decide
-        which schedule is best, within `max_measurements` and `time_budget_s` (see
-        `measure.active.ActiveSearch`); it needs the extra `learned`. For a GPU that is not here,
-        give the name of a device description (see `latency.described.DEVICES`), or `database`, or
-        `database:NAME` for one of several GPUs in the database. If the schedule's GPUs are not
-        here, the schedule then ships unchecked, and a warning is logged.
+    threads: threads of each stream's kernels on a CPU; by default the cores are shared out.
+    latency: a latency model, `learned`, or the name of a GPU; by default it is measured here.
     latency_db: file that keeps measured latencies; by default one in the user's cache folder.
     keep_slower: ship the schedule even if sequential execution is faster.
-    progress: called with the number of stages that are measured already, and the number of stages
-        to be measured.
-    providers: the providers of kernels to choose from: `tvm`, and `onednn` for a CPU, `cudnn` and
-        `cublaslt` for a GPU; by default all that are installed. Each operator gets the fastest
-        kernel. Without a GPU, kernels for a GPU cannot be measured. By default all kernels are then
-        TVM's, and each library that is named runs whatever it can.
-    archs: for a GPU: architectures to compile kernels for, such as `sm_90`; by default the
-        architecture that `target` names, or else the architecture of the GPU here, or else `sm_80`
-        and `sm_90` (A100 and H100). Without a GPU, latencies cannot be measured and the speed
-        cannot be checked. Then give `keep_slower`, and either `latency` or a scheduler that needs
-        no latencies.
-    tuning_records: folder of records that `tvm-interop tune --kernels` wrote for this model and
-        target. A kernel takes the loops of its record if they are faster than our default schedule.
-    stream_priorities: for a GPU: give high priority to the stream that runs most of the longest
-        chain of operators. In a chain, each operator waits for the operator before it, or follows
-        it on the same stream. Chains are compared by latency, or by number of operators if
-        latencies are unknown.
-    allow_tf32: for a GPU: let kernel libraries round factors of float32 products to TF32, which is
-        several times faster and keeps 10 of the 23 bits of the mantissa.
-    link: the link between two GPUs, if latencies come from a description or the database; by
-        default the description's link.
-    precision: `f32`, `bf16` or `auto`. `bf16` is for a CPU with AVX512-BF16: convolutions and
-        matrix products round their factors to bfloat16, and operators pass bfloat16 tensors on.
-        Sums, norms, softmax, inputs and outputs stay in float32. The artifact's manifest has the
-        error (see `Precision`). `auto` takes bf16 if the CPU supports bf16 and the error is at
-        most `max_error`, and f32 otherwise; `Artifact.precision_choice` says which and why.
-    keep_f32: with bf16, the operators that stay in float32: names, or kinds such as `matmul`, with
-        `*` and `?` as in file names.
-    max_error: for `auto`: the largest error that bf16 may have. The error is the Euclidean norm of
-        the difference to the float32 outputs, over the norm of the float32 outputs.
-    inputs: with bf16, the inputs to measure the error on: an array for each input, by name; by
-        default random numbers.
-    fresh: build kernels and choose the schedule anew. Otherwise the results of an earlier equal
-        compilation on this machine are reused; they are kept beside the database (see
-        `measure.kept_files`).
-    cross_compiler: the compiler that links the kernels if `target` is no CPU like this one, such as
-        `aarch64-linux-gnu-g++`, with options if need be; by default the environment variable `CXX`,
-        or else the system's compiler.
+    progress: called with the number of stages measured, and of stages to be measured.
+    providers: of kernels: `tvm`, `onednn`, `cudnn`, `cublaslt`; by default all installed.
+    archs: architectures of GPUs to compile kernels for, such as `sm_90`.
+    tuning_records: folder of records that `tvm-interop tune --kernels` wrote.
+    stream_priorities: on a GPU, give high priority to the stream with the longest chain.
+    allow_tf32: on a GPU, let libraries round factors to TF32, which has 10 bits of fraction.
+    link: the link between two GPUs, if latencies are not measured.
+    precision: `f32`, `bf16`, or `auto`, which takes bf16 if its error is at most `max_error`.
+    keep_f32: with bf16, names or kinds of operators that stay in float32.
+    max_error: for `auto`: norm of the difference to float32 outputs over the norm of these.
+    inputs: with bf16, the inputs to measure the error on; by default random numbers.
+    fresh: reuse nothing that an earlier compilation kept.
+    cross_compiler: compiler that links kernels for another CPU; by default `CXX`.
     options: options of the scheduler, such as `max_group_ops`.
 
     Returns

@@ -50,12 +50,6 @@ def import_deform_conv(
         The images have another rank, or the shapes of the inputs do not fit together.
     """
     x, weight, offset, bias, mask = (*inputs, None, None)[:5]
-    dtype = str(x.ty.dtype)
-    if dtype == "float16":  # It has too few digits for places.
-        x, weight, offset, bias, mask = (
-            None if value is None else bb.emit(relax.op.astype(value, "float32"))
-            for value in (x, weight, offset, bias, mask)
-        )
     shape, kernel = static_shape(x.ty), static_shape(weight.ty)
     assert shape is not None  # Models are imported with static shapes.
     assert kernel is not None
@@ -87,9 +81,9 @@ def import_deform_conv(
     )
     flat = bb.emit(relax.op.reshape(weight, (kernel[0], kernel[1] * points, 1, 1)))
     result = bb.emit(relax.op.nn.conv2d(samples, flat, groups=int(attrs.get("group", 1))))
-    if bias is not None:
-        result = bb.emit(relax.op.add(result, bb.emit(relax.op.reshape(bias, (1, -1, 1, 1)))))
-    return relax.op.astype(result, dtype) if dtype == "float16" else result
+    if bias is None:
+        return result
+    return relax.op.add(result, bb.emit(relax.op.reshape(bias, (1, -1, 1, 1))))
 
 
 def _sampling(

@@ -33,15 +33,11 @@ def import_determinant(
         raise UnsupportedModelError(f"its input has the shape {shape}: matrices must be square")
     if 0 in shape:
         return relax.op.ones(shape[:-2], dtype)
-    wide = "float32" if dtype == "float16" else dtype
     number, size = prod(shape[:-2]), shape[-1]
     flat = bb.emit(relax.op.reshape(x, (number, size, size)))
-    if wide != dtype:
-        flat = bb.emit(relax.op.astype(flat, wide))
-    kernel = bb.add_func(determinant_kernel(number, size, wide), "determinant")
-    found = bb.emit(relax.call_tir(kernel, [flat], relax.TensorType((number,), wide)))
-    result = bb.emit(relax.op.reshape(found, shape[:-2]))
-    return relax.op.astype(result, dtype) if wide != dtype else result
+    kernel = bb.add_func(determinant_kernel(number, size, dtype), "determinant")
+    found = bb.emit(relax.call_tir(kernel, [flat], relax.TensorType((number,), dtype)))
+    return relax.op.reshape(found, shape[:-2])
 
 
 def determinant_kernel(number: int, size: int, dtype: str) -> tirx.PrimFunc:

@@ -11,18 +11,28 @@ from typing import Any
 
 from tvm import relax
 
-_IN_FLOAT32 = ("Celu", "Elu", "LRN", "LpNormalization", "LpPool", "Mish", "Selu", "Softplus")
+_IN_FLOAT32 = (
+    *("Celu", "DFT", "DeformConv", "Det", "Elu", "LRN", "LpNormalization", "LpPool", "Mish"),
+    *("STFT", "Selu", "Softplus"),
+)
 
 
 def widened(bb: relax.BlockBuilder, op_type: str, inputs: Any) -> Any:
-    """Return the inputs in float32, or None if the node computes in its own dtype."""
-    if op_type not in _IN_FLOAT32 or str(inputs[0].ty.dtype) != "float16":
+    """Return the inputs with those of float16 in float32.
+
+    Return None if the node computes in its own dtype.
+    """
+    if op_type not in _IN_FLOAT32 or not _is_half(inputs[0]):
         return None
     wide = copy.copy(inputs)  # A copy keeps TVM's list type: an index past the end gives None.
-    wide[:] = [None if x is None else bb.emit(relax.op.astype(x, "float32")) for x in inputs]
+    wide[:] = [bb.emit(relax.op.astype(x, "float32")) if _is_half(x) else x for x in inputs]
     return wide
 
 
 def narrowed(bb: relax.BlockBuilder, result: Any) -> Any:
     """Convert `result`, which was computed from widened inputs, to float16."""
     return relax.op.astype(bb.normalize(result), "float16")
+
+
+def _is_half(x: Any) -> bool:
+    return x is not None and str(x.ty.dtype) == "float16"

@@ -62,15 +62,12 @@ def import_dft(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str
     taken = min(shape[axis], half if to_signal else length)
     if taken < shape[axis]:
         rows = bb.emit(relax.op.strided_slice(rows, [1], [0], [taken]))
-    wide = _widened(bb, rows)
     if to_signal:
-        found = real_signal(bb, wide, length)
+        found = real_signal(bb, rows, length)
     else:
-        found = transformed(bb, wide, length, inverse, sizes[0])
+        found = transformed(bb, rows, length, inverse, sizes[0])
     found = bb.emit(relax.op.reshape(found, (*outside, *sizes)))
-    if order != sorted(order):
-        found = bb.emit(relax.op.permute_dims(found, places))
-    return relax.op.astype(found, str(x.ty.dtype)) if wide is not rows else found
+    return relax.op.permute_dims(found, places) if order != sorted(order) else found
 
 
 def import_stft(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
@@ -94,25 +91,23 @@ def import_stft(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
             "at least one sample, and no more samples than the signal"
         )
     number = (samples - length) // step + 1
-    wide = _widened(bb, x)
     frames = bb.emit(
         bb.call_te(
             lambda data: te.compute(
                 (signals, number, length, parts),
                 lambda signal, frame, i, part: data[signal, frame * step + i, part],
             ),
-            wide,
+            x,
             primfunc_name_hint="frames",
         )
     )
     if window is not None:
-        weights = bb.emit(relax.op.reshape(_widened(bb, window), (length, 1)))
+        weights = bb.emit(relax.op.reshape(window, (length, 1)))
         frames = bb.emit(relax.op.multiply(frames, weights))
     kept = length // 2 + 1 if attrs.get("onesided", 1) else length
     rows = bb.emit(relax.op.reshape(frames, (signals * number, length, parts)))
     found = transformed(bb, rows, length, inverse=False, kept=kept)
-    result = bb.emit(relax.op.reshape(found, (signals, number, kept, 2)))
-    return relax.op.astype(result, str(x.ty.dtype)) if wide is not x else result
+    return relax.op.reshape(found, (signals, number, kept, 2))
 
 
 def _frame_length(window: Any, given: Any) -> int:
@@ -176,11 +171,6 @@ def _shape_of_numbers(x: Any, rank: int | None = None) -> tuple[int, ...]:
             "or the real and the imaginary part"
         )
     return shape
-
-
-def _widened(bb: relax.BlockBuilder, x: Any) -> Any:
-    """Return `x`; if it is of float16, which has too few digits for sums, in float32."""
-    return bb.emit(relax.op.astype(x, "float32")) if str(x.ty.dtype) == "float16" else x
 
 
 def _number(value: Any) -> Any:

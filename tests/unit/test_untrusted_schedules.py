@@ -92,7 +92,7 @@ def test_numbers_of_numpy_are_numbers(register):
     ("arguments", "says"),
     [
         ((-5, []), "cannot have -5 operators"),
-        ((2**70, []), "operators; give 0 to"),
+        ((2**70, []), "operators; give a number from 0 to"),
         (("abc", []), "the operators are 'abc'"),
         ((None, []), "the operators are None"),
         ((2.0, []), r"the operators are 2\.0"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,8 @@ __all__ = ["GraphModule"]
 class GraphModule(executor.GraphModule):
     """A `tvm_interop.GraphModule` that takes the result of `lib["default"](dev)`.
 
-    As in TVM, numbers are converted to the input's type. `tvm_interop.GraphModule` refuses numbers
-    of another type.
+    As in TVM, arrays and lists are converted to the input's type. `tvm_interop.GraphModule` refuses
+    arrays of another type.
 
     Examples
     --------
@@ -28,16 +29,8 @@ class GraphModule(executor.GraphModule):
     def __init__(self, module: PlacedLibrary | Artifact) -> None:
         super().__init__(module.artifact if isinstance(module, PlacedLibrary) else module)
 
-    def set_input(self, key: str | int | None = None, value: Any = None, /, **params: Any) -> None:
-        """Copy data into inputs; arrays and lists are converted to the input's type.
-
-        Raises
-        ------
-        InputError
-            There is no input of that name; the shape is wrong; or a tensor has the wrong type.
-        """
-        given = self._given(key, value, params)
-        super().set_input(**{self._input(k).name: self._converted(k, v) for k, v in given.items()})
+    def _write(self, given: Mapping[str | int, Any]) -> None:
+        super()._write({key: self._converted(key, value) for key, value in given.items()})
 
     def _converted(self, key: str | int, value: Any) -> Any:
         is_tensor = hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray)

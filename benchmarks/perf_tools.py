@@ -2,11 +2,11 @@
 
     python -m benchmarks.perf_tools FOLDER NAME ...
 
-The folder holds `NAME.onnx`, and `NAME.npz` with its inputs. In each round, `perf` measures
-onnxruntime and OpenVINO; then a bare loop calls onnxruntime's `session.run`, and OpenVINO's
-`benchmark_app` measures the same model. Each tool runs in a process of its own. A ratio is `perf`'s
-median latency over the other tool's. It is near 1 if `perf` adds nothing to what it measures. The
-noise is a tool's largest median over its smallest, of all rounds.
+The folder holds `NAME.onnx`, and `NAME.npz` with its inputs in the order of the graph. In each
+round, `perf` measures onnxruntime and OpenVINO; then a bare loop calls onnxruntime's `session.run`,
+and OpenVINO's `benchmark_app` measures the same model. Each tool runs in a process of its own. A
+ratio is `perf`'s median latency over the other tool's. It is near 1 if `perf` adds nothing to what
+it measures. The noise is a tool's largest median over its smallest, of all rounds.
 """
 
 from __future__ import annotations
@@ -77,8 +77,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name in given.names:
             artifact = Path(folder, f"{name}.tar")
-            model, inputs = given.folder / f"{name}.onnx", given.folder / f"{name}.npz"
-            tvm_interop.compile(str(model), scheduler="sequential", out=artifact)
+            model, inputs = given.folder / f"{name}.onnx", Path(folder, f"{name}.npz")
+            plan = tvm_interop.compile(str(model), scheduler="sequential", out=artifact).plan
+            arrays = np.load(given.folder / f"{name}.npz").values()
+            named = zip((plan.values[v].name for v in plan.inputs), arrays, strict=True)
+            np.savez(inputs, **dict(named))
             rounds = [_round(artifact, model, inputs, given.seconds) for _ in range(given.rounds)]
             lines.append((name, *_cells(rounds)))
             print(f"{name}: {rounds}", file=sys.stderr)
@@ -97,14 +100,14 @@ def _round(artifact: Path, model: Path, inputs: Path, seconds: float) -> Round:
     bare = _output([sys.executable, "-c", BARE_LOOP, model, inputs, threads, seconds])
     hints = ["-hint", "latency", "-api", "sync", "-infer_precision", "f32"]
     app = _output(["benchmark_app", "-m", model, *hints, "-t", max(1, round(seconds))])
-    median = re.search(r"Median:\s+([\d.]+) ms", app)
+    median = re.search(r"Median:\s+([\d.]+) (ms|us)", app)
     if median is None:
         raise SystemExit(f"benchmark_app printed no median latency:\n{app}")
     return Round(
         runtime["percentiles_us"]["p50"],
         float(bare),
         found["OpenVINO, float32"]["percentiles_us"]["p50"],
-        float(median[1]) * 1e3,
+        float(median[1]) * (1e3 if median[2] == "ms" else 1),
     )
 
 

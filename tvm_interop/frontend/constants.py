@@ -63,6 +63,13 @@ def constant_array(value: Any) -> np.ndarray[Any, Any] | None:
     return value.value.numpy() if isinstance(value, tvm.ir.GenericConst) else None
 
 
+def constant_number(value: Any) -> Any:
+    """Return the only element of a constant input. `check_constants` has refused other inputs."""
+    array = constant_array(value)
+    assert array is not None
+    return array.item()
+
+
 def number_like(x: Any, value: float) -> tvm.relax.Expr:
     """Return the constant `value` with the dtype of `x`."""
     return tvm.relax.const(value, str(x.ty.dtype))

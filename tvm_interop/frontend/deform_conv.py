@@ -16,7 +16,7 @@ from tvm import relax, te, tirx
 
 from ..errors import UnsupportedModelError
 from ..kernels import loops
-from ..lowering.static_shape import static_shape
+from ..lowering.static_shape import known_shape, static_shape
 from .pool_windows import Window, given_windows
 
 
@@ -50,9 +50,7 @@ def import_deform_conv(
         The images have another rank, or the shapes of the inputs do not fit together.
     """
     x, weight, offset, bias, mask = (*inputs, None, None)[:5]
-    shape, kernel = static_shape(x.ty), static_shape(weight.ty)
-    assert shape is not None  # Models are imported with static shapes.
-    assert kernel is not None
+    shape, kernel = known_shape(x), known_shape(weight)
     groups = int(attrs.get("offset_group", 1))
     sampling = _sampling(shape, kernel, groups, attrs)
     points = prod(kernel[2:])

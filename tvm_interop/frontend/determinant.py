@@ -13,7 +13,7 @@ from tvm import relax, tirx
 
 from ..errors import UnsupportedModelError
 from ..kernels import loops
-from ..lowering.static_shape import static_shape
+from ..lowering.static_shape import known_shape
 
 
 def import_determinant(
@@ -27,8 +27,7 @@ def import_determinant(
         The matrices are not square.
     """
     x = inputs[0]
-    shape, dtype = static_shape(x.ty), str(x.ty.dtype)
-    assert shape is not None  # Models are imported with static shapes.
+    shape, dtype = known_shape(x), str(x.ty.dtype)
     if len(shape) < 2 or shape[-1] != shape[-2]:
         raise UnsupportedModelError(f"its input has the shape {shape}: matrices must be square")
     if 0 in shape:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from ..lowering.static_shape import static_shape
+from ..lowering.static_shape import known_shape
 
 _LONGEST_TABLE = 1024
 """The largest length of a transform that is one product.
@@ -43,7 +43,7 @@ def transformed(bb: relax.BlockBuilder, x: Any, length: int, inverse: bool, kept
     -------
     result: complex numbers, shape (rows, `kept`, 2).
     """
-    _, taken, parts = _sizes(x)
+    _, taken, parts = known_shape(x)
     if length <= _LONGEST_TABLE:
         turns = np.outer(np.arange(taken), np.arange(kept))
         factors = _roots(length, inverse)[turns % length] / (length if inverse else 1)
@@ -71,7 +71,7 @@ def real_signal(bb: relax.BlockBuilder, x: Any, length: int) -> Any:
     -------
     result: shape (rows, `length`, 1).
     """
-    _, taken, parts = _sizes(x)
+    _, taken, parts = known_shape(x)
     places = np.arange(taken)
     # A number that has a mirror image counts twice.
     weights = np.where((places == 0) | (2 * places == length), 1.0, 2.0) / length
@@ -105,7 +105,7 @@ def _by_factors(bb: relax.BlockBuilder, x: Any, factors: tuple[int, int], invers
     each number is multiplied by a constant, and then the rows are transformed. The result is read
     by columns.
     """
-    rows, _, parts = _sizes(x)
+    rows, _, parts = known_shape(x)
     p, q = factors
     matrix = bb.emit(relax.op.reshape(x, (rows, p, q, parts)))
     columns = bb.emit(relax.op.permute_dims(matrix, [0, 2, 1, 3]))
@@ -126,7 +126,7 @@ def _as_convolution(bb: relax.BlockBuilder, x: Any, length: int, inverse: bool, 
     As n * k is (n**2 + k**2 - (k - n)**2) / 2, the transform is a convolution with a constant
     signal. The convolution is a product of spectra.
     """
-    _, taken, _ = _sizes(x)
+    _, taken, _ = known_shape(x)
     places = np.arange(max(taken, kept), dtype=np.int64)
     chirp = _roots(2 * length, inverse)[places**2 % (2 * length)]
     wide = 1 << (taken + kept - 2).bit_length()
@@ -141,7 +141,7 @@ def _as_convolution(bb: relax.BlockBuilder, x: Any, length: int, inverse: bool, 
 
 def _times(bb: relax.BlockBuilder, x: Any, factors: Complex) -> Any:
     """Return the numbers of `x`, each multiplied by a complex constant."""
-    if _sizes(x)[-1] == 1:
+    if known_shape(x)[-1] == 1:
         return bb.emit(relax.op.multiply(x, _constant(_in_parts(factors), x)))
     real = np.stack([factors.real, factors.real], axis=-1)
     imaginary = np.stack([-factors.imag, factors.imag], axis=-1)
@@ -169,9 +169,3 @@ def _in_parts(numbers: Complex) -> npt.NDArray[np.float64]:
 def _constant(values: npt.NDArray[np.float64], x: Any) -> relax.Expr:
     dtype = str(x.ty.dtype)
     return relax.const(values.astype(dtype), dtype)
-
-
-def _sizes(x: Any) -> tuple[int, ...]:
-    shape = static_shape(x.ty)
-    assert shape is not None  # The converters have static shapes.
-    return shape

@@ -14,8 +14,8 @@ import onnx
 from tvm import relax, te
 
 from ..errors import UnsupportedModelError
-from ..lowering.static_shape import static_shape
-from .constants import constant_array
+from ..lowering.static_shape import known_shape
+from .constants import constant_number
 from .empty import empty_constant
 from .fourier import real_signal, transformed
 
@@ -33,7 +33,7 @@ def import_dft(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str
     x, length_given, axis_given = (*inputs, None, None)[:3]
     shape = _shape_of_numbers(x)
     rank = len(shape)
-    axis = -2 if axis_given is None else _number(axis_given)
+    axis = -2 if axis_given is None else constant_number(axis_given)
     if not -rank <= axis < rank or axis % rank == rank - 1:
         raise UnsupportedModelError(
             f"its axis {axis} is out of range: axes from 0 to {rank - 2} hold numbers, and the "
@@ -44,7 +44,7 @@ def import_dft(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str
     to_signal = inverse and onesided
     length = 2 * (shape[axis] - 1) if to_signal else shape[axis]
     if length_given is not None:
-        length = _number(length_given)
+        length = constant_number(length_given)
     if length < 0:
         raise UnsupportedModelError(f"its length is {length}: give a length of at least 1")
     half = length // 2 + 1
@@ -82,7 +82,7 @@ def import_stft(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
     if int(x.ty.ndim) == 2:  # onnxruntime takes real signals without an axis for their parts.
         x = bb.emit(relax.op.expand_dims(x, axis=2))
     signals, samples, parts = _shape_of_numbers(x, rank=3)
-    step, length = _number(step_given), _frame_length(window, length_given)
+    step, length = constant_number(step_given), _frame_length(window, length_given)
     if step < 1:
         raise UnsupportedModelError(f"its `frame_step` is {step}: it must be at least 1")
     if not 1 <= length <= samples:
@@ -113,7 +113,7 @@ def import_stft(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
 def _frame_length(window: Any, given: Any) -> int:
     """Return the number of samples in a frame of an `STFT`."""
     weights = None if window is None else int(window.ty.shape[0])
-    length = weights if given is None else _number(given)
+    length = weights if given is None else constant_number(given)
     if length is None:
         raise UnsupportedModelError(
             "it has neither a `window` nor a `frame_length`: export the model with one of them"
@@ -139,8 +139,8 @@ def import_mel_weights(
     UnsupportedModelError
         A corner lies outside of the spectrum.
     """
-    bins, length, rate = (int(_number(value)) for value in inputs[:3])
-    low, high = (2595 * np.log10(1 + float(_number(value)) / 700) for value in inputs[3:5])
+    bins, length, rate = (int(constant_number(value)) for value in inputs[:3])
+    low, high = (2595 * np.log10(1 + float(constant_number(value)) / 700) for value in inputs[3:5])
     frequencies = length // 2 + 1
     with np.errstate(all="ignore"):
         mels = low + np.arange(bins + 2) * ((high - low) / (bins + 2))
@@ -163,18 +163,10 @@ def import_mel_weights(
 
 def _shape_of_numbers(x: Any, rank: int | None = None) -> tuple[int, ...]:
     """Return the shape of a tensor whose last axis holds the parts of a number."""
-    shape = static_shape(x.ty)
-    assert shape is not None  # Models are imported with static shapes.
+    shape = known_shape(x)
     if len(shape) < 2 or shape[-1] not in (1, 2) or rank not in (None, len(shape)):
         raise UnsupportedModelError(
             f"its input has the shape {shape}: the last axis must hold the real part of a number, "
             "or the real and the imaginary part"
         )
     return shape
-
-
-def _number(value: Any) -> Any:
-    """Return the only element of a constant input. `check_constants` has refused other inputs."""
-    array = constant_array(value)
-    assert array is not None
-    return array.item()

@@ -13,7 +13,7 @@ from tvm import relax, tirx
 
 from ..errors import UnsupportedModelError
 from ..kernels import loops
-from .constants import constant_array
+from .constants import constant_number
 
 
 def import_top_k(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
@@ -24,7 +24,7 @@ def import_top_k(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
     """
     x = inputs[0]
     shape = tuple(int(size) for size in x.ty.shape)
-    number = int(attrs["k"]) if len(inputs) < 2 else int(_number(inputs[1]))
+    number = int(attrs["k"]) if len(inputs) < 2 else int(constant_number(inputs[1]))
     axis = int(attrs.get("axis", -1)) % len(shape)
     if not 0 < number <= shape[axis]:
         raise UnsupportedModelError(
@@ -115,10 +115,3 @@ def top_k_kernel(rows: int, size: int, number: int, dtype: str, largest: bool) -
     return loops.kernel(
         [data, values, indices], loops.loop(rows, each), [place], op_pattern=loops.OPAQUE
     )
-
-
-def _number(value: Any) -> Any:
-    """Return the number that a constant holds; `check_constants` has refused other values."""
-    array = constant_array(value)
-    assert array is not None
-    return array.item()

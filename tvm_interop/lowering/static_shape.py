@@ -19,6 +19,13 @@ def static_shape(ty: Any) -> tuple[int, ...] | None:
     return tuple(int(dim) for dim in dims)
 
 
+def known_shape(value: Any) -> tuple[int, ...]:
+    """The shape of a tensor in a model that is imported with static shapes."""
+    shape = static_shape(value.ty)
+    assert shape is not None
+    return shape
+
+
 def static_rank(ty: Any) -> int:
     """The number of dimensions of the type `ty`; -1 if its shape is not known."""
     shape = static_shape(ty)

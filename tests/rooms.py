@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 ROOMS: Mapping[str, tuple[str, ...]] = {
-    "_native": ("native_functions", "threads"),
+    "_native": ("native_functions", "runtime_examples", "runtime_library", "threads"),
     "artifact": ("artifact", "artifact_validation", "fuzz_oracle", "signature"),
     "benchmarks": (
         "explain_verdicts", "figures", "harness", "operator_profile", "scheduler_benchmarks",

@@ -1,5 +1,6 @@
 """Run in an empty environment, outside the checkout: does the installed wheel do the main job?"""
 
+import ctypes
 import tempfile
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import tvm_interop
+from tvm_interop._native.runtime_files import runtime_file
 from tvm_interop.viz.page import to_page
 from tvm_interop.viz.record import record
 
@@ -34,6 +36,26 @@ def two_branches() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+def by_runtime_library(path: Path, data: np.ndarray) -> np.ndarray:
+    """Run a model as a program in C does, with the library that the wheel brought."""
+    library = ctypes.CDLL(str(runtime_file("library")))
+    library.tvi_last_error.restype = ctypes.c_char_p
+    model, instance = ctypes.c_void_p(), ctypes.c_void_p()
+    result = np.zeros((1, 16, 16, 16), np.float32)
+    inputs = (ctypes.c_void_p * 1)(data.ctypes.data)
+    outputs = (ctypes.c_void_p * 1)(result.ctypes.data)
+    size = ctypes.c_size_t(0)
+    for status in (
+        library.tvi_model_load(str(path).encode(), None, ctypes.byref(model)),
+        library.tvi_instance_create(model, size, ctypes.byref(instance)),
+        library.tvi_run(instance, inputs, outputs),
+    ):
+        assert status == 0, library.tvi_last_error().decode()
+    library.tvi_instance_free(instance)
+    library.tvi_model_free(model)
+    return result
+
+
 def main() -> None:
     """Compile, save, load and run; sequential and scheduled runs must agree to the bit."""
     checkout = Path(__file__).resolve().parent.parent
@@ -53,11 +75,13 @@ def main() -> None:
             module = tvm_interop.GraphModule(tvm_interop.load(out))
             module.run(x=data)
             results[scheduler] = module.get_output(0).numpy()
+        results["without Python"] = by_runtime_library(out, data)
     page = to_page([record(module.artifact, "two branches", runs=1)], "here")
     assert "left" in page  # The template came with the wheel.
     assert (Path(tvm_interop.__file__).parent / "py.typed").is_file()
     assert np.isfinite(results["ios"]).all()
     assert np.array_equal(results["ios"], results["sequential"])
+    assert np.array_equal(results["ios"], results["without Python"])
     print(f"tvm_interop {tvm_interop.__version__} from {Path(tvm_interop.__file__).parent}: ok")
 
 

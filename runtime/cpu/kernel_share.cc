@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 
-#include <cstdint>
 #include <memory>
 #include <stdexcept>
 
@@ -10,14 +9,6 @@
 
 namespace tvm_interop {
 namespace {
-
-// The same declarations as in TVM's c_backend_api.h.
-struct ParallelGroup {
-  void* sync_handle;
-  int32_t num_task;
-};
-using LoopBody = int (*)(int task, ParallelGroup* group, void* data);
-using Launch = int (*)(LoopBody body, void* data, int num_task);
 
 struct Share {
   int index = 0;
@@ -29,7 +20,7 @@ constexpr int kTasksPerThread = 2;
 
 // A parallel loop as TVM's compiled code passes it.
 struct TVMLoop {
-  LoopBody body;
+  ParallelLoopBody body;
   void* data;
 };
 
@@ -42,7 +33,7 @@ int RunTask(int task, int tasks, void* loop) {
 // Runs a parallel loop of a TVM kernel, or the current share of the loop. `num_task` is 0 if the
 // kernel leaves the number of tasks to this function. The number of tasks never changes what a
 // kernel computes, because each task of a loop writes its own part of the result.
-int LaunchShare(LoopBody body, void* data, int num_task) {
+int LaunchShare(ParallelLoopBody body, void* data, int num_task) {
   if (current.count > 0) {
     ParallelGroup group{nullptr, current.count};
     return body(current.index, &group, data);
@@ -59,11 +50,13 @@ int LaunchShare(LoopBody body, void* data, int num_task) {
 KernelShare::KernelShare(int index, int count) { current = {index, count}; }
 KernelShare::~KernelShare() { current = {}; }
 
+ParallelLaunch ParallelLoopFunction() { return LaunchShare; }
+
 void TakeOverParallelLoops(const std::string& path) {
   void* opened = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
   if (opened == nullptr) throw std::runtime_error("kernel library `" + path + "` is not loaded");
   const std::unique_ptr<void, int (*)(void*)> library(opened, dlclose);
-  auto* launch = static_cast<Launch*>(dlsym(library.get(), "__TVMBackendParallelLaunch"));
+  auto* launch = static_cast<ParallelLaunch*>(dlsym(library.get(), "__TVMBackendParallelLaunch"));
   if (launch == nullptr || *launch == LaunchShare) return;
   *launch = LaunchShare;
 }

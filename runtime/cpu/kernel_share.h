@@ -1,6 +1,7 @@
 #ifndef RUNTIME_CPU_KERNEL_SHARE_H_
 #define RUNTIME_CPU_KERNEL_SHARE_H_
 
+#include <cstdint>
 #include <string>
 
 namespace tvm_interop {
@@ -18,6 +19,18 @@ namespace tvm_interop {
 // library. A library without parallel loops is not changed. Throws std::runtime_error if the
 // library is not loaded.
 void TakeOverParallelLoops(const std::string& path);
+
+// The type of a kernel's loop body, and of the function that runs a loop. TVM's c_backend_api.h has
+// the same declarations.
+struct ParallelGroup {
+  void* sync_handle;
+  int32_t num_task;
+};
+using ParallelLoopBody = int (*)(int task, ParallelGroup* group, void* data);
+using ParallelLaunch = int (*)(ParallelLoopBody body, void* data, int num_task);
+
+// Returns the function that `TakeOverParallelLoops` gives to kernel libraries.
+ParallelLaunch ParallelLoopFunction();
 
 // While this object lives, the calling thread's kernels run one share of each parallel loop: share
 // number `index` of `count` shares.

@@ -5,6 +5,7 @@
 #include <tvm/ffi/container/map.h>
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/reflection/registry.h>
+#include <tvm/ffi/string.h>
 #include <tvm/ffi/tvm_ffi.h>
 
 #include <map>
@@ -23,6 +24,8 @@
 #include "runtime/ffi/bound_operator.h"
 #include "runtime/ffi/guarded.h"
 #include "runtime/ffi/op_description.h"
+#include "runtime/model/elf_imports.h"
+#include "runtime/model/tvm_imports.h"
 
 namespace tvm_interop {
 namespace {
@@ -290,6 +293,16 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              Guarded([&] {
                TakeOverParallelLoops(path);
                return 0;
+             });
+           })
+      .def("tvm_interop.runtime.unknown_imports",
+           [](const ffi::Bytes& code) {
+             return Guarded([&] {
+               ffi::Array<ffi::String> unknown;
+               for (const std::string& name : ImportsOf(std::string(code.data(), code.size()))) {
+                 if (!IsKnownImport(name)) unknown.push_back(name);
+               }
+               return unknown;
              });
            })
       .def("tvm_interop.runtime.make_executor", MakeExecutor)

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import tvm_interop
+from tests.native_runtime import load_in_both
 from tests.nets import two_inputs
 from tvm_interop import ArtifactError, DeviceError, GraphModule, InputError
 from tvm_interop.machine.kernel_libraries import why_missing
@@ -49,8 +50,8 @@ def write(path: Path, contents: dict[str, bytes]) -> Path:
 
 
 def test_round_trip(saved: Path) -> None:
-    artifact = tvm_interop.load(saved)
-    again = tvm_interop.load(saved)
+    artifact = load_in_both(saved)
+    again = load_in_both(saved)
     assert artifact.plan == again.plan
     assert artifact.schedule == again.schedule
     assert artifact.schedule.scheduler == "lios"
@@ -69,7 +70,7 @@ def test_members(tmp_path: Path) -> None:
     path = tmp_path / "model.tar"
     tvm_interop.compile(two_inputs(), scheduler="lios", out=path, providers=["tvm"])
     assert set(members(path)) == MEMBERS
-    assert tvm_interop.load(path).fallback is None
+    assert load_in_both(path).fallback is None
 
 
 @needs_onednn
@@ -78,7 +79,7 @@ def test_an_artifact_that_needs_a_library_has_a_plan_without(tmp_path: Path) -> 
     artifact = tvm_interop.compile(two_inputs(), "llvm", "lios", path, providers=["onednn"])
     assert set(members(path)) == {*MEMBERS, "fallback.json"}
     assert any(op.library == "onednn" for op in artifact.plan.operators)
-    loaded = tvm_interop.load(path)
+    loaded = load_in_both(path)
     assert loaded.usable_plan() == loaded.plan == artifact.plan
     assert loaded.fallback is not None
     assert loaded.fallback == artifact.fallback
@@ -95,13 +96,13 @@ def test_a_missing_library(
     path = tmp_path / "model.tar"
     tvm_interop.compile(two_inputs(), "llvm", "lios", path, providers=["onednn"])
     feeds = {"image": np.ones((1, 4, 2, 2), "float32"), "vector": np.ones((1, 6), "float32")}
-    module = GraphModule(tvm_interop.load(path))
+    module = GraphModule(load_in_both(path))
     module.run(**feeds)
     monkeypatch.setattr("tvm_interop.artifact.artifact.library_version", lambda name: None)
     monkeypatch.setattr(
         "tvm_interop.artifact.artifact.why_missing", lambda name: "nobody installed it"
     )
-    artifact = tvm_interop.load(path)
+    artifact = load_in_both(path)
     with caplog.at_level("WARNING", logger="tvm_interop"):
         without = GraphModule(artifact)
     assert "`onednn`, which is missing here (nobody installed it)" in caplog.text
@@ -123,10 +124,10 @@ def test_a_damaged_or_missing_fallback_is_named(tmp_path: Path) -> None:
     contents = members(path)
     broken = {**contents, "fallback.json": contents["fallback.json"][:-1]}
     with pytest.raises(ArtifactError, match=r"`fallback\.json` is damaged"):
-        tvm_interop.load(write(tmp_path / "damaged.tar", broken))
+        load_in_both(write(tmp_path / "damaged.tar", broken))
     del contents["fallback.json"]
     with pytest.raises(ArtifactError, match=r"`fallback\.json` is missing"):
-        tvm_interop.load(write(tmp_path / "lacking.tar", contents))
+        load_in_both(write(tmp_path / "lacking.tar", contents))
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.1, 0.5, 0.9, 0.97])
@@ -135,7 +136,7 @@ def test_truncated(saved: Path, tmp_path: Path, keep: float) -> None:
     cut = tmp_path / "cut.tar"
     cut.write_bytes(data[: int(len(data.rstrip(b"\0")) * keep)])
     with pytest.raises(ArtifactError, match=r"cut\.tar"):
-        tvm_interop.load(cut)
+        load_in_both(cut)
 
 
 @pytest.mark.parametrize("name", ["plan.json", "schedule.json", "kernels.so", "weights.bin"])
@@ -145,23 +146,23 @@ def test_a_damaged_or_missing_member_is_named(saved: Path, tmp_path: Path, name:
     flipped[len(flipped) // 2] ^= 1
     path = write(tmp_path / "damaged.tar", {**contents, name: bytes(flipped)})
     with pytest.raises(ArtifactError, match=f"`{name}` is damaged"):
-        tvm_interop.load(path)
+        load_in_both(path)
     path = write(tmp_path / "lacking.tar", {k: v for k, v in contents.items() if k != name})
     with pytest.raises(ArtifactError, match=f"`{name}` is missing"):
-        tvm_interop.load(path)
+        load_in_both(path)
 
 
 def test_foreign_files(saved: Path, tmp_path: Path) -> None:
     text = tmp_path / "notes.txt"
     text.write_text("not an artifact")
     with pytest.raises(ArtifactError, match="no artifact"):
-        tvm_interop.load(text)
+        load_in_both(text)
     with pytest.raises(ArtifactError, match=r"manifest\.json"):
-        tvm_interop.load(write(tmp_path / "other.tar", {"data.bin": b"1234"}))
+        load_in_both(write(tmp_path / "other.tar", {"data.bin": b"1234"}))
     with pytest.raises(ArtifactError, match="is no file"):
-        tvm_interop.load(tmp_path / "nowhere.tar")
+        load_in_both(tmp_path / "nowhere.tar")
     with pytest.raises(ArtifactError, match="is no file"):
-        tvm_interop.load(tmp_path)
+        load_in_both(tmp_path)
 
 
 def test_newer_and_unknown_manifests(saved: Path, tmp_path: Path) -> None:
@@ -170,16 +171,16 @@ def test_newer_and_unknown_manifests(saved: Path, tmp_path: Path) -> None:
     newer = json.dumps({**manifest, "version": 5, "new_field": 1}).encode()
     with_newer = {**contents, "manifest.json": newer, "new_member.bin": b"1234"}
     with pytest.raises(ArtifactError, match=r"version 5.*upgrade"):
-        tvm_interop.load(write(tmp_path / "newer.tar", with_newer))
+        load_in_both(write(tmp_path / "newer.tar", with_newer))
     unknown = json.dumps({**manifest, "colour": "red"}).encode()
     with pytest.raises(ArtifactError, match="colour"):
-        tvm_interop.load(write(tmp_path / "odd.tar", {**contents, "manifest.json": unknown}))
+        load_in_both(write(tmp_path / "odd.tar", {**contents, "manifest.json": unknown}))
     with pytest.raises(ArtifactError, match=r"manifest\.json"):
-        tvm_interop.load(write(tmp_path / "list.tar", {**contents, "manifest.json": b"[]"}))
+        load_in_both(write(tmp_path / "list.tar", {**contents, "manifest.json": b"[]"}))
 
 
 def test_saving_fails_whole(saved: Path, tmp_path: Path) -> None:
-    artifact = tvm_interop.load(saved)
+    artifact = load_in_both(saved)
     with pytest.raises(InputError, match=r"no folder.*nowhere"):
         artifact.save(tmp_path / "nowhere" / "model.tar")
     target = tmp_path / "model.tar"
@@ -187,7 +188,7 @@ def test_saving_fails_whole(saved: Path, tmp_path: Path) -> None:
     artifact.weights = {}
     with pytest.raises(ArtifactError, match="no data for weight"):
         artifact.save(target)
-    artifact.weights = tvm_interop.load(saved).weights
+    artifact.weights = load_in_both(saved).weights
     artifact.weights[max(artifact.weights)] = np.zeros(3, "complex64")
     with pytest.raises(ArtifactError, match=r"is complex64\(3,\), the plan says"):
         artifact.save(target)
@@ -209,13 +210,13 @@ def unpacked(name: str, folder: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["version_1_tvm", "version_1_onednn"])
 def test_artifacts_of_version_1(name: str, tmp_path: Path) -> None:
-    artifact = tvm_interop.load(unpacked(name, tmp_path))
+    artifact = load_in_both(unpacked(name, tmp_path))
     assert artifact.manifest.version == 1
     assert (artifact.fallback is not None) == (name == "version_1_onednn")
     again = tmp_path / "again.tar"
     artifact.save(again)
     assert set(members(again)) >= {"weights.bin"}
-    rewritten = tvm_interop.load(again)
+    rewritten = load_in_both(again)
     assert rewritten.manifest.version == 2
     assert rewritten.plan == artifact.plan
     for v, array in artifact.weights.items():
@@ -238,7 +239,7 @@ def test_artifacts_of_version_1(name: str, tmp_path: Path) -> None:
 
 
 def test_weights_are_in_memory_once(saved: Path) -> None:
-    artifact = tvm_interop.load(saved)
+    artifact = load_in_both(saved)
     assert artifact.weights
     module = GraphModule(artifact)
     for v, array in artifact.weights.items():
@@ -254,7 +255,7 @@ def test_weights_of_a_module_that_is_in_use(saved: Path, tmp_path: Path) -> None
     path = tmp_path / "model.tar"
     shutil.copy(saved, path)
     feeds = {"image": np.ones((1, 4, 2, 2), "float32"), "vector": np.ones((1, 6), "float32")}
-    artifact = tvm_interop.load(path)
+    artifact = load_in_both(path)
     module = GraphModule(artifact)
     module.run(**feeds)
     before = module.get_output(0).numpy()
@@ -263,7 +264,7 @@ def test_weights_of_a_module_that_is_in_use(saved: Path, tmp_path: Path) -> None
     np.testing.assert_array_equal(module.get_output(0).numpy(), before)
     v = min(artifact.weights)
     artifact.weights[v][...] = 7  # One's own, not the file's.
-    assert not (tvm_interop.load(path).weights[v] == 7).any()
+    assert not (load_in_both(path).weights[v] == 7).any()
 
 
 # Files that someone made who means harm: every digest in them is right.
@@ -283,18 +284,18 @@ def test_a_plan_that_is_unsafe_names_the_file(saved: Path, tmp_path: Path) -> No
     plan["arena_bytes"] = 2**62
     path = crafted(saved, tmp_path / "crafted.tar", plan__json=json.dumps(plan).encode())
     with pytest.raises(ArtifactError, match=r"crafted\.tar`: the arena has 4611686018427387904"):
-        tvm_interop.load(path)
+        load_in_both(path)
 
 
 def test_a_schedule_of_another_model(saved: Path, tmp_path: Path) -> None:
     text = members(saved)["schedule.json"]
     path = crafted(saved, tmp_path / "a.tar", schedule__json=text.replace(b"left/", b"rite/"))
     with pytest.raises(ArtifactError, match=r"`left/Conv` is in the plan alone"):
-        tvm_interop.load(path)
+        load_in_both(path)
     for damage in (b"\xff\xff", b"[" * 100_000, b""):
         path = crafted(saved, tmp_path / "b.tar", schedule__json=damage)
         with pytest.raises(ArtifactError, match=r"b\.tar`: the schedule"):
-            tvm_interop.load(path)
+            load_in_both(path)
 
 
 def test_manifests_out_of_bounds(saved: Path, tmp_path: Path) -> None:
@@ -316,10 +317,10 @@ def test_manifests_out_of_bounds(saved: Path, tmp_path: Path) -> None:
         text = json.dumps({**manifest, **fields}).encode()
         path = write(tmp_path / "crafted.tar", {**contents, "manifest.json": text})
         with pytest.raises(ArtifactError, match=message):
-            tvm_interop.load(path)
+            load_in_both(path)
     path = write(tmp_path / "deep.tar", {**contents, "manifest.json": b"[" * 100_000})
     with pytest.raises(ArtifactError, match=r"`manifest\.json` cannot be read"):
-        tvm_interop.load(path)
+        load_in_both(path)
 
 
 def test_sparse_and_linked_members(saved: Path, tmp_path: Path) -> None:
@@ -344,7 +345,7 @@ def test_sparse_and_linked_members(saved: Path, tmp_path: Path) -> None:
         end = len(data.rstrip(b"\0")) // 512 * 512 + 512
         path.write_bytes(data[:end] + bytes(header) + bytes(8192))
         with pytest.raises(ArtifactError, match=message):
-            tvm_interop.load(path)
+            load_in_both(path)
 
 
 def test_members_twice(saved: Path, tmp_path: Path) -> None:
@@ -355,7 +356,7 @@ def test_members_twice(saved: Path, tmp_path: Path) -> None:
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))
     with pytest.raises(ArtifactError, match=r"two members `plan\.json`"):
-        tvm_interop.load(path)
+        load_in_both(path)
 
 
 def npz(**members_: bytes) -> bytes:
@@ -369,7 +370,7 @@ def npz(**members_: bytes) -> bytes:
 def test_weights_of_version_1_that_claim_more(tmp_path: Path) -> None:
     """An array's header may claim terabytes: none are asked for."""
     old = unpacked("version_1_tvm", tmp_path)
-    weights = [v for v, e in enumerate(tvm_interop.load(old).plan.values) if e.storage == "weight"]
+    weights = [v for v, e in enumerate(load_in_both(old).plan.values) if e.storage == "weight"]
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(
         header, {"descr": "<f4", "fortran_order": False, "shape": (2**40,)}
@@ -385,15 +386,15 @@ def test_weights_of_version_1_that_claim_more(tmp_path: Path) -> None:
     ):
         path = crafted(old, tmp_path / "crafted.tar", weights__npz=data)
         with pytest.raises(ArtifactError, match=message):
-            tvm_interop.load(path)
+            load_in_both(path)
 
 
 # Code that is not run.
 
 
 def test_without_kernels(saved: Path, tmp_path: Path) -> None:
-    artifact = tvm_interop.load(saved, kernels=False)
-    whole = tvm_interop.load(saved)
+    artifact = load_in_both(saved, kernels=False)
+    whole = load_in_both(saved)
     assert (artifact.plan, artifact.schedule) == (whole.plan, whole.schedule)
     assert artifact.kernels is None
     for use in (GraphModule, lambda a: a.save(tmp_path / "again.tar")):
@@ -403,27 +404,27 @@ def test_without_kernels(saved: Path, tmp_path: Path) -> None:
     # Its code is checked for damage all the same.
     other = write(tmp_path / "other.tar", {**members(saved), "kernels.so": b"other code"})
     with pytest.raises(ArtifactError, match=r"`kernels\.so` is damaged"):
-        tvm_interop.load(other, kernels=False)
+        load_in_both(other, kernels=False)
 
 
 def test_a_pinned_digest(saved: Path, tmp_path: Path) -> None:
     digest = hashlib.sha256(saved.read_bytes()).hexdigest()
-    assert tvm_interop.load(saved, sha256=digest).plan == tvm_interop.load(saved).plan
-    assert tvm_interop.load(saved, sha256=digest.upper()).path == saved
+    assert load_in_both(saved, sha256=digest).plan == load_in_both(saved).plan
+    assert load_in_both(saved, sha256=digest.upper()).path == saved
     other = crafted(saved, tmp_path / "other.tar", kernels__so=b"other code")
-    tvm_interop.load(other)  # Right in itself, and not what was pinned.
+    load_in_both(other)  # Right in itself, and not what was pinned.
     with pytest.raises(ArtifactError, match=f"other.tar`: its SHA-256 is .*, not {digest}"):
-        tvm_interop.load(other, sha256=digest)
+        load_in_both(other, sha256=digest)
     longer = tmp_path / "longer.tar"
     longer.write_bytes(saved.read_bytes() + b"more")
     with pytest.raises(ArtifactError, match="its SHA-256 is"):
-        tvm_interop.load(longer, sha256=digest)
+        load_in_both(longer, sha256=digest)
     with pytest.raises(ArtifactError, match="its SHA-256 is"):
-        tvm_interop.load(saved, sha256="")
+        load_in_both(saved, sha256="")
 
 
 def test_a_folder_that_nothing_may_run_from(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    artifact = tvm_interop.load(saved)
+    artifact = load_in_both(saved)
 
     def refuse(path: object) -> None:
         raise RuntimeError("failed to map segment from shared object")
@@ -438,7 +439,7 @@ def test_a_folder_that_nothing_may_run_from(saved: Path, monkeypatch: pytest.Mon
 
 
 def test_no_folder_for_temporary_files(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    artifact = tvm_interop.load(saved)
+    artifact = load_in_both(saved)
     monkeypatch.setattr("tempfile.tempdir", "/nowhere")
     with pytest.raises(DeviceError, match=r"cannot be written to the folder.*set TMPDIR"):
         GraphModule(artifact)

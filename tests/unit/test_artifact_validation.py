@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.native_runtime import read_plan_in_both as read_plan
 from tvm_interop import ArtifactError, Schedule
-from tvm_interop.plan.check import read_plan
 from tvm_interop.plan.make import make_plan
 from tvm_interop.plan.plan import Plan, PlannedOperator, PlannedValue
 from tvm_interop.plan.validate import check_bounds

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.damage import damaged
+from tests.native_runtime import read_plan_in_both as read_plan
 from tvm_interop import ArtifactError, PlanError, Schedule, ScheduleError, Stage
-from tvm_interop.plan.check import read_plan
 from tvm_interop.plan.make import make_plan
 from tvm_interop.plan.plan import Plan
 from tvm_interop.program.program import Operator, Program, Value

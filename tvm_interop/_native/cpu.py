@@ -76,6 +76,24 @@ def implementation(kernel: LibraryKernel) -> str:
     return str(_function("implementation")(kernel))
 
 
+def unknown_imports(code: bytes) -> list[str]:
+    """Return the functions that a library of kernels needs and the runtime library does not have.
+
+    The runtime library runs models without TVM. The list of functions that it has, or finds in the
+    C library, is in `runtime/model/tvm_imports.cc`.
+
+    Parameters
+    ----------
+    code: the content of the library's file.
+
+    Raises
+    ------
+    ExecutionError
+        `code` is no shared library.
+    """
+    return [str(name) for name in _function("unknown_imports")(code)]
+
+
 def num_reorders(kernel: LibraryKernel) -> int:
     """Return how many inputs and outputs the kernel copies to another layout in each run."""
     return int(_function("num_reorders")(kernel))

@@ -20,6 +20,7 @@ from . import bench as bench_verb
 from . import check as check_verb
 from . import compare as compare_verb
 from . import compile as compile_verb
+from . import config as config_verb
 from . import db as db_verbs
 from . import devices as devices_verb
 from . import explain as explain_verb
@@ -55,6 +56,7 @@ app.command("compare")(compare_verb.compare_artifacts)
 app.command("check")(check_verb.check_program)
 app.command("models")(models_verb.list_models)
 app.command("devices")(devices_verb.list_devices)
+app.command("config")(config_verb.show_config)
 app.add_typer(db_verbs.app, name="db")
 
 

@@ -28,6 +28,9 @@ Target: TypeAlias = "tvm.target.Target | str | dict[str, Any]"
 Count: TypeAlias = Callable[[int, int], None]
 """A progress callback: it is called with the amount that is done and the total amount."""
 
+_ELF_CLASS, _64_BITS = 4, 2
+"""The place in a library's file that says for how many bits it is, and the value for 64 bits."""
+
 _TOGETHER = 4
 """Largest number of kernels in one object file; one thread compiles all kernels of a file."""
 
@@ -56,7 +59,8 @@ def build_kernels(
     Raises
     ------
     DeviceError
-        There is no C++ compiler to link with, or TVM cannot compile for `target`.
+        There is no C++ compiler to link with, or TVM cannot compile for `target`. Or the kernels
+        need a function that the runtime library does not have.
     """
     linker = linker or find_linker()
     out = Path(out_path)
@@ -67,8 +71,21 @@ def build_kernels(
             raise DeviceError(f"TVM cannot compile the kernels for `{target}`: {err}") from err
         library = Path(scratch) / "kernels.so"
         linker.link(objects, library)
+        _check_imports(library.read_bytes())
         os.replace(library, out)
     return out
+
+
+def _check_imports(code: bytes) -> None:
+    """Raise DeviceError if the library needs a function that the runtime library does not have."""
+    if code[_ELF_CLASS] != _64_BITS:
+        return  # The runtime library is for systems of 64 bits only.
+    unknown = _native.unknown_imports(code)
+    if unknown:
+        raise DeviceError(
+            f"the kernels need {', '.join(f'`{name}`' for name in unknown)}, which the runtime "
+            "library does not have; please report the model"
+        )
 
 
 def _compiled(

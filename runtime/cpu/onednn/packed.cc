@@ -58,7 +58,24 @@ std::shared_ptr<void> PackedConstants::Get(const Api& api, const void* constant,
                                            const MemoryDescObject* wanted,
                                            const std::function<void(void*)>& pack) {
   const uint64_t hash = HashOf(constant, bytes);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::shared_ptr<void> known = Find(api, constant, hash, given, wanted);
+    if (known != nullptr) return known;
+  }
+  // The mutex is free here, so that several threads can pack at once.
+  std::shared_ptr<void> memory = AllocateZeros(api.memory_desc_get_size(wanted));
+  pack(memory.get());
   const std::lock_guard<std::mutex> lock(mutex_);
+  std::shared_ptr<void> other = Find(api, constant, hash, given, wanted);
+  if (other != nullptr) return other;  // Another thread has packed the same constant meanwhile.
+  entries_.push_back({constant, hash, CopyOf(api, given), CopyOf(api, wanted), memory});
+  return memory;
+}
+
+std::shared_ptr<void> PackedConstants::Find(const Api& api, const void* constant, uint64_t hash,
+                                            const MemoryDescObject* given,
+                                            const MemoryDescObject* wanted) {
   entries_.erase(std::remove_if(entries_.begin(), entries_.end(),
                                 [](const Entry& entry) { return entry.memory.expired(); }),
                  entries_.end());
@@ -69,10 +86,7 @@ std::shared_ptr<void> PackedConstants::Get(const Api& api, const void* constant,
     std::shared_ptr<void> memory = entry.memory.lock();
     if (memory != nullptr) return memory;
   }
-  std::shared_ptr<void> memory = AllocateZeros(api.memory_desc_get_size(wanted));
-  pack(memory.get());
-  entries_.push_back({constant, hash, CopyOf(api, given), CopyOf(api, wanted), memory});
-  return memory;
+  return nullptr;
 }
 
 PackedConstants& PackedConstants::Global() {

@@ -28,8 +28,8 @@ std::shared_ptr<void> AllocateZeros(size_t bytes);
 class PackedConstants {
  public:
   // Returns `constant`, which has `bytes` bytes and the layout `given`, in the layout `wanted`. If
-  // no kernel holds such memory yet, `pack` fills new memory, which is zero at first. A mutex makes
-  // kernels that are prepared at the same time wait for each other.
+  // no kernel holds such memory yet, `pack` fills new memory, which is zero at first. Several
+  // threads may call this function at the same time.
   std::shared_ptr<void> Get(const Api& api, const void* constant, size_t bytes,
                             const MemoryDescObject* given, const MemoryDescObject* wanted,
                             const std::function<void(void*)>& pack);
@@ -38,6 +38,10 @@ class PackedConstants {
   static PackedConstants& Global();
 
  private:
+  // Returns the packed memory that a kernel holds, or null. The caller must hold `mutex_`.
+  std::shared_ptr<void> Find(const Api& api, const void* constant, uint64_t hash,
+                             const MemoryDescObject* given, const MemoryDescObject* wanted);
+
   struct Entry {
     const void* constant;
     uint64_t hash;
@@ -46,7 +50,7 @@ class PackedConstants {
     std::weak_ptr<void> memory;
   };
 
-  std::mutex mutex_;
+  std::mutex mutex_;  // Guards `entries_`.
   std::vector<Entry> entries_;
 };
 

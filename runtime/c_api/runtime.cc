@@ -1,0 +1,295 @@
+// The C interface of the runtime library: see `tvm_interop/runtime.h`.
+
+#include "tvm_interop/runtime.h"
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "runtime/cpu/thread_pool.h"
+#include "runtime/model/error.h"
+#include "runtime/model/instance.h"
+#include "runtime/model/model.h"
+
+namespace {
+
+using tvm_interop::ErrorCode;
+using tvm_interop::Instance;
+using tvm_interop::LoadOptions;
+using tvm_interop::Model;
+using tvm_interop::ModelError;
+using tvm_interop::OpTiming;
+using tvm_interop::Plan;
+using tvm_interop::PlannedValue;
+using tvm_interop::Source;
+using tvm_interop::ThreadPool;
+
+thread_local std::string last_error;
+
+tvi_status Fail(tvi_status status, const char* text) noexcept {
+  try {
+    last_error = text;
+  } catch (...) {
+    last_error.clear();  // There is not even memory for the text.
+  }
+  return status;
+}
+
+// Runs `body`, and turns an exception into a status. `prefix` begins the error's text.
+template <typename Body>
+tvi_status Guarded(const std::string& prefix, Body&& body) noexcept {
+  try {
+    body();
+    return TVI_OK;
+  } catch (const ModelError& error) {
+    return Fail(static_cast<tvi_status>(error.code()), (prefix + error.what()).c_str());
+  } catch (const std::bad_alloc&) {
+    return Fail(TVI_ERROR_OUT_OF_MEMORY, "there is not enough memory");
+  } catch (const std::exception& error) {
+    return Fail(TVI_ERROR_INTERNAL, error.what());
+  }
+}
+
+[[noreturn]] void RefuseArgument(const std::string& text) {
+  throw ModelError(ErrorCode::kInvalidArgument, text);
+}
+
+tvi_type TypeOf(const PlannedValue& value) {
+  static const std::map<std::string, tvi_type> types{
+      {"bool", TVI_BOOL},        {"int8", TVI_INT8},       {"int16", TVI_INT16},
+      {"int32", TVI_INT32},      {"int64", TVI_INT64},     {"uint8", TVI_UINT8},
+      {"uint16", TVI_UINT16},    {"uint32", TVI_UINT32},   {"uint64", TVI_UINT64},
+      {"float16", TVI_FLOAT16},  {"float32", TVI_FLOAT32}, {"float64", TVI_FLOAT64},
+      {"bfloat16", TVI_BFLOAT16}};
+  return types.at(value.dtype);
+}
+
+std::vector<tvi_tensor_info> Describe(const Plan& plan, const std::vector<int64_t>& values) {
+  std::vector<tvi_tensor_info> described;
+  for (int64_t v : values) {
+    const PlannedValue& value = plan.values[v];
+    described.push_back({value.name.c_str(), TypeOf(value),
+                         static_cast<int32_t>(value.shape.size()), value.shape.data(),
+                         static_cast<size_t>(value.Nbytes())});
+  }
+  return described;
+}
+
+LoadOptions OptionsFrom(const tvi_load_options* given) {
+  LoadOptions options;
+  if (given == nullptr) return options;
+  if (given->struct_size < sizeof(tvi_load_options)) {
+    RefuseArgument("`struct_size` is " + std::to_string(given->struct_size) +
+                   "; set it to sizeof(tvi_load_options)");
+  }
+  if (given->sha256 != nullptr) {
+    options.sha256 = given->sha256;
+    if (options.sha256.size() != 64 ||
+        options.sha256.find_first_not_of("0123456789abcdefABCDEF") != std::string::npos) {
+      RefuseArgument("`sha256` is `" + options.sha256 + "`; give 64 hexadecimal digits");
+    }
+  }
+  if (given->onednn_path != nullptr) options.onednn_path = given->onednn_path;
+  options.needs_library = given->needs_onednn != 0;
+  return options;
+}
+
+}  // namespace
+
+struct tvi_model {
+  explicit tvi_model(std::shared_ptr<Model> loaded) : model(std::move(loaded)) {
+    for (size_t shape = 0; shape < model->num_shapes(); ++shape) {
+      const Plan& plan = model->plan(shape);
+      inputs.push_back(Describe(plan, plan.inputs));
+      outputs.push_back(Describe(plan, plan.outputs));
+    }
+  }
+
+  std::shared_ptr<Model> model;
+  std::vector<std::vector<tvi_tensor_info>> inputs, outputs;  // by shape
+};
+
+struct tvi_instance {
+  explicit tvi_instance(const tvi_model& from, size_t shape) : instance(from.model, shape) {}
+  Instance instance;
+};
+
+namespace {
+
+tvi_status Load(const std::string& prefix, std::unique_ptr<Source> (*open)(const void*, size_t),
+                const void* data, size_t nbytes, const tvi_load_options* options,
+                tvi_model** model) {
+  return Guarded(prefix, [&] {
+    if (data == nullptr) RefuseArgument("the path or data is NULL");
+    if (model == nullptr) RefuseArgument("`model` is NULL: there is no place for the result");
+    const LoadOptions wanted = OptionsFrom(options);
+    const std::unique_ptr<Source> source = open(data, nbytes);
+    *model = std::make_unique<tvi_model>(std::make_shared<Model>(*source, wanted)).release();
+  });
+}
+
+const tvi_tensor_info* InfoAt(const std::vector<std::vector<tvi_tensor_info>>& infos, size_t shape,
+                              size_t index) {
+  return shape < infos.size() && index < infos[shape].size() ? &infos[shape][index] : nullptr;
+}
+
+void RequireInstance(const tvi_instance* instance) {
+  if (instance == nullptr) RefuseArgument("`instance` is NULL");
+}
+
+}  // namespace
+
+extern "C" {
+
+int32_t tvi_version_major(void) { return TVI_VERSION_MAJOR; }
+int32_t tvi_version_minor(void) { return TVI_VERSION_MINOR; }
+
+const char* tvi_last_error(void) { return last_error.c_str(); }
+
+tvi_status tvi_model_load(const char* path, const tvi_load_options* options, tvi_model** model) {
+  const auto open = [](const void* name, size_t) {
+    return tvm_interop::OpenFile(static_cast<const char*>(name));
+  };
+  const std::string prefix = path == nullptr ? "" : "`" + std::string(path) + "`: ";
+  return Load(prefix, open, path, 0, options, model);
+}
+
+tvi_status tvi_model_load_memory(const void* data, size_t nbytes, const tvi_load_options* options,
+                                 tvi_model** model) {
+  return Load("", tvm_interop::OpenMemory, data, nbytes, options, model);
+}
+
+void tvi_model_free(tvi_model* model) { delete model; }
+
+const char* tvi_model_warning(const tvi_model* model) {
+  return model->model->warning().empty() ? nullptr : model->model->warning().c_str();
+}
+
+size_t tvi_model_num_shapes(const tvi_model* model) { return model->inputs.size(); }
+size_t tvi_model_num_inputs(const tvi_model* model) { return model->inputs[0].size(); }
+size_t tvi_model_num_outputs(const tvi_model* model) { return model->outputs[0].size(); }
+
+const tvi_tensor_info* tvi_model_input(const tvi_model* model, size_t shape, size_t index) {
+  return InfoAt(model->inputs, shape, index);
+}
+
+const tvi_tensor_info* tvi_model_output(const tvi_model* model, size_t shape, size_t index) {
+  return InfoAt(model->outputs, shape, index);
+}
+
+int64_t tvi_model_batch_size(const tvi_model* model, size_t shape) {
+  const std::vector<int64_t>& sizes = model->model->artifact().manifest.batch_sizes;
+  return shape < sizes.size() ? sizes[shape] : 0;
+}
+
+tvi_status tvi_model_find_shape(const tvi_model* model, const int64_t* const* shapes,
+                                size_t* shape) {
+  return Guarded("", [&] {
+    if (model == nullptr || shapes == nullptr || shape == nullptr) {
+      RefuseArgument("an argument is NULL");
+    }
+    for (size_t i = 0; i < model->inputs.size(); ++i) {
+      bool fits = true;
+      for (size_t k = 0; k < model->inputs[i].size(); ++k) {
+        const tvi_tensor_info& info = model->inputs[i][k];
+        fits = fits && (info.rank == 0 ||
+                        std::memcmp(info.shape, shapes[k], info.rank * sizeof(int64_t)) == 0);
+      }
+      if (!fits) continue;
+      *shape = i;
+      return;
+    }
+    RefuseArgument("the model was not compiled for inputs of these shapes; it has " +
+                   std::to_string(model->inputs.size()) + " shapes (see tvi_model_input)");
+  });
+}
+
+tvi_status tvi_instance_create(tvi_model* model, size_t shape, tvi_instance** instance) {
+  return Guarded("", [&] {
+    if (model == nullptr) RefuseArgument("`model` is NULL");
+    if (instance == nullptr) RefuseArgument("`instance` is NULL: there is no place for the result");
+    if (shape >= model->inputs.size()) {
+      RefuseArgument("there is no shape " + std::to_string(shape) + "; the model has " +
+                     std::to_string(model->inputs.size()) + " shapes, numbered from 0");
+    }
+    *instance = std::make_unique<tvi_instance>(*model, shape).release();
+  });
+}
+
+void tvi_instance_free(tvi_instance* instance) { delete instance; }
+
+tvi_status tvi_run(tvi_instance* instance, const void* const* inputs, void* const* outputs) {
+  return Guarded("", [&] {
+    RequireInstance(instance);
+    instance->instance.Run(inputs, outputs);
+  });
+}
+
+void* tvi_instance_input_buffer(tvi_instance* instance, size_t index) {
+  void* buffer = nullptr;
+  Guarded("", [&] {
+    RequireInstance(instance);
+    if (index >= instance->instance.plan().inputs.size()) RefuseArgument("there is no such input");
+    buffer = instance->instance.InputBuffer(index);
+  });
+  return buffer;
+}
+
+void* tvi_instance_output_buffer(tvi_instance* instance, size_t index) {
+  void* buffer = nullptr;
+  Guarded("", [&] {
+    RequireInstance(instance);
+    if (index >= instance->instance.plan().outputs.size()) {
+      RefuseArgument("there is no such output");
+    }
+    buffer = instance->instance.OutputBuffer(index);
+  });
+  return buffer;
+}
+
+tvi_status tvi_profile(tvi_instance* instance, tvi_operator_time* times, size_t capacity,
+                       size_t* count) {
+  return Guarded("", [&] {
+    RequireInstance(instance);
+    if (count == nullptr) RefuseArgument("`count` is NULL");
+    const Plan& plan = instance->instance.plan();
+    *count = plan.operators.size();
+    if (*count > capacity || times == nullptr) return;
+    size_t i = 0;
+    for (const OpTiming& timing : instance->instance.Profile()) {
+      times[i++] = {plan.operators[timing.op].name.c_str(), timing.stream, timing.thread,
+                    timing.start_ns, timing.end_ns};
+    }
+  });
+}
+
+int32_t tvi_num_threads(void) {
+  int32_t threads = 0;
+  Guarded("", [&] { threads = ThreadPool::Get().num_threads(); });
+  return threads;
+}
+
+tvi_status tvi_set_num_threads(int32_t num_threads, int32_t pin) {
+  return Guarded("", [&] {
+    if (num_threads < 1) {
+      RefuseArgument("the number of threads is " + std::to_string(num_threads) +
+                     "; it must be at least 1");
+    }
+    ThreadPool::Get().SetPinning(pin != 0);
+    ThreadPool::Get().SetNumThreads(num_threads);
+  });
+}
+
+int32_t tvi_model_num_threads(const tvi_model* model, size_t shape) {
+  if (shape >= model->inputs.size()) return 0;
+  int64_t threads = 0;
+  for (const tvm_interop::Stream& stream : model->model->plan(shape).streams) {
+    threads += stream.threads;
+  }
+  return static_cast<int32_t>(threads > 0 ? threads : 1);
+}
+
+}  // extern "C"

@@ -1,0 +1,193 @@
+/*
+ * Runs models that tvm_interop has compiled, without Python and without TVM.
+ *
+ *     tvi_model* model;
+ *     tvi_instance* instance;
+ *     if (tvi_model_load("model.tar", NULL, &model) != TVI_OK ||
+ *         tvi_instance_create(model, 0, &instance) != TVI_OK) {
+ *       fprintf(stderr, "%s\n", tvi_last_error());
+ *       exit(1);
+ *     }
+ *     const void* inputs[] = {image};
+ *     void* outputs[] = {scores};
+ *     tvi_run(instance, inputs, outputs);
+ *
+ * A model is loaded once. Each thread that runs it makes an instance of its own. All instances
+ * share the model's weights.
+ *
+ * Models contain machine code. `tvi_model_load` checks everything else in a file, and runs none of
+ * the code. `tvi_instance_create` runs the code with all rights of the process. So make instances
+ * only of files whose origin you trust, for example by their SHA-256.
+ *
+ * Errors: each function that can fail returns a status. `tvi_last_error` then gives a text that
+ * names what is at fault. After a failure, nothing is half made: an output parameter keeps the
+ * value it had.
+ *
+ * Threads: all functions may be called from any thread. Only one thread at a time may use an
+ * instance; a second one gets TVI_ERROR_EXECUTION. A model may be freed while its instances live.
+ *
+ * Stability: within one major version, functions and numbers keep their meaning, and structures
+ * only grow at their end.
+ */
+#ifndef TVM_INTEROP_RUNTIME_H_
+#define TVM_INTEROP_RUNTIME_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(TVI_BUILDING_LIBRARY)
+#define TVI_EXPORT __attribute__((visibility("default")))
+#else
+#define TVI_EXPORT
+#endif
+
+/* The version of this interface: the header's, and the loaded library's. */
+#define TVI_VERSION_MAJOR 1
+#define TVI_VERSION_MINOR 0
+TVI_EXPORT int32_t tvi_version_major(void);
+TVI_EXPORT int32_t tvi_version_minor(void);
+
+typedef enum tvi_status {
+  TVI_OK = 0,
+  TVI_ERROR_INVALID_ARGUMENT = 1, /* you gave something wrong */
+  TVI_ERROR_ARTIFACT = 2,         /* the file is missing, damaged, no artifact, or unsafe */
+  TVI_ERROR_UNSUPPORTED = 3,      /* this machine or this library cannot run the model */
+  TVI_ERROR_EXECUTION = 4,        /* an operator failed, or the instance is in use */
+  TVI_ERROR_OUT_OF_MEMORY = 5,
+  TVI_ERROR_INTERNAL = 6 /* a mistake of this library: please report it */
+} tvi_status;
+
+/* The text of the latest error on the calling thread; "" if there was none. It is valid until the
+ * thread's next call that fails. */
+TVI_EXPORT const char* tvi_last_error(void);
+
+/* The type of a tensor's elements. TVI_BOOL has one byte, 0 or 1. TVI_FLOAT16 is IEEE 754. */
+typedef enum tvi_type {
+  TVI_BOOL = 1,
+  TVI_INT8 = 2,
+  TVI_INT16 = 3,
+  TVI_INT32 = 4,
+  TVI_INT64 = 5,
+  TVI_UINT8 = 6,
+  TVI_UINT16 = 7,
+  TVI_UINT32 = 8,
+  TVI_UINT64 = 9,
+  TVI_FLOAT16 = 10,
+  TVI_FLOAT32 = 11,
+  TVI_FLOAT64 = 12,
+  TVI_BFLOAT16 = 13
+} tvi_type;
+
+/* Describes an input or output. The description belongs to its model, and is valid until the model
+ * is freed. Tensors are row-major and contiguous. */
+typedef struct tvi_tensor_info {
+  const char* name;
+  tvi_type type;
+  int32_t rank;
+  const int64_t* shape; /* `rank` numbers */
+  size_t nbytes;        /* the size of the whole tensor */
+} tvi_tensor_info;
+
+typedef struct tvi_model tvi_model;
+typedef struct tvi_instance tvi_instance;
+
+/* Options for loading. Set `struct_size` to sizeof(tvi_load_options) and everything else to 0 or
+ * NULL for the defaults. */
+typedef struct tvi_load_options {
+  size_t struct_size;
+  /* The SHA-256 that the file must have, in hexadecimal; NULL for any. */
+  const char* sha256;
+  /* The file of oneDNN. NULL takes the file that the environment variable
+   * TVM_INTEROP_ONEDNN_LIBRARY names, or libdnnl.so.3 beside this library, or the one that the
+   * system's loader finds. */
+  const char* onednn_path;
+  /* What to do if a model needs oneDNN and it is missing. 0 runs the slower kernels that the model
+   * carries for this case, and `tvi_model_warning` says so. 1 is an error. */
+  int32_t needs_onednn;
+} tvi_load_options;
+
+/* Loads a model from a file that `tvm-interop compile` wrote. `options` may be NULL. Weights stay
+ * in the file until they are used, so do not overwrite the file in place. Replacing it by another
+ * file is safe. */
+TVI_EXPORT tvi_status tvi_model_load(const char* path, const tvi_load_options* options,
+                                     tvi_model** model);
+/* Loads a model from the bytes of such a file. They are copied: you may free them afterwards. */
+TVI_EXPORT tvi_status tvi_model_load_memory(const void* data, size_t nbytes,
+                                            const tvi_load_options* options, tvi_model** model);
+/* Frees a model; NULL is allowed. Its instances go on. */
+TVI_EXPORT void tvi_model_free(tvi_model* model);
+
+/* What the user should know about a loaded model, such as that oneDNN is missing; NULL if there is
+ * nothing. Valid as long as the model. */
+TVI_EXPORT const char* tvi_model_warning(const tvi_model* model);
+
+/* A model may be compiled for several shapes of its inputs. They are numbered from 0. */
+TVI_EXPORT size_t tvi_model_num_shapes(const tvi_model* model);
+TVI_EXPORT size_t tvi_model_num_inputs(const tvi_model* model);
+TVI_EXPORT size_t tvi_model_num_outputs(const tvi_model* model);
+/* Describe input or output number `index` for a shape; NULL if a number is out of range. */
+TVI_EXPORT const tvi_tensor_info* tvi_model_input(const tvi_model* model, size_t shape,
+                                                  size_t index);
+TVI_EXPORT const tvi_tensor_info* tvi_model_output(const tvi_model* model, size_t shape,
+                                                   size_t index);
+/* The batch size of a shape if the shapes are batch sizes; else 0. */
+TVI_EXPORT int64_t tvi_model_batch_size(const tvi_model* model, size_t shape);
+/* Finds the shape number for inputs of these shapes. `shapes[i]` has the dimensions of input i. */
+TVI_EXPORT tvi_status tvi_model_find_shape(const tvi_model* model, const int64_t* const* shapes,
+                                           size_t* shape);
+
+/* Makes an instance of a model, which runs the model for one shape. This loads the model's machine
+ * code, allocates tensors and prepares kernels. */
+TVI_EXPORT tvi_status tvi_instance_create(tvi_model* model, size_t shape, tvi_instance** instance);
+/* Frees an instance that no thread is running; NULL is allowed. */
+TVI_EXPORT void tvi_instance_free(tvi_instance* instance);
+
+/* Runs the model once.
+ *
+ * `inputs` and `outputs` have an address for each input and output, in the model's order. A tensor
+ * at an address that is a multiple of 64 is used in place, without a copy. Outputs that share bytes
+ * with other tensors are copied, so the result is right in any case. For a NULL address, the
+ * instance's own buffer is used (see below). `inputs` or `outputs` may be NULL as a whole. */
+TVI_EXPORT tvi_status tvi_run(tvi_instance* instance, const void* const* inputs,
+                              void* const* outputs);
+
+/* The instance's own buffer for an input or output, of the size that the tensor has. It is zero at
+ * first, and its address does not change. NULL if `index` is out of range. */
+TVI_EXPORT void* tvi_instance_input_buffer(tvi_instance* instance, size_t index);
+TVI_EXPORT void* tvi_instance_output_buffer(tvi_instance* instance, size_t index);
+
+/* When one operator ran, in nanoseconds since the run began. `name` is valid as long as the
+ * instance. `thread` is 0 for the thread that called, and the number of a helper thread otherwise.
+ */
+typedef struct tvi_operator_time {
+  const char* name;
+  int32_t stream;
+  int32_t thread;
+  int64_t start_ns;
+  int64_t end_ns;
+} tvi_operator_time;
+
+/* Runs the model once on the instance's own buffers, and writes when each operator ran. `times` has
+ * room for `capacity` entries. `*count` becomes the number of operators, even if that is more than
+ * `capacity`; then nothing is written to `times`, and nothing runs. */
+TVI_EXPORT tvi_status tvi_profile(tvi_instance* instance, tvi_operator_time* times, size_t capacity,
+                                  size_t* count);
+
+/* The largest number of threads that run models at once in this process, callers included. By
+ * default it is the number of cores that this process may use. */
+TVI_EXPORT int32_t tvi_num_threads(void);
+/* Sets it. If `pin` is not 0, helper threads that start later stay on one core each. */
+TVI_EXPORT tvi_status tvi_set_num_threads(int32_t num_threads, int32_t pin);
+/* The number of threads that a model was compiled for. More do not help; with fewer, the parts of a
+ * run take turns. 0 if `shape` is out of range. */
+TVI_EXPORT int32_t tvi_model_num_threads(const tvi_model* model, size_t shape);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TVM_INTEROP_RUNTIME_H_ */

@@ -1,0 +1,40 @@
+#ifndef RUNTIME_MODEL_CHECK_PLAN_H_
+#define RUNTIME_MODEL_CHECK_PLAN_H_
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "runtime/model/plan.h"
+
+namespace tvm_interop {
+
+// Proves that a plan is safe to run on a CPU, because its file may come from anywhere. It makes the
+// same checks as Python's `plan.check.check_plan`:
+//
+// - each number is within bounds, and each index points at something;
+// - the bytes of each tensor lie within its storage, and each byte that is read was written;
+// - waits and streams order all operators that use the same bytes (see `passes/check`).
+//
+// Throws ArtifactError, which names the operator or the value at fault. Throws ModelError with
+// `kUnsupported` if the plan is for a GPU.
+void CheckPlan(const Plan& plan);
+
+// Where a value's bytes are: in the storage of the value `root`, from `begin` to `end`.
+struct Span {
+  int64_t root;
+  int64_t begin;
+  int64_t end;
+};
+Span SpanOf(const Plan& plan, int64_t value);
+
+// The two parts of `CheckPlan`. The second needs the first, which makes sure that indices and
+// numbers are valid.
+void CheckBounds(const Plan& plan);
+void CheckOrder(const Plan& plan);
+// Checks the operators of kernel libraries. A part of `CheckBounds`.
+void CheckLibraryOperators(const Plan& plan);
+
+}  // namespace tvm_interop
+
+#endif  // RUNTIME_MODEL_CHECK_PLAN_H_

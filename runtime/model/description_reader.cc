@@ -1,0 +1,189 @@
+#include "runtime/model/description_reader.h"
+
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "runtime/model/plan.h"
+
+namespace tvm_interop {
+namespace {
+
+const Json& Defaults() {
+  // The fields that every description has, whatever its kind. A field that a kind does not have
+  // holds the value in this table (see `_DEFAULTS` in `tvm_interop/program/library_op.py`).
+  static const Json defaults = Json::parse(R"({
+    "window": [], "strides": [], "padding": [], "dilation": [], "groups": 1, "has_bias": false,
+    "has_sum": false, "activation": "none", "clip_low": 0.0, "clip_high": 0.0,
+    "counts_padding": false, "lrn_size": 0, "lrn_alpha": 0.0, "lrn_beta": 0.0, "lrn_bias": 0.0,
+    "epsilon": 0.0, "dtype": "float32", "allow_tf32": false, "stored": [], "data_zero": 0,
+    "weight_zero": 0, "cut": [], "steps": []})");
+  return defaults;
+}
+
+// The fields that descriptions of older versions lack. They had the defaults.
+bool IsLater(const std::string& field) {
+  static const std::set<std::string> later{"epsilon",   "dtype",       "allow_tf32", "stored",
+                                           "data_zero", "weight_zero", "cut",        "steps"};
+  return later.count(field) > 0;
+}
+
+template <typename Value>
+Value Choice(const JsonValue& value, const std::map<std::string, Value>& choices) {
+  const auto found = choices.find(value.Text());
+  if (found == choices.end()) value.Refuse("`" + value.Text() + "` is not known");
+  return found->second;
+}
+
+int64_t BoundedInt(const JsonValue& value, int64_t least = 0) {
+  const int64_t number = value.Int();
+  if (number < least || number > kMaxParameter) {
+    value.Refuse(std::to_string(number) + " is out of bounds");
+  }
+  return number;
+}
+
+float BoundedFloat(const JsonValue& value) {
+  const double number = value.Number();
+  if (!(std::abs(number) <= double{std::numeric_limits<float>::max()})) {
+    value.Refuse(std::to_string(number) + " is out of bounds");
+  }
+  return static_cast<float>(number);
+}
+
+// Reads the fields that it visits from a JSON object.
+class Read : public Fields {
+ public:
+  explicit Read(JsonObject* from) : from_(*from) {}
+
+  void Visit(const char* name, bool* to) override {
+    if (const auto value = At(name)) *to = value->Bool();
+  }
+  void Visit(const char* name, int64_t* to) override {
+    const std::string field = name;
+    const bool is_zero_point = field == "data_zero" || field == "weight_zero";
+    if (const auto value = At(name)) *to = BoundedInt(*value, is_zero_point ? -128 : 0);
+  }
+  void Visit(const char* name, float* to) override {
+    if (const auto value = At(name)) *to = BoundedFloat(*value);
+  }
+  void Visit(const char* name, std::vector<int64_t>* to) override {
+    const auto value = At(name);
+    if (!value.has_value()) return;
+    to->clear();
+    for (const JsonValue& element : value->List()) to->push_back(BoundedInt(element));
+  }
+  void Visit(const char* name, Activation* to) override {
+    static const std::map<std::string, Activation> activations{
+        {"none", Activation::kNone},           {"relu", Activation::kRelu},
+        {"clip", Activation::kClip},           {"sigmoid", Activation::kSigmoid},
+        {"tanh", Activation::kTanh},           {"swish", Activation::kSwish},
+        {"hardswish", Activation::kHardSwish}, {"hardsigmoid", Activation::kHardSigmoid},
+        {"gelu", Activation::kGelu},           {"gelu_tanh", Activation::kGeluTanh}};
+    if (const auto value = At(name)) *to = Choice(*value, activations);
+  }
+  void Visit(const char* name, std::vector<Step>* to) override {
+    static const std::map<std::string, StepKind> kinds{{"clip", StepKind::kClip},
+                                                       {"round", StepKind::kRound},
+                                                       {"linear", StepKind::kLinear},
+                                                       {"add_tensor", StepKind::kAddTensor}};
+    const auto value = At(name);
+    if (!value.has_value()) return;
+    to->clear();
+    for (const JsonValue& element : value->List()) {
+      const std::vector<JsonValue> step = element.List();
+      if (step.size() != 3) element.Refuse("a step has a kind and two numbers");
+      to->push_back({Choice(step[0], kinds), BoundedFloat(step[1]), BoundedFloat(step[2])});
+    }
+  }
+
+ private:
+  std::optional<JsonValue> At(const char* name) {
+    if (IsLater(name)) return from_.Find(name);
+    return from_.At(name);
+  }
+
+  JsonObject& from_;
+};
+
+const std::map<std::string, DataType>& Types() {
+  static const std::map<std::string, DataType> types{{"float32", DataType::kFloat32},
+                                                     {"float16", DataType::kFloat16},
+                                                     {"bfloat16", DataType::kBfloat16},
+                                                     {"int8", DataType::kInt8},
+                                                     {"uint8", DataType::kUint8}};
+  return types;
+}
+
+void ReadTensors(JsonObject* object, OpDescription* to, std::vector<std::string>* types) {
+  static const std::map<std::string, Layout> layouts{{"plain", Layout::kPlain},
+                                                     {"blocked16", Layout::kBlocked16}};
+  for (const JsonValue& shape : object->At("shapes").List()) {
+    to->shapes.push_back(shape.Ints());
+    bool in_bounds = to->shapes.back().size() <= kMaxRank;
+    for (int64_t dim : to->shapes.back()) in_bounds = in_bounds && 0 <= dim && dim <= kMaxDimension;
+    if (!in_bounds) shape.Refuse("the shape is out of bounds");
+  }
+  const JsonValue given_layouts = object->At("layouts");
+  for (const JsonValue& layout : given_layouts.List()) {
+    to->layouts.push_back(Choice(layout, layouts));
+  }
+  if (to->layouts.size() != to->shapes.size()) {
+    given_layouts.Refuse("there are " + std::to_string(to->shapes.size()) + " shapes and " +
+                         std::to_string(to->layouts.size()) + " layouts");
+  }
+  std::string dtype = "float32";
+  if (const auto given = object->Find("dtype")) {
+    to->dtype = Choice(*given, Types());
+    dtype = given->Text();
+    if (dtype == "uint8") given->Refuse("`uint8` is not known");
+  }
+  if (const auto stored = object->Find("stored")) {
+    for (const JsonValue& type : stored->List()) {
+      to->stored.push_back(Choice(type, Types()));
+      types->push_back(type.Text());
+    }
+  }
+  if (types->empty()) types->assign(to->shapes.size(), dtype);
+}
+
+void ReadCut(JsonObject* object, OpDescription* to) {
+  const auto cut = object->Find("cut");
+  if (!cut.has_value()) return;
+  for (const JsonValue& number : cut->List()) to->cut.push_back(BoundedInt(number));
+  if (to->cut.empty()) return;
+  const auto is_below = [](int64_t number, size_t end) {
+    return number < static_cast<int64_t>(end);
+  };
+  const bool is_one = to->cut.size() == 4 && is_below(to->cut[0], to->shapes.size()) &&
+                      is_below(to->cut[1], to->shapes[to->cut[0]].size());
+  if (!is_one || to->cut[2] > to->cut[3] - to->shapes[to->cut[0]][to->cut[1]]) {
+    cut->Refuse("the shapes do not allow this cut");
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<OpDescription> ReadDescription(const JsonValue& value,
+                                               std::vector<std::string>* types) {
+  JsonObject object(value);
+  const JsonValue kind = object.At("op");
+  if (Kinds().count(kind.Text()) == 0) {
+    kind.Refuse("`" + kind.Text() + "` is no kind of operator that this version knows");
+  }
+  std::unique_ptr<OpDescription> description = NewOpDescription(kind.Text());
+  ReadTensors(&object, description.get(), types);
+  ReadCut(&object, description.get());
+  Read fields(&object);
+  description->VisitFields(&fields);
+  for (const std::string& name : object.Others()) {
+    const auto known = Defaults().find(name);
+    if (known == Defaults().end() || *known != value.json()[name]) {
+      value.Refuse("`" + kind.Text() + "` takes no such field `" + name + "`");
+    }
+  }
+  return description;
+}
+
+}  // namespace tvm_interop

@@ -1,0 +1,140 @@
+#include "runtime/model/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <system_error>
+
+#include "runtime/model/error.h"
+
+namespace tvm_interop {
+namespace {
+
+std::string SystemError(int error) { return std::generic_category().message(error); }
+
+// A part of a file that is mapped into memory, read-only. Pages are private to nobody: processes
+// that map one file share them.
+class Mapped : public Memory {
+ public:
+  Mapped(int file, uint64_t offset, size_t nbytes)
+      : page_(static_cast<size_t>(sysconf(_SC_PAGESIZE))) {
+    const size_t before = offset % page_;
+    length_ = nbytes + before;
+    begin_ =
+        mmap(nullptr, length_, PROT_READ, MAP_PRIVATE, file, static_cast<off_t>(offset - before));
+    if (begin_ == MAP_FAILED) {
+      throw ArtifactError("it cannot be mapped into memory: " + SystemError(errno));
+    }
+    data_ = static_cast<const char*>(begin_) + before;
+    nbytes_ = nbytes;
+  }
+  ~Mapped() override { munmap(begin_, length_); }
+
+  void Release(const void* begin, size_t nbytes) const override {
+    // Only whole pages are released. Other weights may lie in the first and in the last page.
+    const auto address = reinterpret_cast<uintptr_t>(begin);
+    const uintptr_t first = (address + page_ - 1) / page_ * page_;
+    const uintptr_t end = (address + nbytes) / page_ * page_;
+    if (end > first) madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
+  }
+
+ private:
+  const size_t page_;
+  void* begin_;
+  size_t length_;
+};
+
+class Copied : public Memory {
+ public:
+  Copied(const void* from, size_t nbytes) : own_(AlignedMemory(nbytes)) {
+    if (nbytes > 0) std::memcpy(own_.get(), from, nbytes);
+    data_ = own_.get();
+    nbytes_ = nbytes;
+  }
+
+ private:
+  std::shared_ptr<char> own_;
+};
+
+class File : public Source {
+ public:
+  explicit File(const std::string& path) : file_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (file_ < 0) throw ArtifactError("it cannot be read: " + SystemError(errno));
+    struct stat status;
+    if (fstat(file_, &status) != 0 || !S_ISREG(status.st_mode)) {
+      close(file_);
+      throw ArtifactError("it is no file; make one with `tvm-interop compile`");
+    }
+    nbytes_ = static_cast<uint64_t>(status.st_size);
+  }
+  ~File() override { close(file_); }
+
+  void Read(uint64_t offset, void* to, size_t nbytes) const override {
+    for (size_t done = 0; done < nbytes;) {
+      const ssize_t got = pread(file_, static_cast<char*>(to) + done, nbytes - done,
+                                static_cast<off_t>(offset + done));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) throw ArtifactError("it cannot be read: " + SystemError(errno));
+      if (got == 0) throw ArtifactError("it is truncated or no artifact of tvm_interop");
+      done += static_cast<size_t>(got);
+    }
+  }
+
+  std::shared_ptr<const Memory> Map(uint64_t offset, size_t nbytes) const override {
+    if (nbytes == 0) return std::make_shared<Copied>(nullptr, 0);
+    return std::make_shared<Mapped>(file_, offset, nbytes);
+  }
+
+ private:
+  const int file_;
+};
+
+class GivenMemory : public Source {
+ public:
+  GivenMemory(const void* data, size_t nbytes) : data_(static_cast<const char*>(data)) {
+    nbytes_ = nbytes;
+  }
+  void Read(uint64_t offset, void* to, size_t nbytes) const override {
+    if (offset > nbytes_ || nbytes > nbytes_ - offset) {
+      throw ArtifactError("it is truncated or no artifact of tvm_interop");
+    }
+    if (nbytes > 0) std::memcpy(to, data_ + offset, nbytes);
+  }
+  std::shared_ptr<const Memory> Map(uint64_t offset, size_t nbytes) const override {
+    return std::make_shared<Copied>(data_ + offset, nbytes);
+  }
+
+ private:
+  const char* data_;
+};
+
+}  // namespace
+
+std::unique_ptr<Source> OpenFile(const std::string& path) { return std::make_unique<File>(path); }
+
+std::unique_ptr<Source> OpenMemory(const void* data, size_t nbytes) {
+  return std::make_unique<GivenMemory>(data, nbytes);
+}
+
+std::shared_ptr<char> AlignedMemory(size_t nbytes) {
+  constexpr size_t kAlignment = 64;
+  const size_t rounded = (nbytes / kAlignment + 1) * kAlignment;
+  std::shared_ptr<char> memory(static_cast<char*>(std::aligned_alloc(kAlignment, rounded)),
+                               std::free);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+std::shared_ptr<char> AlignedZeros(size_t nbytes) {
+  std::shared_ptr<char> memory = AlignedMemory(nbytes);
+  std::memset(memory.get(), 0, nbytes);
+  return memory;
+}
+
+}  // namespace tvm_interop

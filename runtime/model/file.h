@@ -1,0 +1,56 @@
+#ifndef RUNTIME_MODEL_FILE_H_
+#define RUNTIME_MODEL_FILE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace tvm_interop {
+
+// A block of memory that a model's weights lie in.
+class Memory {
+ public:
+  virtual ~Memory() = default;
+  const char* data() const { return data_; }
+  size_t nbytes() const { return nbytes_; }
+  // Says that the bytes [begin, begin + nbytes) are not needed for now. They may leave memory, and
+  // come back by themselves when they are read.
+  virtual void Release(const void* /*begin*/, size_t /*nbytes*/) const {}
+
+ protected:
+  const char* data_ = nullptr;
+  size_t nbytes_ = 0;
+};
+
+// The bytes of an artifact: a file, or memory that the caller gave.
+class Source {
+ public:
+  virtual ~Source() = default;
+  uint64_t nbytes() const { return nbytes_; }
+  // Copies bytes to `to`. Throws ArtifactError if the source has no such bytes any more.
+  virtual void Read(uint64_t offset, void* to, size_t nbytes) const = 0;
+  // Returns bytes of the source as memory that begins at a multiple of 64. `offset` must be a
+  // multiple of 64.
+  virtual std::shared_ptr<const Memory> Map(uint64_t offset, size_t nbytes) const = 0;
+
+ protected:
+  uint64_t nbytes_ = 0;
+};
+
+// Opens a file. Weights are mapped from it, not read: the system reads pages when they are used,
+// and may drop them when memory is short. Throws ArtifactError if the file cannot be read.
+std::unique_ptr<Source> OpenFile(const std::string& path);
+
+// Reads from `nbytes` bytes at `data`, which must stay there until the artifact has been read.
+// Weights are copied.
+std::unique_ptr<Source> OpenMemory(const void* data, size_t nbytes);
+
+// Return memory at an address that is a multiple of 64, with any contents or with zeros. The
+// address is not null, even if `nbytes` is 0. Throw std::bad_alloc.
+std::shared_ptr<char> AlignedMemory(size_t nbytes);
+std::shared_ptr<char> AlignedZeros(size_t nbytes);
+
+}  // namespace tvm_interop
+
+#endif  // RUNTIME_MODEL_FILE_H_

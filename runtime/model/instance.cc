@@ -1,0 +1,338 @@
+#include "runtime/model/instance.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <system_error>
+#include <thread>
+
+#include "runtime/cpu/kernel_share.h"
+#include "runtime/cpu/thread_pool.h"
+#include "runtime/model/error.h"
+
+namespace tvm_interop {
+namespace {
+
+constexpr int kCpu = 1;  // kDLCPU
+
+// One share of a TVM kernel, whose parallel loops are divided into shares.
+class SharedKernel : public Kernel {
+ public:
+  SharedKernel(std::unique_ptr<Kernel> kernel, int index, int count)
+      : kernel_(std::move(kernel)), index_(index), count_(count) {}
+
+  void Run() override {
+    const KernelShare share(index_, count_);
+    kernel_->Run();
+  }
+
+ private:
+  std::unique_ptr<Kernel> kernel_;
+  int index_, count_;
+};
+
+bool IsAligned(const void* address) {
+  return reinterpret_cast<uintptr_t>(address) % kTensorAlignment == 0;
+}
+
+}  // namespace
+
+// Marks the instance as busy while this object lives.
+class Instance::BusyGuard {
+ public:
+  explicit BusyGuard(Instance* instance) : busy_(instance->busy_) {
+    // After a fork, a mark of the parent's thread means nothing, because the thread stayed there.
+    const int ours = 1 + ForkGeneration();
+    int before = busy_.load(std::memory_order_relaxed);
+    if (before == ours || !busy_.compare_exchange_strong(before, ours, std::memory_order_acquire)) {
+      throw ModelError(ErrorCode::kExecution,
+                       "another thread is running this instance; make an instance for each thread");
+    }
+  }
+  ~BusyGuard() { busy_.store(0, std::memory_order_release); }
+  BusyGuard(const BusyGuard&) = delete;
+  BusyGuard& operator=(const BusyGuard&) = delete;
+
+ private:
+  std::atomic<int>& busy_;
+};
+
+Instance::Instance(std::shared_ptr<Model> model, size_t shape)
+    : model_(std::move(model)),
+      shape_(shape),
+      plan_(model_->plan(shape)),
+      kernel_code_(model_->Kernels(shape)) {
+  Allocate();
+  MakePorts();
+  PrepareKernels();
+}
+
+void Instance::Allocate() {
+  arena_ = AlignedMemory(static_cast<size_t>(plan_.arena_bytes));
+  headers_.resize(plan_.values.size());
+  dims_.resize(plan_.values.size());
+  for (size_t v = 0; v < plan_.values.size(); ++v) {
+    const PlannedValue& value = plan_.values[v];
+    std::vector<int64_t>& dims = dims_[v];
+    dims = value.StoredShape();
+    const size_t rank = dims.size();
+    dims.resize(2 * rank);
+    int64_t stride = 1;
+    for (size_t axis = rank; axis-- > 0;) {
+      dims[rank + axis] = stride;
+      stride *= std::max<int64_t>(dims[axis], 1);
+    }
+    TensorHeader& header = headers_[v];
+    header.device_type = kCpu;
+    header.rank = static_cast<int32_t>(rank);
+    // TVM's kernels take bfloat16 as integers of 16 bits.
+    const ElementType& type = value.dtype == "bfloat16" ? *FindElementType("uint16") : *value.type;
+    header.type_code = type.code;
+    header.type_bits = type.bits;
+    header.type_lanes = 1;
+    header.shape = dims.data();
+    header.strides = dims.data() + rank;
+    if (value.storage == Storage::kWeight) {
+      // Kernels do not write weights: `CheckPlan` made sure.
+      header.data = const_cast<char*>(model_->weights(shape_).at(static_cast<int64_t>(v)));
+    } else if (value.storage == Storage::kArena) {
+      header.data = arena_.get() + *value.offset;
+    }
+  }
+  // Parts of weights and of the arena; parts of inputs and outputs move with them.
+  for (size_t v = 0; v < plan_.values.size(); ++v) {
+    const PlannedValue& value = plan_.values[v];
+    if (value.storage != Storage::kAlias) continue;
+    char* root = static_cast<char*>(headers_[*value.alias_of].data);
+    if (root != nullptr) headers_[v].data = root + value.offset.value_or(0);
+  }
+}
+
+void Instance::MakePorts() {
+  const auto port_of = [&](int64_t v, bool may_move) {
+    Port port;
+    port.value = v;
+    port.nbytes = static_cast<size_t>(plan_.values[v].Nbytes());
+    port.may_move = may_move;
+    for (size_t other = 0; other < plan_.values.size(); ++other) {
+      if (plan_.values[other].alias_of == v) port.aliases.push_back(static_cast<int64_t>(other));
+    }
+    return port;
+  };
+  for (int64_t v : plan_.inputs) inputs_.push_back(port_of(v, true));
+  for (int64_t v : plan_.outputs) {
+    const auto times = std::count(plan_.outputs.begin(), plan_.outputs.end(), v);
+    outputs_.push_back(port_of(v, times == 1 && plan_.values[v].storage == Storage::kOutput));
+  }
+  // Inputs that no list names, and outputs that are only parts of the model's outputs, need memory
+  // too.
+  for (size_t v = 0; v < plan_.values.size(); ++v) {
+    const Storage storage = plan_.values[v].storage;
+    if (storage != Storage::kInput && storage != Storage::kOutput) continue;
+    const auto is_port = [&](const Port& port) {
+      return port.value == static_cast<int64_t>(v) && port.may_move;
+    };
+    if (std::any_of(inputs_.begin(), inputs_.end(), is_port)) continue;
+    if (std::any_of(outputs_.begin(), outputs_.end(), is_port)) continue;
+    hidden_.push_back(port_of(static_cast<int64_t>(v), true));
+    Place(hidden_.back(), OwnBuffer(&hidden_.back()));
+  }
+  Bind(nullptr, nullptr);
+}
+
+void* Instance::OwnBuffer(Port* port) {
+  if (port->own == nullptr) port->own = AlignedZeros(port->nbytes);
+  return port->own.get();
+}
+
+void Instance::Place(const Port& port, void* address) {
+  headers_[port.value].data = address;
+  for (int64_t alias : port.aliases) {
+    headers_[alias].data = static_cast<char*>(address) + plan_.values[alias].offset.value_or(0);
+  }
+}
+
+void Instance::PrepareKernels() {
+  const auto count = plan_.operators.size();
+  std::vector<std::unique_ptr<Kernel>> made(count);
+  std::vector<size_t> of_library;
+  for (size_t i = 0; i < count; ++i) {
+    if (plan_.operators[i].library.has_value()) {
+      of_library.push_back(i);
+    } else {
+      made[i] = MakeTvmKernel(plan_.operators[i]);
+    }
+  }
+  PrepareLibraryKernels(of_library, &made);
+  std::vector<PlannedOp> ops;
+  for (size_t i = 0; i < count; ++i) {
+    const PlannedOperator& op = plan_.operators[i];
+    ops.push_back({op.name, made[i].get(), static_cast<int>(op.stream),
+                   std::vector<int>(op.waits.begin(), op.waits.end())});
+  }
+  kernels_ = std::move(made);
+  // A model that returns its inputs unchanged has no operators, and so no streams.
+  const auto streams = std::max<size_t>(plan_.streams.size(), 1);
+  const int64_t threads = plan_.streams.empty() ? 1 : plan_.streams[0].threads;
+  executor_ =
+      std::make_unique<CpuExecutor>(static_cast<int>(streams), static_cast<int>(threads), ops);
+}
+
+void Instance::PrepareLibraryKernels(const std::vector<size_t>& ops,
+                                     std::vector<std::unique_ptr<Kernel>>* made) {
+  // Most of the time goes into packing weights and generating code, which several threads can do at
+  // once. Each operator is prepared by one thread.
+  std::vector<std::exception_ptr> errors(ops.size());
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    for (size_t i = next++; i < ops.size(); i = next++) {
+      try {
+        (*made)[ops[i]] = MakeLibraryKernel(plan_.operators[ops[i]]);
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  const auto most = std::min<size_t>(ThreadPool::Get().num_threads(), ops.size());
+  try {
+    while (threads.size() + 1 < most) threads.emplace_back(work);
+  } catch (const std::system_error&) {
+    // The system allows no more threads. The others do the work.
+  }
+  work();
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& error : errors) {
+    if (error != nullptr) std::rethrow_exception(error);
+  }
+}
+
+std::unique_ptr<Kernel> Instance::MakeLibraryKernel(const PlannedOperator& op) {
+  std::vector<KernelArgument> arguments;
+  for (int64_t v : op.Arguments()) {
+    arguments.push_back({&headers_[v].data, plan_.IsConstant(v)});
+  }
+  std::unique_ptr<LibraryKernel> kernel;
+  try {
+    // A large operator is divided into parts that run at once, so each part uses one thread.
+    kernel = model_->library()->Prepare(*op.description, 1, arguments);
+    kernel->Repack();
+  } catch (const std::runtime_error& error) {
+    throw ModelError(ErrorCode::kUnsupported,
+                     "operator `" + op.name + "`: " + error.what() + "; compile the model again");
+  }
+  // The kernel has packed its weights, or will read them again from the file.
+  for (int64_t v : op.inputs) {
+    if (!plan_.IsConstant(v)) continue;
+    model_->artifact().weight_block->Release(headers_[v].data,
+                                             static_cast<size_t>(plan_.values[v].Nbytes()));
+  }
+  return kernel;
+}
+
+std::unique_ptr<Kernel> Instance::MakeTvmKernel(const PlannedOperator& op) {
+  std::vector<TensorHeader*> args;
+  for (int64_t v : op.Arguments()) args.push_back(&headers_[v]);
+  std::unique_ptr<Kernel> kernel = std::make_unique<TvmKernel>(kernel_code_, op.kernel, args);
+  if (!op.is_share) return kernel;
+  return std::make_unique<SharedKernel>(std::move(kernel), static_cast<int>(op.share),
+                                        static_cast<int>(op.shares));
+}
+
+void Instance::Bind(const void* const* inputs, void* const* outputs) {
+  bool is_same = is_bound_;
+  for (size_t i = 0; i < inputs_.size() && is_same; ++i) {
+    is_same = inputs_[i].given == (inputs == nullptr ? nullptr : inputs[i]);
+  }
+  for (size_t i = 0; i < outputs_.size() && is_same; ++i) {
+    is_same = outputs_[i].given == (outputs == nullptr ? nullptr : outputs[i]);
+  }
+  if (is_same) return;
+  is_bound_ = false;
+  const auto take = [](Port* port, void* given) {
+    port->given = given;
+    port->is_copied = given != nullptr && (!port->may_move || !IsAligned(given));
+  };
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    // Operators only read inputs: `CheckPlan` made sure.
+    take(&inputs_[i], inputs == nullptr ? nullptr : const_cast<void*>(inputs[i]));
+  }
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    take(&outputs_[i], outputs == nullptr ? nullptr : outputs[i]);
+  }
+  FindOverlaps();
+  for (std::vector<Port>* ports : {&inputs_, &outputs_}) {
+    for (Port& port : *ports) {
+      if (!port.may_move) continue;
+      const bool in_place = port.given != nullptr && !port.is_copied;
+      Place(port, in_place ? port.given : OwnBuffer(&port));
+    }
+  }
+  is_bound_ = true;
+}
+
+void Instance::FindOverlaps() {
+  // An operator may write an output before another operator has read an input. So an output that
+  // shares bytes with any other tensor of the caller's is written to its own buffer first.
+  struct Range {
+    const char* begin;
+    const char* end;
+    Port* output;  // null for an input
+  };
+  std::vector<Range> ranges;
+  const auto add = [&](Port* port, bool is_output) {
+    if (port->given == nullptr || port->nbytes == 0) return;
+    const char* begin = static_cast<const char*>(port->given);
+    ranges.push_back({begin, begin + port->nbytes, is_output ? port : nullptr});
+  };
+  for (Port& port : inputs_) add(&port, false);
+  for (Port& port : outputs_) add(&port, true);
+  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
+    return std::less<const char*>()(a.begin, b.begin);
+  });
+  // `longest` is the range before the next one that reaches furthest.
+  const Range* longest = nullptr;
+  for (const Range& range : ranges) {
+    if (longest != nullptr && std::less<const char*>()(range.begin, longest->end)) {
+      if (range.output != nullptr) range.output->is_copied = true;
+      if (longest->output != nullptr) longest->output->is_copied = true;
+    }
+    if (longest == nullptr || std::less<const char*>()(longest->end, range.end)) longest = &range;
+  }
+}
+
+void Instance::Run(const void* const* inputs, void* const* outputs) {
+  const BusyGuard guard(this);
+  Bind(inputs, outputs);
+  for (const Port& port : inputs_) {
+    if (port.is_copied) std::memcpy(port.own.get(), port.given, port.nbytes);
+  }
+  try {
+    executor_->Run();
+  } catch (const std::runtime_error& error) {
+    throw ModelError(ErrorCode::kExecution, error.what());
+  }
+  CopyOutputs();
+}
+
+void Instance::CopyOutputs() {
+  for (const Port& port : outputs_) {
+    void* const made = headers_[port.value].data;
+    void* const wanted = port.given != nullptr ? port.given : port.own.get();
+    if (wanted != nullptr && wanted != made) std::memcpy(wanted, made, port.nbytes);
+  }
+}
+
+std::vector<OpTiming> Instance::Profile() {
+  const BusyGuard guard(this);
+  Bind(nullptr, nullptr);
+  try {
+    std::vector<OpTiming> timings = executor_->Profile();
+    CopyOutputs();
+    return timings;
+  } catch (const std::runtime_error& error) {
+    throw ModelError(ErrorCode::kExecution, error.what());
+  }
+}
+
+}  // namespace tvm_interop

@@ -1,0 +1,95 @@
+#ifndef RUNTIME_MODEL_INSTANCE_H_
+#define RUNTIME_MODEL_INSTANCE_H_
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "runtime/cpu/executor.h"
+#include "runtime/model/model.h"
+
+namespace tvm_interop {
+
+// One executable copy of a model, for one shape of its inputs: its own tensors in memory, and the
+// kernels bound to them. Weights are shared by all instances of a model. Only one thread at a time
+// may use an instance.
+class Instance {
+ public:
+  // Allocates the tensors and prepares the kernels. Throws ModelError or std::bad_alloc.
+  Instance(std::shared_ptr<Model> model, size_t shape);
+
+  // Runs the model once.
+  //
+  // `inputs` and `outputs` have an address for each input and output of the model, in its order. A
+  // tensor is read or written in place if its address is a multiple of 64 and it shares no bytes
+  // with another tensor that is written. Otherwise it is copied. For a null address, the instance's
+  // own buffer is used. `inputs` and `outputs` themselves may be null: then all addresses are.
+  //
+  // Throws ModelError with `kExecution` if an operator fails, or if another thread is running this
+  // instance.
+  void Run(const void* const* inputs, void* const* outputs);
+
+  // Runs the model once on its own buffers, and returns when each operator began and ended.
+  std::vector<OpTiming> Profile();
+
+  // The instance's own buffers, whose addresses do not change.
+  void* InputBuffer(size_t index) { return OwnBuffer(&inputs_[index]); }
+  void* OutputBuffer(size_t index) { return OwnBuffer(&outputs_[index]); }
+
+  Model& model() const { return *model_; }
+  size_t shape() const { return shape_; }
+  const Plan& plan() const { return plan_; }
+
+ private:
+  // An input or output of the model.
+  struct Port {
+    int64_t value = 0;
+    size_t nbytes = 0;
+    // Whether the value can be moved to the caller's memory. False for an output that is a part of
+    // another tensor, or that is listed twice.
+    bool may_move = false;
+    std::shared_ptr<char> own;
+    void* given = nullptr;   // what the caller gave in the latest run
+    bool is_copied = false;  // whether the tensor is copied from or to `given`
+    std::vector<int64_t> aliases;
+  };
+
+  class BusyGuard;
+
+  void Allocate();
+  void MakePorts();
+  void PrepareKernels();
+  void PrepareLibraryKernels(const std::vector<size_t>& ops,
+                             std::vector<std::unique_ptr<Kernel>>* made);
+  std::unique_ptr<Kernel> MakeLibraryKernel(const PlannedOperator& op);
+  std::unique_ptr<Kernel> MakeTvmKernel(const PlannedOperator& op);
+  void* OwnBuffer(Port* port);
+  void Place(const Port& port, void* address);
+  // Places all ports for a run with these addresses.
+  void Bind(const void* const* inputs, void* const* outputs);
+  void FindOverlaps();
+  // Copies the outputs that were not written in place.
+  void CopyOutputs();
+
+  std::shared_ptr<Model> model_;
+  const size_t shape_;
+  const Plan& plan_;
+  std::shared_ptr<const TvmKernels> kernel_code_;
+
+  std::shared_ptr<char> arena_;
+  std::vector<std::vector<int64_t>> dims_;  // the stored shape of each value, then its strides
+  std::vector<TensorHeader> headers_;       // by value; never resized, since kernels point to them
+  std::vector<Port> inputs_, outputs_;
+  std::vector<Port> hidden_;  // values with memory of their own that the caller does not see
+  bool is_bound_ = false;     // whether `Port::given` holds the addresses of an earlier run
+
+  std::vector<std::unique_ptr<Kernel>> kernels_;
+  std::unique_ptr<CpuExecutor> executor_;
+  // 0 while no thread uses this instance. Otherwise 1 plus the `ForkGeneration` of the process.
+  std::atomic<int> busy_{0};
+};
+
+}  // namespace tvm_interop
+
+#endif  // RUNTIME_MODEL_INSTANCE_H_

@@ -1,0 +1,162 @@
+#include "runtime/model/manifest.h"
+
+#include <charconv>
+#include <cmath>
+#include <functional>
+
+#include "runtime/model/json_reader.h"
+
+namespace tvm_interop {
+namespace {
+
+constexpr int64_t kNewest = 4;
+
+void ReadTexts(const JsonValue& value) {
+  for (const JsonValue& text : value.List()) text.Text();
+}
+
+// Calls `read` for each field of an object whose field names are not known beforehand.
+void ForEachField(const JsonValue& value,
+                  const std::function<void(const std::string&, const JsonValue&)>& read) {
+  if (!value.json().is_object()) value.Refuse("an object is expected");
+  for (const auto& item : value.json().items()) {
+    read(item.key(), JsonValue(item.value(), value.path() + "." + item.key()));
+  }
+}
+
+double NotNegative(const JsonValue& value) {
+  const double number = value.Number();
+  if (!(number >= 0) || !std::isfinite(number)) {
+    value.Refuse("the number must be finite, 0 or more");
+  }
+  return number;
+}
+
+void CheckOneOf(const JsonValue& value, const std::vector<std::string>& choices) {
+  const std::string text = value.Text();
+  for (const std::string& choice : choices) {
+    if (text == choice) return;
+  }
+  value.Refuse("`" + text + "` is not known");
+}
+
+// The functions below check the fields that running a model does not need.
+
+void CheckSpeedCheck(const JsonValue& value) {
+  JsonObject object(value);
+  if (NotNegative(object.At("sequential_us")) == 0) {
+    value.Refuse("sequential execution took 0 us; it must take longer");
+  }
+  NotNegative(object.At("scheduled_us"));
+  NotNegative(object.At("noise_ratio"));
+  CheckOneOf(object.At("shipped"), {"scheduled", "sequential"});
+  if (const auto rounds = object.Find("rounds")) {
+    if (rounds->Int() < 0) rounds->Refuse("the number must be 0 or more");
+  }
+  const auto ratio = object.Find("paired_ratio");
+  if (ratio.has_value() && !ratio->is_null()) NotNegative(*ratio);
+  const auto interval = object.Find("interval");
+  if (interval.has_value() && !interval->is_null()) {
+    const std::vector<JsonValue> ends = interval->List();
+    if (ends.size() != 2) interval->Refuse("two numbers are expected");
+    for (const JsonValue& end : ends) end.Number();
+  }
+  object.RefuseOthers();
+}
+
+void CheckPrecision(const JsonValue& value) {
+  JsonObject object(value);
+  ReadTexts(object.At("keep_f32"));
+  NotNegative(object.At("error"));
+  NotNegative(object.At("largest_difference"));
+  CheckOneOf(object.At("inputs"), {"random", "given"});
+  if (const auto name = object.Find("name")) CheckOneOf(*name, {"bf16"});
+  object.RefuseOthers();
+}
+
+void CheckQuantised(const JsonValue& value) {
+  JsonObject object(value);
+  ForEachField(object.At("int8"), [](const std::string&, const JsonValue& n) { n.Int(); });
+  ForEachField(object.At("floats"), [](const std::string&, const JsonValue& n) { ReadTexts(n); });
+  object.RefuseOthers();
+}
+
+void CheckKernelCheck(const JsonValue& value) {
+  JsonObject object(value);
+  for (const char* name : {"checked", "libraries", "too_large"}) {
+    if (const auto number = object.Find(name)) number->Int();
+  }
+  if (const auto plain = object.Find("plain")) {
+    ForEachField(*plain, [](const std::string&, const JsonValue& why) { why.Text(); });
+  }
+  const auto unchecked = object.Find("unchecked");
+  if (unchecked.has_value() && !unchecked->is_null()) unchecked->Text();
+  object.RefuseOthers();
+}
+
+void CheckOptional(JsonObject* object, const char* name, void (*check)(const JsonValue&)) {
+  const auto value = object->Find(name);
+  if (value.has_value() && !value->is_null()) check(*value);
+}
+
+bool IsSha256(const std::string& text) {
+  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+int64_t WeightIndex(const std::string& key, const JsonValue& value) {
+  int64_t index = 0;
+  const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), index);
+  if (error != std::errc() || end != key.data() + key.size()) {
+    value.Refuse("`" + key + "` is no index of a value");
+  }
+  return index;
+}
+
+}  // namespace
+
+Manifest ReadManifest(const std::string& name, const std::string& text) {
+  const Json json = ParseJson(name, text);
+  const JsonValue value(json, name);
+  JsonObject object(value);
+  Manifest manifest;
+  if (const auto version = object.Find("version")) {
+    manifest.version = version->Int();
+    if (manifest.version > kNewest) {
+      throw ArtifactError("it is an artifact of version " + std::to_string(manifest.version) +
+                          ", and this tvm_interop reads versions up to " + std::to_string(kNewest) +
+                          "; upgrade tvm_interop, or compile the model again");
+    }
+    if (manifest.version < 1) version->Refuse("the version is below 1");
+  }
+  manifest.tvm_interop_version = object.At("tvm_interop_version").Text();
+  object.At("tvm_version").Text();
+  manifest.target = object.At("target").Text();
+  object.At("scheduler").Text();
+  object.At("structural_hash").Text();
+  if (const auto features = object.Find("cpu_features")) {
+    for (const JsonValue& feature : features->List()) {
+      manifest.cpu_features.push_back(feature.Text());
+    }
+  }
+  CheckOptional(&object, "speed_check", CheckSpeedCheck);
+  CheckOptional(&object, "precision", CheckPrecision);
+  CheckOptional(&object, "quantised", CheckQuantised);
+  CheckOptional(&object, "kernel_check", CheckKernelCheck);
+  if (const auto digests = object.Find("sha256")) {
+    ForEachField(*digests, [&](const std::string& member, const JsonValue& digest) {
+      manifest.sha256[member] = digest.Text();
+      if (!IsSha256(digest.Text())) digest.Refuse("the digest is no SHA-256");
+    });
+  }
+  if (const auto weights = object.Find("weights")) {
+    ForEachField(*weights, [&](const std::string& key, const JsonValue& offset) {
+      manifest.weights[WeightIndex(key, offset)] = offset.Int();
+    });
+  }
+  if (const auto sizes = object.Find("batch_sizes")) manifest.batch_sizes = sizes->Ints();
+  if (const auto format = object.Find("format")) CheckOneOf(*format, {"tvm_interop.artifact"});
+  object.RefuseOthers();
+  return manifest;
+}
+
+}  // namespace tvm_interop

@@ -1,0 +1,28 @@
+#ifndef RUNTIME_MODEL_MANIFEST_H_
+#define RUNTIME_MODEL_MANIFEST_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace tvm_interop {
+
+// What `manifest.json` says that running a model needs. See `tvm_interop/artifact/manifest.py`.
+struct Manifest {
+  int64_t version = 2;
+  std::string tvm_interop_version;
+  std::string target;
+  std::vector<std::string> cpu_features;
+  std::map<std::string, std::string> sha256;  // of each other member, by its name
+  std::map<int64_t, int64_t> weights;         // where each weight begins, by its value
+  std::vector<int64_t> batch_sizes;
+};
+
+// Reads a manifest. `name` is what error messages call the text. Throws ArtifactError if the text
+// is no manifest that this version knows, or if a number in it is out of bounds.
+Manifest ReadManifest(const std::string& name, const std::string& text);
+
+}  // namespace tvm_interop
+
+#endif  // RUNTIME_MODEL_MANIFEST_H_

@@ -1,0 +1,60 @@
+#ifndef RUNTIME_MODEL_MODEL_H_
+#define RUNTIME_MODEL_MODEL_H_
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "runtime/cpu/kernel_library.h"
+#include "runtime/model/artifact.h"
+#include "runtime/model/tvm_kernels.h"
+
+namespace tvm_interop {
+
+// How a model is loaded.
+struct LoadOptions {
+  std::string sha256;       // the digest that the artifact must have; "" for any
+  std::string onednn_path;  // the file of oneDNN; "" looks for it (see `FindOneDnn`)
+  // Whether a model that needs a missing kernel library is refused. Otherwise it runs with TVM's
+  // kernels alone, which is slower, and `Model::warning` says so.
+  bool needs_library = false;
+};
+
+// A compiled model that was loaded. Any number of instances may run it, in any number of threads.
+class Model {
+ public:
+  // Reads an artifact and finds the kernel library that it needs. Runs none of its machine code.
+  // Throws ModelError.
+  Model(const Source& source, const LoadOptions& options);
+
+  const Artifact& artifact() const { return artifact_; }
+  size_t num_shapes() const { return artifact_.shapes.size(); }
+  // The plan that runs for a shape.
+  const Plan& plan(size_t shape) const;
+  const std::map<int64_t, const char*>& weights(size_t shape) const {
+    return artifact_.shapes[shape].weights;
+  }
+  // Returns the kernels of a shape, and loads them the first time. Throws ModelError.
+  std::shared_ptr<const TvmKernels> Kernels(size_t shape);
+  // The kernel library that plans need; null if they need none.
+  KernelLibrary* library() const { return library_; }
+  // What the user should know, such as that a library is missing; "" if there is nothing.
+  const std::string& warning() const { return warning_; }
+
+ private:
+  Artifact artifact_;
+  KernelLibrary* library_ = nullptr;
+  bool uses_fallback_ = false;
+  std::string warning_;
+  std::mutex loading_;  // Guards `kernels_`.
+  std::vector<std::shared_ptr<const TvmKernels>> kernels_;
+};
+
+// Returns the file of oneDNN: the one that the environment variable TVM_INTEROP_ONEDNN_LIBRARY
+// names, or `libdnnl.so.3` beside this library, or the one that the system's loader finds.
+std::string FindOneDnn();
+
+}  // namespace tvm_interop
+
+#endif  // RUNTIME_MODEL_MODEL_H_

@@ -1,0 +1,19 @@
+#ifndef RUNTIME_MODEL_TVM_IMPORTS_H_
+#define RUNTIME_MODEL_TVM_IMPORTS_H_
+
+#include <string>
+
+namespace tvm_interop {
+
+// The function of tvm-ffi with which a kernel reports an error.
+constexpr const char* kRaiseImport = "TVMFFIErrorSetRaisedFromCStrParts";
+
+// Whether kernels may import the function or variable `name`: `kRaiseImport`, functions of the C
+// library and its mathematics, and weak names that a compiler puts into every library. The list
+// holds all imports that were seen in the kernels of networks, of ONNX's node tests and of random
+// graphs, and the rest of C's mathematics.
+bool IsKnownImport(const std::string& name);
+
+}  // namespace tvm_interop
+
+#endif  // RUNTIME_MODEL_TVM_IMPORTS_H_

@@ -1,0 +1,151 @@
+#include "runtime/model/tvm_kernels.h"
+
+#include <dlfcn.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+#include <stdexcept>
+#include <system_error>
+
+#include "runtime/cpu/kernel_share.h"
+#include "runtime/model/elf_imports.h"
+#include "runtime/model/error.h"
+#include "runtime/model/tvm_imports.h"
+
+namespace tvm_interop {
+namespace {
+
+constexpr int32_t kTensorPointer = 7;  // kTVMFFIDLTensorPtr
+
+// The latest error that a kernel reported on this thread.
+thread_local std::string raised;
+
+void Raise(const char* kind, const char** parts, int32_t count) {
+  raised = kind != nullptr ? std::string(kind) + ": " : "";
+  for (int32_t i = 0; i < count; ++i) {
+    if (parts[i] != nullptr) raised += parts[i];
+  }
+}
+
+// Kernels ask for the memory of large intermediate tensors. TVM's types are those of
+// `TVMBackendAllocWorkspace`.
+void* Allocate(int /*device_type*/, int /*device_id*/, uint64_t nbytes, int /*type_code*/,
+               int /*type_bits*/) {
+  constexpr uint64_t kAlignment = 64;
+  return std::aligned_alloc(kAlignment, (nbytes / kAlignment + 1) * kAlignment);
+}
+
+int Free(int /*device_type*/, int /*device_id*/, void* memory) {
+  std::free(memory);
+  return 0;
+}
+
+[[noreturn]] void RefuseToLoad(const std::string& why) {
+  throw ModelError(ErrorCode::kUnsupported,
+                   "the kernels do not load here: " + why + "; compile the model on this machine");
+}
+
+std::string SystemError() { return std::generic_category().message(errno); }
+
+void WriteAll(int file, const std::string& data) {
+  for (size_t done = 0; done < data.size();) {
+    const ssize_t wrote = write(file, data.data() + done, data.size() - done);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) RefuseToLoad("they cannot be written to memory or a file: " + SystemError());
+    done += static_cast<size_t>(wrote);
+  }
+}
+
+template <typename Slot>
+void FillSlot(void* handle, const char* name, Slot function) {
+  // Compiled code has a variable for each function that it wants from whoever loads it. A library
+  // that does not use the function has no such variable.
+  void* slot = dlsym(handle, name);
+  if (slot != nullptr) std::memcpy(slot, &function, sizeof(function));
+}
+
+}  // namespace
+
+TvmKernels::TvmKernels(std::string code) {
+  std::vector<std::string> replaced;
+  try {
+    for (const std::string& name : ImportsOf(code)) {
+      if (!IsKnownImport(name)) {
+        RefuseToLoad("they need the function `" + name + "`, which this library does not have");
+      }
+    }
+    MakeWeak(&code, {kRaiseImport});
+  } catch (const ModelError&) {
+    throw;
+  } catch (const std::runtime_error& error) {
+    RefuseToLoad(error.what());
+  }
+  // A file in memory needs no folder that can be written to. Its descriptor stays open, because the
+  // loader takes libraries of the same path for the same library.
+  std::string path;
+  bool is_named = false;
+  file_ = memfd_create("tvm_interop_kernels", MFD_CLOEXEC);
+  if (file_ >= 0) {
+    path = "/proc/self/fd/" + std::to_string(file_);
+    if (access(path.c_str(), R_OK) != 0) close(file_), file_ = -1;
+  }
+  if (file_ < 0) {
+    const char* folder = std::getenv("TMPDIR");
+    path = std::string(folder != nullptr ? folder : "/tmp") + "/tvm_interop_XXXXXX";
+    file_ = mkstemp(path.data());
+    if (file_ < 0) {
+      RefuseToLoad("no file can be written to the folder for temporary files: " + SystemError() +
+                   "; set TMPDIR to another folder");
+    }
+    is_named = true;
+  }
+  try {
+    WriteAll(file_, code);
+    handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle_ == nullptr) RefuseToLoad(dlerror());
+    SetImport(handle_, kRaiseImport, reinterpret_cast<void*>(&Raise));
+  } catch (const std::exception& error) {
+    if (handle_ != nullptr) dlclose(handle_);
+    if (is_named) unlink(path.c_str());
+    close(file_);
+    if (dynamic_cast<const ModelError*>(&error) != nullptr) throw;
+    RefuseToLoad(error.what());
+  }
+  if (is_named) unlink(path.c_str());
+  FillSlot(handle_, "__TVMBackendParallelLaunch", ParallelLoopFunction());
+  FillSlot(handle_, "__TVMBackendAllocWorkspace", &Allocate);
+  FillSlot(handle_, "__TVMBackendFreeWorkspace", &Free);
+}
+
+TvmKernels::~TvmKernels() {
+  dlclose(handle_);
+  close(file_);
+}
+
+TvmKernels::Function TvmKernels::Find(const std::string& name) const {
+  void* function = dlsym(handle_, ("__tvm_ffi_" + name).c_str());
+  if (function == nullptr) {
+    throw ArtifactError("the kernel library has no `" + name + "`; compile the model again");
+  }
+  return reinterpret_cast<Function>(function);
+}
+
+TvmKernel::TvmKernel(std::shared_ptr<const TvmKernels> kernels, const std::string& name,
+                     const std::vector<TensorHeader*>& args)
+    : kernels_(std::move(kernels)), function_(kernels_->Find(name)) {
+  for (TensorHeader* arg : args) args_.push_back({kTensorPointer, 0, arg});
+}
+
+void TvmKernel::Run() {
+  KernelValue result{};
+  if (function_(nullptr, args_.data(), static_cast<int32_t>(args_.size()), &result) == 0) return;
+  std::string text;
+  text.swap(raised);
+  throw std::runtime_error(text.empty() ? "the kernel failed and did not say why" : text);
+}
+
+}  // namespace tvm_interop

@@ -1,0 +1,110 @@
+"""The programs in `examples/` are built against the installed files, and run a model."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests import nets
+from tests.native_runtime import library_path
+from tests.unit.test_runtime_library import by_graph_module, saved
+from tvm_interop.machine.kernel_libraries import _LIBRARIES
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+
+
+def run(*command: object, **options: Any) -> str:
+    """Run a command and return what it printed."""
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what a wheel installs."""
+    if not (library_path().parent / "cmake_install.cmake").exists():
+        pytest.skip("the library is not from a build folder")
+    folder = tmp_path_factory.mktemp("installed")
+    run(BIN / "cmake", "--install", library_path().parent, "--prefix", folder)
+    return folder / "tvm_interop"
+
+
+@pytest.fixture(scope="module")
+def examples(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("examples")
+    run(
+        BIN / "cmake", "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={BIN / 'ninja'}",
+        f"-Dtvm_interop_DIR={installed / 'cmake'}", "-DCMAKE_C_FLAGS=-Wall -Wextra -Werror",
+        "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror", "-S", ROOT / "examples", "-B", folder,
+    )  # fmt: skip
+    run(BIN / "cmake", "--build", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(nets.inception_like(), tmp_path_factory.mktemp("model") / "model.tar")
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    return os.environ | {"TVM_INTEROP_ONEDNN_LIBRARY": _LIBRARIES["onednn"].find()}
+
+
+def test_in_c(examples: Path, model: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    feeds = nets.feeds(nets.inception_like())
+    files = []
+    for i, array in enumerate(feeds.values()):
+        files.append(tmp_path / f"input{i}.bin")
+        array.tofile(files[-1])
+    said = run(examples / "run_model", model, *files, cwd=tmp_path, env=environment)
+    (expected,) = by_graph_module(model, feeds)
+    assert f"{expected.nbytes} bytes, shape ({', '.join(map(str, expected.shape))})" in said
+    made = np.fromfile(tmp_path / "output0.bin", expected.dtype).reshape(expected.shape)
+    assert made.tobytes() == expected.tobytes()
+
+
+def test_in_c_a_wrong_file_is_named(examples: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [examples / "run_model", tmp_path / "none.tar"], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert f"run_model: `{tmp_path / 'none.tar'}`: it cannot be read" in done.stderr
+
+
+def test_in_cpp_with_many_threads(examples: Path, model: Path, environment: dict[str, str]) -> None:
+    said = run(examples / "many_threads", model, 4, 30, env=environment)
+    assert "all outputs are equal" in said
+
+
+def test_pkg_config(installed: Path, model: Path, tmp_path: Path) -> None:
+    """What `tvm_interop.pc` says is enough to build and run."""
+    if shutil.which("pkg-config") is None:
+        pytest.skip("there is no pkg-config")
+    environment = os.environ | {"PKG_CONFIG_PATH": str(installed / "pkgconfig")}
+    flags = run("pkg-config", "--cflags", "--libs", "tvm_interop", env=environment).split()
+    program = tmp_path / "program"
+    run("cc", ROOT / "examples" / "run_model.c", "-o", program, *flags)
+    said = run(program, model, cwd=tmp_path)
+    assert "output" in said
+
+
+def test_config_names_what_is_installed(installed: Path) -> None:
+    """In a wheel and in an editable install, `tvm-interop config` names the same files."""
+    for option, path in {
+        "--cmakedir": "cmake", "--includedir": "include", "--pkgconfigdir": "pkgconfig",
+        "--library": "libtvm_interop_runtime.so.1",
+    }.items():  # fmt: skip
+        assert (installed / path).exists()
+        said = run(BIN / "tvm-interop", "config", option)
+        assert Path(said.strip()).name == path
+        assert Path(said.strip()).exists()

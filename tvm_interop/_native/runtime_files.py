@@ -1,0 +1,35 @@
+"""Finds the files for programs in C and C++: the runtime library, its headers, its CMake files."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+from typing import Any, Literal
+
+from ..errors import DeviceError
+
+RuntimeFile = Literal["library", "header", "cmake", "pkgconfig"]
+_FILES: dict[RuntimeFile, str] = {
+    "library": "tvm_interop/libtvm_interop_runtime.so.1",
+    "header": "tvm_interop/include/tvm_interop/runtime.h",
+    "cmake": "tvm_interop/cmake/tvm_interopConfig.cmake",
+    "pkgconfig": "tvm_interop/pkgconfig/tvm_interop.pc",
+}
+
+
+def runtime_file(kind: RuntimeFile) -> Path:
+    """Return the path of an installed file of the runtime library.
+
+    In an editable install, these files are in another folder than this module.
+
+    Raises
+    ------
+    DeviceError
+        The file is not installed.
+    """
+    wanted = _FILES[kind]
+    files: Any = importlib.metadata.files("tvm-interop") or ()
+    for file in files:
+        if str(file) == wanted and file.locate().is_file():
+            return Path(file.locate())
+    raise DeviceError(f"`{wanted}` is not installed: install `tvm-interop` again")

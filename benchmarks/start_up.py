@@ -23,7 +23,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from tvm_interop._native.runtime_files import runtime_file
 
@@ -76,24 +76,11 @@ go(lambda: request.infer(feeds))
 }
 
 
-@dataclass
-class Sample:
-    """The result of one process.
-
-    Attributes
-    ----------
-    first_ms, second_ms, fifth_ms, twentieth_ms: milliseconds from the start of the process until
-        this output was there.
-    peak_mib: peak memory until the first output, in MiB.
-    steady_mib: memory after 100 runs, in MiB.
-    """
-
-    first_ms: float
-    second_ms: float
-    fifth_ms: float
-    twentieth_ms: float
-    peak_mib: float
-    steady_mib: float
+COLUMNS = ("first ms", "second ms", "fifth ms", "twentieth ms", "peak MiB", "steady MiB")
+"""The results of one process: milliseconds from its start until an output was there, its peak
+memory until the first output, and its memory after 100 runs."""
+Sample: TypeAlias = dict[str, float]
+"""The result in each of `COLUMNS`."""
 
 
 @dataclass
@@ -128,7 +115,8 @@ def sample(command: Sequence[str], environment: dict[str, str] | None = None) ->
         raise RuntimeError(f"`{command[0]}` failed: {done.stderr.strip()}")
     found = json.loads(done.stdout.splitlines()[-1])
     at = [(ns - began) / 1e6 for ns in found["at_ns"]]
-    return Sample(*at, found["peak_kib"] / 1024, found["steady_kib"] / 1024)
+    mib = (found["peak_kib"] / 1024, found["steady_kib"] / 1024)
+    return dict(zip(COLUMNS, (*at, *mib), strict=True))
 
 
 def contestants(folder: Path, native: list[str]) -> dict[str, Any]:
@@ -171,14 +159,9 @@ def summary(rows: Sequence[Row]) -> str:
     lines = []
     for row in rows:
         for label, samples in row.samples.items():
-            mean = {
-                key: statistics.fmean(getattr(each, key) for each in samples)
-                for key in asdict(samples[0])
-            }
-            cells = [f"{value:.0f}" for value in mean.values()]
-            lines.append([row.network, label, *cells])
-    head = ["network", "contestant", "first ms", "second ms", "fifth ms", "twentieth ms"]
-    return table([*head, "peak MiB", "steady MiB"], lines)
+            means = (statistics.fmean(each[name] for each in samples) for name in COLUMNS)
+            lines.append([row.network, label, *(f"{mean:.0f}" for mean in means)])
+    return table(["network", "contestant", *COLUMNS], lines)
 
 
 def main() -> int:

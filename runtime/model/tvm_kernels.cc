@@ -24,8 +24,8 @@ constexpr int32_t kTensorPointer = 7;  // kTVMFFIDLTensorPtr
 // The latest error that a kernel reported on this thread.
 thread_local std::string raised;
 
-void Raise(const char* kind, const char** parts, int32_t count) {
-  raised = kind != nullptr ? std::string(kind) + ": " : "";
+void Raise(const char* /*kind*/, const char** parts, int32_t count) {
+  raised.clear();
   for (int32_t i = 0; i < count; ++i) {
     if (parts[i] != nullptr) raised += parts[i];
   }

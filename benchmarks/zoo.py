@@ -146,7 +146,7 @@ def main() -> int:
             found = {"machine": machine.as_dict(), "rows": [asdict(row) for row in rows]}
             arguments.json.write_text(json.dumps(found, indent=1) + "\n")
     print(table(rows))
-    print(means([row.ratios for row in rows]))
+    print(means([ratios_of_schedules(row) for row in rows]))
     if arguments.bf16:
         print(f"\n{BF16}: its time over each other's\n")
         print(columns(rows, lambda row: row.bf16_ratios, "{:.2f}"))
@@ -203,12 +203,16 @@ def relative_error(got: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> f
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The results as a Markdown table. A ratio above 1 means that we are slower."""
+    """The results as a Markdown table. A ratio above 1 means that we are slower.
+
+    The column `ships` says which networks ship sequential. For these, `over ours, sequential`
+    compares a program with itself.
+    """
     others = list(dict.fromkeys(name for row in rows for name in row.ratios))
     lines = [
-        f"| | ours ms | {' | '.join(f'over {name}' for name in others)} "
+        f"| | ships | ours ms | {' | '.join(f'over {name}' for name in others)} "
         "| noise | error | compile s | MiB |",
-        f"|---{'|--:' * (len(others) + 5)}|",
+        f"|---{'|--:' * (len(others) + 6)}|",
     ]
     for row in rows:
         if row.refused is not None:
@@ -216,7 +220,8 @@ def table(rows: Sequence[Row]) -> str:
             continue
         ratios = [f"{row.ratios[name]:.2f}" if name in row.ratios else "" for name in others]
         lines.append(
-            f"| {row.network} | {row.median_us[OURS] / 1e3:.2f} | {' | '.join(ratios)} "
+            f"| {row.network} | {'a schedule' if row.scheduled else 'sequential'} "
+            f"| {row.median_us[OURS] / 1e3:.2f} | {' | '.join(ratios)} "
             f"| {row.noise:.2f} | {row.error:.0e} | {row.compile_s:.1f} "
             f"| {row.compile_peak_mib:.0f} |"
         )
@@ -257,18 +262,29 @@ def means(ratios: Sequence[Mapping[str, float]]) -> str:
     )
 
 
+def ratios_of_schedules(row: Row) -> dict[str, float]:
+    """The ratios of a network, without the ratio to sequential execution if that is what ships.
+
+    That ratio would compare a program with itself, and says nothing about schedules.
+    """
+    return {name: v for name, v in row.ratios.items() if name != SEQUENTIAL or row.scheduled}
+
+
 def chart(rows: Sequence[Row], path: Path) -> None:
     """Draw bars of our time over the time of each contestant, with a row for each network."""
     from matplotlib.figure import Figure
 
     shown = [row for row in rows if row.refused is None]
-    others = [name for name in dict.fromkeys(n for r in shown for n in r.ratios) if name != BEFORE]
+    ratios = [ratios_of_schedules(row) for row in shown]
+    others = [
+        name for name in dict.fromkeys(n for found in ratios for n in found) if name != BEFORE
+    ]
     figure = Figure(figsize=(8, 0.16 * len(shown) * len(others) + 1.5), layout="constrained")
     axes = figure.subplots()
     height = 0.8 / len(others)
     for k, name in enumerate(others):
         places = [i + (k - (len(others) - 1) / 2) * height for i in range(len(shown))]
-        axes.barh(places, [row.ratios.get(name, 0) for row in shown], height, label=name)
+        axes.barh(places, [found.get(name, 0) for found in ratios], height, label=name)
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_yticks(range(len(shown)), [row.network for row in shown])
     axes.invert_yaxis()

@@ -5,9 +5,9 @@ The weights are random, so nothing is downloaded. For each network three files a
 the graph). For a batch size other than 1 the name ends in `_bN`. Networks whose files exist are
 skipped.
 
-The networks come from torchvision, timm and transformers, as their authors wrote them. Only three
-recommenders, an LSTM and a U-Net are written here. The extra `zoo` of this package installs what is
-needed.
+Most networks come from torchvision, timm and transformers, as their authors wrote them. Those that
+begin with `my_` are in `zoo_networks.py` and `zoo_images.py`. The extra `zoo` of this package
+installs what is needed.
 """
 
 from __future__ import annotations
@@ -19,13 +19,28 @@ import time
 import types
 import warnings
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from .zoo_images import U2NetP, YoloV8
+from .zoo_networks import (
+    AutoInt,
+    BiLstm,
+    Crnn,
+    Dlrm,
+    Gat,
+    HifiGan,
+    Mmoe,
+    UNet,
+    WideAndDeep,
+    keep_variance,
+    random_graph,
+)
+from .zoo_steps import DecoderStep, EncoderDecoderStep, keys_and_values
 
 Inputs = tuple[Tensor, ...]
 Maker = Callable[[int], tuple[nn.Module, Inputs]]
@@ -44,105 +59,6 @@ class FirstOutput(nn.Module):
         return found.last_hidden_state if hasattr(found, "last_hidden_state") else found.logits
 
 
-def mlp(*widths: int) -> nn.Sequential:
-    """Linear layers of the given widths, each with a ReLU after it."""
-    layers: list[nn.Module] = []
-    for narrow, wide in pairwise(widths):
-        layers += [nn.Linear(narrow, wide), nn.ReLU()]
-    return nn.Sequential(*layers)
-
-
-class Dlrm(nn.Module):
-    """DLRM (Naumov et al., 2019): dot products of all pairs of embeddings and a dense part."""
-
-    def __init__(self, tables: int = 26, width: int = 32) -> None:
-        super().__init__()
-        self.embeddings = nn.ModuleList(nn.Embedding(1000, width) for _ in range(tables))
-        self.bottom = mlp(13, 512, 256, width)
-        pairs = (tables + 1) ** 2
-        self.top = nn.Sequential(mlp(pairs + width, 512, 256), nn.Linear(256, 1), nn.Sigmoid())
-
-    def forward(self, dense: Tensor, ids: Tensor) -> Tensor:
-        bottom = self.bottom(dense)
-        rows = [table(ids[:, i]) for i, table in enumerate(self.embeddings)]
-        stacked = torch.stack([bottom, *rows], 1)
-        products = torch.bmm(stacked, stacked.transpose(1, 2)).flatten(1)
-        return self.top(torch.cat([bottom, products], 1))
-
-
-class Mmoe(nn.Module):
-    """Multi-gate mixture of experts (Ma et al., KDD 2018)."""
-
-    def __init__(self, experts: int = 8, tasks: int = 4) -> None:
-        super().__init__()
-        self.experts = nn.ModuleList(mlp(512, 256, 128) for _ in range(experts))
-        self.gates = nn.ModuleList(nn.Linear(512, experts) for _ in range(tasks))
-        self.towers = nn.ModuleList(
-            nn.Sequential(mlp(128, 64), nn.Linear(64, 1)) for _ in range(tasks)
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        found = torch.stack([expert(x) for expert in self.experts], 1)
-        mixed = [(torch.softmax(gate(x), -1).unsqueeze(-1) * found).sum(1) for gate in self.gates]
-        return torch.cat([tower(y) for tower, y in zip(self.towers, mixed, strict=True)], 1)
-
-
-class WideAndDeep(nn.Module):
-    """Wide & Deep (Cheng et al., 2016): a linear model beside an MLP over embeddings."""
-
-    def __init__(self, fields: int = 20, width: int = 16) -> None:
-        super().__init__()
-        self.embeddings = nn.ModuleList(nn.Embedding(500, width) for _ in range(fields))
-        self.wide = nn.Linear(64, 1)
-        self.deep = nn.Sequential(mlp(fields * width + 64, 1024, 512, 256), nn.Linear(256, 1))
-
-    def forward(self, dense: Tensor, ids: Tensor) -> Tensor:
-        rows = [table(ids[:, i]) for i, table in enumerate(self.embeddings)]
-        return torch.sigmoid(self.wide(dense) + self.deep(torch.cat([*rows, dense], 1)))
-
-
-class BiLstm(nn.Module):
-    """Two layers of LSTM in both directions."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(64, 128, 2, bidirectional=True, batch_first=True)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.lstm(x)[0]
-
-
-class UNet(nn.Module):
-    """U-Net (Ronneberger et al., 2015) with three levels and group normalisation."""
-
-    def __init__(self, width: int = 32) -> None:
-        super().__init__()
-
-        def block(before: int, after: int) -> nn.Sequential:
-            return nn.Sequential(
-                nn.Conv2d(before, after, 3, padding=1), nn.GroupNorm(8, after), nn.SiLU(),
-                nn.Conv2d(after, after, 3, padding=1), nn.GroupNorm(8, after), nn.SiLU(),
-            )  # fmt: skip
-
-        widths = [width, 2 * width, 4 * width]
-        self.down = nn.ModuleList(block(a, b) for a, b in zip([3, *widths], widths, strict=False))
-        self.middle = block(widths[-1], 2 * widths[-1])
-        self.up = nn.ModuleList(nn.ConvTranspose2d(2 * w, w, 2, stride=2) for w in reversed(widths))
-        self.after = nn.ModuleList(block(2 * w, w) for w in reversed(widths))
-        self.head = nn.Conv2d(width, 4, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        kept = []
-        for block in self.down:
-            x = block(x)
-            kept.append(x)
-            x = nn.functional.max_pool2d(x, 2)
-        x = self.middle(x)
-        for up, block in zip(self.up, self.after, strict=True):
-            x = block(torch.cat([up(x), kept.pop()], 1))
-        return self.head(x)
-
-
 def image(side: int = 224) -> Callable[[int], Inputs]:
     return lambda batch: (torch.randn(batch, 3, side, side),)
 
@@ -155,30 +71,63 @@ def torchvision_net(
     name: str, inputs: Callable[[int], Inputs] | None = None, **options: Any
 ) -> Maker:
     def make(batch: int) -> tuple[nn.Module, Inputs]:
-        import torchvision
+        from torchvision import models
 
-        return getattr(torchvision.models, name)(**options), (inputs or image())(batch)
+        return models.get_model(name, **options), (inputs or image())(batch)
 
     return make
 
 
-def timm_net(name: str, inputs: Callable[[int], Inputs] | None = None) -> Maker:
+def timm_net(name: str, inputs: Callable[[int], Inputs] | None = None, **options: Any) -> Maker:
     def make(batch: int) -> tuple[nn.Module, Inputs]:
         import timm
 
-        return timm.create_model(name), (inputs or image())(batch)
+        return timm.create_model(name, **options), (inputs or image())(batch)
 
     return make
 
 
-def transformer(model: str, config: str, inputs: Callable[[int], Inputs], **options: Any) -> Maker:
+def transformer(
+    model: str,
+    config: str,
+    inputs: Callable[[int], Inputs],
+    adapter: Callable[[nn.Module], nn.Module] = FirstOutput,
+    **options: Any,
+) -> Maker:
+    """Makes a network of the package `transformers`.
+
+    Parameters
+    ----------
+    adapter: makes a network whose inputs and outputs are tensors.
+    options: parameters of the network's configuration.
+    """
+
     def make(batch: int) -> tuple[nn.Module, Inputs]:
         import transformers
 
         network = getattr(transformers, model)(getattr(transformers, config)(**options))
-        return FirstOutput(network), inputs(batch)
+        return adapter(network), inputs(batch)
 
     return make
+
+
+def after_tokens(past: int, vocabulary: int = 8000) -> Callable[[int], Inputs]:
+    """Inputs of `DecoderStep` for the language models here, after `past` tokens."""
+    return lambda batch: (
+        torch.randint(0, vocabulary, (batch, 1)),
+        torch.ones(batch, past + 1, dtype=torch.int64),
+        torch.full((batch, 1), past),
+        *keys_and_values(batch, layers=4, heads=2, tokens=past, width=32),
+    )
+
+
+def after_both(past: int, encoded: int, vocabulary: int = 8000) -> Callable[[int], Inputs]:
+    """Inputs of `EncoderDecoderStep`, after `past` tokens and for an input of `encoded` tokens."""
+    return lambda batch: (
+        torch.randint(0, vocabulary, (batch, 1)),
+        *keys_and_values(batch, layers=4, heads=6, tokens=past, width=64),
+        *keys_and_values(batch, layers=4, heads=6, tokens=encoded, width=64),
+    )
 
 
 def own(network: Callable[[], nn.Module], inputs: Callable[[int], Inputs]) -> Maker:
@@ -192,6 +141,28 @@ _SMALL_BERT = {
     "intermediate_size": 1024,
 }
 _EAGER = {"attn_implementation": "eager"}
+_SMALL_LANGUAGE_MODEL = {
+    "hidden_size": 256,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "intermediate_size": 704,
+    "vocab_size": 8000,
+}
+_WHISPER_TINY = {
+    "d_model": 384,
+    "encoder_layers": 4,
+    "decoder_layers": 4,
+    "encoder_attention_heads": 6,
+    "decoder_attention_heads": 6,
+    "encoder_ffn_dim": 1536,
+    "decoder_ffn_dim": 1536,
+    "vocab_size": 8000,
+    "decoder_start_token_id": 1,
+    "pad_token_id": 1,
+    "bos_token_id": 1,
+    "eos_token_id": 1,
+}
 
 NETWORKS: dict[str, Maker] = {
     "tv_mobilenet_v2": torchvision_net("mobilenet_v2"),
@@ -248,6 +219,41 @@ NETWORKS: dict[str, Maker] = {
         WideAndDeep, lambda b: (torch.randn(b, 64), torch.randint(0, 500, (b, 20))),
     ),
     "my_unet": own(UNet, lambda b: (torch.randn(b, 3, 128, 128),)),
+    # The networks from here on have parts that can run side by side, or other operators than those
+    # above: gathers and scatters, scans, caches, convolutions over time and over films.
+    "tv_r3d_18": torchvision_net("r3d_18", lambda b: (torch.randn(b, 3, 8, 80, 80),)),
+    # NASNet-A with the widths of NASNetMobile (1056 features), and six cells for each size.
+    "timm_nasnet_mobile": timm_net("nasnetalarge", stem_size=32, num_features=1056),
+    "hf_segformer_b0": transformer(
+        "SegformerForSemanticSegmentation", "SegformerConfig", image(384), num_labels=150,
+    ),
+    "hf_mamba": transformer(
+        "MambaForCausalLM", "MambaConfig", tokens(32),
+        hidden_size=256, num_hidden_layers=4, vocab_size=4000, use_cache=False,
+    ),
+    "hf_qwen2_step": transformer(
+        "Qwen2ForCausalLM", "Qwen2Config", after_tokens(64), DecoderStep, **_SMALL_LANGUAGE_MODEL,
+    ),
+    # `batched_mm` gathers the weights of the two experts that a token chooses among eight.
+    "hf_mixtral_step": transformer(
+        "MixtralForCausalLM", "MixtralConfig", after_tokens(64), DecoderStep,
+        experts_implementation="batched_mm", **_SMALL_LANGUAGE_MODEL,
+    ),
+    "hf_whisper_step": transformer(
+        "WhisperForConditionalGeneration", "WhisperConfig", after_both(30, 1500),
+        EncoderDecoderStep, **_WHISPER_TINY,
+    ),
+    "hf_t5_step": transformer(
+        "T5ForConditionalGeneration", "T5Config", after_both(20, 32), EncoderDecoderStep,
+        d_model=384, d_kv=64, d_ff=1024, num_layers=4, num_decoder_layers=4, num_heads=6,
+        vocab_size=8000, feed_forward_proj="gated-gelu",
+    ),
+    "my_gat": own(Gat, lambda b: random_graph(1000 * b, 5000 * b)),
+    "my_autoint_b64": own(AutoInt, lambda b: (torch.randint(0, 1000, (64 * b, 39)),)),
+    "my_crnn": own(lambda: keep_variance(Crnn()), lambda b: (torch.randn(b, 1, 32, 160),)),
+    "my_hifigan": own(lambda: keep_variance(HifiGan()), lambda b: (torch.randn(b, 80, 64),)),
+    "my_u2netp": own(lambda: keep_variance(U2NetP()), image(256)),
+    "my_yolov8n": own(lambda: keep_variance(YoloV8()), image(640)),
 }  # fmt: skip
 
 

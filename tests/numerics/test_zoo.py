@@ -1,4 +1,4 @@
-"""Five small networks of the kinds users bring, exported by PyTorch, near its numbers."""
+"""Small networks of the kinds users bring, exported by PyTorch, near its numbers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pytest
 import tvm_interop
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra `torch`)")
+from benchmarks import zoo_networks  # noqa: E402
+
 nn, F = torch.nn, torch.nn.functional
 
 
@@ -105,11 +107,23 @@ class _Recurrent(nn.Module):
 
 
 _ZOO = {
-    "mobile": (_Mobile, lambda: torch.randn(2, 3, 32, 32)),
-    "vision_transformer": (_VisionTransformer, lambda: torch.randn(2, 3, 32, 32)),
-    "decoder": (_Decoder, lambda: torch.randint(0, 100, (1, 20))),
-    "dlrm": (_Dlrm, lambda: torch.randint(0, 50, (4, 6))),
-    "recurrent": (_Recurrent, lambda: torch.randn(1, 40, 24)),
+    "mobile": (_Mobile, lambda: (torch.randn(2, 3, 32, 32),)),
+    "vision_transformer": (_VisionTransformer, lambda: (torch.randn(2, 3, 32, 32),)),
+    "decoder": (_Decoder, lambda: (torch.randint(0, 100, (1, 20)),)),
+    "dlrm": (_Dlrm, lambda: (torch.randint(0, 50, (4, 6)),)),
+    "recurrent": (_Recurrent, lambda: (torch.randn(1, 40, 24),)),
+    "graph_attention": (
+        lambda: zoo_networks.Gat(features=16),
+        lambda: zoo_networks.random_graph(40, 120, features=16),
+    ),
+    "fields": (
+        lambda: zoo_networks.AutoInt(fields=6, width=8),
+        lambda: (torch.randint(0, 1000, (4, 6)),),
+    ),
+    "sound": (
+        lambda: zoo_networks.keep_variance(zoo_networks.HifiGan(width=16)),
+        lambda: (torch.randn(1, 80, 6),),
+    ),
 }
 
 
@@ -119,24 +133,28 @@ _ZOO = {
 def test_near_pytorch(name: str, form: str) -> None:
     torch.manual_seed(0)
     make, inputs = _ZOO[name]
-    net, x = make().eval(), inputs()
+    net, given = make().eval(), inputs()
     with torch.no_grad():
-        want = net(x).numpy()
+        want = net(*given).numpy()
     assert want.std() > 0.01  # Something to be wrong about.
     artifact = tvm_interop.compile(
-        _exported(net, x, form), scheduler="sequential", providers=["tvm"], latency_db=":memory:"
+        _exported(net, given, form),
+        scheduler="sequential",
+        providers=["tvm"],
+        latency_db=":memory:",
     )
     module = tvm_interop.GraphModule(artifact)
-    module.set_input(0, x.numpy())
+    for i, x in enumerate(given):
+        module.set_input(i, x.numpy())
     module.run()
     got = module.get_output(0).numpy()
     assert np.abs(got - want).max() <= 1e-4 * np.abs(want).max()
 
 
-def _exported(net: nn.Module, x: torch.Tensor, form: str) -> object:
+def _exported(net: nn.Module, given: tuple[torch.Tensor, ...], form: str) -> object:
     with warnings.catch_warnings(action="ignore"):
         if form == "torch.export":
-            return torch.export.export(net, (x,))
+            return torch.export.export(net, given)
         file = io.BytesIO()
-        torch.onnx.export(net, (x,), file, dynamo=False, opset_version=17)
+        torch.onnx.export(net, given, file, dynamo=False, opset_version=18)
         return onnx.ModelProto.FromString(file.getvalue())

@@ -1,0 +1,79 @@
+"""The tables of exported networks tell schedules from networks that ship sequential."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from benchmarks import zoo, zoo_tables
+
+ROWS = [
+    zoo.Row(
+        name, error=1e-6, compile_s=9.0, compile_peak_mib=500.0, scheduled=scheduled,
+        median_us={zoo.OURS: 1000.0}, noise=1.0,
+        ratios={zoo.SEQUENTIAL: ratio, zoo.ONNXRUNTIME: 2.0},
+    )
+    for name, scheduled, ratio in (
+        ("my_gat", True, 0.5), ("my_crnn", True, 0.98), ("tv_r3d_18", False, 1.25),
+        ("hf_mamba", False, 0.75),
+    )
+]  # fmt: skip
+OF_SCHEDULES = f"{math.sqrt(0.5 * 0.98):.3f}"
+
+
+@pytest.fixture
+def report() -> dict[str, Any]:
+    rows = [asdict(row) for row in [*ROWS, zoo.Row("my_unet", refused="an operator")]]
+    return {"machine": {"cores": 2, "cpu": "A CPU", "quiet": True}, "rows": rows}
+
+
+def _cells(table: str) -> dict[str, list[str]]:
+    """The cells of a Markdown table by the first cell of their row."""
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+    return {first: cells for first, *cells in rows}
+
+
+def test_the_table_marks_networks_that_ship_sequential(report: dict[str, Any]) -> None:
+    cells = _cells(zoo_tables.networks(report)[1])
+    shipped = {name: row[0] for name, row in cells.items() if name in {r.network for r in ROWS}}
+    assert shipped == {row.network: "a schedule" if row.scheduled else "sequential" for row in ROWS}
+    assert cells[""][2:4] == ["over ours, sequential", "over onnxruntime"]
+    # A program measured against itself is no schedule, so it is no part of the mean of schedules.
+    assert cells["**geometric mean**"][2:4] == [OF_SCHEDULES[:4], "2.00"]
+
+
+def test_a_report_without_any_schedule_has_no_mean_of_schedules(report: dict[str, Any]) -> None:
+    report["rows"] = [row for row in report["rows"] if not row["scheduled"]]
+    cells = _cells(zoo_tables.networks(report)[1])
+    assert cells["**geometric mean**"][2:4] == ["", "2.00"]
+
+
+def test_where_a_schedule_ships_leaves_sequential_networks_out(report: dict[str, Any]) -> None:
+    text, table = zoo_tables.where_it_pays(report)
+    assert list(_cells(table)) == ["", "---", "gat", "crnn"]
+    assert "2 of the 4 networks ship sequential" in text
+    assert "range from 0.75 to 1.25" in text
+
+
+def test_the_printed_table_and_means_do_the_same() -> None:
+    cells = _cells(zoo.table(ROWS))
+    assert cells["tv_r3d_18"][0] == "sequential"
+    assert cells["my_gat"][0] == "a schedule"
+    assert len({len(row) for row in cells.values()}) == 1
+    means = zoo.means([zoo.ratios_of_schedules(row) for row in ROWS])
+    assert means.splitlines() == [
+        f"over ours, sequential, geometric mean of 2: {OF_SCHEDULES}",
+        "over onnxruntime, sequential, geometric mean of 4: 2.000",
+    ]
+
+
+def test_every_exported_network_has_a_kind() -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed (extra `torch`)")
+    from benchmarks.zoo_export import NETWORKS
+
+    kinds = [name for names in zoo_tables.KINDS.values() for name in names]
+    assert sorted(kinds) == sorted(NETWORKS)
+    assert len({zoo_tables.short(name) for name in NETWORKS}) == len(NETWORKS)

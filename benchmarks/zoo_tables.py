@@ -99,22 +99,25 @@ def where_it_pays(report: dict[str, Any]) -> list[str]:
     """
     ran = [row for row in report["rows"] if row["refused"] is None]
     ratios = shipped(report)
+    ends = intervals_of_shipped(report)
     kinds = {name: kind for kind, names in KINDS.items() for name in names}
     rows = [
-        [short(name), kinds[name], f"{ratio:.2f}"]
+        [short(name), kinds[name], f"{ratio:.2f}", interval(ends[name], 2)]
         for name, ratio in sorted(ratios.items(), key=lambda pair: pair[1])
     ]
     alike = [row["ratios"][_SEQUENTIAL] for row in ran if not row["scheduled"]]
     noise = interval((min(alike), max(alike)), 2)
-    slower = sum(ratio > 1 for ratio in ratios.values())
+    faster = sum(high < 1 for _, high in ends.values())
+    slower = sum(low > 1 for low, _ in ends.values())
     return [
         f"## Where a schedule ships\n\nThis section is about the same runs. {len(alike)} of the "
         f"{len(ran)} networks ship sequential, and the table leaves them out. Their {len(alike)} "
         f"ratios compare a program with itself, and range from {noise}. {len(ratios)} networks "
         "ship a schedule. The table has the time of each schedule over the time of sequential "
-        "execution of the same kernels, both run again after compiling. A ratio below 1 is faster; "
-        f"{slower} schedules were slower. Only a ratio outside of {noise} says more than noise.",
-        table(["", "kind", "over sequential"], rows),
+        "execution of the same kernels, both run again after compiling, with the 95% confidence "
+        f"interval of the ratio. {faster} schedules were faster beyond it, and {slower} "
+        "were slower.",
+        table(["", "kind", "over sequential", "interval"], rows),
     ]
 
 
@@ -122,6 +125,15 @@ def shipped(report: dict[str, Any]) -> dict[str, float]:
     """For each network that ships a schedule, its time over the time of sequential execution."""
     return {
         row["network"]: row["ratios"][_SEQUENTIAL]
+        for row in report["rows"]
+        if row["refused"] is None and row["scheduled"]
+    }
+
+
+def intervals_of_shipped(report: dict[str, Any]) -> dict[str, tuple[float, float]]:
+    """The 95% confidence interval of each ratio that `shipped` returns."""
+    return {
+        row["network"]: tuple(row["intervals"][_SEQUENTIAL])
         for row in report["rows"]
         if row["refused"] is None and row["scheduled"]
     }
@@ -149,7 +161,8 @@ def in_bf16(report: dict[str, Any]) -> list[str]:
     means = [geometric([row["bf16_ratios"][peer] for row in found]) for peer in columns.values()]
     rows.append(["**geometric mean**", *(f"{mean:.2f}" for mean in means), "", ""])
     return [
-        "## In bf16\n\nThis section is about the same runs, with `--bf16`. The *over* columns have "
+        "## In bf16\n\nMeasured by `python -m benchmarks.zoo FOLDER --bf16` on "
+        f"{machine(report)}, {_how(found)}. The *over* columns have "
         "the time of our artifact of `--precision bf16` over the time of each other contestant. "
         "The last two columns have the errors of our bf16 artifact and of OpenVINO as installed, "
         "which also computes in bf16. An error is the largest difference from onnxruntime's "

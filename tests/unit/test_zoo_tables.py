@@ -15,6 +15,7 @@ ROWS = [
         name, error=1e-6, compile_s=9.0, compile_peak_mib=500.0, scheduled=scheduled,
         median_us={zoo.OURS: 1000.0}, noise=1.0,
         ratios={zoo.SEQUENTIAL: ratio, zoo.ONNXRUNTIME: 2.0},
+        intervals={zoo.SEQUENTIAL: (ratio - 0.05, ratio + 0.05), zoo.ONNXRUNTIME: (1.9, 2.1)},
     )
     for name, scheduled, ratio in (
         ("my_gat", True, 0.5), ("my_crnn", True, 0.98), ("tv_r3d_18", False, 1.25),
@@ -56,6 +57,9 @@ def test_where_a_schedule_ships_leaves_sequential_networks_out(report: dict[str,
     assert list(_cells(table)) == ["", "---", "gat", "crnn"]
     assert "2 of the 4 networks ship sequential" in text
     assert "range from 0.75 to 1.25" in text
+    # The interval of `crnn` reaches above 1, so nothing is said of it.
+    assert "1 schedules were faster beyond it, and 0 were slower" in text
+    assert _cells(table)["gat"][-1] == "0.45 to 0.55"
 
 
 def test_the_printed_table_and_means_do_the_same() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import shlex
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,11 @@ NOT_RUN = {
     ("docs/add_kind.rst", "pytest tests/unit/test_kinds.py        # each case in every layout, "
      "precision and cut"): "commands of the tests themselves",
     ("docs/install.rst", "pip install ."): "needs a network",
+    ("docs/runtime.rst", 'cmake -S examples -B build/examples -Dtvm_interop_DIR="$(tvm-interop '
+     'config --cmakedir)"'): "test_runtime_examples does that",
+    ("docs/runtime.rst", "find_package(tvm_interop REQUIRED)"): "test_runtime_examples does that",
+    ("docs/runtime.rst", 'export PKG_CONFIG_PATH="$(tvm-interop config --pkgconfigdir)"'):
+        "test_runtime_examples does that",
     ("docs/server.rst", "from ray import serve"): "needs a Ray cluster",
     ("docs/server.rst", "apiVersion: serving.kserve.io/v1alpha1"): "needs a cluster with KServe",
     ("docs/serving.rst", "from tvm_interop.serving import Programs, periodic, simulate_combined"):
@@ -144,13 +150,43 @@ def test_configurations_are_read(tmp_path: Path) -> None:
         assert read_config(path)
 
 
+_BEFORE = {
+    "c": "#include <stdio.h>\n#include <stdlib.h>\n#include <tvm_interop/runtime.h>\n"
+         "float image[8], scores[8];\n",
+    "cpp": "#include <vector>\n#include <tvm_interop/runtime.hpp>\n"
+           "std::vector<float> image(8), scores(8);\n",
+}  # fmt: skip
+"""For each language of the runtime library, the code before a block."""
+
+
+@pytest.mark.parametrize(
+    "block", [block for block in BLOCKS if block.language in _BEFORE], ids=lambda b: b.first_line
+)
+def test_c_and_cpp_are_compiled(block: Block, tmp_path: Path) -> None:
+    """Each block is the body of a function."""
+    lines = [line for line in block.text.splitlines() if not line.startswith("#include")]
+    before = _BEFORE[block.language]
+    if "model = " not in block.text and "tvi_model* model" not in block.text:
+        before += "tvi_model* model;\n"
+    source = tmp_path / f"block.{block.language}"
+    body = "\n".join(lines)
+    source.write_text(f"{before}void body(void) {{\n{body}\n}}\n")
+    headers = Path(__file__).parents[2] / "runtime" / "include"
+    compiler = {"c": "cc", "cpp": "c++"}[block.language]
+    done = subprocess.run(
+        [compiler, "-fsyntax-only", "-Wall", "-Wextra", f"-I{headers}", str(source)],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
 def test_every_block_runs_or_says_why_not() -> None:
     left = [
         _key(block)
         for block in BLOCKS
         if not _is_python(block)
         and not commands(block)
-        and block.language != "toml"
+        and block.language not in {"toml", *_BEFORE}
         and "tvm_interop.tvmc" not in block.text
         and block.page not in NO_CODE
         and _key(block) not in NOT_RUN

@@ -199,7 +199,7 @@ class Reader:
         """What is wrong with an `artifact` or `plan`, after the status; None if it is right."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(f"{kind} {os.fspath(path)}\n")
+        self._process.stdin.write(f"{kind} {os.path.abspath(path)}\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline().rstrip("\n")
         assert answer, f"read_check died: {self._process.wait()}"

@@ -92,12 +92,19 @@ void CheckValue(const PlannedValue& value) {
     Refuse("value " + name + " lies at byte " + std::to_string(*value.offset) +
            "; an offset is from 0 to " + std::to_string(kMaxBytes));
   }
-  // A plan for a CPU has one device, so nothing is copied between devices.
-  if (value.device.has_value() && *value.device != "cpu:0") {
-    Refuse("value " + name + " lies on " + *value.device + ", where the plan has no stream");
-  }
-  if (value.copy_of.has_value()) {
-    Refuse("value " + name + " is a copy of another value, and both lie on cpu:0");
+}
+
+// Checks that no value is on another device than the one CPU that the plan runs on.
+void CheckDevices(const Plan& plan) {
+  if (plan.streams.empty()) return;  // A plan without operators has no device.
+  for (const PlannedValue& value : plan.values) {
+    const std::string name = Quoted(value.name);
+    if (!value.device.value_or("").empty() && *value.device != "cpu:0") {
+      Refuse("value " + name + " lies on " + *value.device + ", where the plan has no stream");
+    }
+    if (value.copy_of.has_value()) {
+      Refuse("value " + name + " is a copy of another value, and both lie on cpu:0");
+    }
   }
 }
 
@@ -352,6 +359,7 @@ void CheckBounds(const Plan& plan) {
   CheckInterface(plan);
   CheckAliases(plan);
   CheckWriters(plan);
+  CheckDevices(plan);
   CheckArena(plan);
   CheckLibraryOperators(plan);
   CheckReaders(plan);

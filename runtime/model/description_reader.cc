@@ -22,6 +22,14 @@ const Json& Defaults() {
   return defaults;
 }
 
+// Whether two values are equal as Python sees it, for which `false` and 0 are equal.
+bool AreEqual(const Json& one, const Json& other) {
+  const auto number = [](const Json& json) {
+    return json.is_boolean() ? Json(json.get<bool>() ? 1 : 0) : json;
+  };
+  return number(one) == number(other);
+}
+
 // The fields that descriptions of older versions lack. They had the defaults.
 bool IsLater(const std::string& field) {
   static const std::set<std::string> later{"epsilon",   "dtype",       "allow_tf32", "stored",
@@ -179,7 +187,7 @@ std::unique_ptr<OpDescription> ReadDescription(const JsonValue& value,
   description->VisitFields(&fields);
   for (const std::string& name : object.Others()) {
     const auto known = Defaults().find(name);
-    if (known == Defaults().end() || *known != value.json()[name]) {
+    if (known == Defaults().end() || !AreEqual(*known, value.json()[name])) {
       value.Refuse("`" + kind.Text() + "` takes no such field `" + name + "`");
     }
   }

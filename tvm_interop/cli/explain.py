@@ -25,7 +25,8 @@ def explain_model(
         typer.Option(
             "--operator",
             metavar="NAME",
-            help="Tell which kernels run this operator, and why providers refuse it; also on GPUs.",
+            help="Say which kernels can run this operator, and why providers refuse it; for GPUs "
+            "too.",
         ),
     ] = None,
     no_measure: Annotated[
@@ -55,13 +56,18 @@ def explain_model(
     """Say whether it pays to run independent operators side by side, and if not, why.
 
     Operators at the same depth of the graph form a set; --pair selects two operators instead. Each
-    set is measured in turn, each operator over all cores, and side by side, each on one core. That
-    pays if it saves 3% or more. Otherwise the output gives one of these reasons. One operator fills
-    the device: its speedup over all cores is at least 80% of their number. The set is memory-bound:
-    at once it takes at least 1.05 times as long as alone. Waits cost more than they save. There is
-    little to gain. A measurement chose sequential execution. The output ends with a
-    ceiling, the critical path over sequential execution, and up to three changes that help. With
-    --operator it lists the kernels for one operator instead.
+    set is measured in two ways. In turn, the operators run one after the other, each divided over
+    all cores. Side by side, they run at the same time, each on one core. Running side by side pays
+    if it saves 3% or more of the time.
+
+    Otherwise the output gives one of these reasons. Waits cost more than they save. One operator
+    fills the device: all cores together speed it up by at least 80% of the number of cores. The
+    operators are memory-bound: side by side they slow each other down by a factor of 1.05 or more.
+    There is little to gain. A measurement chose sequential execution.
+
+    The output ends with a ceiling and up to three changes that help. The ceiling is the critical
+    path over the time of sequential execution. With --operator the output lists the kernels for one
+    operator instead.
     """
     from ..compiler.options import CompileOptions
     from ..explaining.api import explain

@@ -1,4 +1,4 @@
-"""An option has one name and one default: `CompileOptions`, `compile`, the command line agree."""
+"""Tests that `CompileOptions`, `compile` and the command line agree on names and defaults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 
 def test_compile_takes_every_option_with_its_default() -> None:
-    assert FIELDS.keys() - PARAMETERS.keys() == {"parts"}  # Told by the scheduler.
+    # The scheduler decides whether operators are divided into parts, so users cannot give `parts`.
+    assert FIELDS.keys() - PARAMETERS.keys() == {"parts"}
     for name in FIELDS.keys() & PARAMETERS.keys():
         assert PARAMETERS[name].default == FIELDS[name].default, name
 

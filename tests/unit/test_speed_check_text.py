@@ -1,4 +1,4 @@
-"""The line on the speed check that `compile` prints."""
+"""Tests the line about the speed check that `compile` prints."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_what_was_needed_and_measured_and_what_ships(artifact: Artifact) -> None
     assert told.endswith("must be below 0.990: it ships")
     assert "in 24 rounds that had no part in choosing it. At a significance level of 5%" in told
     assert "it is below 0.920" in told
-    # `auto` wrote the file that was given back: nothing was chosen now.
+    # The schedule comes from a file that `auto` wrote earlier, so this call chose nothing.
     told = speed_check_line(artifact, "mine.json")
     assert told is not None
     assert told.startswith("speed check: `mine.json` takes 0.900")

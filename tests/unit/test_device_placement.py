@@ -102,7 +102,8 @@ def test_weights_and_inputs_lie_where_they_are_read() -> None:
     assert kept == {
         "x": ("input", "cuda:0", None),
         "w": ("weight", "cuda:1", None),  # The weight lies on the GPU that reads it first.
-        "w@cuda:0": ("weight", "cuda:0", "w"),  # It is copied to the other GPU that reads it.
+        # The weight is copied to the other GPU that reads it.
+        "w@cuda:0": ("weight", "cuda:0", "w"),
         "e": ("output", "cuda:0", None),
     }
     both = split([[0, 1, 2, 3], [4]], [1, 2])

@@ -77,7 +77,7 @@ def test_every_operator_moves_something(model):
 
 
 def test_workloads_count_what_schedulers_see():
-    """This also holds for scheduled kernels, whose split loops would be counted too often."""
+    """The counts agree although kernels are scheduled: their split loops would count too often."""
     compilation = Compilation(norms(), OPTIONS)
     program = compilation.program
     described = [describe_workload(program, op, "").flops for op in range(len(program.operators))]

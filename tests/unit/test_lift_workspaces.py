@@ -110,7 +110,7 @@ def test_operators_that_share_one_side_by_side_are_caught() -> None:
 @pytest.mark.parametrize("op", ["instance_norm", "attention"])
 @needs_nvcc
 def test_kernels_of_tvms_that_need_one(op: str, tmp_path: Path) -> None:
-    """Such kernels are found and lifted, and they compile."""
+    """TVM's kernels with workspaces are found and lifted, and they compile."""
     if op == "attention":
         program = Compilation(two_attentions(), OPTIONS).program
     else:
@@ -131,7 +131,7 @@ def test_kernels_of_tvms_that_need_one(op: str, tmp_path: Path) -> None:
 
 
 def test_one_within_the_loops_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such a buffer may belong to one thread, or may be used again in each iteration."""
+    """A buffer within loops may belong to one thread, or be used again in each iteration."""
 
     def keep(func: tirx.PrimFunc, target: object, name: str) -> tirx.PrimFunc:
         return within_loops(func)

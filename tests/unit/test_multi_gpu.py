@@ -96,7 +96,7 @@ def test_plans_of_them_are_safe(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*PARTS, "multi-gpu"])
 def test_no_schedule_is_shorter_than_the_shortest(name: str) -> None:
-    """It is compared with all mappings of up to 10 operators to 2 GPUs."""
+    """Schedules are compared with all mappings of up to 10 operators to 2 GPUs."""
     reached = 0
     for seed in range(40):
         graph, latency, floor = small(seed)

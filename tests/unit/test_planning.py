@@ -207,9 +207,9 @@ def test_a_buffer_moved_onto_one_in_use_is_caught():
 
 
 def written_in_parts(graph, seed):
-    """Buffers of up to four producers, which may also write other buffers.
+    """Random buffers with up to four producers. An operator may produce several buffers.
 
-    Some buffers have producers that run after all users of other buffers.
+    The users of a buffer are up to three operators that come after all of its producers.
     """
     rng = random.Random(seed)
     buffers = []

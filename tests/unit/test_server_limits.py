@@ -383,7 +383,7 @@ def test_chunks_of_a_byte_are_read(server: Server) -> None:
 
 
 def test_it_ends_while_such_requests_come(tmp_path: Path) -> None:
-    """Such requests once took half a minute each. Now the server refuses them quickly and ends."""
+    """Costly requests once took half a minute each. Now the server refuses them and ends."""
     long = asked("[" + ", ".join(["9" * 4000] * 500) + "]")
     with faults.served(tmp_path, max_request_bytes=4 * _MIB) as server:
         sent = []

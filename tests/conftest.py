@@ -20,9 +20,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     NAME` runs the unit tests of one room (see `rooms`).
     """
     parser.addoption(
-        "--random-prices", type=int, metavar="SEED", help="measure nothing: draw times"
+        "--random-prices",
+        type=int,
+        metavar="SEED",
+        help="draw latencies at random instead of measuring",
     )
-    parser.addoption("--room", metavar="NAME", help="the unit tests of one room: tests/rooms.py")
+    parser.addoption(
+        "--room", metavar="NAME", help="run the unit tests of one room (see tests/rooms.py)"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -219,7 +219,9 @@ def _listed(lengths: Mapping[str, int]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Print the figures."""
     parser = argparse.ArgumentParser(prog="python -m tests.house", description=__doc__)
-    parser.add_argument("commit", nargs="?", help="as it was then; by default as it is now")
+    parser.add_argument(
+        "commit", nargs="?", help="count the code at this commit; by default the present code"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     given = parser.parse_args(arguments)
     house = house_of(files_now() if given.commit is None else files_at(given.commit))

@@ -293,8 +293,10 @@ def _outcome(program: Path) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default="", help="mutations whose name has this in it")
-    parser.add_argument("--build", type=Path, help="where to build, to build less the next time")
+    parser.add_argument(
+        "--only", default="", help="run only the mutations whose name contains this"
+    )
+    parser.add_argument("--build", type=Path, help="build folder; later calls with it build less")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.build or Path(scratch)

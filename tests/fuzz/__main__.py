@@ -44,12 +44,20 @@ class Outcome:
 def main() -> int:
     """Run the fuzz test, print a line for each kind, and return 1 if a defect was found."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--inputs", type=int, default=100_000, help="in all")
+    parser.add_argument("--inputs", type=int, default=100_000, help="number of inputs of all kinds")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kinds", default=",".join(SHARES), help="some of them, with commas")
-    parser.add_argument("--jobs", type=int, default=2, help="processes side by side")
-    parser.add_argument("--keep", type=Path, default=Path("build/fuzz"), help="failing inputs")
-    parser.add_argument("--resume", action="store_true", help="leave out what went well before")
+    parser.add_argument(
+        "--kinds", default=",".join(SHARES), help="kinds of inputs, separated by commas"
+    )
+    parser.add_argument("--jobs", type=int, default=2, help="number of processes at once")
+    parser.add_argument(
+        "--keep", type=Path, default=Path("build/fuzz"), help="folder for failing inputs"
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="skip the processes that found nothing in an earlier call",
+    )
     parser.add_argument("--replay", type=Path, help="try this kept input again")
     given = parser.parse_args()
     if given.replay is not None:

@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("kind", choices=TARGETS)
     parser.add_argument("--inputs", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--current", type=Path, help="keeps the input that is being tried")
+    parser.add_argument("--current", type=Path, help="file for the input that is being tried")
     parser.add_argument("--replay", type=Path)
     given = parser.parse_args()
     os.environ["TVM_INTEROP_LATENCY_DB"] = str(Path(f"{given.current or given.replay}.db"))

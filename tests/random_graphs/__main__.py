@@ -34,9 +34,14 @@ def main() -> int:
     """Judge the graphs that are not in the log yet. Returns 1 if a graph failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.random_graphs", description=__doc__)
     parser.add_argument("first", type=int)
-    parser.add_argument("last", type=int, help="behind the last seed")
+    parser.add_argument("last", type=int, help="the seed after the last one to judge")
     parser.add_argument("--log", type=Path, default=Path("build/random_graphs.jsonl"))
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so many")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=float("inf"),
+        help="begin no graph after this number of seconds",
+    )
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:

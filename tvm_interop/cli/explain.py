@@ -25,8 +25,7 @@ def explain_model(
         typer.Option(
             "--operator",
             metavar="NAME",
-            help="Say which kernels can run this operator, and why providers refuse it; for GPUs "
-            "too.",
+            help="Say which kernels run this operator, and why providers refuse it; also on GPUs.",
         ),
     ] = None,
     no_measure: Annotated[
@@ -56,18 +55,13 @@ def explain_model(
     """Say whether it pays to run independent operators side by side, and if not, why.
 
     Operators at the same depth of the graph form a set; --pair selects two operators instead. Each
-    set is measured in two ways. In turn, the operators run one after the other, each divided over
-    all cores. Side by side, they run at the same time, each on one core. Running side by side pays
-    if it saves 3% or more of the time.
-
-    Otherwise the output gives one of these reasons. Waits cost more than they save. One operator
-    fills the device: all cores together speed it up by at least 80% of the number of cores. The
-    operators are memory-bound: side by side they slow each other down by a factor of 1.05 or more.
-    There is little to gain. A measurement chose sequential execution.
-
-    The output ends with a ceiling and up to three changes that help. The ceiling is the critical
-    path over the time of sequential execution. With --operator the output lists the kernels for one
-    operator instead.
+    set is measured in two ways: in turn, with each operator divided over all cores, and side by
+    side, with each operator on one core. Side by side pays if it saves 3% or more of the time. If
+    not, the output gives one of these reasons: waits cost more than they save; one operator fills
+    the device (all cores speed it up by at least 80% of their number); the set is memory-bound (its
+    operators slow each other down by 1.05 or more); there is little to gain; a measurement chose
+    sequential execution. The output ends with a ceiling (the critical path over the time of
+    sequential execution) and up to three changes that help. With --operator it lists kernels.
     """
     from ..compiler.options import CompileOptions
     from ..explaining.api import explain

@@ -87,8 +87,7 @@ def tune_model(
 ) -> None:
     """Search for the fastest schedule, or with --kernels for faster kernels.
 
-    A search for a schedule predicts the latencies of most stages, and measures only the stages that
-    decide which schedule is fastest.
+    A search for a schedule predicts the latencies of most stages, and measures the decisive stages.
 
     Stop the search at any time with Ctrl-C. Measurements are kept, the best schedule so far is
     written, and the next call continues from there. `tvm-interop compile MODEL --schedule

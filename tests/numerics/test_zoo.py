@@ -1,4 +1,4 @@
-"""Compares five small networks, exported by PyTorch, with PyTorch."""
+"""Five small networks of the kinds users bring, exported by PyTorch, near its numbers."""
 
 from __future__ import annotations
 

@@ -265,7 +265,7 @@ def test_weights_of_a_module_that_is_in_use(saved: Path, tmp_path: Path) -> None
     module.run(**feeds)
     np.testing.assert_array_equal(module.get_output(0).numpy(), before)
     v = min(artifact.weights)
-    artifact.weights[v][...] = 7  # This changes a copy of the weights, not the file.
+    artifact.weights[v][...] = 7  # One's own, not the file's.
     assert not (tvm_interop.load(path).weights[v] == 7).any()
 
 
@@ -419,7 +419,7 @@ def test_a_pinned_digest(saved: Path, tmp_path: Path) -> None:
     assert tvm_interop.load(saved, sha256=digest).plan == tvm_interop.load(saved).plan
     assert tvm_interop.load(saved, sha256=digest.upper()).path == saved
     other = crafted(saved, tmp_path / "other.tar", kernels__so=b"other code")
-    tvm_interop.load(other)  # The artifact itself is valid, but it is not the pinned artifact.
+    tvm_interop.load(other)  # Right in itself, and not what was pinned.
     with pytest.raises(ArtifactError, match=f"other.tar`: its SHA-256 is .*, not {digest}"):
         tvm_interop.load(other, sha256=digest)
     longer = tmp_path / "longer.tar"

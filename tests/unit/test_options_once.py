@@ -22,8 +22,7 @@ COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 
 def test_compile_takes_every_option_with_its_default() -> None:
-    # The scheduler decides whether operators are divided into parts, so users cannot give `parts`.
-    assert FIELDS.keys() - PARAMETERS.keys() == {"parts"}
+    assert FIELDS.keys() - PARAMETERS.keys() == {"parts"}  # Told by the scheduler.
     for name in FIELDS.keys() & PARAMETERS.keys():
         assert PARAMETERS[name].default == FIELDS[name].default, name
 

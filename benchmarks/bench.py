@@ -54,7 +54,7 @@ def main() -> int:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--full", action="store_true", help="every network, and more of our schedulers"
+        "--full", action="store_true", help="run every network, and more of our schedulers"
     )
     add_measuring_options(parser, budget_s=60, out=Path("benchmarks/results"))
     return parser.parse_args()
@@ -68,9 +68,9 @@ def add_measuring_options(parser: argparse.ArgumentParser, budget_s: float, out:
     """
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=", ".join(models.list()))
     parser.add_argument(
-        "--budget", type=float, default=budget_s, help="seconds of rounds a network"
+        "--budget", type=float, default=budget_s, help="seconds to measure each network"
     )
-    parser.add_argument("--out", type=Path, default=out, help="folder of tables, JSON and charts")
+    parser.add_argument("--out", type=Path, default=out, help="folder for tables, JSON and charts")
     parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
 
 

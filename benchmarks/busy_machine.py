@@ -295,8 +295,12 @@ def main() -> None:
     parser.add_argument("networks", nargs="*")
     parser.add_argument("--busy", nargs="+", default=["0", "1", "2", "bursts"])
     parser.add_argument("--contestants", nargs="+", default=[*OURS, *PEERS])
-    parser.add_argument("--before", metavar="PYTHON", help="an earlier release of ours")
-    parser.add_argument("--before-name", default="", help="what the report calls it")
+    parser.add_argument(
+        "--before", metavar="PYTHON", help="Python interpreter of an earlier release"
+    )
+    parser.add_argument(
+        "--before-name", default="", help="name of the earlier release in the report"
+    )
     parser.add_argument("--runs", type=int, default=60)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()

@@ -95,13 +95,17 @@ def _chosen_alike(one: tvm_interop.Artifact, other: tvm_interop.Artifact) -> flo
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="of NAME.onnx")
-    parser.add_argument("networks", nargs="*", metavar="NAME", help="which (default: all)")
-    parser.add_argument("--scheduler", default="auto", help="ours (default: %(default)s)")
+    parser.add_argument("folder", type=Path, help="folder of files NAME.onnx")
+    parser.add_argument(
+        "networks", nargs="*", metavar="NAME", help="networks to compile (default: all)"
+    )
+    parser.add_argument("--scheduler", default="auto", help="our scheduler (default: %(default)s)")
     parser.add_argument("--precision", default="f32", help="f32 or bf16 (default: %(default)s)")
     parser.add_argument("--again", action="store_true", help="compile cold a second time")
-    parser.add_argument("--artifacts", type=Path, help="a folder to keep the cold ones in")
-    parser.add_argument("--json", type=Path, help="write what was found there")
+    parser.add_argument(
+        "--artifacts", type=Path, help="folder in which to keep the artifacts of cold runs"
+    )
+    parser.add_argument("--json", type=Path, help="write the results to this file")
     return parser.parse_args()
 
 

@@ -257,10 +257,14 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     names = ", ".join(models.list())
     parser.add_argument("networks", nargs="*", default=NETWORKS, help=f"ONNX files, or {names}")
-    parser.add_argument("--pairs", type=int, default=20, help="how many, over all networks")
+    parser.add_argument(
+        "--pairs", type=int, default=20, help="number of pairs of all networks together"
+    )
     parser.add_argument("--size", type=int, default=None, help="pixels or tokens of the inputs")
-    parser.add_argument("--seconds", type=float, default=20.0, help="to measure each pair, at most")
-    parser.add_argument("--changes", action="store_true", help="try a change of each network too")
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, help="most seconds to measure each pair"
+    )
+    parser.add_argument("--changes", action="store_true", help="also try a change of each network")
     parser.add_argument("--out", type=Path, default=RESULT, help="file for the results")
     parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
     return parser.parse_args(arguments)

@@ -419,7 +419,9 @@ def gpu_state() -> dict[str, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--networks", type=Path, required=True, help="folder, as in the bundle")
+    parser.add_argument(
+        "--networks", type=Path, required=True, help="folder of networks, as in the bundle"
+    )
     parser.add_argument("--out", type=Path, default=Path("gpu.json"))
     parser.add_argument("--minutes", type=float, default=8.5)
     arguments = parser.parse_args()

@@ -75,7 +75,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
-    parser.add_argument("--python", default=here, help="the version on the GPU's machine")
+    parser.add_argument("--python", default=here, help="version of Python on the GPU's machine")
     parser.add_argument("--networks", nargs="+", default=NETWORKS)
     parser.add_argument("--arch", nargs="+", default=DEFAULT_ARCHS)
     arguments = parser.parse_args()

@@ -121,7 +121,7 @@ def parse_arguments() -> argparse.Namespace:
     parts = [*(str(figure.number) for figure in FIGURES), _NETWORK_ROWS]
     parser.add_argument(
         "--only", nargs="*", choices=parts, default=parts,
-        help="figures to make; the results of others stay as they are",
+        help="figures to make; results of other figures stay unchanged",
     )  # fmt: skip
     parser.add_argument(
         "--without-ours", action="store_true", help=f"leave out {OURS}: a second or two a model"

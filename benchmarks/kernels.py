@@ -276,7 +276,7 @@ print(peak() - before)
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=", ".join(NETWORKS))
-    parser.add_argument("--budget", type=float, default=20, help="seconds of rounds a network")
+    parser.add_argument("--budget", type=float, default=20, help="seconds to measure each network")
     parser.add_argument("--out", type=Path, default=None, help="write JSON to this file")
     parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
     return parser.parse_args()

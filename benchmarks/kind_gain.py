@@ -104,7 +104,7 @@ def main() -> None:
     """Print the gain."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kind_gain", description=__doc__)
     parser.add_argument("model", help="an ONNX file or a network's name")
-    parser.add_argument("operator", help="of Relax, such as relax.image.resize2d")
+    parser.add_argument("operator", help="operator of Relax, such as relax.image.resize2d")
     parser.add_argument("--cores", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     given = parser.parse_args()

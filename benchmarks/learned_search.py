@@ -149,16 +149,27 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("networks", nargs="*", default=DEFAULT, help=", ".join(models.list()))
     effort = parser.add_mutually_exclusive_group()
-    effort.add_argument("--exhaustive", action="store_true", help="measure every stage there is")
-    effort.add_argument("--only-learned", action="store_true", help="no search that measures all")
-    parser.add_argument("--streams", type=int, help="by default as many as there are cores for")
-    parser.add_argument("--parts", type=int, help="1 leaves operators whole; else as `compile`")
-    parser.add_argument("--image-size", type=int, help="pixels, for a quick look")
+    effort.add_argument("--exhaustive", action="store_true", help="measure every stage")
+    effort.add_argument("--only-learned", action="store_true", help="leave out the measured search")
+    parser.add_argument(
+        "--streams", type=int, help="number of streams; by default one for each core"
+    )
+    parser.add_argument(
+        "--parts", type=int, help="1 divides no operator; by default as in `compile`"
+    )
+    parser.add_argument("--image-size", type=int, help="height and width of images in pixels")
     parser.add_argument("--max-group-ops", type=int, default=3)
     parser.add_argument("--max-groups", type=int, default=8)
-    parser.add_argument("--budget", type=float, default=60, help="seconds of interleaved rounds")
-    parser.add_argument("--databases", type=Path, help="folder to keep what is measured in")
-    parser.add_argument("--beside", type=Path, help="folder of schedules to run beside")
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=60,
+        help="seconds to run the schedules in interleaved rounds",
+    )
+    parser.add_argument("--databases", type=Path, help="folder in which to keep measurements")
+    parser.add_argument(
+        "--beside", type=Path, help="folder of schedules that run in the same rounds"
+    )
     parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser.parse_args()

@@ -314,10 +314,14 @@ def _their_runs(events: Iterable[dict[str, Any]]) -> list[Run]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("network", metavar="NETWORK", help="a name, such as light:resnet50, a file")
-    parser.add_argument("--scheduler", default="auto", help="ours (default: %(default)s)")
-    parser.add_argument("--runs", type=int, default=30, help="of each side (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="print JSON, with every operator")
+    parser.add_argument(
+        "network", metavar="NETWORK", help="name of a network, such as light:resnet50, or a file"
+    )
+    parser.add_argument("--scheduler", default="auto", help="our scheduler (default: %(default)s)")
+    parser.add_argument(
+        "--runs", type=int, default=30, help="runs of each runtime (default: %(default)s)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON with every operator")
     parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
     return parser.parse_args()
 

@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="+", metavar="NAME")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
+    parser.add_argument("--seconds", type=float, default=3.0, help="seconds of each measurement")
     given = parser.parse_args()
     lines = []
     with tempfile.TemporaryDirectory() as folder:

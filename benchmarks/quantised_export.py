@@ -95,8 +95,10 @@ def quantise(network: Network, kind: str, out: Path) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("zoo", type=Path, help="exported networks, NAME.onnx and NAME.npz")
-    parser.add_argument("folder", type=Path, help="where to write")
+    parser.add_argument(
+        "zoo", type=Path, help="folder of exported networks, NAME.onnx and NAME.npz"
+    )
+    parser.add_argument("folder", type=Path, help="folder for the quantised networks")
     parser.add_argument("networks", nargs="*", default=DEFAULT, metavar="NAME")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)

@@ -105,7 +105,7 @@ def main() -> int:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add_measuring_options(parser, budget_s=120, out=Path("benchmarks/results/schedulers"))
-    parser.add_argument("--image-size", type=int, help="pixels, for a quick look")
+    parser.add_argument("--image-size", type=int, help="height and width of images in pixels")
     parser.add_argument(
         "--without", nargs="*", default=[], metavar="SCHEDULER",
         help="leave these out, such as `ios`, which measures many thousand stages of a large "

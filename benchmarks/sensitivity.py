@@ -25,7 +25,9 @@ from .bench import random_feed
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--planted", type=float, default=5.0, help="per cent to slow down by")
+    parser.add_argument(
+        "--planted", type=float, default=5.0, help="slowdown of the slower copy, in per cent"
+    )
     parser.add_argument("--rounds", type=int, default=101)
     parser.add_argument("--trials", type=int, default=3)
     arguments = parser.parse_args()

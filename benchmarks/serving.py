@@ -193,11 +193,15 @@ def _line(found: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, help="write everything here")
-    parser.add_argument("--quick", action="store_true", help="under three minutes")
-    parser.add_argument("--figures", action="store_true", help="the paper's figures instead")
-    parser.add_argument("--seconds", type=float, help="begin no cell after so many seconds")
-    parser.add_argument("--go-on", action="store_true", help="keep the cells that FILE has")
+    parser.add_argument("--json", type=Path, help="write all results to this file")
+    parser.add_argument(
+        "--quick", action="store_true", help="run a part of the grid in under three minutes"
+    )
+    parser.add_argument("--figures", action="store_true", help="make the paper's figures instead")
+    parser.add_argument("--seconds", type=float, help="begin no cell after this number of seconds")
+    parser.add_argument(
+        "--go-on", action="store_true", help="keep the cells that the file of --json has"
+    )
     options = parser.parse_args()
     found: dict[str, Any]
     if options.figures:

@@ -215,8 +215,10 @@ def main() -> None:
     )
     parser.add_argument("--before", required=True, metavar="PYTHON")
     parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--seconds", type=float, default=0.4, help="that each is asked for")
-    parser.add_argument("--seed", type=int, default=0, help="of the orders")
+    parser.add_argument(
+        "--seconds", type=float, default=0.4, help="seconds of requests to each server in a round"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random orders")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     result = measure(given.before, given.rounds, given.seconds, given.seed)

@@ -431,10 +431,12 @@ def run(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, help="write everything here")
-    parser.add_argument("--seconds", type=float, default=22.0, help="of each cell")
+    parser.add_argument("--json", type=Path, help="write all results to this file")
+    parser.add_argument("--seconds", type=float, default=22.0, help="seconds to measure each load")
     parser.add_argument("--only", choices=CONTESTANTS, nargs="+", default=CONTESTANTS)
-    parser.add_argument("--quick", action="store_true", help="small networks, 3 seconds a cell")
+    parser.add_argument(
+        "--quick", action="store_true", help="small networks, and 3 seconds for each load"
+    )
     parser.add_argument("--serve", choices=CONTESTANTS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()

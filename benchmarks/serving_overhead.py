@@ -206,10 +206,12 @@ def _quartiles(ms: np.ndarray) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--network", default="resnet50")
-    parser.add_argument("--size", type=int, help="of images; the network's own by default")
+    parser.add_argument(
+        "--size", type=int, help="image size in pixels; by default the network's own"
+    )
     parser.add_argument("--policy", choices=CONTESTANTS[:-1], default="auto")
     parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--json", type=Path, help="write everything here")
+    parser.add_argument("--json", type=Path, help="write all results to this file")
     parser.add_argument("--echo", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.echo is not None:

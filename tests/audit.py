@@ -1,4 +1,7 @@
-"""`python -m tests.audit`: known weaknesses of what is installed, where anybody knows of them."""
+"""`python -m tests.audit`: prints known vulnerabilities of the installed packages.
+
+If no advisory service answers, it says so.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,14 @@ from typing import Any
 
 _NOT_AUDITED = "not audited: no advisory service answers"
 _NOBODY_ANSWERS = "your network may be blocking this service"
-"""What `pip-audit` says where it cannot reach the service."""
+"""The message of `pip-audit` if it cannot reach the service."""
 
 
 def main() -> int:
-    """Print what is known; 1 if a weakness is, or if nothing could be asked for another reason."""
+    """Run the audit and print its result.
+
+    Returns 1 if a vulnerability is known, or if the audit failed although the service answers.
+    """
     command = [sys.executable, "-m", "pip_audit", "--local", "--format", "json"]
     done = subprocess.run(
         [*command, "--progress-spinner", "off"], capture_output=True, text=True, check=False
@@ -24,7 +30,7 @@ def main() -> int:
 
 
 def said(output: str, errors: str) -> tuple[list[str], int]:
-    """What to print, and the exit code, of all that `pip-audit` wrote."""
+    """Return the lines to print and the exit code for the output of `pip-audit`."""
     try:
         found = json.loads(output)["dependencies"]
     except (ValueError, KeyError):
@@ -35,7 +41,7 @@ def said(output: str, errors: str) -> tuple[list[str], int]:
 
 
 def judged(found: list[dict[str, Any]]) -> tuple[list[str], int]:
-    """What to print, and the exit code, of what `pip-audit` says of each package."""
+    """Return the lines to print and the exit code for the packages that `pip-audit` found."""
     asked = [package for package in found if "vulns" in package]
     if not asked:
         return [_NOT_AUDITED], 0

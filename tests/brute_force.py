@@ -1,4 +1,4 @@
-"""What is cheapest, found by trying everything: for graphs of a handful of operators."""
+"""Finds optimal schedules of graphs with a handful of operators by trying everything."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tvm_interop.program.graph import OpGraph
 
 
 def cheapest_stages(graph: OpGraph, price: Callable[[frozenset[int]], float]) -> float:
-    """The least that any sequence of stages costs, by the definition alone.
+    """Return the least latency of all sequences of stages, by the definition.
 
     Parameters
     ----------
-    price: of a stage of these operators; inf where they can be none.
+    price: returns the latency of a stage of these operators; inf if they cannot form a stage.
     """
 
     @cache

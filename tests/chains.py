@@ -1,4 +1,4 @@
-"""Chains of tiny operators, to run without compiling a network."""
+"""Makes chains of tiny operators, which run without the compilation of a network."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ WIDTH = 64
 
 
 def chain_kernels(folder: Path) -> Any:
-    """`serial` adds one to each number; `parallel` does it in a parallel loop."""
+    """Compile two kernels that add 1 to each number:
+
+    `serial`, and `parallel` with a parallel loop.
+    """
     x = te.placeholder((WIDTH,), "float32", name="x")
     y = te.compute((WIDTH,), lambda i: x[i] + 1.0, name="y")
     functions = {}
@@ -34,7 +37,7 @@ def chain_kernels(folder: Path) -> Any:
 
 
 class Chain:
-    """`operators` operators in a row, dealt out over `streams` streams in turn."""
+    """A chain of operators on several streams. The operators go to the streams in turn."""
 
     def __init__(
         self,
@@ -58,7 +61,7 @@ class Chain:
         self.instance = Instance(plan, kernels, {})
 
     def check(self, start: float) -> None:
-        """Run on `start` and see that the result is right."""
+        """Run on `start`, and check that the result is right."""
         self.instance.arrays[0][:] = start
         self.instance.run()
         np.testing.assert_array_equal(self.instance.arrays[self.operators], start + self.operators)

@@ -1,4 +1,4 @@
-"""The code blocks of README and docs."""
+"""Finds the code blocks of README and docs."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Block:
 
     Attributes
     ----------
-    page: the file, from the repository's root on.
-    language: `python`, `console`, ...; `none` where the page does not say.
+    page: path of the file, relative to the root of the repository.
+    language: `python`, `console` and so on; `none` if the page names no language.
     """
 
     page: str
@@ -37,19 +37,19 @@ class Block:
 
     @property
     def first_line(self) -> str:
-        """By which a block is named."""
+        """The first line, which serves as the name of the block."""
         return self.text.lstrip("\n").partition("\n")[0].strip()
 
 
 def blocks() -> Iterator[Block]:
-    """Every code block of README and docs, but for pages that programs write."""
+    """Yield every code block of README and docs, except those of pages that programs write."""
     for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/*.rst")]):
         if path.name not in _WRITTEN:
             yield from in_page(path.relative_to(ROOT).as_posix(), path.read_text())
 
 
 def in_page(page: str, text: str) -> Iterator[Block]:
-    """The code blocks of one page."""
+    """Yield the code blocks of one page."""
     pattern = _FENCED if page.endswith(".md") else _DIRECTED
     for found in pattern.finditer(text):
         if "head" not in found.groupdict() or not _DIRECTIVE.match(found["head"]):
@@ -57,7 +57,10 @@ def in_page(page: str, text: str) -> Iterator[Block]:
 
 
 def commands(block: Block) -> list[str]:
-    """The command lines of ours in a block, joined where they go on, without comments."""
+    """Return the command lines of `tvm-interop` in a block, without comments.
+
+    Continued lines are joined.
+    """
     joined = re.sub(r"\\\n\s*", "", block.text)
     lines = (line.strip().removeprefix("$ ").partition("  #")[0] for line in joined.splitlines())
     return [line for line in lines if line.startswith("tvm-interop ")]

@@ -1,8 +1,8 @@
-"""What every kind of executor must do, whatever its device: one suite that each of them passes.
+"""A suite of tests that every kind of executor must pass.
 
 A class of tests derives from `InstanceSuite` and says how an instance of its device is made. The
-program is two chains on two streams that cross twice, so that each operator waits for one on the
-other stream.
+program is two chains on two streams. The chains change streams at every operator, so each operator
+waits for an operator on the other stream.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tvm_interop.program.program import Operator, Program, Value
 
 WIDTH = 64
 KERNEL = "serial"
-"""Adds one to each of `WIDTH` numbers."""
+"""The name of a kernel that adds 1 to each of `WIDTH` numbers."""
 LENGTH = 6
 INPUT, WEIGHT = 0, 1
 
 
 def crossing_chains() -> Program:
-    """Two chains of `LENGTH` operators: one from the input, one from a weight."""
+    """A program of two chains of `LENGTH` operators, one from the input and one from a weight."""
     values = [Value("x", (WIDTH,), "float32"), Value("w", (WIDTH,), "float32")]
     operators = []
     last = [INPUT, WEIGHT]
@@ -41,7 +41,7 @@ def crossing_chains() -> Program:
 
 
 def crossing_plan(device: str) -> Plan:
-    """Each chain changes its stream at every operator."""
+    """A plan in which each chain changes its stream at every operator."""
     program = crossing_chains()
     names = tuple(op.name for op in program.operators)
     orders = [[2 * i + (i + s) % 2 for i in range(LENGTH)] for s in range(2)]
@@ -53,7 +53,7 @@ class InstanceSuite:
 
     Attributes
     ----------
-    reads_in_place: whether the device reads the host's memory where it lies.
+    reads_in_place: whether the device reads the host's memory without a copy.
     """
 
     reads_in_place = False

@@ -1,4 +1,4 @@
-"""Settings for every test."""
+"""Settings and fixtures of all tests."""
 
 from __future__ import annotations
 
@@ -14,23 +14,28 @@ from .rooms import ROOMS, runs_with
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--random-prices SEED` finds tests that hang on what was measured (see `prices`).
+    """Add the options of the test suite.
 
-    `--room NAME` runs the unit tests of one room (see `rooms`).
+    `--random-prices SEED` finds tests that depend on measured latencies (see `prices`). `--room
+    NAME` runs the unit tests of one room (see `rooms`).
     """
     parser.addoption(
-        "--random-prices", type=int, metavar="SEED", help="measure nothing: draw times"
+        "--random-prices",
+        type=int,
+        metavar="SEED",
+        help="draw latencies at random instead of measuring",
     )
-    parser.addoption("--room", metavar="NAME", help="the unit tests of one room: tests/rooms.py")
+    parser.addoption(
+        "--room", metavar="NAME", help="run the unit tests of one room (see tests/rooms.py)"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what belongs to other rooms than `--room`.
+    """Leave out the tests of other rooms than `--room`.
 
     Raises
     ------
-    pytest.UsageError
-        There is no such room.
+    pytest.UsageError: there is no such room.
     """
     room = config.getoption("--room")
     if room is None:
@@ -55,7 +60,7 @@ def _random_prices(request: pytest.FixtureRequest) -> Iterator[None]:
     seed = request.config.getoption("--random-prices")
     with pytest.MonkeyPatch.context() as patch:
         if seed is not None:
-            from tvm_interop._native import cpu  # Slow to import, and seldom needed.
+            from tvm_interop._native import cpu  # This import is slow and seldom needed.
 
             from .prices import random_clock
 
@@ -65,16 +70,17 @@ def _random_prices(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_latency_db(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Tests measure for themselves and leave the user's latencies alone."""
+    """Keep the latencies that tests measure out of the user's database."""
     patch = pytest.MonkeyPatch()
     path = tmp_path_factory.mktemp("latency") / "latency.db"
     patch.setenv("TVM_INTEROP_LATENCY_DB", str(path))
-    patch.setenv("TVM_INTEROP_KEPT", "")  # Nor do they find what others chose.
+    # Tests also do not use kernels and schedules of earlier compilations.
+    patch.setenv("TVM_INTEROP_KEPT", "")
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _object_files(tmp_path_factory: pytest.TempPathFactory) -> ObjectFiles:
-    """The workers of one run share the object files of kernels that several tests compile."""
+    """Let the workers of one run share the object files of kernels that several tests compile."""
     base = tmp_path_factory.getbasetemp()
     return ObjectFiles((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "objects")
 
@@ -85,7 +91,7 @@ def _compile_kernels_once(
     monkeypatch: pytest.MonkeyPatch,
     _object_files: ObjectFiles,
 ) -> None:
-    """A test about compiling itself is marked `compiles_anew`."""
+    """Reuse object files, except in tests about compiling, which have the mark `compiles_anew`."""
     if request.node.get_closest_marker("compiles_anew") is None:
         monkeypatch.setattr("tvm_interop.kernels.build.write_object", _object_files.write)
 
@@ -95,7 +101,7 @@ _SCHEDULES = ("tvm_interop.kernels.cpu_schedule", "tvm_interop.kernels.cuda_sche
 
 @pytest.fixture(autouse=True)
 def _no_faults_in_schedules(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """A kernel that our rules fail on stays slow and right, and no other test would notice."""
+    """Fail a test if a rule of ours fails on a kernel. Such a kernel is slow but right."""
     yield
     faults = [
         record.getMessage()

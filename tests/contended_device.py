@@ -1,4 +1,4 @@
-"""A device that exists on paper only: stages slow each other down in a way that can be learned."""
+"""A simulated device on which operators slow each other down in a way that can be learned."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ SETTING = Setting(device="on paper", driver="", cores=2, tvm_version="0.27.0", s
 
 
 class ContendedDevice(LatencyModel):
-    """Groups share the memory's bandwidth; each stream that runs costs a little to start.
+    """A device whose groups share the memory bandwidth. Each stream takes a short time to start.
 
     Attributes
     ----------
-    workloads: what each operator computes.
+    workloads: the work of each operator.
     asked: the stages measured so far, each once.
     """
 
@@ -63,7 +63,7 @@ class ContendedDevice(LatencyModel):
         return OperatorTable.from_workloads(self.workloads, op_us)
 
     def record(self, groups: Sequence[Sequence[int]], **fields: object) -> Record:
-        """What the database keeps of a stage that was measured."""
+        """The record of a measured stage in the database."""
         kept: dict[str, object] = {
             "key": repr((self.workloads[0].hash, groups)),
             "latency_us": self.stage(groups),
@@ -76,7 +76,10 @@ class ContendedDevice(LatencyModel):
 
 
 def random_stages(num_ops: int, count: int, seed: int = 0) -> list[list[list[int]]]:
-    """Stages of one or two groups of one to three operators, each operator once a stage."""
+    """Random stages of one or two groups of one to three operators.
+
+    No operator occurs twice in a stage.
+    """
     rng = np.random.default_rng(seed)
     stages = []
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""Requests that would cost a server much more than they cost their sender, over HTTP and gRPC."""
+"""Makes requests that could cost a server much more than their sender, over HTTP and gRPC."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ _HTTP: tuple[Callable[[random.Random], bytes], ...] = (
 
 
 def costly_http(draw: random.Random) -> bytes:
-    """One of them over HTTP."""
+    """Draw a costly request over HTTP."""
     return draw.choice(_HTTP)(draw)
 
 
 def costly_message(draw: random.Random) -> bytes:
-    """One of them as a `ModelInferRequest`."""
+    """Draw a costly request as a `ModelInferRequest`."""
     kind = draw.randrange(6)
     if kind == 0:
         return bytes([draw.choice([0x22, 0x2A, 0x32, 0x3A]), 0]) * draw.choice([10_000, _MIB])

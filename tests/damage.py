@@ -1,4 +1,4 @@
-"""Plans with something wrong in them, for whoever is to notice."""
+"""Makes plans with a fault, for tests of the checks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tvm_interop.plan.plan import Plan
 
 
 def damaged(plan: Plan, **changes: Any) -> str:
-    """The plan's JSON with an operator's or value's field overwritten: `B__waits=[...]`."""
+    """The JSON of a plan with other fields in an operator or a value, such as `B__waits=[...]`."""
     document = json.loads(plan.to_json())
     for path, value in changes.items():
         name, field = path.split("__")
@@ -21,7 +21,7 @@ def damaged(plan: Plan, **changes: Any) -> str:
 
 
 def change_operator(plan: Plan, name: str, **fields: Any) -> Plan:
-    """The plan with fields of an operator overwritten."""
+    """The plan with other fields in an operator."""
     operators = tuple(
         msgspec.structs.replace(op, **fields) if op.name == name else op for op in plan.operators
     )

@@ -1,4 +1,4 @@
-"""Runs something in a forked child, and says how it ended."""
+"""Runs a function in a forked child, and says how the child ended."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import traceback
 from collections.abc import Callable
 
 DEADLINE_S = 120.0
-"""A child that is not done by then hangs."""
+"""A child that has not ended after this time, in seconds, hangs."""
 
 
 def in_forked_child(work: Callable[[], None]) -> str:
-    """Empty where `work` ran to its end in a forked child, else what became of the child."""
+    """Run `work` in a forked child. Return "" if it ran to its end, else what happened."""
     read_end, write_end = os.pipe()
-    # A child that collects what other tests left, such as a channel of gRPC, waits for its threads.
+    # If a child collected objects that other tests left, such as a channel of gRPC, it would wait
+    # for their threads.
     gc.freeze()
     child = os.fork()
     if child == 0:

@@ -1,6 +1,6 @@
-"""What a schedule over GPUs takes, by the definition, and the best there is, by trying all.
+"""Computes makespans of schedules over GPUs by the definition, and the best by trying all.
 
-Nothing here is shared with the schedulers or their simulation.
+It shares no code with the schedulers or their simulation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ GpuStages = Sequence[Sequence[Sequence[int]]]
 
 
 def makespan_of(graph: OpGraph, stages: GpuStages, latency: LatencyModel) -> float:
-    """HIOS, section III-B: a stage starts behind the one before it and behind all its inputs."""
+    """The makespan by HIOS, section III-B.
+
+    A stage waits for the stage before it on its GPU, and for its inputs.
+    """
     where = {
         op: (gpu, i)
         for gpu, on_gpu in enumerate(stages)
@@ -44,7 +47,10 @@ def makespan_of(graph: OpGraph, stages: GpuStages, latency: LatencyModel) -> flo
 def streams_makespan_of(
     graph: OpGraph, streams: Sequence[Sequence[int]], latency: LatencyModel
 ) -> float:
-    """On one GPU: an operator starts behind the one before it on its stream and its inputs."""
+    """The makespan of streams on one GPU.
+
+    An operator waits for the one before it and its inputs.
+    """
     behind = {op: ops[i - 1] for ops in streams for i, op in enumerate(ops) if i > 0}
     ends: dict[int, float] = {}
 
@@ -60,7 +66,9 @@ def streams_makespan_of(
 def fifo_makespan_of(
     graph: OpGraph, stages: GpuStages, latency: LatencyModel, order: Sequence[int]
 ) -> float:
-    """The same with one copy for each operator and GPU, in turns on each link.
+    """The makespan if each operator is copied at most once to each GPU.
+
+    The copies on a link take turns.
 
     Parameters
     ----------
@@ -96,10 +104,10 @@ def fifo_makespan_of(
 
 
 def shortest(graph: OpGraph, gpus: int, latency: LatencyModel, window: int = 1) -> float:
-    """The least makespan of any mapping and any order, at most `window` operators side by side.
+    """The least makespan of all mappings and orders, with up to `window` operators in a stage.
 
-    All orders of stages are tried, each with all mappings: for a handful of operators. A stage may
-    take no less than each of its operators does alone.
+    All orders of stages are tried, each with all mappings, so the graph must be small. A stage must
+    take at least as long as each of its operators alone.
     """
     behind = dict.fromkeys(range(graph.num_ops), 0.0)
     for op in reversed(graph.topological_order()):
@@ -122,7 +130,8 @@ def shortest(graph: OpGraph, gpus: int, latency: LatencyModel, window: int = 1) 
         ]
         for stage in stages:
             us = latency.op(*stage) if len(stage) == 1 else latency.stage([(op,) for op in stage])
-            for gpu in range(min(gpus, used + 1)):  # Empty GPUs are all alike.
+            # Empty GPUs are all alike, so only one of them is tried.
+            for gpu in range(min(gpus, used + 1)):
                 start = free[gpu]
                 for op in stage:
                     for u in graph.predecessors(op):

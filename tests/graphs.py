@@ -1,4 +1,4 @@
-"""Random operator graphs for the tests, the same for the same seed."""
+"""Makes random operator graphs for tests. The same seed gives the same graph."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from tvm_interop.program.graph import OpGraph
 
 
 def layered(num_ops: int, seed: int, *, layer: int = 6, reach: int = 2) -> OpGraph:
-    """Layers of 1 to `layer` operators, each reading 1 to 3 of the `reach` layers before it.
+    """A random graph of layers of 1 to `layer` operators.
 
-    Ids are shuffled, so that they are no topological order; some edges are given twice.
+    Each operator reads 1 to 3 operators of the `reach` layers before it. Ids are shuffled, so they
+    are not a topological order. Some edges are given twice.
     """
     rng = random.Random(seed)
     layers: list[list[int]] = []
@@ -28,7 +29,10 @@ def layered(num_ops: int, seed: int, *, layer: int = 6, reach: int = 2) -> OpGra
 
 
 def sparse(num_ops: int, seed: int, degree: float = 2.0) -> OpGraph:
-    """Each pair of operators joined with the same probability, along a random order."""
+    """A random graph in which each pair of operators has an edge with the same probability.
+
+    The edges follow a random order of the operators.
+    """
     rng = random.Random(seed)
     order = list(range(num_ops))
     rng.shuffle(order)
@@ -42,7 +46,7 @@ def sparse(num_ops: int, seed: int, degree: float = 2.0) -> OpGraph:
 def randwire(num_ops: int, seed: int, *, neighbours: int = 4, rewire: float = 0.75) -> OpGraph:
     """A stage of RandWire: a Watts-Strogatz ring, each edge from its lower to its higher end.
 
-    The last of the `num_ops` operators gathers all those that nobody reads.
+    The last of the `num_ops` operators reads all operators that no other operator reads.
     """
     rng = random.Random(seed)
     n = num_ops - 1
@@ -60,7 +64,7 @@ def randwire(num_ops: int, seed: int, *, neighbours: int = 4, rewire: float = 0.
 
 
 def latencies(num_ops: int, seed: int) -> list[float]:
-    """Microseconds, whole numbers: sums come out exactly and ties happen."""
+    """Random latencies in whole microseconds. So sums are exact, and ties happen."""
     rng = random.Random(seed)
     return [float(rng.randint(1, 40)) for _ in range(num_ops)]
 
@@ -70,7 +74,7 @@ def _ordered(u: int, v: int) -> tuple[int, int]:
 
 
 def divided(graph: OpGraph, rng: random.Random) -> tuple[OpGraph, list[list[int]]]:
-    """`graph` with some operators in two or three parts, and the parts of each."""
+    """`graph` with some operators divided into two or three parts, and the parts of each."""
     parts: list[list[int]] = []
     names: list[str] = []
     for op in range(graph.num_ops):

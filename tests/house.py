@@ -1,7 +1,8 @@
-"""`python -m tests.house`: how large and how tangled the code is, now or at an earlier commit.
+"""`python -m tests.house`: counts lines, long functions and import cycles of the code.
 
-A line of code is a line that holds more than comments, docstrings and blanks. Functions and files
-are counted by all their lines, as a reader sees them.
+It counts the present code, or the code at an earlier commit. A line of code is a line that holds
+more than comments, docstrings and blanks. Functions and files are counted by all their lines, as a
+reader sees them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ LONG_FILE = 500
 MOST_LONG_FUNCTIONS = 3
 MOST_LONG_FILES = 1
 MOST_PARAMETERS = 26
-"""What `tests/unit/test_house.py` allows. Lower them when the code allows it; never raise them."""
+"""The limits in `tests/unit/test_house.py`.
+
+Lower them if the code allows it, but never raise them.
+"""
 
 
 @dataclass(frozen=True)
@@ -40,11 +44,11 @@ class House:
 
     Attributes
     ----------
-    code_lines: by folder.
-    long_functions: Python functions above `LONG_FUNCTION` lines: their lines.
-    widest: the function with the most parameters, and how many.
-    long_files: files above `LONG_FILE` lines: their lines.
-    circles: modules that import each other around a circle, imports inside functions too.
+    code_lines: lines of code, by folder.
+    long_functions: lines of each Python function above `LONG_FUNCTION` lines.
+    widest: the function with the most parameters, and their number.
+    long_files: lines of each file above `LONG_FILE` lines.
+    circles: groups of modules that import each other in a circle. Imports inside functions count.
     """
 
     code_lines: dict[str, int]
@@ -55,7 +59,7 @@ class House:
 
 
 def house_of(files: Mapping[str, str]) -> House:
-    """The figures of these files: texts by path, Python and C++."""
+    """The figures of these files. `files` has the text of each Python and C++ file, by path."""
     trees = {path: ast.parse(text) for path, text in files.items() if path.endswith(".py")}
     code_lines: dict[str, int] = {}
     for path, text in files.items():
@@ -84,19 +88,19 @@ def _above(limit: int, lengths: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """How many lines a function has, its docstring's among them."""
+    """The number of lines of a function, its docstring included."""
     return (function.end_lineno or function.lineno) - function.lineno + 1
 
 
 def width_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """How many parameters a function has; `*args` and `**options` count as one each."""
+    """The number of parameters of a function. `*args` and `**options` count as one each."""
     given = function.args
     named = len(given.posonlyargs) + len(given.args) + len(given.kwonlyargs)
     return named + (given.vararg is not None) + (given.kwarg is not None)
 
 
 def python_lines(text: str) -> int:
-    """Lines of Python that hold code."""
+    """The number of lines of Python that hold code."""
     silent = {
         tokenize.COMMENT,
         tokenize.NL,
@@ -110,7 +114,7 @@ def python_lines(text: str) -> int:
         if token.type not in silent:
             code.update(range(token.start[0], token.end[0] + 1))
     for node in ast.walk(ast.parse(text)):
-        match node:  # A text that is a statement documents what stands above it.
+        match node:  # A string that is a statement is documentation.
             case ast.Expr(value=ast.Constant(value=str())):
                 code.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return len(code)
@@ -123,7 +127,7 @@ _CXX_TOKEN = re.compile(
 
 
 def cxx_lines(text: str) -> int:
-    """Lines of C++ that hold code."""
+    """The number of lines of C++ that hold code."""
 
     def without_comment(match: re.Match[str]) -> str:
         return "\n" * match[0].count("\n") if match["comment"] else match[0]
@@ -132,7 +136,7 @@ def cxx_lines(text: str) -> int:
 
 
 def circles_of(trees: Mapping[str, ast.Module]) -> list[list[str]]:
-    """The circles of imports among modules, given by path."""
+    """The circles of imports among modules. `trees` has the syntax tree of each module, by path."""
     modules = {
         path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in trees
     }
@@ -140,9 +144,10 @@ def circles_of(trees: Mapping[str, ast.Module]) -> list[list[str]]:
     for module, path in modules.items():
         package = module if path.endswith("__init__.py") else module.rpartition(".")[0]
         for name in _imported(trees[path], package):
-            # `from a import b` may mean module `a.b`, or a name in module `a`.
+            # `from a import b` may mean the module `a.b`, or a name in the module `a`.
             target = name if name in modules else name.rpartition(".")[0]
-            # A module loads its packages anyhow, and they load it: that is no circle of ours.
+            # A module always loads the packages that contain it, and they load the module. That is
+            # no circle of ours.
             if target in modules and target != module:
                 imports.add_edge(module, target)
     circles = networkx.strongly_connected_components(imports)
@@ -214,7 +219,9 @@ def _listed(lengths: Mapping[str, int]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Print the figures."""
     parser = argparse.ArgumentParser(prog="python -m tests.house", description=__doc__)
-    parser.add_argument("commit", nargs="?", help="as it was then; by default as it is now")
+    parser.add_argument(
+        "commit", nargs="?", help="count the code at this commit; by default the present code"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     given = parser.parse_args(arguments)
     house = house_of(files_now() if given.commit is None else files_at(given.commit))

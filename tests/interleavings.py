@@ -1,7 +1,8 @@
-"""An oracle for programs of streams: it runs every interleaving, and knows no happens-before.
+"""An oracle for programs of streams, which runs every interleaving of the operators.
 
-Memory is simulated: a byte has two halves, each of which remembers what was written there last. A
-share 0 of 2 writes the first halves, share 1 of 2 the second ones, any other write both.
+The oracle does not use happens-before. It simulates memory: a byte has two halves, and each half
+remembers its last write. Share 0 of 2 writes the first halves, share 1 of 2 the second halves, and
+any other write both.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ Half = tuple[str, int, int]
 
 
 def is_safe(program: StreamProgram) -> bool:
-    """Whether no order of starts and ends lets an operator spoil, or miss, what another touches."""
+    """Whether in every order of starts and ends each operator reads the right data."""
     return _Oracle(program).runs_all(frozenset(), frozenset(), {})
 
 
@@ -30,7 +31,7 @@ class _Oracle:
     def runs_all(
         self, ended: frozenset[str], running: frozenset[str], memory: dict[Half, object]
     ) -> bool:
-        """Whether nothing goes wrong, whatever comes next."""
+        """Whether nothing goes wrong from this state on, in any order."""
         state = (ended, running, frozenset(memory.items()))
         if state in self._seen:
             return True
@@ -43,7 +44,7 @@ class _Oracle:
             if name not in ended and name not in running and self._needs[name] <= ended
         ]
         if not ready and not running:
-            return False  # They wait for each other.
+            return False  # The operators wait for each other.
         for op in ready:
             others = (self._operators[name] for name in running)
             if any(_collide(self._program, op, other) for other in others):
@@ -66,7 +67,10 @@ def _halves(program: StreamProgram, access: Access) -> set[Half]:
 
 
 def _written(program: StreamProgram, op: StreamOperator) -> dict[Half, object]:
-    """What an operator leaves behind; it writes in any order, so twice is neither of both."""
+    """The data that an operator leaves in memory.
+
+    An operator writes in any order. So if it writes a half twice, the half has neither value.
+    """
     left: dict[Half, object] = {}
     for access in op.writes:
         what = access.tensor if access.tensor is not None else ("by", op.name)
@@ -76,14 +80,14 @@ def _written(program: StreamProgram, op: StreamOperator) -> dict[Half, object]:
 
 
 def _collide(program: StreamProgram, a: StreamOperator, b: StreamOperator) -> bool:
-    """Whether two operators that run at once touch the same half of a byte, one writing."""
+    """Whether two operators touch the same half of a byte, and one of them writes."""
     written = [{h for w in op.writes for h in _halves(program, w)} for op in (a, b)]
     read = [{h for r in op.reads for h in _halves(program, r)} for op in (a, b)]
     return bool(written[0] & (written[1] | read[1]) or written[1] & read[0])
 
 
 def _finds(program: StreamProgram, access: Access, memory: dict[Half, object]) -> bool:
-    """Whether a read finds its tensor, or what was there before the first operator."""
+    """Whether a read finds its tensor, or the memory as it was before the first operator."""
     if access.tensor is None:
         return True
     return all(memory.get(h, access.tensor) == access.tensor for h in _halves(program, access))

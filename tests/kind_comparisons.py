@@ -1,12 +1,12 @@
-"""Counts who compares kinds of operators, outside the kinds' own files.
+"""Counts code outside of the kinds' own files that compares kinds of operators.
 
-What differs between kinds is to be asked of the kind (`tvm_interop/program/kinds`), so that a new
-one is a few new files and no change to others. Run `python -m tests.kind_comparisons`; a test holds
-the result (`tests/unit/test_kind_comparisons.py`).
+Code must ask a kind for everything that differs between kinds (`tvm_interop/program/kinds`). So a
+new kind needs a few new files, and no change of others. Run `python -m tests.kind_comparisons`. A
+test checks the result (`tests/unit/test_kind_comparisons.py`).
 
-In Python a comparison is `==`, `!=`, `in` or `match` with a kind's name, a table that has two names
-of kinds or more, or `isinstance` with a kind's class. In C++ it is a line with a kind's name in
-quotes, or with its class in a `dynamic_cast`.
+In Python, a comparison is `==`, `!=`, `in` or `match` with the name of a kind, a table with the
+names of two or more kinds, or `isinstance` with the class of a kind. In C++ it is a line with the
+name of a kind in quotes, or with its class in a `dynamic_cast`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ OWN = (
     "runtime/cuda/cublaslt/matmul.cc",
     "tvm_interop/program/concat_in_place.py",
 )
-"""Where kinds are at home; the last is what concatenations are a kind for."""
+"""The files of the kinds. The last file does what the kind `concat` exists for."""
 OTHER_NAMES = ("tvm_interop/frontend/", "tvm_interop/models/", "tvm_interop/viz/")
-"""Where the same words name operators of ONNX or groups of a drawing."""
+"""Folders in which the same words name operators of ONNX, or groups in drawings."""
 
 
 def kinds() -> frozenset[str]:
-    """The kinds' names: those of their files."""
+    """The names of the kinds, which are the names of their files."""
     return frozenset(path.stem for path in KINDS.glob("*.py") if path.stem != "__init__")
 
 
@@ -44,7 +44,7 @@ def class_of(name: str) -> str:
 
 
 def comparisons(names: frozenset[str]) -> dict[str, list[int]]:
-    """By file, relative to the repository: the lines that compare kinds of these names."""
+    """The lines that compare kinds with these names, by the path of the file."""
     found = {}
     for path in sorted((*ROOT.glob("tvm_interop/**/*.py"), *ROOT.glob("runtime/**/*.*"))):
         file = path.relative_to(ROOT).as_posix()

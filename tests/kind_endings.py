@@ -1,4 +1,4 @@
-"""Biases, sums, activations and roundings, in NumPy."""
+"""Computes biases, sums, activations and roundings of operators in NumPy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ACTIVATIONS = {
 
 
 def ended(op: LibraryOp, result: np.ndarray, more: list[np.ndarray]) -> np.ndarray:
-    """`result` after the bias, the sum and the activation; `more` is the first two."""
+    """`result` after the bias, the sum and the activation. `more` has the bias and the addend."""
     more = list(more)
     if op.has_bias:
         axis = op.channel_axis
@@ -44,7 +44,7 @@ def activated(op: LibraryOp, result: np.ndarray) -> np.ndarray:
 
 
 def rounded(op: LibraryOp, total: np.ndarray, scale: np.ndarray, *more: np.ndarray) -> np.ndarray:
-    """Sums of products of integers as the result, channels last."""
+    """The result for sums of products of integers. Channels are the last axis."""
     given = list(more)
     result = total * scale
     if op.has_bias:

@@ -1,6 +1,7 @@
-"""The same operator in other layouts and precisions, and what libraries say of it.
+"""Makes variants of an operator in other layouts and precisions.
 
-`python -m tests.kind_variants` writes `docs/kinds.md`, the table of what each kind can do.
+`python -m tests.kind_variants` writes `docs/kinds.md`, the table of what libraries can run of each
+kind.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ LAYOUTS = ("plain", "blocked", "plain to blocked")
 
 
 def in_layout(op: LibraryOp, layout: str) -> LibraryOp | None:
-    """The plain operator `op` on blocked tensors; None where the kind never is."""
+    """The plain operator `op` on blocked tensors, or None if its kind is never blocked."""
     if layout == "plain":
         return op
     if not op.may_be_blocked:
@@ -34,7 +35,7 @@ def in_layout(op: LibraryOp, layout: str) -> LibraryOp | None:
 
 
 def in_precision(op: LibraryOp, precision: str) -> LibraryOp | None:
-    """`op`, of float32, in another precision; None for one of integers, which has no other."""
+    """The float32 operator `op` in another precision, or None for an operator of integers."""
     if precision == "as it is":
         return op
     if op.is_quantised:
@@ -50,7 +51,7 @@ def in_precision(op: LibraryOp, precision: str) -> LibraryOp | None:
 
 
 def variants(op: LibraryOp) -> Iterator[tuple[str, LibraryOp]]:
-    """`op` in each layout and precision that its kind has, by name."""
+    """Yield `op` in each layout and precision that its kind has, with the name of the variant."""
     for layout in LAYOUTS:
         laid_out = in_layout(op, layout)
         for precision in PRECISIONS if laid_out is not None else ():
@@ -61,7 +62,7 @@ def variants(op: LibraryOp) -> Iterator[tuple[str, LibraryOp]]:
 
 
 def laid_out(array: np.ndarray, layout: Layout) -> np.ndarray:
-    """A plain array as it lies in this layout."""
+    """A plain array as it lies in memory in this layout."""
     if layout == "plain":
         return np.ascontiguousarray(array)
     n, used, height, width = array.shape
@@ -72,7 +73,7 @@ def laid_out(array: np.ndarray, layout: Layout) -> np.ndarray:
 
 
 def plain(array: np.ndarray, shape: tuple[int, ...], layout: Layout) -> np.ndarray:
-    """An array of this shape that lies so, plain."""
+    """The plain array of this shape, from an array as it lies in memory in this layout."""
     if layout == "plain":
         return array.reshape(shape)
     n, used, height, width = shape
@@ -82,7 +83,7 @@ def plain(array: np.ndarray, shape: tuple[int, ...], layout: Layout) -> np.ndarr
 
 
 def table() -> str:
-    """What libraries can do of each kind, in Markdown."""
+    """The table of the variants that libraries can run, as Markdown."""
     lines = [
         "# Kinds of operators",
         "",

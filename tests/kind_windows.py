@@ -1,4 +1,4 @@
-"""Windows of images, in NumPy."""
+"""Computes windows over images in NumPy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def sliding(
     padding: tuple[int, int, int, int] = (0, 0, 0, 0),
     dilation: int = 1,
 ) -> tuple[dict[str, Any], tuple[int, int]]:
-    """The fields of a window over images of this height and width, and the result's."""
+    """The fields of a window over images of this height and width, and the size of the result."""
     made = tuple(
         (data[a] + padding[a] + padding[2 + a] - (window[a] - 1) * dilation - 1) // stride + 1
         for a in (0, 1)
@@ -32,7 +32,7 @@ def sliding(
 
 
 def integer_pools(kind: str, **fields: Any) -> dict[str, LibraryOp]:
-    """Poolings of integers, by what is special about them; `fields` are those of their kind."""
+    """Poolings of integers, by name. `fields` has further fields of the kind."""
 
     def pool(
         data: tuple[int, int, int, int], window: tuple[int, int], dtype: str, **slides: Any
@@ -57,7 +57,10 @@ def integer_pools(kind: str, **fields: Any) -> dict[str, LibraryOp]:
 
 
 def seen(op: LibraryOp, data: np.ndarray, filling: float) -> Iterator[np.ndarray]:
-    """For each place in the window, what it sees of images N,C,H,W: one number each result."""
+    """Yield, for each place in the window, the number that each result sees there.
+
+    Images are N,C,H,W.
+    """
     fields = op.fields()
     (top, left, bottom, right), (sy, sx) = fields["padding"], fields["strides"]
     sides = ((0, 0), (0, 0), (top, bottom), (left, right))
@@ -70,7 +73,7 @@ def seen(op: LibraryOp, data: np.ndarray, filling: float) -> Iterator[np.ndarray
 
 
 def convolved(op: LibraryOp, data: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """The sums of products, of images N,C,H,W."""
+    """The sums of products of a convolution over images N,C,H,W."""
     groups = op.fields()["groups"]
     made, each = weight.shape[0] // groups, weight.shape[1]
     result = 0.0
@@ -83,10 +86,10 @@ def convolved(op: LibraryOp, data: np.ndarray, weight: np.ndarray) -> np.ndarray
 
 
 def first(data: np.ndarray) -> np.ndarray:
-    """Images N,H,W,C as N,C,H,W."""
+    """Turn images N,H,W,C into N,C,H,W."""
     return data.transpose(0, 3, 1, 2)
 
 
 def last(data: np.ndarray) -> np.ndarray:
-    """Images N,C,H,W as N,H,W,C."""
+    """Turn images N,C,H,W into N,H,W,C."""
     return data.transpose(0, 2, 3, 1)

@@ -1,4 +1,4 @@
-"""Operators for cuDNN and cuBLASLt, small ones, and what they should make of their inputs."""
+"""Small operators for cuDNN and cuBLASLt, with their expected results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def matmul(left: tuple[int, ...], right: tuple[int, ...], **fields: Any) -> Libr
 
 
 def reference(op: LibraryOp, arrays: list[np.ndarray]) -> np.ndarray:
-    """What `op` makes of its inputs, in float64."""
+    """The result of `op` for these inputs, in float64."""
     fields = SimpleNamespace(**op.fields())
     first, second, *extra = (array.astype(np.float64) for array in arrays)
     if op.op == "matmul":
@@ -64,7 +64,7 @@ def library_of(op: LibraryOp) -> str:
 
 
 def plan_of(op: LibraryOp) -> Plan:
-    """`op` alone."""
+    """A plan of `op` alone."""
     *inputs, _ = range(len(op.shapes))
     program = Program(
         values=[Value(f"v{i}", shape, op.dtype) for i, shape in enumerate(op.shapes)],

@@ -1,4 +1,4 @@
-"""Small ONNX networks for tests, made on the spot with seeded weights."""
+"""Makes small ONNX networks for tests, with seeded weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 
 class Net:
-    """Builds an ONNX model operator by operator; each operator's name is its first output's."""
+    """Builds an ONNX model operator by operator. An operator has the name of its first output."""
 
     def __init__(self, *, name_nodes: bool = True) -> None:
         self._rng = np.random.default_rng(0)
@@ -66,7 +66,7 @@ class Net:
 
 
 def branches(*, name_nodes: bool = True, batch: int | str = 1) -> onnx.ModelProto:
-    """Five branches of an image network, two of them alike, then a classifier."""
+    """Five branches of an image network, two of them alike, and a classifier."""
     net = Net(name_nodes=name_nodes)
     x = net.input("x", [batch, 8, 8, 8])
     pooled = net.op("MaxPool", [x], "pool", kernel_shape=[3, 3], pads=[1] * 4, strides=[1, 1])
@@ -87,7 +87,7 @@ def branches(*, name_nodes: bool = True, batch: int | str = 1) -> onnx.ModelProt
 
 
 def attention() -> onnx.ModelProto:
-    """A BERT-like block: attention of two heads and a feed-forward layer, both residual."""
+    """A block as in BERT: attention of two heads and a feed-forward layer, both residual."""
     net = Net()
     x = net.input("hidden.states", [1, 6, 16])
     heads = {}
@@ -114,7 +114,7 @@ def attention() -> onnx.ModelProto:
 
 
 def norms() -> onnx.ModelProto:
-    """Batch norms after a convolution with a bias, after a shared one, and on an input."""
+    """Batch norms after a convolution with a bias, after a shared convolution, and on an input."""
     net = Net()
     x = net.input("x", [1, 4, 5, 5])
 
@@ -134,7 +134,7 @@ def norms() -> onnx.ModelProto:
 
 
 def split() -> onnx.ModelProto:
-    """One operator with three outputs, two of them used; outputs that are inputs or views."""
+    """An operator with three outputs, of which two are used. Some outputs are inputs or views."""
     net = Net()
     x, other = net.input("x", [2, 6]), net.input("other", [2, 2])
     sizes = net.constant(np.array([1, 2, 3], np.int64))
@@ -149,7 +149,10 @@ def split() -> onnx.ModelProto:
 
 
 def inception_like(size: int = 14, channels: int = 16) -> onnx.ModelProto:
-    """Two blocks of four branches, then a classifier: what inter-operator scheduling is for."""
+    """Two blocks of four branches, and a classifier.
+
+    Inter-operator scheduling is made for such models.
+    """
     net = Net()
     x, c = net.input("x", [1, 8, size, size]), 8
 
@@ -173,7 +176,10 @@ def inception_like(size: int = 14, channels: int = 16) -> onnx.ModelProto:
 
 
 def two_inputs() -> onnx.ModelProto:
-    """Two inputs of different shapes, two outputs, one of which is a reshaped intermediate."""
+    """A model with two inputs of different shapes and two outputs.
+
+    One output is a reshaped tensor.
+    """
     net = Net()
     image, vector = net.input("image", [1, 4, 2, 2]), net.input("vector", [1, 6])
     left = net.op("Relu", [net.conv(image, "left", (4, 4), 3)], "left_relu")
@@ -184,7 +190,7 @@ def two_inputs() -> onnx.ModelProto:
 
 
 def chain(length: int = 6, batch: int | str = 1) -> onnx.ModelProto:
-    """Convolutions one after the other: nothing to run side by side."""
+    """A chain of convolutions, in which no two operators can run side by side."""
     net = Net()
     x = net.input("x", [batch, 4, 4, 4])
     for i in range(length):
@@ -196,7 +202,7 @@ ALL = {"branches": branches, "attention": attention, "norms": norms, "split": sp
 
 
 def in_float16(model: onnx.ModelProto) -> onnx.ModelProto:
-    """`model` with every tensor of float32 one of float16, weights rounded."""
+    """`model` with float16 in place of float32. Weights are rounded."""
     half = onnx.ModelProto()
     half.CopyFrom(model)
     constants = list(half.graph.initializer)
@@ -213,7 +219,7 @@ def in_float16(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def feeds(model: onnx.ModelProto, seed: int = 1) -> dict[str, np.ndarray]:
-    """Random float inputs of the shapes `model` declares."""
+    """Random float inputs of the shapes that `model` declares."""
     rng = np.random.default_rng(seed)
     return {
         value.name: rng.standard_normal(

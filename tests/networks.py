@@ -1,4 +1,4 @@
-"""The benchmark networks at sizes that tests can afford, and inputs for them."""
+"""The benchmark networks at small sizes for tests, and their inputs."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ SMALL = {
     "task_heads": 24,
     "mixture_of_experts": 24,
 }
-"""Pixels, tokens, rows of a table or features."""
+"""The size of each network's input, in pixels, tokens, rows of a table or features."""
 
 BATCH = {"wide_deep": 16, "dlrm": 16, "task_heads": 4, "mixture_of_experts": 4}
-"""Of networks that give a number or a few for each input; 1 for others."""
+"""The batch sizes of networks that give few numbers for each input. Other networks have 1."""
 
 _VALUES = {"token_type_ids": 2, "categories": 50, "crossed": 50}
-"""How many there are of each input of integers; a vocabulary where it is none of these."""
+"""The number of different values of each integer input. Other integer inputs are tokens."""
 
 
 def feeds(model: onnx.ModelProto, seed: int = 1) -> dict[str, np.ndarray]:
-    """Random numbers; random tokens and categories, the last token of each sequence padding."""
+    """Random inputs of a model. The last token of each sequence is padding."""
     rng = np.random.default_rng(seed)
     arrays = {}
     for value in model.graph.input:

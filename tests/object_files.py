@@ -1,4 +1,4 @@
-"""Object files of kernels, compiled once for all tests that need them."""
+"""Shares object files of kernels between tests, so that equal kernels are compiled once."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from typing import Any
 
 
 class ObjectFiles:
-    """Stands in for `kernels.build.write_object`; several processes may share its folder.
+    """Takes the place of `kernels.build.write_object`. Several processes may share its folder.
 
-    The same kernels, by their names and structure, for the same target, in the same pass context,
-    are compiled by the first that asks. Of the 2,071 object files of one `make test`, 1,013 had
-    been compiled before.
+    Kernels are equal if their names, their structure, their target and their pass context are
+    equal. The first process that asks compiles them. In one `make test`, 1,013 of 2,071 object
+    files had been compiled before.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Nothing is made yet."""
+        """Remember the folder. No file is made yet."""
         from tvm_interop.kernels.build import write_object
 
         self._folder = folder
-        self._compile = write_object  # As it was before this stood in for it.
+        self._compile = write_object  # The original function, before this object took its place.
 
     def write(self, kernels: Any, target: Any, path: Path) -> None:
-        """Copy the object file, or compile it."""
+        """Copy the object file if it exists, or compile it."""
         from tvm_interop.compiler.kept_kernels import kernels_key
         from tvm_interop.kernels.build import kernel_hashes
 

@@ -1,4 +1,4 @@
-"""Models of one node, to see what an operator gives for data and for the same data as constants."""
+"""Makes models of one node, to compare results for data and for the same data as constants."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def one_node(
     opset: int = 20,
     **attributes: Any,
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """A model, and what to feed it.
+    """Return a model, and its inputs by name.
 
     Parameters
     ----------
-    inputs: of the node; None for one that is left out.
-    constants: which of them, by number, are constants of the model.
+    inputs: the inputs of the node; None for an input that is left out.
+    constants: the indices of inputs that are constants of the model.
     """
     arrays = {f"x{i}": np.asarray(a) for i, a in enumerate(inputs) if a is not None}
     names = [f"x{i}" if a is not None else "" for i, a in enumerate(inputs)]
@@ -55,7 +55,7 @@ def one_node(
 def computed(
     model: onnx.ModelProto, feeds: dict[str, np.ndarray], **options: Any
 ) -> list[np.ndarray]:
-    """The outputs of a model, by TVM's kernels unless `options` of `compile` say otherwise."""
+    """The outputs of a model. TVM's kernels run unless `options` of `compile` say otherwise."""
     options = {"providers": ["tvm"], **options}
     artifact = tvm_interop.compile(model, scheduler="sequential", latency_db=":memory:", **options)
     module = tvm_interop.GraphModule(artifact)

@@ -1,4 +1,4 @@
-"""Kernels, and the same kernels with a fault put into them, to see that checking finds it."""
+"""Makes kernels with a planted fault, to test that the check of kernels finds it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ import tvm_ffi
 from tvm import te, tirx
 
 FAULTS: dict[str, Callable[[Any], list[tuple[Any, Any]]]] = {}
-"""By name: of a kernel each place where the fault could be, and what would stand there."""
+"""Functions that find the possible places of each fault in a kernel, by the fault's name.
+
+A place is a node of the kernel, with the node that would replace it.
+"""
 
 
 def with_fault(kernel: tirx.PrimFunc, fault: str, rng: np.random.Generator) -> tirx.PrimFunc | None:
-    """The kernel with one such fault, in a place that is drawn; None where it has no place."""
+    """The kernel with one fault at a random place, or None if there is no place for the fault."""
     places = FAULTS[fault](kernel)
     if not places:
         return None
@@ -28,7 +31,10 @@ def with_fault(kernel: tirx.PrimFunc, fault: str, rng: np.random.Generator) -> t
 
 
 def _fault(kind: type) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
-    """Registers what to put in the place of a node of that kind; None leaves the node."""
+    """Register a fault that replaces nodes of this type.
+
+    The function returns None to keep a node.
+    """
 
     def register(instead: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def places(kernel: Any) -> list[tuple[Any, Any]]:
@@ -130,7 +136,7 @@ def _load_at(load: Any, indices: list[Any]) -> Any:
 
 
 def kernels() -> dict[str, tirx.PrimFunc]:
-    """Kernels of many kinds, by name; the last parameter of each is its output."""
+    """Kernels of many kinds, by name. The last parameter of each kernel is its output."""
     x = te.placeholder((7, 37), name="x")
     y = te.placeholder((37, 19), name="y")
     z = te.placeholder((7, 37), name="z")

@@ -1,9 +1,9 @@
-"""Prices in place of measured ones: given ones for a test, random ones to find bad tests.
+"""Replaces measured latencies: by given latencies for a test, or by random ones to find bad tests.
 
-What a compiler chooses depends on what it measured, and so on whatever else the machine did. A test
-must hold for each of these choices, or say by prices of its own which it is about. `pytest
---random-prices SEED` times nothing: every stage and every schedule runs, and then gets a time that
-was drawn. Whatever fails then would fail on some machine, on some day.
+The choices of a compiler depend on its measurements, and so on other programs on the machine. A
+test must hold for each of these choices, or give the latencies that it is about. With `pytest
+--random-prices SEED` nothing is timed. Every stage and every schedule runs, and then gets a random
+time. A test that fails then would also fail on some machine, on some day.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _FEWEST_US, _MOST_US = 1.0, 1000.0
 
 
 def random_clock(seed: int, run: Callable[[Any], None]) -> Callable[..., list[list[float]]]:
-    """In the place of `measure_interleaved`, by which all latencies on a CPU are measured.
+    """A function that takes the place of `measure_interleaved`, which measures all CPU latencies.
 
-    Each executor gets a typical time, spread evenly over orders of magnitude, and its runs lie
-    around it as on a busy machine.
+    Each executor gets a typical time, spread evenly over orders of magnitude. The times of its runs
+    vary as on a busy machine.
 
     Parameters
     ----------
-    run: runs an executor once, as it would be run to be timed, so that its errors are found.
+    run: runs an executor once, as it would run when timed, so that its errors are found.
     """
     rng = np.random.default_rng(seed)
 
@@ -54,16 +54,19 @@ def random_clock(seed: int, run: Callable[[Any], None]) -> Callable[..., list[li
 
 
 START_US = 5.0
-"""What starting a run takes on the device on which prices are given."""
+"""The time to start a run on the device with given latencies, in microseconds."""
 
 
 class GivenTimer:
-    """A device whose stages take what a function says; otherwise as `CpuStageTimer`."""
+    """A timer of a device whose stages take given times. Otherwise it is like `CpuStageTimer`."""
 
     stages_per_job = 32
 
     def __init__(self, op_us: Callable[[int], float], streams: int) -> None:
-        """Operators of a stream take `op_us` one after the other, and streams run at once."""
+        """Make the timer. `op_us` gives the latency of an operator in microseconds.
+
+        Operators on one stream run one after the other, and streams run side by side.
+        """
         self._op_us = op_us
         self.setting = Setting(
             device="given prices", driver="", cores=2, tvm_version="", streams=streams, threads=1
@@ -87,7 +90,7 @@ class GivenTimer:
 
 
 def give_prices(patch: pytest.MonkeyPatch) -> None:
-    """Let what is compiled for a CPU be priced by the bytes that each operator touches."""
+    """Give operators latencies by the bytes that they touch, in all compilations for a CPU."""
 
     def stage_timer(self: Any, program: Program, streams: int, threads: int) -> GivenTimer:
         def op_us(op: int) -> float:

@@ -1,4 +1,4 @@
-"""Which room of the package each file of `tests/unit` is about: `make test ROOM=plan`.
+"""Lists the room of the package that each file of `tests/unit` tests, for `make test ROOM=plan`.
 
 A file that is not listed runs with every room.
 """

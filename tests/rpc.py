@@ -1,4 +1,4 @@
-"""A tracker of TVM's RPC and servers with our runtime, on this machine."""
+"""Runs a tracker of TVM's RPC and servers with our runtime on this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WAIT_S = 120.0
 
 
 def library() -> str:
-    """The native library that this process has loaded."""
+    """The path of the native library that this process has loaded."""
     with open("/proc/self/maps") as file:
         return next(line.split()[-1] for line in file if "libtvm_interop.so" in line)
 
@@ -31,7 +31,7 @@ def free_port() -> int:
 
 
 def start(*arguments: str, port: int) -> subprocess.Popen[bytes]:
-    """One of TVM's programs, in a group of its own so that its children can be killed with it."""
+    """Start a program of TVM in its own process group, so that its children end with it."""
     return subprocess.Popen(
         [sys.executable, "-m", *arguments, "--host", "127.0.0.1",
          "--port", str(port), "--port-end", str(port + 1)],
@@ -49,7 +49,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 
 class Farm:
-    """A tracker, and servers that may be killed."""
+    """A tracker and servers. Tests may kill the servers."""
 
     def __init__(self, servers: int) -> None:
         port = free_port()
@@ -59,7 +59,7 @@ class Farm:
         self.servers = [self.start_server() for _ in range(servers)]
 
     def start_server(self, key: str = KEY, runtime: bool = True) -> subprocess.Popen[bytes]:
-        """One more server, which loads our runtime or does not."""
+        """Start one more server. `runtime` says whether it loads our runtime."""
         loads = ("--load-library", library()) if runtime else ()
         return start(
             "tvm.exec.rpc_server", "--tracker", self.tracker_at, "--key", key, *loads,
@@ -71,7 +71,7 @@ class Farm:
         return f"{self.address.host}:{self.address.port}"
 
     def _wait_until_it_listens(self) -> None:
-        """Both sides of TVM wait five seconds where the tracker is late."""
+        """Wait for the tracker. If it is late, both sides of TVM wait five seconds."""
         end = time.monotonic() + WAIT_S
         while True:
             try:
@@ -82,7 +82,7 @@ class Farm:
                 time.sleep(0.1)
 
     def wait_for(self, count: int, key: str = KEY) -> None:
-        """Until so many servers of the key are free."""
+        """Wait until `count` servers with this key are free."""
         from tvm import rpc
 
         tracker = rpc.connect_tracker(self.address.host, self.address.port)
@@ -97,7 +97,7 @@ class Farm:
 
 
 def running_farm(servers: int) -> Iterator[Farm]:
-    """What a fixture yields: a tracker and so many servers, which end with it."""
+    """Yield a tracker and `servers` servers, which end with the context."""
     need_rpc()
     running = Farm(servers=servers)
     try:
@@ -107,6 +107,6 @@ def running_farm(servers: int) -> Iterator[Farm]:
 
 
 def need_rpc() -> None:
-    """Skip the test where TVM's RPC lacks a package."""
+    """Skip the test if a package that TVM's RPC needs is missing."""
     for package in ("tornado", "psutil", "cloudpickle"):
         pytest.importorskip(package, reason=f"{package} is not installed (extra `farm`)")

@@ -1,4 +1,4 @@
-"""Small models to serve, compiled once."""
+"""Small models for tests of the server. Each is compiled once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from tvm_interop.serving.server.model import Model
 
 @functools.cache
 def perceptron(batch_sizes: tuple[int, ...] | None = (1, 2, 4)) -> tvm_interop.Artifact:
-    """`y = softmax(relu(x A) B)`, x of 12 numbers, y of 5; for several batch sizes, or for one."""
+    """The model `y = softmax(relu(x A) B)`, with 12 numbers in x and 5 in y.
+
+    It is compiled for several batch sizes, or for one.
+    """
     net = Net()
     x = net.input("x", ["n", 12] if batch_sizes else [1, 12])
     hidden = net.op("Relu", [net.op("MatMul", [x, net.weight(12, 32)], "h")], "r")
@@ -33,7 +36,7 @@ def perceptron(batch_sizes: tuple[int, ...] | None = (1, 2, 4)) -> tvm_interop.A
 
 @functools.cache
 def two_types() -> tvm_interop.Artifact:
-    """Inputs `a` and `k` of other types, outputs `s` and `t`."""
+    """A model whose inputs `a` and `k` have different types, with the outputs `s` and `t`."""
     net = Net()
     a = net.input("a", [2, 3])
     k = net.input("k", [2, 3], 7)  # int64
@@ -47,7 +50,10 @@ def two_types() -> tvm_interop.Artifact:
 
 @functools.cache
 def heavy() -> tvm_interop.Artifact:
-    """`y = x W W W W` of 192 by 192: some milliseconds, and answers of 150 kB."""
+    """The model `y = x W W W W` of size 192 by 192.
+
+    A run takes some milliseconds and returns 150 kB.
+    """
     net = Net()
     y = net.input("x", [192, 192])
     weight = net.weight(192, 192, scale=0.07)
@@ -77,7 +83,7 @@ int __tvm_ffi_KERNEL(void*, const TVMFFIAny* arguments, int32_t, TVMFFIAny*) {
 
 @functools.cache
 def picky() -> tvm_interop.Artifact:
-    """`y = relu(x)` of 12 numbers; its kernel returns an error where the first is 13."""
+    """The model `y = relu(x)` of 12 numbers. Its kernel fails if the first number is 13."""
     net = Net()
     net.op("Relu", [net.input("x", [1, 12])], "y")
     made = tvm_interop.compile(
@@ -100,18 +106,18 @@ def rows(count: int, seed: int = 0) -> np.ndarray:
 
 
 def direct(artifact: tvm_interop.Artifact, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """What `GraphModule` computes."""
+    """The outputs that `GraphModule` computes."""
     module = tvm_interop.GraphModule(artifact)
     module.run(**inputs)
     return [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
 
 
 class Slow(Model):
-    """A model whose runs wait until they may go on.
+    """A model whose runs wait for a gate.
 
     Attributes
     ----------
-    gate: called in each run with the rows that it is for.
+    gate: called in each run with the rows of the run.
     """
 
     gate: Callable[[list[int]], Any] = staticmethod(lambda ids: None)

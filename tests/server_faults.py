@@ -1,11 +1,11 @@
-"""Clients that do everything wrong, against a server of its own process.
+"""Sends wrong requests to a server in a process of its own.
 
     python -m tests.server_faults [--malformed 10000] [--killed 1000]
 
-Malformed requests over HTTP and gRPC, clients that are killed while a request is served, slow
-readers, connections that are opened and left alone. The server must answer each with an error or
-end the connection, serve correctly in between and afterwards, and its memory and descriptors must
-be what they were.
+The clients send malformed requests over HTTP and gRPC, are killed while a request is served, read
+slowly, or open connections and leave them alone. The server must answer each with an error or end
+the connection. It must serve correctly in between and afterwards. At the end, its memory and
+descriptors must be as before.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from tritonclient.grpc import service_pb2
 from tests.served import direct, heavy, perceptron, picky, rows
 
 _TIMEOUT_S = 1.0
-"""Of the server, for slow clients."""
+"""The timeout of the server for slow clients, in seconds."""
 
 
 @dataclass
 class Process:
-    """A server of its own.
+    """A server in a process of its own.
 
     Attributes
     ----------
-    log: what it wrote.
+    log: the file with the output of the server.
     """
 
     process: subprocess.Popen[bytes]
@@ -54,22 +54,25 @@ class Process:
     log: Path
 
     def stop(self) -> int:
-        """SIGTERM; its exit code."""
+        """End the server with SIGTERM, and return its exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(60)
 
     def memory(self) -> float:
-        """Bytes."""
+        """The memory of the server, in bytes."""
         return float(psutil.Process(self.process.pid).memory_info().rss)
 
     def descriptors(self) -> int:
-        """How many are open."""
+        """The number of open descriptors of the server."""
         return psutil.Process(self.process.pid).num_fds()
 
 
 @contextlib.contextmanager
 def served(folder: Path, **options: Any) -> Iterator[Process]:
-    """`net`, `heavy` and `picky`, by `tvm-interop serve`; ended by force if it was not before."""
+    """Serve `net`, `heavy` and `picky` with `tvm-interop serve`.
+
+    At the end the server is killed.
+    """
     perceptron().save(folder / "net.tar")
     heavy().save(folder / "heavy.tar")
     picky().save(folder / "picky.tar")
@@ -116,7 +119,7 @@ VALID = {
 
 
 def http_request(body: bytes, headers: Sequence[str] = (), path: str = "net") -> bytes:
-    """A request for inference, byte for byte."""
+    """The bytes of a request for inference."""
     lines = [
         f"POST /v2/models/{path}/infer HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}",
         *headers,
@@ -125,7 +128,7 @@ def http_request(body: bytes, headers: Sequence[str] = (), path: str = "net") ->
 
 
 def malformed_http(draw: random.Random) -> bytes:
-    """A request with something wrong in it."""
+    """Draw a request with a fault."""
     text = json.dumps(VALID)
     kind = draw.randrange(12)
     if kind == 0:
@@ -160,7 +163,7 @@ def malformed_http(draw: random.Random) -> bytes:
         method = draw.choice([b"GET", b"PUT", b"DELETE", b"BREW"])
         return http_request(text.encode()).replace(b"POST", method, 1)
     if kind == 10:
-        # Deeper than parsers go.
+        # The nesting is deeper than parsers allow.
         return http_request(b'{"inputs":' + b"[" * draw.choice([10, 100_000]))
     data = bytearray(http_request(text.encode()))
     for _ in range(draw.randrange(1, 4)):
@@ -169,10 +172,10 @@ def malformed_http(draw: random.Random) -> bytes:
 
 
 def send(port: int, data: bytes, patience_s: float = 0.3) -> bytes:
-    """What comes back, until it is a whole answer or the server ends the connection.
+    """Send data, and return what comes back, until it is a whole answer or the server disconnects.
 
-    A server waits for the rest of a request that is not whole: after `patience_s` it is told that
-    there is none.
+    A server waits for the rest of an incomplete request. After `patience_s` seconds it is told that
+    there is no rest.
     """
     received = b""
     with socket.create_connection(("127.0.0.1", port), 10) as connection:
@@ -201,7 +204,7 @@ def _is_whole(answer: bytes) -> bool:
 
 
 def malformed_message(draw: random.Random) -> bytes:
-    """A message of gRPC with something wrong in it."""
+    """Draw a message of gRPC with a fault."""
     message = service_pb2.ModelInferRequest(model_name="net", id="7")
     given = message.inputs.add(name="x", datatype="FP32", shape=[1, 12])
     message.raw_input_contents.append(rows(1).tobytes())
@@ -228,7 +231,7 @@ def malformed_message(draw: random.Random) -> bytes:
 
 
 def send_message(channel: Any, data: bytes) -> str:
-    """The status that the server answers with."""
+    """Send a message of gRPC, and return the status of the answer."""
     call = channel.unary_unary(
         "/inference.GRPCInferenceService/ModelInfer",
         request_serializer=lambda raw: raw,
@@ -245,7 +248,7 @@ def send_message(channel: Any, data: bytes) -> str:
 
 
 def check_serves(server: Process) -> None:
-    """The right answer, over both protocols."""
+    """Check that the server gives the right answer over both protocols."""
     wanted = direct(perceptron(), {"x": np.full((1, 12), 0.5, np.float32)})[0]
     answer = send(server.http_port, http_request(json.dumps(VALID).encode()), 10)
     head, body = answer.split(b"\r\n\r\n", 1)
@@ -259,7 +262,10 @@ def check_serves(server: Process) -> None:
 
 
 def send_malformed(server: Process, count: int, seed: int = 0) -> dict[str, int]:
-    """So many requests with something wrong, half over each protocol; how often each status."""
+    """Send `count` requests with faults, half over each protocol.
+
+    Return how often each status came.
+    """
     draw = random.Random(seed)
     statuses: dict[str, int] = {}
     with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
@@ -276,7 +282,7 @@ def send_malformed(server: Process, count: int, seed: int = 0) -> dict[str, int]
 
 
 def heavy_request() -> bytes:
-    """A request that takes some milliseconds, and has a large answer."""
+    """A request that takes some milliseconds and has a large answer."""
     x = np.zeros((192, 192), np.float32)
     head = {
         "inputs": [{
@@ -291,7 +297,7 @@ def heavy_request() -> bytes:
 
 
 def check_failing_kernel(server: Process, count: int) -> None:
-    """Runs that fail in native code are answered so; those of other inputs and models go on."""
+    """Check that runs which fail in native code get an error, and that all other requests work."""
 
     def ask(first: float) -> bytes:
         text = json.dumps(VALID).replace("0.5", str(first), 1).encode()
@@ -320,7 +326,7 @@ def check_failing_kernel(server: Process, count: int) -> None:
 
 
 def kill_clients(server: Process, count: int, seed: int = 0) -> None:
-    """Clients that go away without a word, at any point of a request."""
+    """Run clients that disappear at any point of a request."""
     draw = random.Random(seed)
     request = heavy_request()
     for _ in range(count):
@@ -329,13 +335,13 @@ def kill_clients(server: Process, count: int, seed: int = 0) -> None:
             whole = draw.random() < 0.7
             connection.sendall(request if whole else request[: draw.randrange(len(request))])
             time.sleep(draw.choice([0, 0, 0.001, 0.005]))
-        # A reset, as when a process is killed with data unread.
+        # This resets the connection, as if the process was killed with unread data.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connection.close()
 
 
 def hold_connections(server: Process, count: int) -> list[socket.socket]:
-    """Connections that do nothing, stop in a request, or ask for much and do not read."""
+    """Open connections that do nothing, stop within a request, or ask for much and do not read."""
     held = []
     for i in range(count):
         connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -351,7 +357,7 @@ def hold_connections(server: Process, count: int) -> list[socket.socket]:
 
 
 def settled_descriptors(server: Process, wanted: int, limit_s: float) -> int:
-    """How many are open, once there are as few as wanted or the time is up."""
+    """Wait until at most `wanted` descriptors are open or time is up; return their number."""
     until = time.monotonic() + limit_s
     while server.descriptors() > wanted and time.monotonic() < until:
         time.sleep(0.05)
@@ -364,7 +370,7 @@ def main() -> None:
     parser.add_argument("--killed", type=int, default=1_000)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, served(Path(folder)) as server:
-        # Allocators keep some of what the first requests took.
+        # Allocators keep some memory of the first requests.
         send_malformed(server, 200, seed=1)
         kill_clients(server, 100, seed=1)
         check_serves(server)

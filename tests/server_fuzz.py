@@ -1,12 +1,13 @@
-"""Wrong and costly requests against a server, beside honest clients that check every answer.
+"""Sends wrong and costly requests to a server, beside honest clients that check every answer.
 
     python -m tests.server_fuzz [--seconds 1800] [--seed 0]
 
-First the honest clients alone, for a sixth of the time; then with four that send mutated bytes,
-mutated messages, requests that would cost much, and halves of requests. All of it stays on
-127.0.0.1. It ends with 1 where an answer was wrong or a defect of the server, where
-`/v2/health/live` took 100 ms or more at the 99th percentile, where the server took more than 1.5
-times the memory that it takes for the honest alone, or where descriptors are left.
+For a sixth of the time the honest clients run alone. Then four more clients send mutated bytes,
+mutated messages, costly requests and halves of requests. All of this stays on 127.0.0.1.
+
+The exit code is 1 in these cases: an answer was wrong or shows a defect of the server; the 99th
+percentile of `/v2/health/live` was 100 ms or more; the server took more than 1.5 times the memory
+that it takes for the honest clients alone; or descriptors are left.
 """
 
 from __future__ import annotations
@@ -37,14 +38,17 @@ from tests.served import direct, heavy
 
 _DEFECTS = frozenset({"500", "INTERNAL", "UNKNOWN"})
 _PAUSE_S = 0.02
-"""Between the requests of one client: what is looked at is the server, not its load."""
+"""The pause between the requests of one client, in seconds.
+
+This is a test of faults, not of load.
+"""
 _LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 _WORST_LIVE_S = 0.1
 _MOST_MEMORY = 1.5
 
 
 def mutated(data: bytes, draw: random.Random) -> bytes:
-    """With some bytes changed, left out, doubled or put in."""
+    """`data` with some bytes changed, left out, doubled or added."""
     changed = bytearray(data)
     for _ in range(draw.randrange(1, 6)):
         at = draw.randrange(len(changed) + 1)
@@ -73,7 +77,10 @@ def _costly_http(ports: tuple[int, int], draw: random.Random) -> str:
 
 
 def _half_http(ports: tuple[int, int], draw: random.Random) -> str:
-    """Half of a request; some go at once, some wait until the server ends the connection."""
+    """Send half of a request.
+
+    Some clients then disconnect, and some wait for the server to do so.
+    """
     data = faults.heavy_request()
     with socket.create_connection(("127.0.0.1", ports[0]), 10) as connection:
         try:
@@ -104,7 +111,7 @@ _ATTACKS: tuple[Callable[[tuple[int, int], random.Random], str], ...] = (
 
 
 def attack(ports: tuple[int, int], seed: int, end: Event, told: Any) -> None:
-    """Send what is wrong or costly until the end; then tell how often each status came."""
+    """Send wrong and costly requests until the end, and then tell how often each status came."""
     counts: Counter[str] = Counter()
 
     def client(number: int) -> None:
@@ -121,7 +128,7 @@ def attack(ports: tuple[int, int], seed: int, end: Event, told: Any) -> None:
 
 
 def be_honest(ports: tuple[int, int], end: Event, told: Any) -> None:
-    """Send what is right until the end, and look at each answer."""
+    """Send correct requests until the end, and check each answer."""
     counts: Counter[str] = Counter()
     x = np.zeros((192, 192), np.float32)
     request, wanted = faults.heavy_request(), direct(heavy(), {"x": x})[0].tobytes()
@@ -156,7 +163,7 @@ def _all(client: Callable[[int], None], count: int) -> None:
 
 
 def watch(server: faults.Process, seconds: float) -> tuple[list[float], float]:
-    """What `/v2/health/live` takes, sorted, in seconds; and the most memory, in bytes."""
+    """Return the sorted times of `/v2/health/live` in seconds, and the largest memory in bytes."""
     took, memory = [], 0.0
     until = time.perf_counter() + seconds
     with socket.create_connection(("127.0.0.1", server.http_port), 30) as connection:
@@ -173,7 +180,7 @@ def watch(server: faults.Process, seconds: float) -> tuple[list[float], float]:
 
 
 def fuzz(server: faults.Process, seconds: float, seed: int) -> list[str]:
-    """Run it, print figures, and return what is not as it should be."""
+    """Run the fuzz test, print figures, and return what is wrong."""
     spawn = multiprocessing.get_context("spawn")
     told, end = spawn.Queue(), spawn.Event()
     ports = (server.http_port, server.grpc_port)

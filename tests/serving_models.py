@@ -1,4 +1,4 @@
-"""Small models to serve, and arrivals, drawn by seed."""
+"""Makes small random models to serve, and arrivals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tvm_interop.serving import ServedModel, ServingDevice
 
 
 def random_models(seed: int, count: int | None = None, cores: float = 4.0) -> list[ServedModel]:
-    """One to three models of up to ten operators that ask for one to three cores each."""
+    """One to three random models of up to ten operators. Each operator needs one to three cores."""
     rng = random.Random(seed)
     models = []
     for i in range(count or rng.randint(1, 3)):
@@ -24,7 +24,7 @@ def random_models(seed: int, count: int | None = None, cores: float = 4.0) -> li
 
 
 def random_device(seed: int) -> ServingDevice:
-    """Four cores, and sometimes interference, barriers and launches."""
+    """A device of four cores. Some devices have interference, barriers and launch times."""
     rng = random.Random(seed)
     return ServingDevice(
         4.0,

@@ -1,9 +1,9 @@
-"""Hours of mixed load in one process: is anything lost, and are the outputs right throughout?
+"""Runs a mixed load in one process for hours, and checks outputs and resources.
 
-Several threads load modules, run them on changing inputs, profile them and drop them, while the
+Several threads load modules, run them on changing inputs, profile them and drop them. Meanwhile the
 main thread forks children that run its modules and their own, and changes the number of threads.
-Every output is compared, bit for bit, with that of a first run on one thread. Memory, threads and
-file descriptors at the end must be what they were after the first tenth of the time.
+Every output is compared, bit for bit, with the output of a first run on one thread. Memory, threads
+and file descriptors at the end must be what they were after the first tenth of the time.
 
     python -m tests.soak --seconds 3600
 """
@@ -35,11 +35,11 @@ from tvm_interop.models.catalog import build
 WORKERS = 3
 NETWORK = "squeezenet"
 GROWN_MIB = 24
-"""Memory may differ by that much: allocators keep what they get."""
+"""Memory may grow by this much, because allocators keep memory."""
 
 
 class Load:
-    """What the threads work on, and what they have to say."""
+    """The state that the threads share, and their reports."""
 
     def __init__(self, folder: Path) -> None:
         self.kernels = chain_kernels(folder)
@@ -56,28 +56,28 @@ class Load:
         self.failures: list[BaseException] = []
         self.ends = threading.Event()
         self.gates = [threading.Lock() for _ in range(WORKERS)]
-        """Each is held by a worker in the midst of something."""
+        """A worker holds its gate while it works."""
         self.modules: list[list[tvm_interop.GraphModule]] = [[] for _ in range(WORKERS)]
-        """Of each worker."""
+        """The modules of each worker."""
 
     def module(self) -> tvm_interop.GraphModule:
-        """The network, loaded anew."""
+        """Load the network again."""
         return tvm_interop.GraphModule(tvm_interop.load(self.artifact))
 
     def output(self, module: tvm_interop.GraphModule, feed: int) -> np.ndarray:
-        """Of a run on this input."""
+        """The output of a run on this input."""
         module.run(**self.feeds[feed])
         array: np.ndarray = module.get_output(0).numpy()
         return array
 
     def check(self, module: tvm_interop.GraphModule, runs: int) -> None:
-        """Run on the inputs in turn."""
+        """Run on the inputs in turn, and check the outputs."""
         for run in range(runs):
             got = self.output(module, run % 2)
             assert np.array_equal(got, self.expected[run % 2]), "an output differs"
 
     def work(self, worker: int) -> None:
-        """Until the end: one thing after the other."""
+        """Do random work until the end."""
         drawn = random.Random(worker)
         try:
             while not self.ends.is_set():
@@ -107,7 +107,10 @@ class Load:
         self.done[what] += 1
 
     def fork(self, own: tvm_interop.GraphModule, at_rest: bool) -> None:
-        """A child runs the main thread's module; one of a process at rest loads its own, too."""
+        """Fork a child that runs the main thread's module.
+
+        If the process is at rest, the child also loads its own module.
+        """
 
         def child() -> None:
             self.check(own, 4)
@@ -139,7 +142,7 @@ def usage() -> dict[str, int]:
 
 
 def soak(seconds: float) -> None:
-    """Put on the load for so long; raises where anything is wrong."""
+    """Run the load for `seconds` seconds. Raises an error if anything is wrong."""
     with tempfile.TemporaryDirectory() as folder:
         load = Load(Path(folder))
         own = load.module()
@@ -171,7 +174,7 @@ def soak(seconds: float) -> None:
 
 
 def _settled(load: Load) -> dict[str, int]:
-    """What is in use on two threads while no worker has a module."""
+    """The resources in use on two threads while no worker has a module."""
     tvm_interop.set_num_threads(2)
     for gate, modules in zip(load.gates, load.modules, strict=True):
         gate.acquire()

@@ -1,4 +1,4 @@
-"""Sync and memory plans of a graph as programs of streams, for the checker to judge."""
+"""Turns plans of waits and memory into programs of streams for the checker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def check_sync(
     waits: Sequence[Sequence[int]],
     extra_edges: Iterable[tuple[int, int]] = (),
 ) -> None:
-    """PlanError unless these waits order every dependency and extra edge."""
+    """Raise `PlanError` unless these waits order every dependency and every extra edge."""
     edges = [*graph.edges, *extra_edges]
     reads = [[Access(f"of {u}") for u, v in edges if v == op] for op in range(graph.num_ops)]
     writes = [[Access(f"of {op}")] for op in range(graph.num_ops)]
@@ -30,10 +30,11 @@ def check_memory(
     buffers: Sequence[Buffer],
     plan: MemoryPlan,
 ) -> None:
-    """PlanError where a buffer is not what its users read, or lies outside the arena.
+    """Raise `PlanError` if a user of a buffer reads other data than its producers wrote.
 
-    Several producers each write a share of it. Users that no wait puts behind the producers read
-    nothing here: that is for `check_sync` to see.
+    Also raise `PlanError` if a buffer lies outside of the arena. Several producers of a buffer each
+    write a share of it. Users that no wait orders after the producers read nothing here, because
+    `check_sync` finds this fault.
     """
     reads: list[list[Access]] = [[] for _ in range(graph.num_ops)]
     writes: list[list[Access]] = [[] for _ in range(graph.num_ops)]

@@ -1,7 +1,7 @@
-"""A user's program as a type checker sees it; `make lint` follows it with `mypy --strict`.
+"""A program of a user, which `make lint` checks with `mypy --strict`.
 
-Nothing here is run. Where a type is lost, the wrong call at the end is no error any more, and mypy
-complains of the comment that excuses it.
+This program is never run. If a type gets lost, the wrong calls at the end are no errors any more.
+Then mypy reports that the comments which excuse them are not needed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tvm_interop import transform
 
 
 def compiled_and_run(model: Path, image: np.ndarray) -> list[str]:
-    """Compile, save, load, run, profile."""
+    """Compile, save, load, run and profile a model."""
     artifact: tvm_interop.Artifact = tvm_interop.compile(
         model, scheduler="ios", out="model.tar", streams=2, max_groups=8
     )
@@ -30,7 +30,7 @@ def compiled_and_run(model: Path, image: np.ndarray) -> list[str]:
 
 
 def scheduled() -> float:
-    """Schedule any graph by a price of one's own."""
+    """Schedule a graph with the user's own latencies."""
     graph: tvm_interop.OpGraph = tvm_interop.OpGraph.from_edges(3, [(0, 1), (0, 2)])
     prices: tvm_interop.LatencyModel = tvm_interop.LatencyTable([3.0, 5.0, 8.0])
     made: tvm_interop.Schedule = tvm_interop.schedule(graph, "ios", latency=prices)
@@ -42,12 +42,12 @@ def scheduled() -> float:
 def in_turn(
     graph: tvm_interop.OpGraph, latency: tvm_interop.LatencyModel | None
 ) -> tvm_interop.Schedule:
-    """All operators on one stream."""
+    """Schedule all operators on one stream."""
     return tvm_interop.Schedule("typed", graph.names, streams=(tuple(range(graph.num_ops)),))
 
 
 def failed(model: str) -> str:
-    """Errors have classes, and passes are made with options."""
+    """Errors have classes, and passes take options."""
     transform.InterOpSchedule(scheduler="greedy")
     try:
         tvm_interop.compile(model)

@@ -1,4 +1,4 @@
-"""Run in an empty environment, outside the checkout: does the installed wheel do the main job?"""
+"""Checks that the installed wheel works. Runs in an empty environment, outside of the checkout."""
 
 import ctypes
 import tempfile
@@ -15,7 +15,7 @@ from tvm_interop.viz.record import record
 
 
 def two_branches() -> onnx.ModelProto:
-    """Two convolutions of one input, concatenated."""
+    """A model of two convolutions of one input, and their concatenation."""
     rng = np.random.default_rng(0)
     weights = [
         numpy_helper.from_array(rng.standard_normal((8, 4, 3, 3)).astype("float32"), name)
@@ -57,7 +57,10 @@ def by_runtime_library(path: Path, data: np.ndarray) -> np.ndarray:
 
 
 def main() -> None:
-    """Compile, save, load and run; sequential and scheduled runs must agree to the bit."""
+    """Compile, save, load and run a model.
+
+    Sequential and scheduled runs must give the same bits.
+    """
     checkout = Path(__file__).resolve().parent.parent
     assert checkout not in Path(tvm_interop.__file__).resolve().parents, "not the installed package"
     data = np.random.default_rng(1).standard_normal((1, 4, 16, 16)).astype("float32")
@@ -69,7 +72,8 @@ def main() -> None:
                 two_branches(),
                 scheduler=scheduler,
                 out=out,
-                latency_db=Path(folder) / "latency.db",  # One, so that both get the same kernels.
+                # Both compilations use one database, so that they choose the same kernels.
+                latency_db=Path(folder) / "latency.db",
                 keep_slower=True,
             )
             module = tvm_interop.GraphModule(tvm_interop.load(out))
@@ -77,7 +81,7 @@ def main() -> None:
             results[scheduler] = module.get_output(0).numpy()
         results["without Python"] = by_runtime_library(out, data)
     page = to_page([record(module.artifact, "two branches", runs=1)], "here")
-    assert "left" in page  # The template came with the wheel.
+    assert "left" in page  # The wheel contains the template of the page.
     assert (Path(tvm_interop.__file__).parent / "py.typed").is_file()
     assert np.isfinite(results["ios"]).all()
     assert np.array_equal(results["ios"], results["sequential"])

@@ -1,4 +1,4 @@
-"""A network whose kernels keep intermediate results: two attentions side by side."""
+"""A network whose kernels need workspaces: two attentions side by side."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import tvm
 from tvm import relax
 
 SHAPE = (1, 16, 4, 8)
-"""Batch, tokens, heads, numbers of each."""
+"""The sizes: batch, tokens, heads, and numbers in each head."""
 
 
 def two_attentions() -> tvm.IRModule:
-    """`left` and `right` read `x`, each with its own keys; both are given out."""
+    """A model in which `left` and `right` read `x` with different keys. Both are outputs."""
     builder = relax.BlockBuilder()
     x, left, right = (
         relax.Var(name, relax.TensorType(SHAPE, "float32")) for name in ("x", "left", "right")

@@ -11,7 +11,8 @@ using tvm_interop::FindBlocks;
 using tvm_interop::OpGraph;
 using Blocks = std::vector<std::vector<int>>;
 
-// The definition read literally: a cut where all before reach all behind, by depth-first search.
+// Finds the blocks by their definition. A topological order is cut where each operator before the
+// cut reaches each operator behind it.
 Blocks BruteBlocks(const OpGraph& graph) {
   const auto successors = Successors(graph);
   const auto& order = graph.topological_order();
@@ -45,7 +46,7 @@ TEST_CASE(AChainIsABlockAnOperator) {
 }
 
 TEST_CASE(AnExitJoinsItsBlock) {
-  // stem, two branches, their concat, a head.
+  // A stem, two branches, the concatenation of the branches, and a head.
   CHECK_EQ(FindBlocks(MakeGraph(5, {{0, 1}, {0, 2}, {1, 3}, {2, 3}, {3, 4}})),
            Blocks({{0}, {1, 2, 3}, {4}}));
 }
@@ -72,7 +73,7 @@ TEST_CASE(BlocksAreAsDefined) {
 }
 
 TEST_CASE(AMillionOperatorsInARow) {
-  // With a bit for each two of them this would not fit into memory.
+  // A matrix with one bit for each pair of operators would not fit into memory.
   std::vector<tvm_interop::Edge> edges;
   for (int op = 1; op < 1000000; ++op) edges.emplace_back(op - 1, op);
   CHECK_EQ(FindBlocks(MakeGraph(1000000, std::move(edges))).size(), 1000000u);

@@ -1,4 +1,4 @@
-// The few macros the C++ tests need: a test framework would be one more thing to install.
+// The few macros that the C++ tests need. A test framework would be one more package to install.
 #ifndef TESTS_CPP_CHECK_H_
 #define TESTS_CPP_CHECK_H_
 

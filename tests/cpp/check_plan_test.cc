@@ -15,7 +15,7 @@ struct Op {
   std::vector<int> waits;
 };
 
-// What is wrong with a plan for two streams; empty where nothing is.
+// Returns what is wrong with a plan for two streams, or an empty string if nothing is wrong.
 std::string Fault(const std::vector<Op>& ops) {
   try {
     CheckPlan(ops, 2);

@@ -1,4 +1,4 @@
-// Which cores the threads of the pool run on, and what they do where one is taken from them.
+// Tests which cores the threads of the pool run on, and what a thread does if it loses its core.
 
 #include <sched.h>
 #include <sys/resource.h>
@@ -29,7 +29,7 @@ using tvm_interop::ThreadPool;
 
 namespace {
 
-// How often a thread that finds nothing to do looks before it gives up.
+// Returns how many times a thread looks for work before it gives up.
 int LooksInVain() {
   tvm_interop::Spinning spinning;
   int looks = 0;
@@ -43,7 +43,7 @@ long CoresLost() {
   return usage.ru_nivcsw;
 }
 
-// Shares this thread's core with another until it has been taken away once.
+// Shares this thread's core with another thread until this thread has lost the core once.
 void LoseTheCore() {
   const std::vector<int> before = tvm_interop::AllowedCpus();
   tvm_interop::PinThisThread({before[0]});
@@ -61,7 +61,7 @@ void LoseTheCore() {
 
 TEST_CASE(ACoreLostBetweenTwoRunsSaysNothingOfNow) {
   int long_ago = 0, just_now = 1 << 30;
-  // Other programs may take the core at any time: of many tries the extremes tell.
+  // Other programs may take the core at any time, so the extremes of many tries count.
   for (int attempt = 0; attempt < 100 && long_ago <= 5 * static_cast<int64_t>(just_now);
        ++attempt) {
     LoseTheCore();
@@ -73,8 +73,8 @@ TEST_CASE(ACoreLostBetweenTwoRunsSaysNothingOfNow) {
   CHECK(long_ago > 5 * static_cast<int64_t>(just_now));
 }
 
-// A thread that often takes the core of the thread that made this object, each time only for
-// microseconds, as threads of the system do.
+// A thread that often takes the core of the thread that made this object. Like threads of the
+// system, it keeps the core for microseconds only.
 class BriefNeighbour {
  public:
   BriefNeighbour() : before_(tvm_interop::AllowedCpus()) {
@@ -101,10 +101,11 @@ class BriefNeighbour {
   std::thread neighbour_;
 };
 
-// Whether a thread counts its core as its own after a brief loss of it and a call of `afterwards`.
+// Whether a thread still counts its core as not shared, after it has lost the core briefly and then
+// called `afterwards`.
 bool KeepsACoreLostBriefly(const std::function<void()>& afterwards) {
   int own = 0, shared = 1 << 30;
-  // Other programs may take the core at any time: of many tries the extremes tell.
+  // Other programs may take the core at any time, so the extremes of many tries count.
   for (int attempt = 0; attempt < 100; ++attempt) {
     LoseTheCore();
     shared = std::min(shared, LooksInVain());
@@ -144,7 +145,7 @@ TEST_CASE(AThreadThatFoundNothingInARunStillLooksAfterIt) {
     tvm_interop::Spinning spinning;
     const int64_t began_ns = tvm_interop::NowNs();
     bool goes_on = true;
-    // Longer than a thread looks outside of a run.
+    // Look for longer than a thread looks for work outside of a run.
     while (goes_on && tvm_interop::NowNs() - began_ns < 100'000) goes_on = spinning.GoesOn(true);
     int after = 0;
     while (goes_on && (goes_on = spinning.GoesOn(false))) ++after;
@@ -175,14 +176,15 @@ TEST_CASE(PinnedThreadsAreFreeAfterwards) {
   pool.SetNumThreads(1);
   pool.SetPinning(false);
   pool.SetNumThreads(4);
-  // A helper may take the operator, and keeps off the core of the caller.
+  // Repeat until the caller runs the operator `here`. A helper may run it instead, and the helper
+  // keeps off the caller's core.
   do {
     executor.Run();
   } while (here.thread != std::this_thread::get_id());
   CHECK(here.cpus == before);
 }
 
-// The CPUs that a thread may run on.
+// Returns the CPUs that a thread may run on.
 std::vector<int> CpusOf(pid_t thread) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -208,14 +210,16 @@ TEST_CASE(AMaskThatCrossedTheUsersIsTakenBack) {
     affinity.KeepOff(all[0]);
     const std::vector<int> narrowed = CpusOf(0);
     CHECK(!Has(narrowed, all[0]));
-    // The user confines every thread to the first core, and what was just set here comes after it.
+    // The user confines all threads to the first core, the witness first. The narrow mask above may
+    // replace the user's mask on this thread. The next call must then restore the user's mask.
     tvm_interop::PinThread(witness, {all[0]});
     affinity.KeepOff(all[0]);
     CHECK(CpusOf(0) == std::vector<int>{all[0]});
   }).join();
 }
 
-// Spins until `happened`, or for so long that it never will: a helper may miss a call.
+// Spins until `happened` returns true, and returns true. Gives up after 50 ms and returns false,
+// because a helper may miss a wake-up.
 bool SpinUntil(const std::function<bool()>& happened) {
   const int64_t began_ns = tvm_interop::NowNs();
   while (!happened()) {
@@ -225,7 +229,8 @@ bool SpinUntil(const std::function<bool()>& happened) {
   return true;
 }
 
-// Two operators that begin together, so that the caller runs one of them and a helper the other.
+// A model of two operators that begin together. So the caller runs one, and a helper runs the
+// other.
 class CallerAndHelper {
  public:
   CallerAndHelper(std::function<void()> callers, std::function<void()> helpers)
@@ -254,8 +259,9 @@ class CallerAndHelper {
     CallerAndHelper* all;
   };
 
-  // Whether the other thread is in its operator now. Both get the same answer: who waited in vain
-  // has ended the meeting, and whoever comes after, perhaps the same thread, finds nobody.
+  // Whether the other thread is in its operator now. Both threads get the same answer. A thread
+  // that waits in vain ends the meeting. The operator that comes later, perhaps on the same thread,
+  // then meets nobody.
   bool Meet() {
     Meeting seen = Meeting::kNobody;
     if (!meeting_.compare_exchange_strong(seen, Meeting::kOneWaits)) {
@@ -280,7 +286,7 @@ TEST_CASE(AHelperKeepsOffTheCoreThatItsCallerWasMovedTo) {
   ThreadPool::Get().SetNumThreads(2);
   std::vector<int> helpers;
   std::atomic<bool> looked{false};
-  // The caller has something to do meanwhile: it would lend its core to a helper that lost its own.
+  // The caller stays busy. A caller that waits would lend its core to a helper without a core.
   const auto callers = [&] {
     while (!looked.load()) std::this_thread::yield();
   };
@@ -306,10 +312,11 @@ TEST_CASE(ACallerThatSleepsStaysOnItsCore) {
   ThreadPool::Get().SetNumThreads(2);
   const auto caller = static_cast<pid_t>(syscall(SYS_gettid));
   bool stayed = false;
-  // The caller has nothing left to do, looks for a while, and sleeps.
+  // The caller has nothing left to do. It looks for work for a while, and then sleeps.
   CallerAndHelper model([] {},
                         [&] { stayed = SpinUntil([&] { return CpusOf(caller).size() == 1; }); });
-  // It lends its core instead where the helper loses its own: of many tries one tells.
+  // If the helper loses its core, the caller lends its own core instead of sleeping. So one of many
+  // tries must succeed.
   for (int attempt = 0; attempt < 100 && !stayed; ++attempt) model.Run();
   CHECK(stayed);
   CHECK(AllowedCpus() == all);
@@ -317,15 +324,16 @@ TEST_CASE(ACallerThatSleepsStaysOnItsCore) {
 
 TEST_CASE(AHelperThatBorrowedACoreKeepsOffTheOneItsCallerWakesUpOn) {
   const std::vector<int> all = AllowedCpus();
-  if (all.size() != 2) return;  // Elsewhere the caller may be woken on a core of its own.
+  if (all.size() != 2) return;  // With more cores, the caller may wake up on a third core.
   ThreadPool::Get().SetNumThreads(2);
   const auto caller = static_cast<pid_t>(syscall(SYS_gettid));
   std::atomic<bool> moved{false};
   std::atomic<pid_t> helper{0};
   const auto borrows = [&] {
     helper = static_cast<pid_t>(syscall(SYS_gettid));
-    // A helper that sleeps within an operator looks as one that has lost its core. Once it has
-    // borrowed the caller's, the caller is moved away, as a system does that finds it taken.
+    // A helper that sleeps within an operator looks like a helper that has lost its core. So it
+    // borrows the caller's core. Then the caller is moved away, as the system would move it from a
+    // core that is taken.
     for (int ms = 0; ms < 20 && !moved; ++ms) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       moved = CpusOf(0) == std::vector<int>{all[0]} && tvm_interop::PinThread(caller, {all[1]});
@@ -333,7 +341,7 @@ TEST_CASE(AHelperThatBorrowedACoreKeepsOffTheOneItsCallerWakesUpOn) {
   };
   CallerAndHelper model([] {}, borrows);
   std::vector<int> helpers;
-  // The caller sleeps at once, and lends nothing, where its core was lately taken from it.
+  // A caller that has lately lost its core sleeps at once and lends nothing. So try many times.
   for (int attempt = 0; attempt < 100 && !moved; ++attempt) {
     std::this_thread::sleep_for(std::chrono::milliseconds(25));
     PinThisThread({all[0]});

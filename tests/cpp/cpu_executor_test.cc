@@ -16,8 +16,8 @@ using tvm_interop::PlannedOp;
 
 namespace {
 
-// Adds its operands, which other streams may have written: plain memory, so that ThreadSanitizer
-// sees a race wherever an event orders too little.
+// Adds its operands, which other streams may have written. The operands are in plain memory, so
+// ThreadSanitizer reports a race if a wait is missing.
 class SumKernel : public Kernel {
  public:
   SumKernel(std::vector<const long*> operands, long add, long* result)
@@ -48,8 +48,8 @@ class CountingKernel : public Kernel {
   int count = 0;
 };
 
-// source -> (left, right) -> join, over and over, the two sides on two streams; `input` changes
-// every run, so a result left over from an earlier one is seen.
+// The graph source -> (left, right) -> join, with `left` and `right` on two streams. `input`
+// changes in every run, so a value that is left over from an earlier run gives a wrong result.
 struct Diamond {
   long input = 0, source = 0, left = 0, right = 0, join = 0;
   SumKernel source_kernel{{&input}, 1, &source};

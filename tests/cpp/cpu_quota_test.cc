@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder that looks like a machine's root.
+// A temporary folder that stands for the root folder of a machine.
 class FakeRoot {
  public:
   FakeRoot() {
@@ -45,7 +45,8 @@ TEST_CASE(Version2TakesTheLeastOfAllAround) {
   CHECK_EQ(root.Quota(), 1.5);
   root.Write("sys/fs/cgroup/a/b/cpu.max", "400000 100000\n");
   CHECK_EQ(root.Quota(), 1.5);
-  root.Write("sys/fs/cgroup/cpu.max", "100000 100000\n");  // What a container sees as its root.
+  // In a container, the file of the container's own group is here.
+  root.Write("sys/fs/cgroup/cpu.max", "100000 100000\n");
   CHECK_EQ(root.Quota(), 1.0);
 }
 

@@ -1,5 +1,5 @@
-// The CUDA executor on the fake CUDA, for the sanitizers' sake: what is right and in which order is
-// tested from Python, under `tests/fake_cuda`.
+// Runs the CUDA executor on the fake CUDA, so that sanitizers can check its memory and threads. The
+// tests under `tests/fake_cuda` check results and order, from Python.
 
 #include <dlfcn.h>
 
@@ -24,7 +24,7 @@ using tvm_interop::CudaStream;
 using tvm_interop::CudaStreams;
 using tvm_interop::PeerCopy;
 
-// Counts its launches, and may fail at one of them.
+// A kernel that counts its launches. The launch with the number `fails_at` throws.
 class Counting : public CudaKernel {
  public:
   explicit Counting(int fails_at = 0) : fails_at_(fails_at) {}
@@ -45,7 +45,7 @@ void FailNext(const char* call, int status) {
   fail(call, status);
 }
 
-// 0 feeds 1 and 2, on two streams; 3 waits for both.
+// A diamond: `left` and `right` read the result of `a` on two streams, and `join` waits for both.
 std::vector<CudaPlannedOp> Diamond(const std::vector<CudaKernel*>& kernels) {
   return {{"a", kernels[0], 0, {}},
           {"left", kernels[1], 0, {}},

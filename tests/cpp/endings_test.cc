@@ -16,7 +16,8 @@ using tvm_interop::OpGraph;
 using Small = FixedBitSet<1>;
 using Groups = std::vector<uint64_t>;
 
-// A graph whose ids are a topological order, as its bit masks of successors.
+// Returns a random graph as a bit mask of successors for each operator. The ids are a topological
+// order.
 std::vector<uint64_t> RandomMasks(int n, double density, unsigned seed) {
   std::mt19937 random(seed);
   std::vector<uint64_t> successors(n);
@@ -41,7 +42,7 @@ std::vector<uint64_t> UpMasks(const std::vector<uint64_t>& successors) {
 
 Small ToSet(uint64_t mask) { return Small({mask}); }
 
-// The weakly connected components of `ending`, by ascending first operator.
+// Returns the weakly connected components of `ending`, in ascending order of their first operator.
 Groups Components(uint64_t ending, const std::vector<uint64_t>& successors) {
   Groups groups;
   while (ending != 0) {
@@ -68,7 +69,7 @@ int Roots(uint64_t group, const std::vector<uint64_t>& successors) {
   return __builtin_popcountll(group & ~read);
 }
 
-// Every subset of `state` that is an ending within the limits.
+// Returns every subset of `state` that is an ending within the limits.
 std::set<Groups> BruteEndings(uint64_t state, const std::vector<uint64_t>& successors,
                               const EndingLimits& limits) {
   std::set<Groups> endings;
@@ -91,7 +92,7 @@ std::set<Groups> BruteEndings(uint64_t state, const std::vector<uint64_t>& succe
   return endings;
 }
 
-// In the order in which they are enumerated.
+// Returns the endings of `state` in the order in which they are enumerated.
 std::vector<Groups> Enumerate(uint64_t state, const std::vector<uint64_t>& successors,
                               const EndingLimits& limits) {
   std::vector<Small> up;
@@ -117,8 +118,8 @@ std::vector<Groups> Enumerate(uint64_t state, const std::vector<uint64_t>& succe
 const EndingLimits kLimits[] = {{0, 0, false}, {0, 0, true},  {3, 8, false},
                                 {3, 8, true},  {2, 2, false}, {1, 3, true}};
 
-// A random state: what is left of all operators after a few endings were taken away. It holds the
-// predecessors of each of its operators, as states of IOS do.
+// Returns a random state: the operators that are left after a few endings were removed. Like each
+// state of IOS, it contains the predecessors of each of its operators.
 uint64_t RandomState(const std::vector<uint64_t>& successors, unsigned seed) {
   const uint64_t all = (uint64_t{1} << successors.size()) - 1;
   uint64_t state = all;
@@ -142,14 +143,15 @@ TEST_CASE(EnumeratesWhatTheDefinitionAllows) {
 }
 
 TEST_CASE(ADiamondTurnedUpsideDownNeedsCompleteMode) {
-  // 0 -> 2 <- 1: all three are one group with two roots.
+  // In the graph 0 -> 2 <- 1, all three operators form one group with two roots.
   const std::vector<uint64_t> successors = {4, 4, 0};
   CHECK_EQ(Enumerate(7, successors, {0, 0, true}), std::vector<Groups>({{5}, {6}, {4}}));
   CHECK_EQ(Enumerate(7, successors, {0, 0, false}), std::vector<Groups>({{5}, {7}, {6}, {4}}));
 }
 
 TEST_CASE(OrderIsLexicographicAndDependsOnTheStateAlone) {
-  // Three operators apart: a shorter ending comes before those that extend it.
+  // There are three independent operators. An ending comes before the longer endings that extend
+  // it.
   CHECK_EQ(Enumerate(7, {0, 0, 0}, {0, 0, false}),
            std::vector<Groups>({{1}, {1, 2}, {1, 2, 4}, {1, 4}, {2}, {2, 4}, {4}}));
   CHECK_EQ(Enumerate(6, {0, 0, 0}, {0, 0, false}), std::vector<Groups>({{2}, {2, 4}, {4}}));

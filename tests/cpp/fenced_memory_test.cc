@@ -73,7 +73,7 @@ TEST_CASE(ExceptionsPass) {
     caught = true;
   }
   CHECK(caught);
-  // Nothing is left behind: a fault lands here, and not where the exception came from.
+  // The exception has removed its own landing place, so this fault is caught here.
   const FencedMemory memory(8, 8, Place::kAfterFence, 0);
   CHECK(Write(Bytes(memory) - 1));
 }
@@ -104,7 +104,8 @@ TEST_CASE(OthersFaultsGoToTheirHandlers) {
   CHECK(!handled_before);
   raise(SIGFPE);
   CHECK(handled_before);
-  // Of a thread that checks nothing, while another does.
+  // The fault of a thread that catches no faults goes to the earlier handler, even while another
+  // thread catches faults.
   handled_before = false;
   RunCatchingFaults([] { std::thread([] { raise(SIGFPE), raise(SIGFPE); }).join(); });
   CHECK(handled_before);

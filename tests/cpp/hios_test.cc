@@ -1,5 +1,5 @@
-// HIOS's algorithms step by step, on an example made to agree with every number that the paper's
-// text gives of its Fig. 4; the paper counts GPUs and operators from 1.
+// Tests HIOS's algorithms step by step. The example agrees with every number that the paper's text
+// gives for Fig. 4. The paper counts GPUs and operators from 1, and this file counts from 0.
 #include <algorithm>
 #include <functional>
 #include <limits>
@@ -27,7 +27,7 @@ TEST_CASE(ranks_follow_the_priorities) {
 }
 
 TEST_CASE(equal_priorities_keep_the_topological_order) {
-  // Nothing takes any time: all priorities are 0, along edges too.
+  // No operator and no edge takes any time, so all priorities are 0.
   const OpGraph graph = MakeGraph(4, {{3, 2}, {2, 1}, {1, 0}});
   const GpuCosts costs(graph, {0, 0, 0, 0}, {0, 0, 0});
   for (int op = 0; op < 4; ++op) CHECK_EQ(costs.rank(op), 3 - op);
@@ -47,7 +47,8 @@ TEST_CASE(longest_paths_and_where_they_go) {
   CHECK_EQ(mapping.Try(first.ranks, 1, no_limit), 15);
   mapping.Map(first.ranks, 0);
 
-  // Longer, but not valid: v3 v5 v7, where v5 lies within and has an edge to v6.
+  // The path v3 v5 v7 is longer, but it is not valid, because its inner operator v5 has an edge to
+  // v6.
   const LongestPath second = paths.TakeLongest();
   CHECK_EQ(second.ranks, (std::vector<int>{2, 4}));
   CHECK_EQ(second.us, 7);
@@ -101,7 +102,7 @@ TEST_CASE(a_mapping_that_grows_is_priced_as_if_from_scratch) {
       const std::vector<int> path = paths.TakeLongest().ranks;
       const int gpu = static_cast<int>(random() % 3);
       for (int rank : path) gpu_of[rank] = gpu;
-      // By the definition alone.
+      // Compute the latency by the definition.
       std::vector<double> free(3), finish(30);
       double latest = 0;
       for (int rank = 0; rank < 30; ++rank) {
@@ -120,7 +121,8 @@ TEST_CASE(a_mapping_that_grows_is_priced_as_if_from_scratch) {
   }
 }
 
-// The longest valid path by trying every path: what the recurrence must find again and again.
+// Returns the length of the longest valid path, found by trying every path. `TakeLongest` must find
+// the same length.
 double LongestByTrying(const OpGraph& graph, const GpuCosts& costs,
                        const std::vector<char>& taken) {
   double longest = 0;
@@ -176,7 +178,8 @@ TEST_CASE(paths_are_the_longest_there_are) {
 }
 
 TEST_CASE(heft_fills_gaps) {
-  // 0 and 1 run on a GPU each; 2 waits for a copy, and 3 fits into the gap before it.
+  // Operators 0 and 1 run on different GPUs. Operator 2 waits for a copy, and operator 3 fits into
+  // the gap before operator 2.
   const OpGraph graph = MakeGraph(4, {{0, 2}, {1, 2}});
   const GpuCosts costs(graph, {5, 5, 5, 2}, {4, 4});
   CHECK_EQ(ScheduleHeft(costs, 2, false), (GpuOrders{{0, 3, 2}, {1}}));

@@ -21,7 +21,7 @@ using tvm_interop::Schedule;
 using tvm_interop::StageBook;
 using tvm_interop::WantedStages;
 
-constexpr double kFar = 1e9;  // dearer than any way
+constexpr double kFar = 1e9;  // A latency that is larger than that of any schedule.
 
 std::vector<double> RandomUs(int n, unsigned seed) {
   std::mt19937 random(seed);
@@ -51,11 +51,11 @@ Schedule Solve(const OpGraph& graph, const IosOptions& options, const std::vecto
   return schedule;
 }
 
-// Graphs without cuts of their own, as wide as two, three, five and seventeen words of bits: all
-// the set types.
+// The graphs have no cuts, and their bit sets take two, three, five and seventeen words. So each
+// type of set is used.
 TEST_CASE(BlocksOfAnySizeAreSearched) {
   for (int n : {70, 140, 300, 1030}) {
-    // A chain of n - 4 beside a chain of 4: never cut, and few states.
+    // A chain of n - 4 operators beside a chain of 4 has no cuts and few states.
     std::vector<tvm_interop::Edge> edges;
     for (int i = 1; i < n; ++i) {
       if (i != 4) edges.emplace_back(i - 1, i);
@@ -93,7 +93,8 @@ TEST_CASE(ABlockWithTooManyTransitionsIsCut) {
 TEST_CASE(TheLimitIsExact) {
   int tested = 0;
   for (unsigned seed = 0; seed < 200; ++seed) {
-    // Without edges, too: there the bound by the width that spares a search is the exact number.
+    // Some graphs have no edges. For them the bound by the width, which can save a search, is
+    // exact.
     const OpGraph graph = RandomGraph(2 + seed % 7, 0.1 * (seed % 4), seed);
     IosOptions options;
     options.limits.max_groups = static_cast<int>(seed % 5);
@@ -110,7 +111,7 @@ TEST_CASE(TheLimitIsExact) {
   CHECK(tested > 50);
 }
 
-// Five times eight independent operators and the one that reads them all.
+// The graph has five blocks. A block has eight independent operators, and one that reads them all.
 TEST_CASE(TheLimitIsForAllBlocksTogether) {
   std::vector<tvm_interop::Edge> edges;
   for (int block = 0; block < 5; ++block) {
@@ -143,7 +144,8 @@ TEST_CASE(RefusesBadPrices) {
   CHECK_THROWS(search.Solve({1.0, std::stod("nan")}), tvm_interop::PassError);
 }
 
-// Four operators side by side; stages take their longest operator, so all at once is best.
+// The graph has four independent operators. A stage takes as long as its longest operator, so one
+// stage with all operators is best.
 TEST_CASE(WantsTheUnpricedStagesOfTheBestWayFirst) {
   const OpGraph graph = MakeGraph(4, {});
   const IosSearch search(graph, {});
@@ -165,7 +167,7 @@ TEST_CASE(WantsTheUnpricedStagesOfTheBestWayFirst) {
   const std::vector<size_t> more = WantedStages(search, value_us, is_priced, 3, &progress);
   CHECK_EQ(more.size(), 3u);
   CHECK_EQ(more[0], all_at_once);
-  // Next come stages of three: only the cheapest operator is left over.
+  // The next stages have three operators, because then only the cheapest operator is left over.
   CHECK_EQ(search.stages().GroupsOf(more[1]).size(), 3u);
   is_priced[all_at_once] = 1;
   CHECK(WantedStages(search, value_us, is_priced, 3, &progress).empty());
@@ -173,7 +175,8 @@ TEST_CASE(WantsTheUnpricedStagesOfTheBestWayFirst) {
   CHECK_THROWS(WantedStages(search, {1.0}, is_priced, 0, &progress), tvm_interop::PassError);
 }
 
-// The cheapest way through each stage, by the definition: no stage shares an operator with it.
+// Returns, for each stage, the latency of the fastest schedule that contains the stage. No other
+// stage of that schedule may have an operator of the given stage.
 std::vector<double> CostsThrough(const IosSearch& search, const std::vector<double>& value_us) {
   const size_t num_stages = value_us.size();
   std::vector<std::set<int64_t>> ops(num_stages);
@@ -192,7 +195,7 @@ std::vector<double> CostsThrough(const IosSearch& search, const std::vector<doub
   return through_us;
 }
 
-// What WantedStages says of a graph of one block, by the definition.
+// Returns the result of `WantedStages` for a graph of one block, computed by the definition.
 std::set<size_t> WantedByDefinition(const IosSearch& search, const std::vector<double>& value_us,
                                     const std::vector<char>& is_priced,
                                     const std::vector<size_t>& on_best, size_t at_least) {
@@ -215,14 +218,15 @@ std::set<size_t> WantedByDefinition(const IosSearch& search, const std::vector<d
   return wanted;
 }
 
-// Prices come in, none below its bound, and each call goes on from what the last one left.
+// Prices arrive over time, and none is below its bound. Each call of `WantedStages` continues from
+// the progress of the last call.
 TEST_CASE(WantsWhatTheDefinitionSaysWhileValuesRise) {
   int rounds = 0;
   for (unsigned seed = 0; seed < 100; ++seed) {
     const OpGraph graph = RandomGraph(7, 0.1 * (seed % 3), seed);
     const IosSearch search(graph, {});
     if (search.parts().size() != 1) continue;
-    // Whole numbers: all sums are exact, and many are equal.
+    // The latencies are whole numbers, so all sums are exact, and many sums are equal.
     std::vector<double> value_us = PriceStages(search.stages(), RandomUs(7, seed));
     std::vector<char> is_priced(value_us.size());
     for (size_t i = 0; i < value_us.size(); ++i) {
@@ -251,7 +255,8 @@ TEST_CASE(WantsWhatTheDefinitionSaysWhileValuesRise) {
   CHECK(rounds > 100);
 }
 
-// Where a price is below its bound all bounds are lowered: what looked too dear may be best.
+// If a price is below its bound, all bounds are lowered. Then a stage that looked too slow may be
+// part of the best schedule.
 TEST_CASE(LoweredBoundsBringStagesBack) {
   int lowered = 0;
   for (unsigned seed = 0; seed < 100; ++seed) {
@@ -262,7 +267,7 @@ TEST_CASE(LoweredBoundsBringStagesBack) {
     StageBook book;
     IosPricing pricing(search, &book);
     pricing.SetBounds(op_us, {});
-    // Other stages take half of their bound, or more.
+    // Each stage of several operators takes at least half of its bound.
     std::mt19937 random(seed);
     for (size_t i = 0; i < price_us.size(); ++i) {
       if (search.stages().Select({i}).ops.size() > 1) price_us[i] *= 0.5 * (1 + random() % 4);
@@ -272,7 +277,7 @@ TEST_CASE(LoweredBoundsBringStagesBack) {
       for (size_t stage : next) next_us.push_back(price_us[stage]);
       pricing.SetPrices(next_us);
     }
-    if (pricing.scale() > 0.5) continue;  // none so low was seen
+    if (pricing.scale() > 0.5) continue;  // No price as low as half of its bound was seen.
     ++lowered;
     const Schedule full = search.Solve(price_us);
     const Schedule made = search.Solve(pricing.value_us());

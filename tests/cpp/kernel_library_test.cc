@@ -24,8 +24,8 @@ using tvm_interop::OpDescription;
 
 namespace {
 
-// A library of one kernel: pooling that takes the first pixel of each channel, plus a weight that
-// it doubles when it packs.
+// The only kernel of a fake library. It takes the first pixel of each channel and adds a number.
+// The number grows by 1 with each `Repack`.
 class FakeKernel : public LibraryKernel {
  public:
   FakeKernel(const OpDescription& op, std::vector<KernelArgument> args)
@@ -34,7 +34,7 @@ class FakeKernel : public LibraryKernel {
     const float* data = static_cast<const float*>(*args_[0].data);
     float* result = static_cast<float*>(*args_[1].data);
     for (int64_t c = 0; c < channels_; ++c) result[c] = data[c * size_] + packed_;
-    workspace_ = result[0];  // Plain memory: two streams in one kernel would be a race.
+    workspace_ = result[0];  // Plain memory, so two streams in one kernel would be a data race.
   }
   void Repack() override { ++packed_; }
   std::string implementation() const override { return "fake"; }
@@ -96,7 +96,7 @@ bool Complains(const OpDescription& op, const std::string& about) {
   return tvm_interop::WhyMalformed(op).find(about) != std::string::npos;
 }
 
-// `op` after a change.
+// Returns `op` after `change` was applied to it.
 template <typename Kind, typename Change>
 Kind Changed(Kind op, Change&& change) {
   change(op);
@@ -185,7 +185,7 @@ TEST_CASE(PreparedKernelsRunSideBySide) {
     executor.Run();
     for (const auto& result : results) CHECK_EQ(result[0], static_cast<float>(run) + 1);
   }
-  // An address may be another one in the next run.
+  // The address of an argument may change between two runs.
   std::vector<float> elsewhere(50, 7);
   addresses[0] = elsewhere.data();
   kernels[0]->Repack();

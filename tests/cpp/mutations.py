@@ -1,8 +1,8 @@
-"""Breaks the pool of threads on purpose, one claim or memory order at a time: tests must notice.
+"""Plants faults in the thread pool, one claim or memory order at a time. The tests must fail.
 
 Each mutation replaces one piece of text in a file of `runtime/cpu`. The tests of the pool are built
-from what comes out, with forced preemption, under ThreadSanitizer, and must fail: a race is
-reported, a sum is wrong, or the program hangs.
+from the changed file, with forced preemption, under ThreadSanitizer. Each mutation must make them
+fail: a race is reported, a sum is wrong, or the program hangs.
 
     python tests/cpp/mutations.py [--only NAME] [--build FOLDER]
 """
@@ -45,12 +45,12 @@ DEADLINE_S = 60
 
 @dataclass(frozen=True)
 class Mutation:
-    """One mistake.
+    """A planted fault.
 
     Attributes
     ----------
-    file: below `runtime/cpu`.
-    right, wrong: text that is there once, and what takes its place.
+    file: name of the file in `runtime/cpu`.
+    right, wrong: a text that the file has once, and the text that replaces it.
     """
 
     name: str
@@ -234,7 +234,7 @@ MUTATIONS = (
 
 
 class Builder:
-    """Compiles what a mutation changes, and links it with the rest."""
+    """Compiles the file that a mutation changes, and links it with the unchanged files."""
 
     def __init__(self, folder: Path, flags: list[str]) -> None:
         self._folder = folder
@@ -245,7 +245,7 @@ class Builder:
         self._tests = [self._compile(ROOT / source, source) for source in TESTS]
 
     def programs(self, mutation: Mutation | None) -> list[Path]:
-        """The tests, a program a file, with this mistake in what they test."""
+        """Build one program for each file of tests, with this fault, and return their paths."""
         objects = dict(self._objects)
         if mutation is not None:
             source = f"runtime/cpu/{mutation.file}"
@@ -274,7 +274,7 @@ class Builder:
 
 
 def outcome(programs: Iterable[Path]) -> str:
-    """How the first of the tests that fails ended: empty where all passed."""
+    """How the first failing test ended, or "" if all tests passed."""
     return next(filter(None, map(_outcome, programs)), "")
 
 
@@ -293,8 +293,10 @@ def _outcome(program: Path) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default="", help="mutations whose name has this in it")
-    parser.add_argument("--build", type=Path, help="where to build, to build less the next time")
+    parser.add_argument(
+        "--only", default="", help="run only the mutations whose name contains this"
+    )
+    parser.add_argument("--build", type=Path, help="build folder; later calls with it build less")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.build or Path(scratch)

@@ -23,7 +23,7 @@ bool Contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// The largest antichain, by looking at every subset.
+// Returns the size of the largest antichain, found by looking at every subset.
 int BruteWidth(const OpGraph& graph) {
   const auto successors = Successors(graph);
   std::vector<unsigned> comparable(graph.num_ops());
@@ -72,7 +72,7 @@ TEST_CASE(RefusesWhatIsNoGraph) {
 
 TEST_CASE(ReachesAsDepthFirstSearchDoes) {
   for (unsigned seed = 0; seed < 30; ++seed) {
-    // Around the borders of a word of bits.
+    // These sizes lie around 64, the number of bits in a word.
     const int n = 60 + static_cast<int>(seed) % 10;
     const OpGraph graph = RandomGraph(n, 0.04, seed);
     const auto successors = Successors(graph);

@@ -20,7 +20,7 @@ Lists Joined(const OpGraph& graph, const Lists& streams) {
   return successors;
 }
 
-// The edges between streams that no other path replaces, by depth-first search.
+// Returns the edges between streams that no other path replaces, found by depth-first search.
 std::set<Edge> BruteReduction(const OpGraph& graph, const Lists& streams) {
   const Lists successors = Joined(graph, streams);
   std::vector<int> stream_of(graph.num_ops());
@@ -39,7 +39,8 @@ std::set<Edge> BruteReduction(const OpGraph& graph, const Lists& streams) {
   return kept;
 }
 
-// Operators on streams for the checker, which has its own numbers for them.
+// A program for the checker. The checker numbers operators in its own way, so this class translates
+// the numbers.
 class Program {
  public:
   Program(const Lists& streams, const Lists& waits) : number_(waits.size()) {
@@ -69,8 +70,8 @@ class Program {
   tvm_interop::check::StreamProgram program_;
 };
 
-// Whether every reader comes after what it reads, and the second of each extra edge after the
-// first.
+// Whether every operator runs after the operators that it reads from, and the second operator of
+// each extra edge runs after the first.
 bool OrdersAll(const OpGraph& graph, const Lists& streams, const Lists& waits,
                const std::vector<Edge>& extra_edges) {
   Program program(streams, waits);
@@ -81,7 +82,8 @@ bool OrdersAll(const OpGraph& graph, const Lists& streams, const Lists& waits,
   return program.IsSafe();
 }
 
-// Whether every user of a buffer finds what its producers, each a share, wrote there.
+// Whether every user of a buffer reads the data of the buffer's producers. Each producer writes one
+// share of the buffer.
 bool KeepsApart(const Lists& streams, const Lists& waits, const std::vector<Buffer>& buffers,
                 const std::vector<int64_t>& offsets) {
   Program program(streams, waits);
@@ -193,19 +195,20 @@ TEST_CASE(StreamsThatDoNotWaitShareNothing) {
   std::vector<Buffer> buffers;
   for (int op = 0; op < 4; ++op) buffers.push_back({64, {op}, graph.successors(op)});
   CHECK_EQ(PlanMemory(graph, streams, Lists(4), buffers, 64).arena_bytes, 256);
-  // With a wait the second stream comes after the first: both use the same 128 bytes.
+  // With a wait, the second stream runs after the first, so both can use the same 128 bytes.
   CHECK_EQ(PlanMemory(graph, streams, {{}, {}, {1}, {}}, buffers, 64).arena_bytes, 128);
 }
 
 TEST_CASE(ABufferIsFreeOnlyOnceAllItsProducersCouldHaveBegun) {
-  // 0 and 1 write a part each of what 2 reads; 3 and 4 do so for 5.
+  // Operators 0 and 1 each write a part of the buffer that 2 reads. Operators 3 and 4 do the same
+  // for 5.
   const OpGraph graph = MakeGraph(6, {{0, 2}, {1, 2}, {3, 5}, {4, 5}});
   const std::vector<Buffer> buffers = {{64, {0, 1}, {2}}, {64, {3, 4}, {5}}};
   const Lists streams = {{0, 2, 3, 5}, {1, 4}};
   const Lists parts_wait = {{}, {}, {1}, {}, {2}, {4}};
   CHECK_EQ(PlanMemory(graph, streams, parts_wait, buffers, 64).arena_bytes, 64);
-  // Here 4 does not wait for 2, so it may write its part of the second buffer while 2 still reads
-  // the first one: the buffers need memory of their own.
+  // Here operator 4 does not wait for 2. So it may write its part of the second buffer while 2
+  // still reads the first buffer, and the buffers must not overlap.
   const Lists one_part_waits = {{}, {}, {1}, {}, {}, {4}};
   CHECK_EQ(PlanMemory(graph, streams, one_part_waits, buffers, 64).arena_bytes, 128);
   CHECK(!KeepsApart(streams, one_part_waits, buffers, {0, 0}));

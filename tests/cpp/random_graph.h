@@ -1,4 +1,4 @@
-// Small random graphs for the tests, and graphs written down in a line.
+// Makes random graphs and small given graphs for the tests.
 #ifndef TESTS_CPP_RANDOM_GRAPH_H_
 #define TESTS_CPP_RANDOM_GRAPH_H_
 
@@ -20,7 +20,8 @@ inline tvm_interop::OpGraph MakeGraph(int n, std::vector<tvm_interop::Edge> edge
   return tvm_interop::OpGraph(Names(n), std::move(edges));
 }
 
-// Each pair joined with probability `density`, along an order that is not that of the ids.
+// Returns a random graph in which each pair of operators has an edge with probability `density`.
+// The edges follow a random order of the operators, so the ids are not a topological order.
 inline tvm_interop::OpGraph RandomGraph(int n, double density, unsigned seed) {
   std::mt19937 random(seed);
   std::vector<int> order(n);
@@ -57,7 +58,7 @@ inline std::vector<std::vector<int>> Successors(const tvm_interop::OpGraph& grap
   return successors;
 }
 
-// A topological order dealt onto streams at random.
+// Returns the operators in a topological order, each on a random stream.
 inline std::vector<std::vector<int>> RandomStreams(const tvm_interop::OpGraph& graph,
                                                    int num_streams, unsigned seed) {
   std::mt19937 random(seed);

@@ -1,4 +1,4 @@
-// The serving engine and TOP's rule, on workloads small enough to follow by hand.
+// Tests the serving engine and TOP's rule, on workloads that are small enough to check by hand.
 #include "passes/simulate/serving.h"
 
 #include <cmath>
@@ -27,7 +27,7 @@ ServedProgram Chain(int num_ops, double us) {
   return {graph, OneStream(graph), std::vector<ServedOp>(num_ops, {us, 1, 0, 0, 0, 0}), false};
 }
 
-// Operators with no edges, each a part of its own, all in one stage.
+// Returns a program of one stage with independent operators, each of which is a part of its own.
 ServedProgram Parts(const std::vector<double>& us) {
   const OpGraph graph = MakeGraph(static_cast<int>(us.size()), {});
   std::vector<std::vector<int>> streams;
@@ -51,7 +51,7 @@ TEST_CASE(instances_share_the_cores) {
   CHECK(std::abs(engine.busy_us() - 60) < 1e-9);
   CHECK_EQ(engine.Advance(100), -1);
   CHECK_EQ(engine.now_us(), 100);
-  // Alone it is remembered, and takes what it took.
+  // An instance that runs alone takes the same time as the program alone, and no other may start.
   CHECK(engine.Start(chain, 1, true) >= 0);
   CHECK_THROWS(engine.Start(chain, 1, false), PassError);
   CHECK(engine.Advance(kInf) >= 0);
@@ -80,28 +80,30 @@ TEST_CASE(programs_of_no_use_are_refused) {
 }
 
 TEST_CASE(the_fullest_combined_block_runs_first) {
-  // One model of two blocks, combined into one; requests at 0, 1, 2.
+  // One model has two blocks, which form one combined block. Requests arrive at 0, 1 and 2 us.
   const ServedProgram both = Parts({10, 10});
   Combination combination = {{&both}, {{0, 0}}, {{0, 1}}, {0}, 64};
   const ArrivalList arrivals = {{0, 1, 2}, {0, 0, 0}, {}};
   CombinedRun run = SimulateCombined(kTwoCores, combination, arrivals, 1000);
-  // A pipeline: 0-10 the first, 10-20 it and the second, ...
+  // The requests form a pipeline. From 0 to 10 us the first request runs, from 10 to 20 us the
+  // first and the second, and so on.
   const std::vector<double> ends = {20, 30, 40};
   for (int i = 0; i < 3; ++i) CHECK_EQ(run.requests[i].finished_us, ends[i]);
   CHECK_EQ(run.rounds, 4);
   CHECK_EQ(run.requests[2].dequeued_us, 2);
 
-  // With room for one request before each block, the first must be through before the second runs.
+  // If there is room for only one request before each block, the first request must end before the
+  // second starts.
   combination.buffer = 1;
   run = SimulateCombined(kTwoCores, combination, arrivals, 1000);
   CHECK_EQ(run.requests[2].dequeued_us, 20);
-  // A launcher of one request in 50 us.
+  // The launcher takes one request every 50 us.
   combination.interval_us = {50};
   run = SimulateCombined(kTwoCores, combination, arrivals, 1000);
   CHECK_EQ(run.requests[1].dequeued_us, 50);
   CHECK_EQ(run.requests[2].dequeued_us, 100);
   CHECK_EQ(run.requests[2].finished_us, 120);
-  // Followers, and what the end cuts off.
+  // A second and a third request follow the first. The simulation ends before the last has ended.
   run = SimulateCombined(kTwoCores, combination, {{0}, {0}, {{0, 0, 1}}}, 115);
   CHECK_EQ(run.requests.size(), 3u);
   CHECK_EQ(run.requests[1].arrived_us, 21);

@@ -19,7 +19,8 @@ namespace {
 
 int Draw(std::mt19937* rng, int below) { return static_cast<int>((*rng)() % below); }
 
-// Up to nine operators; most waits are for earlier ones, most reads name a tensor that was written.
+// Returns a random program of up to nine operators. Most waits are for earlier operators, and most
+// reads name a tensor that was written.
 StreamProgram RandomProgram(std::mt19937* rng, bool has_shares) {
   StreamProgram program;
   const int n = 2 + Draw(rng, 8), streams = 1 + Draw(rng, 4);
@@ -53,7 +54,8 @@ StreamProgram RandomProgram(std::mt19937* rng, bool has_shares) {
   return program;
 }
 
-// A chain of operators on many streams that write the same bytes in turn, each for the next.
+// Returns a chain of `n` operators on `streams` streams. Each operator reads the bytes that the
+// operator before it wrote, and writes the same bytes again.
 StreamProgram LongChain(int n, int streams) {
   StreamProgram program;
   for (int op = 0; op < n; ++op) {
@@ -111,7 +113,7 @@ TEST_CASE(OrderIsTheSameByCountsAndByBits) {
     std::vector<std::vector<int>> waits(n);
     for (int op = 0; op < n; ++op) {
       few.push_back(0);
-      many.push_back(op);  // So many streams that bits are kept.
+      many.push_back(op);  // With so many streams, the order is stored in bit sets.
       for (int i = 0; i < 2 && op > 0; ++i) waits[op].push_back(Draw(&rng, op));
       if (op > 0) waits[op].push_back(op - 1);
     }
@@ -126,7 +128,7 @@ TEST_CASE(OrderIsTheSameByCountsAndByBits) {
 }
 
 TEST_CASE(LongChainsAreSafeWithoutComparingEachTwo) {
-  // Compared two by two these would be far beyond the limit.
+  // A comparison of each pair of operators would be far beyond the limit.
   const StreamProgram program = LongChain(40000, 3);
   CHECK(CheckStreamProgram(program).faults.empty());
 }
@@ -140,7 +142,8 @@ TEST_CASE(WhatIsUnsafeIsNamedUpToALimit) {
   CHECK_THROWS(CheckStreamProgram(many), std::length_error);
 }
 
-// Reads of one buffer, each within the one before, and a write of all of it in the end.
+// Returns a program of reads from one buffer, each of which lies within the read before it. At the
+// end one operator writes the whole buffer.
 StreamProgram NestedReads(int reads) {
   StreamProgram program;
   for (int op = 0; op <= reads; ++op) {

@@ -1,5 +1,5 @@
-// The pool of threads, and what runs on it: streams that any thread may serve, and parallel loops.
-// In builds with sanitizers threads yield and sleep between the steps of a claim.
+// Tests the pool of threads and its two kinds of jobs: streams that any thread may serve, and
+// parallel loops. In builds with sanitizers, threads yield and sleep between the steps of a claim.
 
 #include "runtime/cpu/thread_pool.h"
 
@@ -35,7 +35,7 @@ using tvm_interop::ThreadPool;
 
 namespace {
 
-// Sanitizers slow each run down, and what they look for they find in fewer.
+// Sanitizers slow each run down. They also find faults in fewer runs.
 #ifdef TVM_INTEROP_FORCED_PREEMPTION
 constexpr int kGraphs = 12;
 constexpr int kRuns = 60;
@@ -44,13 +44,14 @@ constexpr int kGraphs = 40;
 constexpr int kRuns = 300;
 #endif
 
-// Sums up its operands in plain memory, so that ThreadSanitizer sees a race wherever a claim or a
-// wait orders too little, and a sum is wrong wherever one is missing.
+// Adds up its operands in plain memory. If a claim or a wait orders too little, ThreadSanitizer
+// reports a race. If a wait is missing, the sum is wrong.
 class SumKernel : public Kernel {
  public:
   void Run() override {
     CHECK(!inside.exchange(true));
-    // Read before anything is written: a value of the last run would be taken for one of this.
+    // The operands are read before the result is written. So a missing wait would give the sum of
+    // the last run's values.
     long sum = add;
     for (const long* operand : operands) sum += *operand;
     *result = sum;
@@ -63,7 +64,7 @@ class SumKernel : public Kernel {
   std::atomic<bool> inside{false};
 };
 
-// A random graph on random streams, with the fewest waits, all on plain memory.
+// A random graph on random streams, with the fewest waits. All values are in plain memory.
 class RandomModel {
  public:
   RandomModel(unsigned seed, int num_streams)
@@ -93,7 +94,7 @@ class RandomModel {
     executor_ = std::make_unique<CpuExecutor>(num_streams, 1, ops);
   }
 
-  // Runs on `value`, and sees that every operator had what it waits for.
+  // Runs the model on `value`, and checks that every operator had read the results it waits for.
   void Check(long value) {
     input = value;
     executor_->Run();
@@ -152,7 +153,7 @@ TEST_CASE(SeveralThreadsRunModelsAtOnce) {
   for (unsigned t = 0; t < 3; ++t) {
     threads.emplace_back([t] {
       for (unsigned seed = 0; seed < kGraphs / 4; ++seed) {
-        // Comes and goes while helpers look at others.
+        // This model is made and destroyed while helpers look at other models.
         RandomModel model(100 * t + seed, 2 + static_cast<int>(t));
         for (int run = 0; run < kRuns / 2; ++run) model.Check(run);
       }
@@ -170,7 +171,7 @@ TEST_CASE(RunsAfterAPauseFindTheHelpersAsleep) {
 }
 
 TEST_CASE(ARunEndsWhereNoHelperEverComes) {
-  // All helpers are held up in a model of another thread, as if none had a core.
+  // Another thread runs a model that holds all helpers up, as if no helper had a core.
   struct HoldingKernel : Kernel {
     void Run() override {
       held.fetch_add(1);
@@ -197,8 +198,8 @@ TEST_CASE(ARunEndsWhereNoHelperEverComes) {
 }
 
 TEST_CASE(AWaitIsNotTakenForOverBecauseItWasInTheLastRun) {
-  // A helper that has run the last operator goes on to stream 0, which the caller opens first for
-  // the next run. Stream 2, which that waits for, may still be as the last run left it.
+  // A helper that has run the last operator may go on to stream 0, which the caller opens first for
+  // the next run. Stream 0 waits for stream 2, which may still be in its state of the last run.
   SumKernel first, second, third;
   long values[3] = {0, 0, 0};
   second.operands = {&values[0]};
@@ -215,7 +216,7 @@ TEST_CASE(AWaitIsNotTakenForOverBecauseItWasInTheLastRun) {
 }
 
 TEST_CASE(AHelperJustStartedMayBeLookedAtInItsFirstOperator) {
-  // The caller, with nothing left to do, looks whether the helper has lost its core.
+  // A caller with nothing left to do checks whether the helper has lost its core.
   ThreadPool& pool = ThreadPool::Get();
   struct Long : Kernel {
     void Run() override { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }
@@ -230,7 +231,8 @@ TEST_CASE(AHelperJustStartedMayBeLookedAtInItsFirstOperator) {
 }
 
 TEST_CASE(AThreadThatIsHeldUpHoldsUpOnlyWhatDependsOnIt) {
-  // The slow operator ends only when all that does not depend on it has run, on whatever stream.
+  // The slow operator ends only after all operators on other streams, which do not depend on it,
+  // have run.
   std::atomic<int> others{0};
   struct Slow : Kernel {
     void Run() override {
@@ -314,7 +316,7 @@ TEST_CASE(HelpersStayAwayWhereCallersAreAsManyAsThreads) {
     executor.Run();
     for (const Placed& kernel : kernels) elsewhere += kernel.ran_here ? 0 : 1;
   }
-  // Not none: a helper may have looked just before the second caller came.
+  // A few operators may run on a helper that took them just before the second caller came.
   CHECK(elsewhere < 24);
   held.may_end = true;
   other.join();
@@ -349,7 +351,8 @@ TEST_CASE(EveryThreadRoundsAsTheCallerDoes) {
   for (int i = 0; i < 24; ++i) ops.push_back({"op", &kernels[i], i % 3, {}});
   CpuExecutor executor(3, 1, ops);
   const unsigned before = _mm_getcsr();
-  for (const unsigned mode : {0x9fc0u, 0x1f80u, 0x7f80u}) {  // Flush to zero, default, truncate.
+  // The modes are: denormals count as zero, the default mode, and rounding towards zero.
+  for (const unsigned mode : {0x9fc0u, 0x1f80u, 0x7f80u}) {
     _mm_setcsr(mode);
     executor.Run();
     std::atomic<int> wrong{0};
@@ -394,7 +397,7 @@ void CheckLoops(int loops, int tasks) {
     data.out.assign(data.in.size(), 0);
     data.add = loop;
     CHECK_EQ(RunParallelLoop(AddTask, &data, tasks), 0);
-    // Each task once: twice would count twice.
+    // A task that ran twice would add its numbers twice.
     for (size_t i = 0; i < data.in.size(); ++i) CHECK_EQ(data.out[i], static_cast<long>(i) + loop);
   }
 }
@@ -404,7 +407,7 @@ TEST_CASE(ALoopRunsEachTaskOnce) {
 }
 
 TEST_CASE(ALateHelperTakesNoTaskOfTheNextLoop) {
-  // Every loop has as many tasks, so that only its number tells it from the last.
+  // Every loop has the same number of tasks, so only its number tells it from the loop before.
   struct Counted {
     std::atomic<int> ran[2] = {};
   } loops[2];
@@ -449,7 +452,7 @@ TEST_CASE(LoopsWithinOperatorsAndWithinLoops) {
   std::vector<LoopKernel> kernels(6);
   std::vector<PlannedOp> ops;
   for (int i = 0; i < 6; ++i) {
-    // One after the other, over two streams.
+    // The operators run one after the other, and alternate between two streams.
     ops.push_back(
         {"op", &kernels[i], i % 2, i == 0 ? std::vector<int>{} : std::vector<int>{i - 1}});
   }

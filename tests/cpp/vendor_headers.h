@@ -1,6 +1,6 @@
-// Comparisons of our declarations of a vendor's interface with the vendor's own header. CMake
-// includes this file at the head of each source of `vendor_headers_test`, so the files of oneDNN's
-// kinds compare what they declare for themselves.
+// Macros that compare our declarations of a vendor's interface with the vendor's own header. CMake
+// includes this file at the head of each source of `vendor_headers_test`. So the files of oneDNN's
+// kinds compare their own declarations.
 #ifndef TESTS_CPP_VENDOR_HEADERS_H_
 #define TESTS_CPP_VENDOR_HEADERS_H_
 
@@ -13,7 +13,8 @@
 
 namespace vendor_headers {
 
-// Whether a caller passes an `A` as it passes a `B`: both addresses, both the same kind of number.
+// Whether a caller passes an `A` in the same way as a `B`. This is so if both are addresses or the
+// same kind of number, and have the same size.
 template <typename A, typename B>
 constexpr bool PassedAlike() {
   if constexpr (std::is_void_v<A> || std::is_void_v<B>) {
@@ -50,7 +51,7 @@ struct Same<R (*)(A...), S (*)(B...)> {
 #define EXPECT_NUMBER(ours, theirs) \
   static_assert(static_cast<long long>(ours) == static_cast<long long>(theirs), #theirs);
 
-// What the files of oneDNN's kinds declare for themselves: `runtime/cpu/onednn/kind_function.h`.
+// The files of oneDNN's kinds use these two macros: see `runtime/cpu/onednn/kind_function.h`.
 #ifdef HAS_ONEDNN
 #define TVM_INTEROP_SAME_FUNCTION(signature, theirs) \
   EXPECT_SAME(std::add_pointer_t<signature>, theirs)

@@ -1,7 +1,7 @@
-// Our declarations of vendors' interfaces against the vendors' own headers, where those are
-// installed: each function takes and gives what passes in the same registers, each number is the
-// enumerator's. The build needs none of the headers; this test compares what it finds, and says
-// what it found.
+// Compares our declarations of vendors' interfaces with the vendors' own headers. The arguments and
+// results of each function must have types that are passed in the same registers. Each number must
+// be that of the vendor's enumerator. The build needs none of the headers. This test compares the
+// headers that are installed, and prints which ones it found.
 #include "tests/cpp/vendor_headers.h"
 
 #include <cstddef>

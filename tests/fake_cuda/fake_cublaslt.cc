@@ -1,4 +1,5 @@
-// libcublasLt.so.13: those of cuBLASLt's functions that we call. It computes what they say, slowly.
+// A fake libcublasLt.so.13 with the functions of cuBLASLt that we call. The functions compute their
+// results on the host, slowly.
 
 #include <algorithm>
 
@@ -42,7 +43,7 @@ struct Layout {
 struct Preference {
   uint64_t workspace_nbytes = 0;
   uint32_t reduction_schemes = 7;
-  uint32_t alignment = 256;  // The least of the four.
+  uint32_t alignment = 256;  // The smallest alignment of the four matrices, in bytes.
 };
 
 struct Algorithm {
@@ -68,7 +69,7 @@ int Take(Value* to, const void* value, size_t nbytes) {
 
 extern "C" {
 
-// Switch for tests: an algorithm takes so much longer than a kernel does by itself.
+// A switch for tests: makes an algorithm take `ms` milliseconds longer than an ordinary kernel.
 void FakeCublasLtSetTime(int algorithm, double ms) { fake_cuda::ExtraTimes()[algorithm] = ms; }
 
 size_t cublasLtGetVersion() { return 130102; }

@@ -1,4 +1,5 @@
-// libcuda.so.1: the driver's functions, what both libraries share, and the switches for tests.
+// A fake libcuda.so.1 with the driver's functions. It also holds the state that the fake driver and
+// the fake runtime share, and the switches for tests.
 
 #include "fake_cuda.h"
 
@@ -34,7 +35,7 @@ struct Function {
 
 State& TheState() {
   static State* state = [] {
-    auto* made = new State;  // Never freed: libraries call us while they are unloaded.
+    auto* made = new State;  // Never freed, because libraries call us while they are unloaded.
     const char* devices = std::getenv("FAKE_CUDA_DEVICES");
     if (devices != nullptr) made->num_devices = std::atoi(devices);
     return made;
@@ -120,19 +121,19 @@ void FakeCudaStopLog() {
   fake_cuda::g_log = nullptr;
 }
 
-// A line in the log: what is launched next belongs to `op`.
+// Writes a line into the log. It says that the next launches belong to the operator `op`.
 void FakeCudaNote(const char* op) { Line("note").Add("op", std::string(op)); }
 
-// Lets the next call of `call`, e.g. `cudaMalloc`, fail.
+// Makes the next call of a function, such as `cudaMalloc`, fail with `status`.
 void FakeCudaFailNext(const char* call, int status) {
   fake_cuda::Failures()[call] = status;
   fake_cuda::g_any_failures = true;
 }
 
-// Whether GPUs can reach each other's memory.
+// Sets whether the GPUs can access each other's memory.
 void FakeCudaSetPeerAccess(int can) { fake_cuda::TheState().can_access_peers = can != 0; }
 
-// A kernel of the test's own: `effect(arg)` is what it does to memory. It may be null.
+// Launches a kernel of a test. The kernel calls `effect(arg)`, unless `effect` is null.
 int FakeCudaLaunch(const char* name, void* stream, void (*effect)(int64_t), int64_t arg) {
   FAKE_CUDA_CALL("launch");
   fake_cuda::Stream* on = fake_cuda::Resolve(stream);
@@ -174,7 +175,7 @@ int cuModuleLoadData(void** module, const void*) {
 int cuModuleUnload(void*) { return kSuccess; }
 
 int cuModuleGetFunction(void** function, void*, const char* name) {
-  *function = new fake_cuda::Function{name};  // Lives as long as its module: for good.
+  *function = new fake_cuda::Function{name};  // Never freed, like its module.
   return kSuccess;
 }
 

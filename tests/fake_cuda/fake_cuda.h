@@ -1,6 +1,7 @@
-// A CUDA with no GPU: what the two fake libraries share. Work is done at once, in the order of the
-// calls, on the host; memory is the host's. Every call is logged, for a checker to say whether
-// another order, that a GPU may choose, would have been wrong. For one host thread.
+// A fake CUDA that needs no GPU: the declarations that the fake libraries share. Memory is the
+// host's, and the host does all work at once, in the order of the calls. Every call is logged. A
+// checker reads the log, and says whether a GPU could choose another order with wrong results. Only
+// one host thread may use the fake CUDA.
 #ifndef TESTS_FAKE_CUDA_FAKE_CUDA_H_
 #define TESTS_FAKE_CUDA_FAKE_CUDA_H_
 
@@ -28,7 +29,7 @@ struct Graph {
   int num_children = 0;
 };
 
-// A capture under way: what is put on its streams goes into the graph.
+// A capture in progress. Work that is put on its streams goes into the graph.
 struct Capture {
   Graph* graph = nullptr;
   bool is_valid = true;
@@ -45,7 +46,7 @@ struct Event {
   int id = 0;
   int device = 0;
   bool is_alive = true;
-  Capture* capture = nullptr;  // In which it was recorded last.
+  Capture* capture = nullptr;  // The capture in which the event was recorded last.
   double time_ms = 0;
 };
 
@@ -56,12 +57,12 @@ struct GraphExec {
 
 struct State {
   int num_devices = 3;
-  int device = 0;  // Of the calling thread; there is one.
+  int device = 0;  // The current device. There is only one calling thread.
   int next_id = 1;
   Stream null_stream;
   std::vector<Stream*> streams;
   std::vector<Event*> events;
-  Capture* capture = nullptr;  // One at a time.
+  Capture* capture = nullptr;  // The capture in progress. There is at most one at a time.
   double clock_ms = 0;
   std::vector<std::pair<int, int>> peers;
   bool can_access_peers = true;
@@ -69,7 +70,7 @@ struct State {
 
 State& TheState();
 
-// The status that the next call of this name was told to fail with, or success.
+// Returns the status with which a test made the next call of this name fail, or success.
 int Injected(const char* call);
 #define FAKE_CUDA_CALL(name)                                \
   do {                                                      \
@@ -77,18 +78,19 @@ int Injected(const char* call);
     if (injected != ::fake_cuda::kSuccess) return injected; \
   } while (false)
 
-// Calls that a GPU cannot record: the capture under way is lost.
+// For calls that a GPU cannot capture: they make the capture in progress fail.
 int RefuseWhileCapturing();
 
-// Puts work on a stream: into the graph where it is being captured, or else done now.
+// Puts work on a stream. If the stream is being captured, the work goes into the graph. Otherwise
+// it is done now.
 int Enqueue(Stream* stream, std::function<void()> work);
 
-// Does work, which takes a microsecond.
+// Does the work. On the fake GPU's clock it takes one microsecond.
 void Do(const std::function<void()>& work);
 
 Stream* Resolve(void* stream);
 
-// One line of the log: a JSON object, written when the line ends.
+// One line of the log, a JSON object. The line is written when this object is destroyed.
 class Line {
  public:
   explicit Line(const char* call);

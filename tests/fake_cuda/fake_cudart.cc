@@ -1,4 +1,4 @@
-// libcudart.so.13: those of the runtime's functions that we and TVM call.
+// A fake libcudart.so.13 with the functions of CUDA's runtime that we and TVM call.
 
 #include <algorithm>
 #include <cstdlib>
@@ -56,7 +56,7 @@ int cudaSetDevice(int device) {
 }
 
 int cudaDeviceGetAttribute(int* value, int attribute, int) {
-  // The numbers of an H100, as far as anybody asks: an attribute's own number says what it is.
+  // Returns the numbers of an H100 for the attributes that callers ask for.
   switch (attribute) {
     case 8:  // Shared memory of a block, in bytes.
       return *value = 49152, kSuccess;
@@ -74,7 +74,7 @@ int cudaDeviceGetAttribute(int* value, int attribute, int) {
 }
 
 int cudaGetDeviceProperties(void* properties, int) {
-  std::memset(properties, 0, 256);  // The name, which comes first in every version.
+  std::memset(properties, 0, 256);  // The name comes first in every version of the structure.
   std::strcpy(static_cast<char*>(properties), "Fake GPU");
   return kSuccess;
 }
@@ -146,7 +146,7 @@ int cudaMemsetAsync(void* address, int byte, size_t nbytes, void* stream) {
   return Enqueue(on, [=] { std::memset(address, byte, nbytes); });
 }
 
-// The devices are -1 where the call does not name them.
+// Copies memory. A device is -1 if the call does not name it.
 static int Copy(const char* call, void* to, int to_device, const void* from, int from_device,
                 size_t nbytes, void* stream) {
   Stream* on = Resolve(stream);
@@ -175,7 +175,7 @@ int cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_devi
 
 int cudaStreamCreateWithPriority(void** stream, unsigned flags, int priority) {
   FAKE_CUDA_CALL("cudaStreamCreate");
-  auto* made = new Stream;  // Kept when destroyed, so that a later use is seen.
+  auto* made = new Stream;  // Never freed, so that a use after its destruction is noticed.
   made->id = TheState().next_id++;
   made->device = TheState().device;
   TheState().streams.push_back(made);
@@ -220,7 +220,7 @@ int cudaStreamWaitEvent(void* stream, void* event, unsigned) {
 
 int cudaEventCreateWithFlags(void** event, unsigned flags) {
   FAKE_CUDA_CALL("cudaEventCreate");
-  auto* made = new Event;  // Kept when destroyed, so that a later use is seen.
+  auto* made = new Event;  // Never freed, so that a use after its destruction is noticed.
   made->id = TheState().next_id++;
   made->device = TheState().device;
   TheState().events.push_back(made);
@@ -318,7 +318,7 @@ int cudaGraphAddChildGraphNode(void** node, void* graph, void* const* dependenci
   FAKE_CUDA_CALL("cudaGraphAddChildGraphNode");
   auto* parent = static_cast<Graph*>(graph);
   auto* part = static_cast<Graph*>(child);
-  // A node is its number in the graph, counted from 1.
+  // The handle of a node is the node's number in the graph, counted from 1.
   Line line("cudaGraphAddChildGraphNode");
   std::string after;
   for (size_t i = 0; i < num_dependencies; ++i) {

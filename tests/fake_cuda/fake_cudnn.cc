@@ -1,4 +1,5 @@
-// libcudnn.so.9: those of cuDNN's functions that we call. It computes what they say, slowly.
+// A fake libcudnn.so.9 with the functions of cuDNN that we call. The functions compute their
+// results on the host, slowly.
 
 #include <algorithm>
 #include <cstdio>
@@ -83,7 +84,7 @@ float Activated(const Activation& activation, float number) {
   return activation.mode == 1 ? std::max(number, 0.0f) : number;
 }
 
-// The handle's device must be current, and its stream the one that was set.
+// Whether a handle can be used now: its device must be current, and its stream must have been set.
 bool IsUsable(const Handle* handle) {
   return handle->stream != nullptr && handle->device == TheState().device &&
          handle->stream->device == handle->device;
@@ -93,7 +94,7 @@ bool IsUsable(const Handle* handle) {
 
 extern "C" {
 
-// Switch for tests: an algorithm takes so much longer than a kernel does by itself.
+// A switch for tests: makes an algorithm take `ms` milliseconds longer than an ordinary kernel.
 void FakeCudnnSetTime(int algorithm, double ms) { fake_cuda::ExtraTimes()[algorithm] = ms; }
 
 size_t cudnnGetVersion() { return 91234; }
@@ -169,11 +170,11 @@ int cudnnGetConvolutionForwardAlgorithm_v7(Handle* handle, Tensor*, Tensor* w, C
   const size_t mib = size_t{1} << 20;
   const Perf known[] = {
       {1, 0, 0, mib, 1, conv->math, {}},
-      {1, 0, 0, mib, 1, 0, {}},  // Once more, with other products.
+      {1, 0, 0, mib, 1, 0, {}},  // The same algorithm with another math type.
       {0, 0, 0, 0, 1, conv->math, {}},
       {3, kNotSupported, 0, 0, 1, conv->math, {}},
-      {4, 0, 0, 1024 * mib, 1, conv->math, {}},  // More memory than anybody should give it.
-      {5, 0, 0, mib, 0, conv->math, {}},         // Other bits each time.
+      {4, 0, 0, 1024 * mib, 1, conv->math, {}},  // Needs more memory than callers should allow.
+      {5, 0, 0, mib, 0, conv->math, {}},         // Gives other bits in each run.
       {7, 0, 0, 2 * mib, 1, conv->math, {}},
   };
   *number = std::min(most, static_cast<int>(std::size(known)));

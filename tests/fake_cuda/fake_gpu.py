@@ -1,4 +1,4 @@
-"""Switches of the fake CUDA, and kernels for it that have an effect on memory."""
+"""Functions for tests under the fake CUDA: its switches, its log, and kernels in Python."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ _DRIVER.FakeCudaLaunch.argtypes = [ctypes.c_char_p, ctypes.c_void_p, _EFFECT, ct
 
 
 def start_log(path: Path) -> None:
-    """Log every call from now on."""
+    """Log every call of the fake CUDA into the file `path` from now on."""
     _DRIVER.FakeCudaStartLog(os.fsencode(path))
 
 
 def stop_log() -> None:
-    """Log no more; the file is whole."""
+    """Stop the log. The file of the log is then complete."""
     _DRIVER.FakeCudaStopLog()
 
 
 def fail_next(call: str, status: int) -> None:
-    """Let the next `call` fail."""
+    """Make the next call of the function `call` fail with `status`."""
     _DRIVER.FakeCudaFailNext(call.encode(), status)
 
 
 @contextmanager
 def gpus_apart() -> Iterator[None]:
-    """GPUs that cannot reach each other's memory."""
+    """Context in which the GPUs cannot access each other's memory."""
     _DRIVER.FakeCudaSetPeerAccess(0)
     try:
         yield
@@ -57,7 +57,12 @@ def gpus_apart() -> Iterator[None]:
 
 @contextmanager
 def algorithm_times(ms: Mapping[int, float]) -> Iterator[None]:
-    """Let algorithms of the kernel libraries, by number, take so many milliseconds more."""
+    """Context in which algorithms of the kernel libraries take longer.
+
+    Parameters
+    ----------
+    ms: the additional milliseconds of each algorithm, by its number.
+    """
     _set_times(ms)
     try:
         yield
@@ -73,36 +78,36 @@ def _set_times(ms: Mapping[int, float]) -> None:
 
 @contextmanager
 def noted(op: str) -> Iterator[None]:
-    """Say in the log that what is launched meanwhile belongs to operator `op`."""
+    """Context in which the log says that all launches belong to operator `op`."""
     _DRIVER.FakeCudaNote(op.encode())
     yield
     _DRIVER.FakeCudaNote(b"")
 
 
 def runtime() -> Any:
-    """The fake runtime's functions, for a test that makes calls of its own."""
+    """The functions of the fake runtime, for tests that call them directly."""
     return _RUNTIME
 
 
 def launch(name: str, stream: Any) -> int:
-    """Launch a kernel without an effect."""
+    """Launch a kernel that changes nothing."""
     return int(_DRIVER.FakeCudaLaunch(name.encode(), stream, _EFFECT(), 0))
 
 
 def current_stream(device: int = 0) -> Any:
-    """The stream that a kernel called now would run on."""
+    """The stream on which a kernel would run if it were called now."""
     return _FFI.TVMFFIEnvGetStream(_KDL_CUDA, device)
 
 
 def current_device() -> int:
-    """The GPU that the thread's next call is for, where the call names none."""
+    """The current GPU. Calls that name no GPU are for this GPU."""
     device = ctypes.c_int()
     _RUNTIME.cudaGetDevice(ctypes.byref(device))
     return device.value
 
 
 class Kernels:
-    """A kernel library for plans whose operators each have a kernel of their own name.
+    """Kernels in Python for a plan. Each kernel has the name of its operator.
 
     Attributes
     ----------
@@ -110,13 +115,19 @@ class Kernels:
     """
 
     def __init__(self, effects: dict[str, Callable[..., None]]) -> None:
-        """`effects`: by operator, what it does to the arrays of its inputs and outputs."""
+        """Make the kernels.
+
+        Parameters
+        ----------
+        effects: for each operator, a function that gets the arrays of the operator's inputs and
+            outputs and writes the outputs.
+        """
         self._effects = effects
-        self._kept: list[Any] = []  # C holds addresses of these.
+        self._kept: list[Any] = []  # The fake driver, which is written in C, calls these later.
         self.called: list[str] = []
 
     def get_function(self, name: str, query_imports: bool) -> Any:
-        """As a TVM module gives out its kernels."""
+        """Return the kernel `name`, as the same method of a TVM module does."""
         return tvm_ffi.convert(lambda *tensors: self._launch(name, tensors))
 
     def _launch(self, name: str, tensors: tuple[Any, ...]) -> None:
@@ -132,7 +143,7 @@ class Kernels:
 
 
 class Noted:
-    """TVM's kernels of a plan, each noting in the log which operator it belongs to."""
+    """TVM's kernels of a plan. Each kernel notes in the log to which operator it belongs."""
 
     def __init__(self, kernels: Any, plan: Plan) -> None:
         self._kernels = kernels
@@ -141,7 +152,7 @@ class Noted:
         )
 
     def get_function(self, name: str, query_imports: bool) -> Any:
-        """As a TVM module gives out its kernels."""
+        """Return the kernel `name`, as the same method of a TVM module does."""
         kernel = self._kernels.get_function(name, query_imports)
 
         def call(*tensors: Any) -> None:
@@ -152,19 +163,19 @@ class Noted:
 
 
 def array_at(tensor: Any) -> np.ndarray:
-    """A tensor of the fake GPU as an array: its memory is the host's."""
+    """A tensor of the fake GPU as an array. This works because its memory is the host's memory."""
     nbytes = int(np.prod(tensor.shape)) * 4
     memory = (ctypes.c_uint8 * nbytes).from_address(address_of(tensor))
     return np.frombuffer(memory, np.float32).reshape(tuple(tensor.shape))
 
 
 def address_of(tensor: Any) -> int:
-    """Where a tensor's bytes are."""
+    """The address of a tensor's first byte."""
     return int(tensor.data_ptr())
 
 
 def accesses_of(instance: CudaInstance) -> dict[str, OpAccesses]:
-    """What each operator of an instance reads and writes, from its plan."""
+    """The memory that each operator of an instance reads and writes according to its plan."""
 
     def access(v: int) -> Access:
         begin = address_of(instance.tensors[v])

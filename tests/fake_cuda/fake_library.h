@@ -1,5 +1,5 @@
-// What the fake cuDNN and the fake cuBLASLt share: kernels that compute on the host, and log what
-// they read and write.
+// The code that the fake cuDNN and the fake cuBLASLt share. Their kernels compute on the host, and
+// log which memory they read and write.
 #ifndef TESTS_FAKE_CUDA_FAKE_LIBRARY_H_
 #define TESTS_FAKE_CUDA_FAKE_LIBRARY_H_
 
@@ -19,7 +19,7 @@ namespace fake_cuda {
 // tests of whole networks look only at the order in which kernels run.
 constexpr int64_t kMostMultiplications = 4'000'000;
 
-// Numbers of float32 or float16, somewhere.
+// An array of float32 or float16 numbers in memory.
 class Numbers {
  public:
   Numbers(const void* data, bool is_half) : data_(const_cast<void*>(data)), is_half_(is_half) {}
@@ -41,7 +41,7 @@ class Numbers {
   bool is_half_;
 };
 
-// A piece of memory that a kernel touches.
+// A range of memory that a kernel reads or writes.
 struct Piece {
   const void* address;
   int64_t nbytes;
@@ -57,17 +57,18 @@ inline std::string Text(const std::vector<Piece>& pieces) {
   return text;
 }
 
-// How long an algorithm of a library takes, in milliseconds, beyond any kernel's time.
+// Returns, for each algorithm of a library, the milliseconds that it takes longer than an ordinary
+// kernel.
 static std::map<int64_t, double>& ExtraTimes() {
   static std::map<int64_t, double> times;
   return times;
 }
 
-// A kernel of a library.
+// A launch of a library's kernel.
 struct LibraryLaunch {
   const char* call;
   int64_t algorithm;
-  int64_t math;  // What the products may be made with, in the library's numbers.
+  int64_t math;  // The math type of the products, as the library numbers it.
   std::vector<Piece> reads;
   std::vector<Piece> writes;
   Piece workspace;

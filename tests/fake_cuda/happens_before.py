@@ -1,22 +1,22 @@
-"""Says from a log of the fake CUDA whether a real GPU could have got it wrong.
+"""Reads a log of the fake CUDA, and says whether a real GPU could have given wrong results.
 
-A GPU orders two pieces of work only where the calls say so: by a stream, an event, a graph's edge,
-or the host's waiting in between. For each piece the checker keeps the set of all that is sure to
-have ended before it starts (as the bits of an integer: exact, and simpler than vector clocks), and
-looks for what is not ordered and should be:
+A GPU orders two pieces of work only if the calls require an order. An order comes from a stream, an
+event, an edge of a graph, or a wait of the host. For each piece of work, the checker keeps the set
+of all work that has certainly ended before it starts. The set is stored as the bits of an integer,
+which is exact and simpler than vector clocks. The checker looks for these faults:
 
-* two accesses to the same bytes, one of them a write, without an order (a missing wait, a buffer
-  used again too early);
-* a read that finds another value there than the one it was meant for, or memory that is freed;
-* an event waited for before it was recorded: CUDA does not wait at all then;
-* a kernel that touches another GPU's memory, or is launched while another GPU is current; a copy
-  between GPUs that have no access to each other, or from or to another GPU than it says;
-* in a capture: what cannot be recorded (allocations, waiting, loading code), an event from outside,
-  a stream that is not joined again;
-* streams, events, memory and graphs that are never given back, or used after they were.
+* Two pieces of work access the same bytes without an order, and one of them writes. For example, a
+  wait is missing, or a buffer is used again too early.
+* A read finds another value than the intended value, or memory that is freed.
+* An event is waited for before it is recorded. CUDA does not wait at all in this case.
+* A kernel touches the memory of another GPU, or is launched while another GPU is current. A copy
+  goes between GPUs that have no access to each other, or names a wrong GPU.
+* A capture has a call that cannot be captured (an allocation, a wait, loading of code). Or it waits
+  for an event from outside, or leaves a stream that is not joined again.
+* A stream, an event, memory or a graph is never released, or is used after its release.
 
-It shares no code with what it checks. Which bytes an operator touches is the test's to say: by
-`accesses`, from the plan.
+The checker shares no code with the code that it checks. The test tells it which bytes each operator
+touches, by `accesses` from the plan.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NOT_CAPTURED += ("cudnnCreate", "cublasLtCreate")
 
 @dataclass(frozen=True)
 class Access:
-    """Bytes that an operator reads or writes: `value` lies at addresses `begin` to `end`."""
+    """Bytes that an operator reads or writes. `value` lies at the addresses `begin` to `end`."""
 
     value: str
     begin: int
@@ -49,7 +49,7 @@ class Access:
 
 @dataclass(frozen=True)
 class OpAccesses:
-    """All that one operator touches."""
+    """All memory that one operator reads and writes."""
 
     reads: tuple[Access, ...] = ()
     writes: tuple[Access, ...] = ()
@@ -62,12 +62,12 @@ class _Work:
     name: str
     touched: OpAccesses
     device: int | None = None
-    """Of a kernel: the GPU that its stream is on."""
+    """For a kernel, the GPU of its stream; None for a copy."""
 
 
 @dataclass
 class _Node:
-    """Work in a graph, and the nodes that must end before it."""
+    """A node of a graph: its work, and the nodes that must end before it."""
 
     work: _Work
     after: set[int]
@@ -77,13 +77,13 @@ class _Node:
 class _Graph:
     nodes: list[_Node] = field(default_factory=list)
     ends: dict[int, set[int]] = field(default_factory=dict)
-    """Of a graph made of graphs: the last nodes of each part, by the part's number."""
+    """For a graph that is made of graphs, the last nodes of each part, by the part's number."""
 
 
 @dataclass
 class _Stream:
     done: int = 0
-    """What has ended when the stream's last piece of work has."""
+    """The work that has ended when the last piece of work on the stream has ended, as bits."""
     in_capture: bool = False
     frontier: set[int] = field(default_factory=set)
     device: int | None = None
@@ -91,7 +91,7 @@ class _Stream:
 
 @dataclass(frozen=True)
 class _Block:
-    """Memory that was allocated."""
+    """A block of allocated memory."""
 
     end: int
     device: int
@@ -100,9 +100,9 @@ class _Block:
 @dataclass
 class _Event:
     done: int | None = None
-    """None until the event is recorded."""
+    """The work that has ended when the event has happened, as bits; None until it is recorded."""
     frontier: set[int] | None = None
-    """Recorded in the capture under way: the nodes that it follows."""
+    """If the event was recorded in the present capture, the nodes that it follows."""
 
 
 @dataclass(frozen=True)
@@ -118,14 +118,15 @@ def check(
     accesses: Mapping[str, OpAccesses] | None = None,
     ignore_leaks_of: Sequence[str] = (),
 ) -> list[str]:
-    """Everything that is wrong, in words; nothing, if all is well.
+    """Return a description of each fault; an empty list if there is none.
 
     Parameters
     ----------
-    log: what the fake CUDA wrote.
-    accesses: of each operator, by the name that the test notes in the log before it is launched.
-    ignore_leaks_of: kinds of things, as their creation's call names them, that others than we may
-        keep: TVM's own streams, for instance.
+    log: the file that the fake CUDA wrote.
+    accesses: the memory that each operator touches, by the name that the test notes in the log
+        before the operator is launched.
+    ignore_leaks_of: the names of calls, such as the call that creates streams. Objects that these
+        calls created need not be released, because TVM may keep them.
     """
     checker = _Checker(accesses or {})
     for line in Path(log).read_text().splitlines():
@@ -153,7 +154,7 @@ class _Checker:
         self._touches: list[_Touch] = []
 
     def follow(self, entry: dict[str, Any]) -> None:
-        """Take in the next line of the log."""
+        """Process the next line of the log."""
         call = entry["call"]
         if self._capture is not None and call in _NOT_CAPTURED:
             self._fault(f"`{call}` while a graph is captured{self._at()}")
@@ -167,7 +168,7 @@ class _Checker:
             self._destroyed(call, entry[_DESTROYED[call]])
 
     def look_for_leaks(self, ignored: Sequence[str]) -> None:
-        """What was made and not given back."""
+        """Note a fault for each object that was created and not released."""
         for (kind, which), call in self._alive.items():
             if call not in ignored and which:
                 self._fault(f"{kind} {which}, made by `{call}`, was never given back")
@@ -218,7 +219,7 @@ class _Checker:
         self._blocks[entry["address"]] = _Block(end, entry["device"])
 
     def _cudaFree(self, entry: dict[str, Any]) -> None:
-        # It waits for the whole device.
+        # `cudaFree` waits for the whole device.
         block = self._blocks.pop(entry["address"], None)
         end = entry["address"] if block is None else block.end
         for stream in self._streams.values():
@@ -229,7 +230,7 @@ class _Checker:
 
     def _launch(self, entry: dict[str, Any]) -> None:
         touched = self._accesses.get(self._op, OpAccesses())
-        if "workspace" in entry:  # A library's kernel: it tells what it touches.
+        if "workspace" in entry:  # The kernel of a fake library logs the memory that it touches.
             workspace = _pieces("workspace", entry["workspace"])
             writes = (*_pieces("", entry["writes"]), *workspace)
             touched = OpAccesses(_pieces("", entry["reads"]), writes)
@@ -263,7 +264,8 @@ class _Checker:
         reads = Access("", entry["from"], entry["from"] + entry["nbytes"])
         writes = Access("", entry["to"], entry["to"] + entry["nbytes"])
         copied = OpAccesses((reads,), (writes,))
-        # An operator that copies is told by its bytes; a copy to or from the host is none.
+        # An operator that copies is recognised by its bytes. A copy to or from the host belongs to
+        # no operator.
         named = [op for op, touched in self._accesses.items() if _unnamed(touched) == copied]
         if len(named) == 1:
             self._work(entry, _Work(named[0], self._accesses[named[0]]))
@@ -282,7 +284,7 @@ class _Checker:
         stream.frontier = {len(self._capture.nodes) - 1}
 
     def _run(self, work: _Work, before: int) -> int:
-        """Let `work` start after `before`; what has ended once it has."""
+        """Let `work` start after `before`. Return the work that has ended when it has ended."""
         bit = 1 << self._count
         self._count += 1
         for access in (*work.touched.reads, *work.touched.writes):
@@ -312,7 +314,7 @@ class _Checker:
         self._touches.append(now)
 
     def _check_content(self, now: _Touch, last_write: _Touch | None) -> None:
-        # What no operator wrote is an input or a weight: the host's.
+        # A value that no operator wrote is an input or a weight, which the host wrote.
         found = last_write.access.value if last_write is not None else ""
         if found and found != now.access.value:
             self._fault(f"`{now.name}` reads `{now.access.value}` where `{found}` was written last")
@@ -413,19 +415,19 @@ class _Checker:
 
 
 def _unnamed(touched: OpAccesses) -> OpAccesses:
-    """The same bytes of no value in particular."""
+    """The same accesses without the names of values."""
     reads = tuple(replace(access, value="") for access in touched.reads)
     return OpAccesses(reads, tuple(replace(access, value="") for access in touched.writes))
 
 
 def _pieces(value: str, text: str) -> tuple[Access, ...]:
-    """Memory that a library's kernel touches: addresses and sizes, as the log has them."""
+    """Parse the addresses and sizes in the log of a library's kernel."""
     pieces = (map(int, piece.split(":")) for piece in text.split())
     return tuple(Access(value, begin, begin + nbytes) for begin, nbytes in pieces)
 
 
 def _ancestors(graph: _Graph, nodes: set[int]) -> set[int]:
-    """`nodes` and all that must end before them."""
+    """Return `nodes` and all nodes that must end before them."""
     found: set[int] = set()
     open_nodes = list(nodes)
     while open_nodes:

@@ -1,4 +1,4 @@
-"""Random programs whose results are known, and random schedules of them."""
+"""Makes random programs with known results, and random schedules for the programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHAPE = (8,)
 
 
 def random_program(seed: int, num_ops: int = 14) -> Program:
-    """A random graph: each operator reads one to three of the tensors before it."""
+    """A random program in which each operator reads one to three of the tensors before it."""
     rng = random.Random(seed)
     values = [Value("x", SHAPE, "float32"), Value("w", SHAPE, "float32")]
     operators = []
@@ -30,7 +30,10 @@ def random_program(seed: int, num_ops: int = 14) -> Program:
 
 
 def effects_of(program: Program) -> dict[str, Callable[..., None]]:
-    """What each operator computes, by name: half the sum of its inputs, plus its own index."""
+    """A function for each operator, by name. It computes half the sum of the inputs plus the index.
+
+    The index is the operator's own index in the program.
+    """
 
     def effect(number: int) -> Callable[..., None]:
         def compute(*arrays: np.ndarray) -> None:
@@ -53,7 +56,7 @@ def reference(program: Program, x: np.ndarray) -> list[np.ndarray]:
 def random_schedule(
     program: Program, num_streams: int, seed: int, devices: Sequence[int] = (0,)
 ) -> Schedule:
-    """Each operator on a random stream, and each stream on a random one of `devices`."""
+    """A random schedule: each operator is on a random stream, each stream on a random device."""
     rng = random.Random(seed)
     orders: list[list[int]] = [[] for _ in range(num_streams)]
     for i in range(len(program.operators)):

@@ -1,4 +1,4 @@
-"""Runs the tests of `inside/` in a process that finds the fake CUDA where it looks for CUDA."""
+"""Runs the tests of `inside/` in a process that loads the fake CUDA in place of CUDA."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SLOW = [path for path in INSIDE if "mark.slow" in path.read_text()]
 
 
 def fake_cuda_folder() -> Path:
-    """Where CMake put the fake libraries: `$TVM_INTEROP_FAKE_CUDA`, or a build folder here."""
+    """The folder of the fake libraries: `$TVM_INTEROP_FAKE_CUDA`, or a build folder of CMake."""
     override = os.environ.get("TVM_INTEROP_FAKE_CUDA")
     if override:
         return Path(override)
@@ -36,11 +36,11 @@ def test_slow_inside(tests: Path) -> None:
 
 
 def run_inside(tests: Path, marks: str) -> None:
-    """Run the tests of a file that have these marks, in a process that finds the fake CUDA."""
+    """Run the tests of a file that have these marks, in a process that loads the fake CUDA."""
     folder = str(fake_cuda_folder())
     searched = os.pathsep.join(filter(None, [folder, os.environ.get("LD_LIBRARY_PATH")]))
     environment = {**os.environ, "LD_LIBRARY_PATH": searched, "UNDER_FAKE_CUDA": "1"}
-    # The real ones may be installed: PyTorch brings them.
+    # The real libraries may be installed too, because PyTorch contains them.
     environment["TVM_INTEROP_CUDNN_LIBRARY"] = f"{folder}/libcudnn.so.9"
     environment["TVM_INTEROP_CUBLASLT_LIBRARY"] = f"{folder}/libcublasLt.so.13"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", marks]

@@ -1,7 +1,10 @@
-"""Inputs that nobody would write, to see that they get an error of ours and nothing else.
+"""A fuzz test: invalid inputs must give one of our errors, and nothing else.
 
-`python -m tests.fuzz` makes them by the thousand: `inputs` what goes in, `targets` what it goes
-into, `child` one process that does so, `__main__` the processes. A crash costs a process, and its
-input is kept. `remade` is about artifacts (of `compiled`) that were changed and have right digests:
-20,000 of them are `--kinds remade --inputs 20000`, and `--resume` goes on where that was stopped.
+`python -m tests.fuzz` makes inputs by the thousand. `inputs` makes the inputs, and `targets` has
+the functions that get them. `child` is one process that tries inputs, and `__main__` starts the
+processes. A crash ends only its process, and its input is kept.
+
+`remade` is about artifacts (of `compiled`) that were changed and have correct digests. 20,000 of
+them are tried by `--kinds remade --inputs 20000`. `--resume` continues where an earlier call was
+stopped.
 """

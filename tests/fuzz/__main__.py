@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz`: inputs by the thousand, in processes that may crash."""
+"""`python -m tests.fuzz`: tries inputs by the thousand, in processes that may crash."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ SHARES = {
     "schedule": 0.35,
     "plan": 0.40,
 }
-"""Of each kind, by what one costs: a model is lowered, a command may compile."""
+"""The share of each kind. Kinds whose inputs take long have small shares."""
 _CHUNK = 2500
-"""Inputs in a process."""
+"""The number of inputs of one process."""
 _DONE = "done.jsonl"
-"""In the folder of what is kept: the processes that found nothing, for who goes on later."""
+"""The file of processes without findings, in the folder `--keep`. A later call can skip them."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one process's inputs."""
+    """The results of one process."""
 
     kind: str
     tried: int
@@ -42,14 +42,22 @@ class Outcome:
 
 
 def main() -> int:
-    """Fuzz, print a line a kind, and tell by the exit code whether anything was found."""
+    """Run the fuzz test, print a line for each kind, and return 1 if a defect was found."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--inputs", type=int, default=100_000, help="in all")
+    parser.add_argument("--inputs", type=int, default=100_000, help="number of inputs of all kinds")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kinds", default=",".join(SHARES), help="some of them, with commas")
-    parser.add_argument("--jobs", type=int, default=2, help="processes side by side")
-    parser.add_argument("--keep", type=Path, default=Path("build/fuzz"), help="failing inputs")
-    parser.add_argument("--resume", action="store_true", help="leave out what went well before")
+    parser.add_argument(
+        "--kinds", default=",".join(SHARES), help="kinds of inputs, separated by commas"
+    )
+    parser.add_argument("--jobs", type=int, default=2, help="number of processes at once")
+    parser.add_argument(
+        "--keep", type=Path, default=Path("build/fuzz"), help="folder for failing inputs"
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="skip the processes that found nothing in an earlier call",
+    )
     parser.add_argument("--replay", type=Path, help="try this kept input again")
     given = parser.parse_args()
     if given.replay is not None:
@@ -60,7 +68,7 @@ def main() -> int:
     whole = sum(SHARES[kind] for kind in kinds)
     given.keep.mkdir(parents=True, exist_ok=True)
     os.environ[FOLDER] = str(given.keep.absolute() / "artifacts")
-    if "remade" in kinds:  # Once, and not in two processes side by side.
+    if "remade" in kinds:  # Compile only once, and not in two processes at the same time.
         subprocess.run(
             [sys.executable, "-m", "tests.fuzz.compiled", os.environ[FOLDER]], check=True
         )
@@ -92,7 +100,7 @@ def _chunks(inputs: int) -> list[int]:
 
 
 def _done(keep: Path) -> dict[tuple[str, int, int], Outcome]:
-    """What the processes of earlier calls found, where that was nothing."""
+    """The results of processes of earlier calls that found nothing."""
     log = keep / _DONE
     rows = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     return {(kind, n, seed): Outcome(kind, *counts) for kind, n, seed, *counts in rows}
@@ -103,7 +111,7 @@ def _child(*arguments: str) -> list[str]:
 
 
 def _run(kind: str, inputs: int, seed: int, keep: Path) -> Outcome:
-    """Run one process. Where it does not end well, its last input is kept, with what it said."""
+    """Run one process. If it fails, keep its last input and its output."""
     with tempfile.TemporaryDirectory(prefix="fuzz_") as folder:
         current = Path(folder) / "input"
         done = subprocess.run(

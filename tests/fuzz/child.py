@@ -1,4 +1,4 @@
-"""One process that tries inputs; `__main__` starts it, and sees how it ends."""
+"""One process that tries inputs. `__main__` starts it, and sees how it ends."""
 
 from __future__ import annotations
 
@@ -17,19 +17,22 @@ from .targets import TARGETS
 
 _STRATEGIES = {**STRATEGIES, "remade": remade}
 CPU_SECONDS = 30
-"""An input that computes for longer hangs: the process is ended."""
+"""An input that computes for longer than this, in seconds, hangs. The process is then ended."""
 _WALL_SECONDS = 300
-"""One that waits for longer too; so long, since the machine may be busy."""
+"""An input that waits for longer than this also hangs.
+
+The limit is long, because the machine may be busy.
+"""
 _MORE_MEMORY = 6 * 2**30
 
 
 def main() -> None:
-    """Try as many inputs of a kind as were asked for, or a file's."""
+    """Try as many inputs of a kind as were asked for, or the input in a file."""
     parser = argparse.ArgumentParser()
     parser.add_argument("kind", choices=TARGETS)
     parser.add_argument("--inputs", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--current", type=Path, help="keeps the input that is being tried")
+    parser.add_argument("--current", type=Path, help="file for the input that is being tried")
     parser.add_argument("--replay", type=Path)
     given = parser.parse_args()
     os.environ["TVM_INTEROP_LATENCY_DB"] = str(Path(f"{given.current or given.replay}.db"))
@@ -41,7 +44,7 @@ def main() -> None:
 
 
 def try_inputs(kind: str, inputs: int, seed: int, current: Path) -> dict[str, int]:
-    """How many inputs were tried, and how many of them taken."""
+    """Return how many inputs were tried, and how many were accepted."""
     counts = {"tried": 0, "taken": 0}
 
     @hypothesis.seed(seed)
@@ -67,7 +70,7 @@ def try_inputs(kind: str, inputs: int, seed: int, current: Path) -> dict[str, in
 
 
 def _limit_memory() -> None:
-    """An input for which more is asked ends in a MemoryError, which is no error of ours."""
+    """Limit the memory of this process. An input that needs more then raises a MemoryError."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + _MORE_MEMORY, resource.RLIM_INFINITY))
 

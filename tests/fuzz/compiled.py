@@ -1,7 +1,7 @@
-"""Small artifacts of each kind, compiled once into a folder that all processes of a fuzz share.
+"""Small artifacts of each kind, compiled once into a folder that all fuzz processes share.
 
-`python -m tests.fuzz.compiled FOLDER` makes those that are missing. Two compilations give other
-machine code, so what is to be replayed needs the folder it was made from.
+`python -m tests.fuzz.compiled FOLDER` compiles the missing artifacts. Two compilations give
+different machine code. So to replay an input, use the folder that it was made from.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FOLDER = "TVM_INTEROP_FUZZ_ARTIFACTS"
 
 @functools.cache
 def compiled() -> dict[str, bytes]:
-    """The artifacts' files by kind, those that are missing made first."""
+    """The content of the artifact files, by kind. Missing artifacts are compiled first."""
     folder = Path(os.environ[FOLDER])
     folder.mkdir(parents=True, exist_ok=True)
     return {name: _kept(folder / f"{name}.tar", make) for name, make in _KINDS.items()}

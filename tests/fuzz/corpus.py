@@ -1,4 +1,4 @@
-"""What is right, for `inputs` to make something wrong of."""
+"""Valid inputs. `inputs` makes invalid inputs from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ ARTIFACTS = Path(__file__).parents[1] / "data" / "artifacts"
 
 @functools.cache
 def artifacts() -> dict[str, dict[str, bytes]]:
-    """Members by name of artifacts of both versions, with and without a kernel library."""
+    """The members of artifacts, by name.
+
+    There are both versions, with and without kernel libraries.
+    """
     found: dict[str, dict[str, bytes]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for packed in sorted(ARTIFACTS.glob("*.tar.xz")):
@@ -44,13 +47,13 @@ def members(data: bytes) -> dict[str, bytes]:
 
 @functools.cache
 def program() -> Program:
-    """The model that most plans and schedules are of."""
+    """The program of most plans and schedules."""
     return random_program(seed=3)
 
 
 @functools.cache
 def plans() -> list[str]:
-    """Plans as JSON: of one stream and several, of parts and shares, on two GPUs, of a library."""
+    """Plans as JSON: on one stream or more, with parts and shares, on two GPUs, of a library."""
     import msgspec
 
     own = [
@@ -73,19 +76,19 @@ def plans() -> list[str]:
 
 @functools.cache
 def graph() -> OpGraph:
-    """The graph that schedules are of."""
+    """The graph of the schedules."""
     return program().graph()
 
 
 @functools.cache
 def latencies() -> LatencyTable:
-    """What its operators take."""
+    """The latencies of its operators."""
     return LatencyTable([1.0 + i % 5 for i in range(graph().num_ops)])
 
 
 @functools.cache
 def schedules() -> list[str]:
-    """Schedules as JSON: staged, streamed, with a timeline, with devices."""
+    """Schedules as JSON: with stages, with streams, with a timeline, with devices."""
     made = [schedule(graph(), name, latency=latencies()) for name in ("ios", "lios", "opara")]
     by_hand = Schedule("by hand", graph().names, streams=[list(range(graph().num_ops))])
     on_gpus = random_schedule(program(), 4, seed=1, devices=(0, 1))
@@ -94,7 +97,7 @@ def schedules() -> list[str]:
 
 @functools.cache
 def models() -> list[onnx.ModelProto]:
-    """Small networks, one of each kind that the tests have."""
+    """Small networks, one of each kind in the tests."""
     return [
         nets.branches(), nets.attention(), nets.norms(), nets.split(), nets.two_inputs(),
         nets.chain(2), nets.branches(batch="n"),

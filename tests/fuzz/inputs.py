@@ -1,4 +1,4 @@
-"""Strategies: right inputs with something wrong in them."""
+"""Strategies of Hypothesis that make invalid inputs from valid inputs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ODD: tuple[Any, ...] = (None, True, False, [], {}, [[]], [None], [[[]]], {"": No
 
 
 def paths(document: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where in a JSON document anything is, but for its root."""
+    """Yield the path of everything in a JSON document, except its root."""
     items = document.items() if isinstance(document, dict) else enumerate(document)
     for key, value in items:
         yield (*at, key)
@@ -40,7 +40,7 @@ def paths(document: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 @st.composite
 def edited(draw: st.DrawFn, document: Any) -> Any:
-    """A JSON document with one to four things changed."""
+    """A JSON document with one to four changes."""
     document = copy.deepcopy(document)
     for _ in range(draw(st.integers(1, 4))):
         where = list(paths(document))
@@ -60,7 +60,7 @@ def _edit(
     elif how in ("alike", "nudge"):
         choice: Any = NUMBERS if isinstance(old, int | float) else TEXTS
         home[at[-1]] = draw(st.sampled_from(choice))
-    elif how == "other":  # What stands elsewhere: likely to be of the right kind.
+    elif how == "other":  # Take a value from another place, which is likely to have the right type.
         home[at[-1]] = copy.deepcopy(_at(document, draw(st.sampled_from(where))))
     elif how == "odd":
         home[at[-1]] = copy.deepcopy(draw(st.sampled_from(ODD)))
@@ -79,14 +79,14 @@ def _at(document: Any, at: tuple[Any, ...]) -> Any:
 
 
 def json_text(document: Any) -> str:
-    """As text; `"deep"` becomes what is nested too deeply to read."""
+    """The document as JSON text. `"deep"` becomes a list that is nested too deeply to read."""
     text = json.dumps(document)
     return text.replace('"deep"', "[" * 5000 + "]" * 5000)
 
 
 @st.composite
 def damaged(draw: st.DrawFn, data: bytes) -> bytes:
-    """Bytes of which some are others, missing, or there twice."""
+    """Bytes with some bytes changed, removed or doubled."""
     damaged_ = bytearray(data)
     for _ in range(draw(st.integers(1, 4))):
         if not damaged_:
@@ -111,25 +111,25 @@ def damaged(draw: st.DrawFn, data: bytes) -> bytes:
 
 @st.composite
 def json_inputs(draw: st.DrawFn, texts: list[str]) -> bytes:
-    """One of these JSON texts, edited; sometimes damaged besides."""
+    """One of these JSON texts with changes, and sometimes with damaged bytes."""
     document = draw(edited(json.loads(draw(st.sampled_from(texts)))))
     data = json_text(document).encode("utf-8", "surrogatepass")
     return draw(damaged(data)) if draw(st.integers(0, 9)) == 0 else data
 
 
 def plans() -> st.SearchStrategy[bytes]:
-    """The JSON of plans."""
+    """Plans as JSON."""
     return json_inputs(corpus.plans())
 
 
 def schedules() -> st.SearchStrategy[bytes]:
-    """The JSON of schedules."""
+    """Schedules as JSON."""
     return json_inputs(corpus.schedules())
 
 
 @st.composite
 def artifacts(draw: st.DrawFn) -> bytes:
-    """Tar files: members edited and all digests right, headers crafted, bytes damaged."""
+    """Tar files with changed members and correct digests, crafted headers, or damaged bytes."""
     members = dict(corpus.artifacts()[draw(st.sampled_from(sorted(corpus.artifacts())))])
     how = draw(st.sampled_from(["member", "member", "member", "manifest", "header", "bytes"]))
     if how == "member":
@@ -153,7 +153,7 @@ def _member(draw: st.DrawFn, name: str, data: bytes) -> bytes:
 
 
 def tar_of(members: dict[str, bytes], draw: st.DrawFn | None) -> bytes:
-    """A tar file; with `draw` one header has a field of another kind, its checksum right."""
+    """A tar file. With `draw`, one header has a wrong field and a correct checksum."""
     crafted = draw(st.sampled_from(sorted(members))) if draw else None
     file = io.BytesIO()
     for name, data in members.items():
@@ -191,7 +191,7 @@ def _craft(draw: st.DrawFn, header: bytearray) -> None:
 
 @st.composite
 def models(draw: st.DrawFn) -> bytes:
-    """ONNX files: nodes, attributes, shapes, weights changed; bytes damaged."""
+    """ONNX files with changed nodes, attributes, shapes, weights or bytes."""
     model = copy.deepcopy(draw(st.sampled_from(corpus.models())))
     if draw(st.integers(0, 4)) == 0:
         return draw(damaged(model.SerializeToString()))
@@ -296,7 +296,7 @@ _VALUES = (
 
 @st.composite
 def command_lines(draw: st.DrawFn) -> bytes:
-    """Arguments, as a JSON list."""
+    """The arguments of a command line, as a JSON list."""
     arguments = [draw(st.sampled_from(_VERBS))]
     for _ in range(draw(st.integers(0, 2))):
         arguments.append(draw(st.sampled_from(_FILES)))

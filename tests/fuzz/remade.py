@@ -1,7 +1,7 @@
-"""Artifacts that somebody changed on purpose: anything but the machine code, and each digest right.
+"""Artifacts that were changed on purpose. Their machine code is unchanged, and digests are correct.
 
-What such a file gives is an error of ours, or what its own plan says: the same bits as its
-operators give one after the other, each tensor in memory of its own.
+Such a file must give one of our errors, or the results of its own plan. These are the bits that its
+operators give if they run one after the other, with each tensor in its own memory.
 """
 
 from __future__ import annotations
@@ -33,11 +33,14 @@ from . import corpus, inputs
 from .compiled import compiled
 
 MOST_S = 2.0
-"""Processor time that looking at a file may take, and running it."""
+"""The processor time, in seconds, that may be needed to check a file or to run it."""
 MOST_FILE_BYTES = 10**6
 _MOST_THREADS = 8
 _MOST_TENSOR_BYTES = 2**26
-"""A plan for more is not run: it may be right, and nothing would be learned."""
+"""Plans with more threads or memory are not run.
+
+They may be valid, but nothing would be learned.
+"""
 
 
 @functools.cache
@@ -47,7 +50,7 @@ def _members() -> dict[str, dict[str, bytes]]:
 
 @st.composite
 def remade(draw: st.DrawFn) -> bytes:
-    """Artifacts with something changed in manifest, plan, schedule or weights, digests right."""
+    """Artifacts with a changed manifest, plan, schedule or weights, and with correct digests."""
     members = dict(_members()[draw(st.sampled_from(sorted(_members())))])
     names = sorted(name for name in members if not name.endswith("kernels.so"))
     for _ in range(draw(st.sampled_from([1, 1, 1, 2]))):
@@ -70,7 +73,7 @@ def _changed(draw: st.DrawFn, name: str, data: bytes) -> bytes:
 
 
 def _multiply(draw: st.DrawFn, document: Any) -> None:
-    """Repeat what is in one of its lists until there is half of what a file may have."""
+    """Repeat the entries of one list until the file has half of its largest allowed size."""
     lists = [found for found in _lists(document) if found]
     if not lists:
         return
@@ -93,7 +96,7 @@ def _lists(document: Any) -> list[list[Any]]:
 
 
 def _document(data: bytes) -> Any:
-    """What it says as JSON; None where an earlier change has made it none, or nested too deeply."""
+    """The JSON document in `data`. None if it is no valid JSON or nested too deeply."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
@@ -101,7 +104,7 @@ def _document(data: bytes) -> Any:
 
 
 def _sign(members: dict[str, bytes]) -> None:
-    """Make the digests right again, as far as the manifest still has any."""
+    """Correct the digests, as far as the manifest still has digests."""
     manifest = _document(members["manifest.json"])
     if isinstance(manifest, dict) and isinstance(manifest.get("sha256"), dict):
         for name in manifest["sha256"].keys() & members.keys():
@@ -111,7 +114,7 @@ def _sign(members: dict[str, bytes]) -> None:
 
 
 def check(data: bytes) -> bool:
-    """Look at the file, load it, and run each of its plans; False where it is refused."""
+    """Check the file, load it, and run each of its plans. Return False if it is refused."""
     Path("model.tar").write_bytes(data)
     try:
         with _bounded("load(kernels=False)", data):
@@ -153,7 +156,7 @@ def _outputs(plan: Plan, kernels: Any, weights: dict[int, np.ndarray]) -> list[b
 
 
 def in_order(plan: Plan) -> Plan:
-    """The same operators on one stream, in their order, with no memory shared in the arena."""
+    """The same operators on one stream, in their order. No memory of the arena is shared."""
     at = 0
     values = []
     for value in plan.values:
@@ -181,7 +184,7 @@ def _is_small(plan: Plan) -> bool:
 
 @functools.cache
 def _our_kernels() -> dict[bytes, Any]:
-    """Loaded once in a process; of others than ours none is ever run."""
+    """Our kernels, loaded once in a process. Other machine code is never run."""
     code = {
         data
         for members in _members().values()
@@ -193,7 +196,7 @@ def _our_kernels() -> dict[bytes, Any]:
 
 @contextlib.contextmanager
 def _bounded(what: str, data: bytes) -> Iterator[None]:
-    """Of this process's time: how busy the machine is does not count."""
+    """Limit the processor time of the block. Time of other processes does not count."""
     began = time.process_time()
     try:
         yield

@@ -1,7 +1,7 @@
-"""What inputs go into. Each target says whether its input was taken, or lets what is wrong out.
+"""The functions that the fuzz test calls with inputs.
 
-Errors of ours are right answers; anything else that is raised is a defect, and so is a file that is
-left half-written.
+Each function returns whether its input was accepted. Our own errors are correct answers. Any other
+error is a defect, and so is a half-written file.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from tvm_interop.viz.record import planned
 from . import corpus, remade
 
 _MOST_THREADS = 8
-"""A plan for more is not run: it may be right, and nothing would be learned."""
+"""A plan with more threads is not run. It may be valid, but nothing would be learned."""
 _MOST_BYTES = 2**28
 
 
 def artifact(data: bytes) -> bool:
-    """Load a file, draw its plan, write it again; run it, if its code is still ours."""
+    """Load a file, draw its plan, and write it again. Run it if its machine code is ours."""
     with _only_files("model.tar", "again.tar", "model.svg"), open("model.tar", "wb") as file:
         file.write(data)
         file.flush()
@@ -89,12 +89,12 @@ def _our_kernels() -> dict[bytes, Any]:
 
 
 def _kernels_of(code: bytes) -> Any:
-    """The library, loaded once; None for machine code that is not ours, which is never run."""
+    """The library, loaded once. None for machine code that is not ours, which is never run."""
     return _our_kernels().get(code)
 
 
 def remade_artifact(data: bytes) -> bool:
-    """Look at an artifact whose digests are right, load it and run it: see `remade`."""
+    """Check, load and run an artifact with correct digests: see `remade`."""
     with _only_files("model.tar"):
         return remade.check(data)
 
@@ -110,7 +110,7 @@ def plan(data: bytes) -> bool:
 
 
 def schedule(data: bytes) -> bool:
-    """Read a schedule, and go on with it as far as there is no device."""
+    """Read a schedule, and use it as far as this is possible without a device."""
     try:
         read = Schedule.from_json(data.decode("utf-8", "replace"))
         assert Schedule.from_json(read.to_json()) == read
@@ -124,7 +124,7 @@ def schedule(data: bytes) -> bool:
 
 
 def model(data: bytes) -> bool:
-    """Import an ONNX file and lower it to a graph of operators; False if it is refused."""
+    """Import an ONNX file and lower it to a graph of operators. Return False if it is refused."""
     with _only_files("model.onnx"):
         Path("model.onnx").write_bytes(data)
         try:
@@ -136,7 +136,7 @@ def model(data: bytes) -> bool:
 
 
 def command(data: bytes) -> bool:
-    """Run a command line; one that fails leaves no file behind that was not there."""
+    """Run a command line. If it fails, it may leave no new file."""
     arguments = json.loads(data)
     with _in_a_folder():
         for name, content in _files().items():
@@ -176,7 +176,7 @@ def _content() -> dict[str, bytes]:
 
 @contextlib.contextmanager
 def _only_files(*names: str) -> Iterator[None]:
-    """In an empty folder, in which these files alone may be at the end."""
+    """Context in an empty folder. At its end, only these files may be in the folder."""
     with _in_a_folder():
         yield
         assert set(os.listdir()) <= set(names), os.listdir()

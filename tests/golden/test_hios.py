@@ -1,4 +1,4 @@
-"""HIOS on examples made to agree with every number that the paper's text gives of Figs. 4 and 5.
+"""Tests HIOS on examples that agree with every number in the paper's text on Figs. 4 and 5.
 
 `tests/cpp/hios_test.cc` has the steps of Algorithms 1 and 3. Operators count from 0 here, and from
 1 in the paper.
@@ -27,7 +27,10 @@ FIGURE_5 = OpGraph.from_edges(7, [(0, 1), (0, 2), (0, 3), (1, 4), (2, 5), (3, 6)
 
 
 class Figure5(LatencyTable):
-    """The paper says what v2 and v4 take together, and v5 and v7."""
+    """The latencies of Fig. 5.
+
+    The paper gives the latencies of two stages: v2 with v4, and v5 with v7.
+    """
 
     def __init__(self):
         weights = [3, 1, 1, 3, 3, 3, 1, 2]
@@ -61,7 +64,7 @@ def test_figure_4_cannot_be_shorter():
 
 
 def test_figure_5():
-    """Algorithm 2 alone: 18 becomes 16."""
+    """Algorithm 2 alone improves the makespan from 18 to 16."""
     latency = Figure5()
     prices = GpuPrices(FIGURE_5, latency)
     orders = [[0, 1, 3, 4, 6], [2, 5]]
@@ -77,7 +80,7 @@ def test_figure_5():
 
 
 def test_a_deadlock_along_the_gpus_is_refused():
-    """The data alone show no circle: b and a start together, b waits for c, c for d, d for a."""
+    """The data have no circle. But b and a start together, b waits for c, c for d, and d for a."""
     graph = OpGraph.from_edges(["a", "b", "c", "d"], [("a", "d"), ("c", "b")])
     stuck = Schedule.from_gpu_stages("by hand", graph.names, [[[0, 1]], [[3], [2]]])
     with pytest.raises(ScheduleError) as caught:
@@ -89,7 +92,7 @@ def test_a_deadlock_along_the_gpus_is_refused():
         "is behind stage 1",
     ):
         assert says in str(caught.value)
-    # Nor does a window make one, though nothing but the circle speaks against it.
+    # Windows do not make such a circle either, even if nothing else prevents it.
     latency = LatencyTable([5, 5, 1, 1])
     stages, makespan = with_windows(GpuPrices(graph, latency), [[0, 1], [3, 2]], 2, "windows")
     assert stages == [[[0], [1]], [[3, 2]]]

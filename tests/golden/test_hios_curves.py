@@ -1,4 +1,4 @@
-"""HIOS's figures: what the committed results say of the paper, and a few models made anew."""
+"""Tests the committed results of HIOS's figures, and recomputes a few models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KNOWN = {
     "figure 7 at 12: hios-lp, exact, ms",
     "figure 11 at 0.4: hios-mr, exact, ms",
 }
-"""The first three are of the paper; the others, of a prototype, are 3% to 4% off."""
+"""The first three figures are of the paper. The others are of a prototype, and are 3% to 4% off."""
 
 
 def test_all_five_figures_are_there_with_30_models_a_point() -> None:
@@ -33,12 +33,12 @@ def test_all_five_figures_are_there_with_30_models_a_point() -> None:
 
 
 def test_what_does_not_hold_is_known() -> None:
-    """The rest is as the paper says, or a prototype of the product's evaluator."""
+    """All other figures are those of the paper, or of a prototype of our evaluator."""
     assert {check.what for check in checks(FOUND) if not check.holds} == KNOWN
 
 
 def test_another_result_would_be_seen() -> None:
-    """Each figure is held to something."""
+    """Each figure is compared with something."""
     before = {check.what for check in checks(FOUND) if check.holds}
     for figure in FIGURES:
         for row in ("hios-lp, clock", "hios-mr, clock", "hios-lp, exact"):
@@ -51,7 +51,7 @@ def test_another_result_would_be_seen() -> None:
 
 @pytest.mark.parametrize("gpus", [2, 4, 12])
 def test_the_results_are_what_the_benchmark_finds(gpus: int) -> None:
-    """By three of the thirty models: each is within four deviations."""
+    """Three of the thirty models are recomputed. Each is within four deviations of the mean."""
     rows = [price(instance(seed=seed), gpus, ours=False) for seed in range(3)]
     for name in rows[0]:
         mean, deviation = FOUND["figure 7"]["points"][str(gpus)][name]

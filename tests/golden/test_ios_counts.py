@@ -1,8 +1,8 @@
-"""Table 1 of the IOS paper, and the same counts for the complete set of endings.
+"""Tests the counts in Table 1 of the IOS paper, and the counts for the complete set of endings.
 
-The published counts (51 transitions and 131 schedules for the fire block, 4871 and 3 757 392 for
-Inception E) come from an enumeration that admits only groups with a single root: `paper` mode.
-So do the counts for r = 3, s = 8 (47 transitions and 26 stages, 4616 and 775).
+The published counts come from an enumeration that allows only groups with a single root: the mode
+`paper`. They are 51 transitions and 131 schedules for the fire block, and 4871 and 3 757 392 for
+Inception E. For r = 3 and s = 8 there are 47 transitions and 26 stages, and 4616 and 775.
 """
 
 import pytest
@@ -11,8 +11,8 @@ from tvm_interop.latency import LatencyTable
 from tvm_interop.program.graph import OpGraph
 from tvm_interop.scheduling import schedule
 
-# SqueezeNet's fire block with a convolution on its bypass. The squeeze is op 0, the expands 1 and
-# 2, their concat 3, the bypass 4, the sum 5.
+# SqueezeNet's fire block with a convolution on its bypass. The squeeze is operator 0, the expands
+# are 1 and 2, their concatenation is 3, the bypass is 4, and the sum is 5.
 FIRE = OpGraph.from_edges(6, [(0, 1), (0, 2), (1, 3), (2, 3), (3, 5), (4, 5)])
 
 INCEPTION_E = OpGraph.from_edges(
@@ -28,7 +28,7 @@ INCEPTION_E = OpGraph.from_edges(
     ],
 )
 
-# graph, endings, r, s: states, transitions, distinct stages, schedules
+# Each row has: graph, endings, r, s, states, transitions, distinct stages, schedules.
 COUNTS = [
     (FIRE, "paper", 0, 0, 12, 51, 29, 131),
     (FIRE, "paper", 3, 8, 12, 47, 26, 126),

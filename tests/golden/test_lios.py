@@ -1,6 +1,6 @@
-"""The running example of the LIOS paper: Fig. 3 and Table III.
+"""Tests the running example of the LIOS paper: Fig. 3 and Table III.
 
-The paper prints (v6, p2, 8, 13) in step 6 of the table; its own EFT column says 23.
+In step 6, the paper's table prints (v6, p2, 8, 13). Its own column EFT says 23.
 """
 
 import pytest
@@ -13,7 +13,7 @@ LATENCY_US = [3, 5, 5, 5, 8, 15, 10, 7, 13, 2]
 EDGES = [(1, 2), (1, 3), (1, 4), (1, 5), (5, 8), (2, 6), (3, 6), (4, 7)]
 EDGES += [(6, 9), (7, 9), (8, 9), (9, 10)]
 
-# Operator, stream, start and finish, in the order of the table's steps.
+# Operator, stream, start and finish, in the order of the steps in the table.
 TABLE_III = [
     ("v1", "p1", 0, 3),
     ("v5", "p1", 3, 11),

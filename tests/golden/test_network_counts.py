@@ -1,8 +1,8 @@
-"""The networks of the papers, counted: Table IV of LIOS, Table 2 of IOS, and what follows.
+"""Tests counts of the papers' networks: Table IV of LIOS, Table 2 of IOS, and derived figures.
 
-The greedy stages, and the figures of Nimble's algorithm (least edges that keep the order, the
-largest matching on them, syncs = edges - matching, chains = operators - matching), are those of
-the papers' own graphs.
+The greedy stages and the figures of Nimble's algorithm are those of the papers' own graphs.
+Nimble's figures are the fewest edges that keep the order, the largest matching on these edges,
+syncs (edges - matching) and chains (operators - matching).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 from tvm_interop import OpGraph, models, operator_graph, schedule
 from tvm_interop.models.randwire import GRAPH_SEED, wiring
 
-# units, edges, width
+# Each row has: units, edges, width.
 COUNTS = {
     "squeezenet": (50, 65, 3),
     "inception_v3": (119, 153, 6),
@@ -66,7 +66,7 @@ def test_nimble(name: str, edges: int, matched: int, chains: int, syncs: int) ->
 
 @pytest.mark.parametrize(("name", "ops", "width"), [("squeezenet", 6, 3), ("inception_v3", 11, 6)])
 def test_blocks_of_the_paper(name: str, ops: int, width: int) -> None:
-    """Table 1 of IOS: operators and width of a fire with a bypass, and of Inception's E."""
+    """The operators and the width of two blocks are those of Table 1 of IOS."""
     graph = operator_graph(name)
     assert graph.width == width
     assert ops in {len(block) for block in graph.blocks()}
@@ -82,7 +82,7 @@ def test_random_graphs_are_those_of_the_paper_in_kind() -> None:
 
 
 def _matching(successors: list[list[int]]) -> int:
-    """Size of the largest set of edges of which no two share a source or a target (Kuhn)."""
+    """The size of the largest set of edges without a common source or target (Kuhn's algorithm)."""
     source_of: dict[int, int] = {}
 
     def augment(u: int, seen: set[int]) -> bool:

@@ -1,11 +1,11 @@
-"""Nimble's own figures for two networks: its edges, matching, chains, waits and streams."""
+"""Tests Nimble's figures for two networks: its edges, matching, chains, waits and streams."""
 
 import pytest
 
 from tvm_interop import operator_graph
 from tvm_interop.scheduling import schedule
 
-# Network: reduced edges, matching, chains, waits, streams.
+# For each network: reduced edges, matching, chains, waits, streams.
 FIGURES = {"squeezenet": (61, 37, 13, 24, 3), "inception_v3": (153, 83, 36, 70, 6)}
 
 

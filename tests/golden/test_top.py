@@ -1,8 +1,8 @@
-"""K streams on an A100's data sheet, beside an independent prototype of the same device.
+"""Compares K streams on the data sheet of an A100 with an independent prototype.
 
-The prototype was written before this and apart from it, and counts some operators' cores and bytes
-in another way: it serves up to 13% more. The shape is the same: where the best K lies, and what too
-many cost.
+The prototype was written earlier and independently. It counts the cores and bytes of some operators
+in another way, and serves up to 13% more. The shape is the same: the best K, and the loss with more
+streams.
 """
 
 import pytest
@@ -26,7 +26,7 @@ PROTOTYPE = {
     0.03: {1: 929, 2: 1642, 4: 2257, 6: 2282, 12: 2029, 24: 1596},
     0.1: {1: 929, 2: 1537, 4: 1892, 6: 1748, 12: 1283, 24: 812},
 }
-"""By interference and K, requests a second of Inception-V3, ResNet-50 and SqueezeNet at 1:2:4."""
+"""Requests a second of Inception-V3, ResNet-50 and SqueezeNet at 1:2:4, by interference and K."""
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_k_streams(models, interference):
 
 @pytest.mark.slow
 def test_learned_stages_are_within_5_percent_of_the_optimum():
-    """Blocks of up to 11 operators: a part of all that the benchmark looks at."""
+    """The blocks have up to 11 operators. They are a part of the blocks of the benchmark."""
     found = exact_gaps("a100", {"gpg-scored": None}, small_blocks("a100")[::30])
     assert found["blocks"] > 100
     assert found["gpg-scored"]["within 5%"] == found["blocks"]

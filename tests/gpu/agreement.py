@@ -1,4 +1,4 @@
-"""What a GPU computes, against onnxruntime."""
+"""Compares results of a GPU with onnxruntime."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tvm_interop import GraphModule
 
 
 def assert_like_onnxruntime(module: GraphModule, model: onnx.ModelProto) -> None:
-    """Runs of `module` on two inputs in turn are near onnxruntime's of `model`, all float32."""
-    for seed in (1, 2, 1):  # A graph must not give the last request's answer.
+    """Check runs of `module` on two inputs in turn against onnxruntime. `model` is in float32."""
+    for seed in (1, 2, 1):  # A graph must not return the answer of the last request.
         inputs = feeds(model, seed)
         module.run(**inputs)
         for i, expected in enumerate(run_onnxruntime(model, inputs).values()):

@@ -1,4 +1,4 @@
-"""Tests on a real GPU; all are skipped, and say so, where there is none."""
+"""Settings of tests on a real GPU. Without a GPU, all of them are skipped, with the reason."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tvm_interop.plan.plan import Plan, Stream
 
 
 def why_not() -> str:
-    """Why these tests cannot be run here; empty where they can."""
+    """The reason why these tests cannot run here, or "" if they can."""
     nothing = Plan((Stream("cuda:0", 1),), (), (), (), (), 0, False)
     try:
         require_gpu(nothing)

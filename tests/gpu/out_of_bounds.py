@@ -1,4 +1,4 @@
-"""A kernel that reads far behind its input, for compute-sanitizer to find."""
+"""A kernel that reads far beyond its input, for compute-sanitizer to find."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tvm_interop.kernels.cuda_schedule import DefaultCUDASchedule
 from tvm_interop.plan.plan import Plan, Stream
 
 FAR = 1 << 28
-"""Numbers, a gigabyte: beyond what the other tensors' memory could be."""
+"""The distance in numbers, which is a gigabyte. No other tensor can be so far away."""
 
 
 def main() -> None:

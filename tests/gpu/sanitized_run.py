@@ -1,8 +1,8 @@
-"""Runs an artifact on the GPU, for compute-sanitizer to watch: `python -m tests.gpu.sanitized_run`.
+"""Runs an artifact on the GPU under compute-sanitizer: `python -m tests.gpu.sanitized_run`.
 
-In each way of dispatch, and once with every tensor in memory of its own: in the arena a kernel that
-leaves its tensor lands in another one, which the sanitizer takes for right. All must give the same
-bits.
+The artifact runs in each dispatch mode, and once with each tensor in its own memory. In the arena,
+a kernel that leaves its tensor touches another tensor, and the sanitizer would not notice. All runs
+must give the same bits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
 
 
 class TensorsApart(CudaInstance):
-    """An instance whose tensors share no block, but for views of one another."""
+    """An instance in which only views share memory with other tensors."""
 
     def _allocate(self, plan: Plan) -> list[Any]:
         devices = dict(zip(plan.devices, dict.fromkeys(cuda_devices(plan)), strict=True))
@@ -43,7 +43,7 @@ class TensorsApart(CudaInstance):
 
 
 def main(path: str) -> int:
-    """Run the artifact at `path`; 0 where all ways agree."""
+    """Run the artifact at `path`. Returns 0 if all runs agree."""
     artifact = tvm_interop.load(path)
     plan = artifact.plan
     require_gpu(plan)

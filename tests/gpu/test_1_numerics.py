@@ -1,4 +1,4 @@
-"""First of all on a GPU: are the numbers right? Against onnxruntime, with inputs that change."""
+"""First tests on a GPU: numbers are compared with onnxruntime's, with changing inputs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NETS: dict[str, Callable[[], onnx.ModelProto]] = {
     "attention": attention,
 }
 NETWORKS = ("squeezenet", "nasnet_a", "inception_v3", "randwire")
-"""NASNet-A second: it has the depthwise convolutions."""
+"""NASNet-A comes second, because it has depthwise convolutions."""
 
 
 def check(model: onnx.ModelProto) -> None:
@@ -40,7 +40,7 @@ def test_small_nets(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["inception_like", "branches", "norms"])
 def test_small_nets_in_float16(name: str) -> None:
-    """Against onnxruntime in float32."""
+    """The results are compared with onnxruntime in float32."""
     model = NETS[name]()
     artifact = tvm_interop.compile(
         in_float16(model), target="cuda", scheduler="nimble", keep_slower=True

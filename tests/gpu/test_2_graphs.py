@@ -1,4 +1,4 @@
-"""Second: captured, linked and launched one by one, under every scheduler: the same bits."""
+"""Second tests on a GPU: all dispatch modes and schedulers must give the same bits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
 
 
 class Subject:
-    """A network, compiled once for all tests, and its results when run sequentially."""
+    """A network that is compiled once for all tests, and its results of sequential execution."""
 
     def __init__(self) -> None:
         self.model: onnx.ModelProto = models.build("squeezenet", image_size=SMALL["squeezenet"])
@@ -53,7 +53,7 @@ def subject() -> Subject:
 def test_the_same_bits(subject: Subject, scheduler: str, dispatch: _cuda.Dispatch) -> None:
     instance = subject.instance(scheduler, dispatch)
     assert instance.dispatch == dispatch, _cuda.why_no_graph(instance.executor)
-    for turn in range(20):  # A race shows up now and then, not always.
+    for turn in range(20):  # A race does not show in every run, so run often.
         got = subject.outputs(instance, subject.inputs[turn % 2])
         for a, b in zip(got, subject.expected[turn % 2], strict=True):
             np.testing.assert_array_equal(a, b)

@@ -1,7 +1,8 @@
-"""Third: compute-sanitizer watches a small net: no access out of bounds, no race within a block.
+"""Third tests on a GPU: compute-sanitizer finds no wrong access and no race within a block.
 
-Races between streams are not what racecheck looks for: it watches the shared memory of each block.
-Those are proven absent from the plan, and looked for in the log of the fake CUDA.
+`racecheck` does not look for races between streams, because it watches the shared memory of each
+block. The checker proves plans free of such races, and other tests look for them in the log of the
+fake CUDA.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from tests.nets import inception_like
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FOUND = 9
-"""What the sanitizer is told to exit with where it finds something."""
+"""The exit code of the sanitizer if it finds a fault."""
 
 
 def compute_sanitizer() -> str | None:
-    """The program, from PATH or the toolkit's folder; None where there is none."""
+    """The path of the program, from PATH or the toolkit's folder; None if it is missing."""
     homes = filter(None, (os.environ.get("CUDA_HOME"), "/usr/local/cuda"))
     folders = os.pathsep.join([os.environ.get("PATH", ""), *(f"{home}/bin" for home in homes)])
     return shutil.which("compute-sanitizer", path=folders)
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.skipif(SANITIZER is None, reason="compute-sanitizer is 
 
 
 def watched(tool: str, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run Python on `command`, under a tool of the sanitizer."""
+    """Run Python with the arguments `command` under a tool of the sanitizer."""
     sanitizer = [str(SANITIZER), "--tool", tool, "--error-exitcode", str(FOUND)]
     return subprocess.run(
         [*sanitizer, sys.executable, *command],
@@ -59,7 +60,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_nothing_is_found(tool: str, artifact: Path) -> None:
     done = watched(tool, "-m", "tests.gpu.sanitized_run", str(artifact))
     assert done.returncode == 0, done.stdout + done.stderr
-    # Without this line it has watched nothing.
+    # Without this line, the sanitizer has watched nothing.
     assert "SUMMARY: 0 " in done.stdout + done.stderr
 
 

@@ -1,6 +1,6 @@
-"""cuDNN's and cuBLASLt's kernels on a GPU: their numbers, and their bits in a graph and on streams.
+"""Fourth tests on a GPU: numbers and bits of kernels of cuDNN and cuBLASLt.
 
-Skipped where the libraries do not load; PyTorch brings them.
+The tests are skipped if the libraries do not load. PyTorch contains them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What each kind of operator is to compute, one file a kind; `tests/unit/test_kinds.py` checks it.
+"""The expected results of each kind of operator. `tests/unit/test_kinds.py` checks them.
 
-A file has the kind's name and registers its cases. A kind without a file fails the suite.
+Each file has the name of a kind and registers its cases. A kind without a file fails the tests.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ OneNode = tuple[onnx.ModelProto, dict[str, np.ndarray], bool]
 
 @dataclass(frozen=True)
 class Conformance:
-    """How a kind is checked.
+    """The cases and expected results of a kind.
 
     Attributes
     ----------
-    cases: plain operators of float32, or of integers where the kind is of those, by what is special
-        about them: sizes of 1 and primes among them, and one that is large enough to be divided.
-    reference: what an operator makes of its inputs, plain and in float64.
-    inputs: random inputs, plain, of the operator's types.
-    models: models of one node, by what is special about them: the model, what to feed it, and
-        whether libraries take it.
+    cases: plain operators by name, of float32 or of integers. They include sizes of 1, primes, and
+        one size that is large enough to be divided.
+    reference: returns the result of an operator for plain inputs in float64.
+    inputs: returns random plain inputs of the operator's types.
+    models: models of one node, by name. Each has the model, its inputs, and whether libraries run
+        the node.
     """
 
     cases: Mapping[str, LibraryOp]
@@ -48,25 +48,25 @@ def conforms(
     inputs: Callable[[LibraryOp], Arrays] | None = None,
     models: Mapping[str, OneNode] | None = None,
 ) -> None:
-    """Register how a kind is checked."""
+    """Register the cases and expected results of a kind."""
     _FOUND[kind] = Conformance(cases, reference, inputs or normal_inputs, models or {})
 
 
 def conformance() -> Mapping[str, Conformance]:
-    """By kind, for each that has a file here."""
+    """The registered kinds, by name."""
     import_files(__name__)
     return _FOUND
 
 
 def normal_inputs(op: LibraryOp) -> Arrays:
-    """Normally distributed numbers."""
+    """Random inputs with normally distributed numbers."""
     rng = np.random.default_rng(0)
     types = op.stored_types[:-1]
     return [rng.standard_normal(s).astype(t) for s, t in zip(op.shapes, types, strict=False)]
 
 
 def byte_inputs(op: LibraryOp) -> Arrays:
-    """Small integers; scales that bring their sums into 8 bits, and biases."""
+    """Inputs of small integers, with biases and with scales that bring sums into 8 bits."""
     rng = np.random.default_rng(0)
     terms = np.prod(op.shapes[1][1:]) if len(op.shapes[1]) == 4 else op.shapes[0][-1]
     arrays = []

@@ -1,4 +1,4 @@
-"""Means of windows."""
+"""Cases of average pooling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Concatenations, which no library does."""
+"""Cases of concatenations, which no library runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions."""
+"""Cases of convolutions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layer normalisation."""
+"""Cases of layer normalisation."""
 
 from __future__ import annotations
 

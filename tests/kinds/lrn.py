@@ -1,4 +1,4 @@
-"""Local response normalisation."""
+"""Cases of local response normalisation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Largest numbers of windows."""
+"""Cases of max pooling."""
 
 from __future__ import annotations
 

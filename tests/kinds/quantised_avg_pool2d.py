@@ -1,4 +1,4 @@
-"""Means of the integers of windows."""
+"""Cases of average pooling of integers."""
 
 from __future__ import annotations
 

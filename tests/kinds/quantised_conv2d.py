@@ -1,4 +1,4 @@
-"""Convolutions of integers."""
+"""Cases of convolutions of integers."""
 
 from __future__ import annotations
 

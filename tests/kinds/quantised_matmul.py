@@ -1,4 +1,4 @@
-"""Matrix products of integers."""
+"""Cases of matrix products of integers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Largest integers of windows."""
+"""Cases of max pooling of integers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of layout."""
+"""Cases of changes of layout."""
 
 from __future__ import annotations
 

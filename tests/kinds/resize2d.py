@@ -1,4 +1,4 @@
-"""Images enlarged and shrunk."""
+"""Cases of resized images."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def reference(op: LibraryOp, arrays: Arrays) -> np.ndarray:
 
 
 def _weights(size: int, made: int, is_linear: bool) -> np.ndarray:
-    """How much of each place there is in each that is made: (made, size)."""
+    """The weight of each pixel of the source in each pixel of the result: (made, size)."""
     places = (np.arange(made) + 0.5) * size / made - 0.5
     lower = np.floor(places if is_linear else places + 0.5).astype(int)
     above = places - lower if is_linear else np.zeros(made)

@@ -1,4 +1,4 @@
-"""Images times a number for each channel."""
+"""Cases of images that are multiplied by a number for each channel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Softmax."""
+"""Cases of softmax."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What onnxruntime says a model computes."""
+"""Runs models in onnxruntime to get expected results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import tvm_interop
 def run_onnxruntime(
     model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], *, rewrites: bool = True
 ) -> dict[str, np.ndarray]:
-    """Outputs of `model` by name; without rewrites, of its operators as they stand."""
+    """Outputs of `model` by name. Without `rewrites`, onnxruntime runs the operators unchanged."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     if not rewrites:
@@ -26,9 +26,9 @@ def run_onnxruntime(
 
 
 def assert_computed_alike(model: onnx.ModelProto) -> tvm_interop.Artifact:
-    """TVM's kernels make onnxruntime's numbers of a random `x`; the artifact that does.
+    """Check TVM's kernels against onnxruntime on a random `x`, and return the artifact.
 
-    `model` has one input of floats, `x`, and one output.
+    `model` has one float input `x` and one output.
     """
     shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
     x = np.random.default_rng(0).standard_normal(shape).astype("float32")

@@ -1,4 +1,4 @@
-"""Runs a `Program` one kernel after the other: what every executor must agree with."""
+"""Runs a `Program` one kernel after the other. Every executor must give the same results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tvm_interop.program.program import Program
 def run_program(
     program: Program, feeds: Mapping[str, np.ndarray], folder: Path, target: object = "llvm"
 ) -> dict[str, np.ndarray]:
-    """Outputs of `program` by name, its kernels compiled into `folder`."""
+    """Outputs of `program` by name. Its kernels are compiled into `folder`."""
     library = tvm.runtime.load_module(build_kernels(program.kernels, target, folder / "kernels.so"))
     device = tvm.cpu()
     tensors: dict[int, tvm.runtime.Tensor] = {}

@@ -1,4 +1,4 @@
-"""If, Loop and Scan written out, resizes TVM gets wrong, and what cannot be imported, by name."""
+"""Tests `If`, `Loop` and `Scan`, and errors for models that cannot be imported."""
 
 from __future__ import annotations
 
@@ -120,7 +120,8 @@ def test_loop_of_unknown_length_is_refused() -> None:
 
 
 def test_loop_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_flow, "MOST_OPERATORS", 11)  # 3 turns of 4 are 12.
+    # 3 iterations of 4 operators are 12 operators.
+    monkeypatch.setattr(control_flow, "MOST_OPERATORS", 11)
     with pytest.raises(
         UnsupportedModelError, match=r"`loop_2` .* 3 or more iterations of 4 operators"
     ):
@@ -192,7 +193,7 @@ def test_size_that_depends_on_numbers_is_refused() -> None:
 
 
 def test_a_branch_for_inputs_of_other_shapes_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    """Its results are NaN where it is chosen: nobody takes them for an answer."""
+    """If this branch is chosen, its results are NaN, so that nobody takes them for an answer."""
     bodies = []
     for name, width in (("then", 3), ("otherwise", 4)):
         weight = numpy_helper.from_array(np.ones((width, 2), "float32"), f"w_{name}")

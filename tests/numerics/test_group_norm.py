@@ -1,4 +1,4 @@
-"""Normalisations of numbers that are far larger than their spread: right, and never NaN."""
+"""Tests normalisations of numbers that are far larger than their spread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHAPE = (2, CHANNELS, 5, 13)
 
 
 def onnx_model(op: str, dtype: str, opset: int, per_channel: int) -> onnx.ModelProto:
-    """`op` of x alone, with scales of 2 and shifts of 0.5."""
+    """The operator `op` of x alone, with scales of 2 and shifts of 0.5."""
     sizes = ", ".join(map(str, SHAPE))
     node = f"{op} <num_groups = {GROUPS}>" if op == "GroupNormalization" else op
     model = onnx.parser.parse_model(f"""<ir_version: 9, opset_import: ["" : {opset}]>
@@ -79,7 +79,7 @@ def test_other_types(
 
 @pytest.mark.parametrize("op", ["group_norm", "instance_norm"])
 def test_of_a_relax_module(op: str) -> None:
-    """As PyTorch's exported programs have them."""
+    """Exported programs of PyTorch have this form."""
     x = relax.Var("x", relax.TensorType(SHAPE, "float32"))
     scale = relax.const(np.full(CHANNELS, 2, np.float32))
     shift = relax.const(np.full(CHANNELS, 0.5, np.float32))

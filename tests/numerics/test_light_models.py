@@ -1,4 +1,4 @@
-"""Real architectures, run one operator at a time, against onnxruntime."""
+"""Compares real architectures with onnxruntime, run one operator at a time."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ def test_agrees_with_onnxruntime(name: str, tmp_path: Path) -> None:
     want = run_onnxruntime(model, feeds)
     assert list(got) == list(want)
     for output, expected in want.items():
-        # Different orders of summation, over up to 200 operators in float32: relative to the
-        # largest value the error seen is below 1e-5.
+        # Sums are added in different orders, over up to 200 operators in float32. Relative to the
+        # largest value, the observed error is below 1e-5.
         np.testing.assert_allclose(got[output], expected, rtol=0, atol=1e-4 * abs(expected).max())

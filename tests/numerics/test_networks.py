@@ -1,4 +1,4 @@
-"""The benchmark networks: near onnxruntime, and the same bits under every schedule."""
+"""Compares the benchmark networks with onnxruntime, and schedules with each other bit for bit."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ _SCHEDULERS: dict[str, dict[str, int]] = {
     "sequential": {},
     "greedy": {},
     "lios": {},
-    # Blocks as wide as NASNet-A's take the search minutes; cut into parts, seconds.
+    # For blocks as wide as those of NASNet-A, the search takes minutes. If they are cut, it takes
+    # seconds.
     "ios": {"max_group_ops": 1, "max_groups": 2, "max_transitions": 5_000},
 }
 
 
 _LONG = ("bert_base", "inception_v3", "nasnet_a", "randwire")
-"""They take a quarter of a minute even so, and have lighter kin here."""
+"""These networks still take a quarter of a minute.
+
+Lighter networks of their kind are tested here.
+"""
 
 
 @pytest.mark.parametrize(
@@ -39,7 +43,7 @@ def test_full_size(name: str) -> None:
 
 
 def check(model: onnx.ModelProto, schedulers: tuple[str, ...]) -> None:
-    """Run `model` sequentially and with each scheduler, on latencies made up."""
+    """Run `model` sequentially and with each scheduler, on made-up latencies."""
     compilation = Compilation(model, CompileOptions(streams=2, threads=1, latency_db=":memory:"))
     nodes = {node.name for node in model.graph.node}
     names = {op.whole or op.name for op in compilation.program.operators}

@@ -1,4 +1,4 @@
-"""The operators of ONNX, as ONNX's own tests define them: passed or refused, never wrong."""
+"""Runs ONNX's own tests of operators. Each must pass or be refused, and none may be wrong."""
 
 from __future__ import annotations
 
@@ -21,17 +21,22 @@ from tvm_interop.errors import InputError, UnsupportedModelError
 
 _SHARDS = 24
 _LIST = Path(__file__).parent.parent / "data" / "onnx_refused.txt"
-"""What is refused, by the reason."""
+"""The file that lists the refused tests by reason."""
 
-# Written out step by step where ONNX has one operator: what a test without the ending covers too.
+# A test with this ending has ONNX's decomposition of one operator. The test without the ending
+# covers the operator too.
 _EXPANDED = re.compile(r"_expanded(_ver\d+)?$")
 
 _HALF = 2 * float(np.finfo(np.float16).eps)
-"""ONNX's numbers of float16 are rounded after each of an operator's sums and exponentials: the
-exact ones differ by as much."""
+"""The tolerance for float16.
+
+ONNX rounds after each sum and exponential of an operator, and exact numbers differ by as much.
+"""
 _SUMMED = float(np.finfo(np.float32).eps)
-"""ONNX's numbers of a Fourier transform are sums in float32. A number near zero is off by
-as much as the largest number is rounded."""
+"""The tolerance for Fourier transforms, whose expected numbers are sums in float32.
+
+A number near zero is off by the rounding of the largest number.
+"""
 
 _FIRST = [
     "test_attention_23_boolmask_fullymasked_row_nan_robustness",
@@ -106,13 +111,20 @@ def _cases() -> dict[str, TestCase]:
 
 
 def _check(case: TestCase) -> None:
-    """Raise `UnsupportedModelError` if `case` is refused, `AssertionError` if a number is wrong.
+    """Run a test of ONNX.
 
-    ONNX's tests have everything as an input, sizes and axes too, which no exporter does. What is
-    refused for that is tried again with constants for all inputs but the first, or for all.
+    ONNX's tests have all data as inputs, also sizes and axes, which no exporter does. If a test is
+    refused for this reason, it is tried again with constants for all inputs but the first, and then
+    with constants for all.
+
+    Raises
+    ------
+    UnsupportedModelError: the test is refused.
+    AssertionError: a number is wrong.
     """
     for model, inputs, outputs in _data_sets(case):
-        # All are inputs, or only the first, or none: its numbers may be a size.
+        # First all inputs are inputs, then only the first, and then none, because its numbers may
+        # be a size.
         for fed in dict.fromkeys((len(inputs), min(len(inputs), 1), 0)):
             try:
                 prepared = onnx_backend.prepare(_with_constants(model, inputs, fed))
@@ -137,7 +149,7 @@ def _check_outputs(case: TestCase, outputs: Sequence[np.ndarray], wanted: Sequen
 
 
 def _with_constants(model: onnx.ModelProto, inputs: Sequence[Any], fed: int) -> onnx.ModelProto:
-    """`model` with every input but the first ones made a constant."""
+    """`model` with constants in place of all inputs except the first `fed`."""
     if fed == len(inputs):
         return model
     changed = onnx.ModelProto()
@@ -152,7 +164,7 @@ def _with_constants(model: onnx.ModelProto, inputs: Sequence[Any], fed: int) -> 
 
 
 def _data_sets(case: TestCase) -> Iterator[tuple[onnx.ModelProto, list[Any], list[Any]]]:
-    """Of each data set the model, the inputs and the outputs."""
+    """Yield the model, the inputs and the outputs of each data set."""
     if case.model is not None:
         for inputs, outputs in case.data_sets:
             yield case.model, [_array(x) for x in inputs], [_array(x) for x in outputs]
@@ -185,7 +197,7 @@ def test_operator_is_refused_with_a_reason(name: str) -> None:
 
 
 def _listed_as_refused() -> dict[str, str]:
-    """The reason, by test."""
+    """The reason of each refused test, by the test's name."""
     found, reason = {}, ""
     for line in _LIST.read_text().splitlines():
         if line.startswith("["):
@@ -214,12 +226,12 @@ def test_no_operator_is_wrong(shard: int) -> None:
             _check(_cases()[name])
         except UnsupportedModelError:
             refused.add(name)
-        except Exception as error:  # Whatever it is, it is not a refusal.
+        except Exception as error:  # Any other error is not a refusal.
             wrong[name] = f"{type(error).__name__}: {error}"
     passed = len(names) - len(refused) - len(wrong)
     print(f"ONNX's tests: {passed} passed, {len(refused)} refused, {len(wrong)} wrong")
     assert not wrong
-    # Of what was refused and passes now, the list is to be made shorter.
+    # If a listed test passes now, it must be removed from the list.
     assert refused == listed.keys() & set(names)
 
 

@@ -1,4 +1,4 @@
-"""What operators make of NaN, infinity, zero, ties, and of data that the model has as constants.
+"""Tests operators on NaN, infinity, zero and ties, and with constants in place of data.
 
 `docs/numbers.rst` says what users may rely on.
 """
@@ -20,7 +20,7 @@ RNG = np.random.default_rng(0)
 
 
 def ways(count: int, always: tuple[int, ...] = ()) -> list[tuple[int, ...]]:
-    """Which of `count` inputs are constants: those that must be, and all."""
+    """Which of `count` inputs are constants: only those that must be, or all."""
     return [always, tuple(range(count))]
 
 
@@ -93,7 +93,7 @@ def test_a_number_beside_itself(op: str) -> None:
     ("constants", "attributes"), [((1, 2), {}), ((), {}), (None, {"min": -1.0, "max": 1.0})]
 )
 def test_bounds_keep_nan(constants: tuple[int, ...] | None, attributes: dict[str, float]) -> None:
-    if constants is None:  # Before opset 11 bounds are attributes.
+    if constants is None:  # Before opset 11, bounds are attributes.
         assert_like_onnxruntime("Clip", [X], (), opset=6, **attributes)
     else:
         assert_like_onnxruntime("Clip", [X, np.float32(-1), np.float32(1)], constants)
@@ -110,7 +110,7 @@ def test_a_size_whose_quotient_is_rounded() -> None:
 @pytest.mark.parametrize(("old", "new"), [(2, 7), (7, 49), (6, 2), (3, 9), (10, 4), (4, 8)])
 @pytest.mark.parametrize("dtype", ["float32", "int32", "uint8"])
 def test_the_nearest_of_two_that_are_as_near(mode: str, old: int, new: int, dtype: str) -> None:
-    """TVM divides by the scale with its inverse, which is rounded: the tie goes the other way."""
+    """TVM multiplies by the rounded inverse of the scale, so ties would go the other way."""
     x = np.arange(old * old).reshape(1, 1, old, old).astype(dtype)
     for coordinates in ("half_pixel", "asymmetric"):
         assert_like_onnxruntime(
@@ -159,7 +159,7 @@ REDUCTIONS = ["L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "
 @pytest.mark.parametrize("kind", REDUCTIONS)
 @pytest.mark.parametrize("constants", ways(1))
 def test_reductions_of_no_axes(kind: str, constants: tuple[int, ...]) -> None:
-    """Nothing is reduced, and the rest is done: squares, logarithms."""
+    """Nothing is reduced, but the rest is computed, such as squares or logarithms."""
     x = abs(f32(2, 3)) + 0.5
     op = f"Reduce{kind}"
     assert_like_onnxruntime(op, [x], constants, noop_with_empty_axes=1)
@@ -182,7 +182,8 @@ def test_reductions_keep_the_type() -> None:
 def test_one_hot_has_the_type_of_its_values(values: str, depth: np.ndarray) -> None:
     indices = np.array([[0, -1], [7, 2]])
     wanted = np.full((2, 2, 4), 2, values)
-    wanted[0, 0, 0] = wanted[0, 1, 3] = wanted[1, 1, 2] = 5  # 7 is out of range: no place is on.
+    # 7 is out of range, so no element is on.
+    wanted[0, 0, 0] = wanted[0, 1, 3] = wanted[1, 1, 2] = 5
     for constants in ((1,), (1, 2), (0, 1, 2)):
         model, feeds = one_node("OneHot", [indices, depth, np.array([2, 5], values)], constants)
         (got,) = computed(model, feeds)
@@ -228,7 +229,7 @@ def test_a_constant_gives_what_an_input_gives(name: str) -> None:
     for constants in ways(len(inputs), always):
         model, feeds = one_node(op, inputs, constants, **attributes)
         found.append(computed(model, feeds)[0])
-    # A constant's kernel has other loops, and so may add up in another order.
+    # The kernel for a constant has other loops, and may add up in another order.
     np.testing.assert_allclose(found[1], found[0], rtol=1e-5, atol=1e-5)
     assert_like_onnxruntime(op, inputs, always, **attributes)
 
@@ -251,7 +252,10 @@ def test_no_divisor_stops_the_program(dtype: str, op: str, attributes: dict[str,
 
 
 def divided(x: np.ndarray, y: np.ndarray, op: str, is_fmod: bool) -> np.ndarray:
-    """Quotients to zero, or remainders; 0 for what is divided by 0; what is too large wraps."""
+    """Quotients rounded to zero, or remainders.
+
+    A division by 0 gives 0, and a number that is too large wraps around.
+    """
     results = []
     for a, b in zip(x.tolist(), y.tolist(), strict=True):
         if b == 0:
@@ -264,7 +268,7 @@ def divided(x: np.ndarray, y: np.ndarray, op: str, is_fmod: bool) -> np.ndarray:
 
 
 def test_a_quotient_of_inputs_compiles_where_measuring_divides_zeros() -> None:
-    """Kernels are measured on zeros: a signal would end the process that compiles."""
+    """Kernels are measured on zeros. A signal would end the process that compiles."""
     x, y = np.array([7, -7, 9], "int32"), np.array([2, 2, 0], "int32")
     model, feeds = one_node("Div", [x, y])
     np.testing.assert_array_equal(computed(model, feeds, providers=None)[0], [3, -3, 0])

@@ -1,4 +1,4 @@
-"""Pooling, as every provider computes it, against windows that are looked at one by one."""
+"""Compares pooling by every provider with a simple implementation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IMAGE = (2, 19, 13, 10)
 
 @dataclass(frozen=True)
 class Pool:
-    """By height and width; padding is top, left, bottom, right."""
+    """A pooling. Pairs are height and width, and padding is top, left, bottom, right."""
 
     window: tuple[int, int]
     strides: tuple[int, int] = (1, 1)
@@ -26,7 +26,7 @@ class Pool:
     rounds_up: bool = False
 
     def attributes(self) -> dict[str, object]:
-        """As ONNX has them."""
+        """The attributes of the ONNX operator."""
         return {
             "kernel_shape": self.window,
             "strides": self.strides,
@@ -36,13 +36,13 @@ class Pool:
         }
 
     def windows(self, size: int, axis: int) -> list[tuple[list[int], int]]:
-        """Of each result along an axis: the indices it sees, and how many count with padding."""
+        """For each result along an axis: its indices, and how many count with padding."""
         begin, end = self.padding[axis], self.padding[axis + 2]
         reach = (self.window[axis] - 1) * self.dilation[axis] + 1
         room, stride = size + begin + end - reach, self.strides[axis]
         count = (-(-room // stride) if self.rounds_up else room // stride) + 1
         if (count - 1) * stride >= size + begin:
-            count -= 1  # A window begins in the image or in the padding before it.
+            count -= 1  # A window must begin in the image, or in the padding before it.
         found = []
         for i in range(count):
             at = [i * stride - begin + k * self.dilation[axis] for k in range(self.window[axis])]
@@ -65,7 +65,7 @@ POOLS = {
 
 
 def pooled(x: np.ndarray, pool: Pool, kind: str) -> np.ndarray:
-    """What `pool` makes of `x`; a window of padding alone has a mean of zero."""
+    """The result of the pooling. A window with only padding has a mean of zero."""
     rows, columns = pool.windows(x.shape[2], 0), pool.windows(x.shape[3], 1)
     result = np.zeros((*x.shape[:2], len(rows), len(columns)), x.dtype)
     for i, (ys, tall) in enumerate(rows):

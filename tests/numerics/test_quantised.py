@@ -1,4 +1,4 @@
-"""Quantised models against onnxruntime: within a step, in integers, and told where they are not."""
+"""Compares quantised models with onnxruntime. Results may differ by one step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STEP = 0.02
 
 
 class QuantisedNet(nets.Net):
-    """Writes what onnxruntime's quantiser does (QDQ)."""
+    """Builds models as onnxruntime's quantiser writes them, in QDQ form."""
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
@@ -44,7 +44,10 @@ class QuantisedNet(nets.Net):
     def integers(
         self, *shape: int, axis: int | None = 0, zero: int = 0, dtype: str = "int8"
     ) -> str:
-        """Of one step for each index of `axis`, or of one for all; integers are of 7 bits."""
+        """Add quantised weights. Integers have 7 bits.
+
+        There is one scale for each index of `axis`, or one for all.
+        """
         center = zero if dtype == "int8" else 128 + zero
         words = (self.rng.integers(-60, 61, shape) + center).astype(dtype)
         count = () if axis is None else (shape[axis],)
@@ -63,11 +66,11 @@ class QuantisedNet(nets.Net):
 
 
 def run_both(model: onnx.ModelProto, **inputs: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
-    """The artifact, its first output and onnxruntime's.
+    """Return the artifact, its first output, and onnxruntime's first output.
 
-    onnxruntime 1.32 drops the bias of a quantised product where it may rewrite the model.
+    onnxruntime 1.32 drops the bias of a quantised product if it may rewrite the model.
     """
-    # What the library can run is the library's, whatever was measured.
+    # The library runs every operator that it can run, whatever was measured.
     artifact = tvm_interop.compile(model, scheduler="sequential", streams=1, providers=["onednn"])
     module = tvm_interop.GraphModule(artifact)
     module.run(**inputs)
@@ -76,7 +79,7 @@ def run_both(model: onnx.ModelProto, **inputs: np.ndarray) -> tuple[Any, np.ndar
 
 
 def check(got: np.ndarray, wanted: np.ndarray, step: float = STEP, steps: int = 1) -> None:
-    """That outputs are whole steps, and no further apart than so many."""
+    """Check that outputs are whole steps, and differ by at most `steps` steps."""
     assert wanted.max() - wanted.min() > 20 * step
     assert np.abs(got - wanted).max() <= steps * step * 1.001
     assert (np.abs(got - wanted) > step / 2).mean() < 0.02
@@ -178,7 +181,7 @@ def test_zero_points_of_weights_are_folded(dtype: str, zero: int) -> None:
 
 
 def block(net: QuantisedNet) -> str:
-    """Two convolutions and a sum, then pooling and a product, with a sigmoid on the way."""
+    """Two convolutions and a sum, then pooling and a product. A sigmoid is in between."""
     x = net.rounded(net.input("x", (1, 3, 20, 20)), 1 / 127)
     x = net.op("Conv", [x, net.integers(32, 3, 3, 3)], "first", kernel_shape=[3, 3], pads=[1] * 4)
     x = net.rounded(net.op("Relu", [x], "relu"), 0.01, 0)
@@ -208,10 +211,11 @@ def test_a_network_stays_in_integers(caplog: pytest.LogCaptureFixture) -> None:
     assert "5 operators in int8: 2 conv2d, 1 matmul, 1 max_pool2d, 1 mean" in str(
         artifact.manifest.quantised
     )
-    # Each of three roundings in a row may add a step of its own.
+    # Three roundings follow each other, and each may add one step.
     assert np.abs(got - wanted).max() <= 2 * STEP * 1.001
     between = [v.dtype for v in artifact.plan.values if len(v.shape) == 4]
-    assert between.count("float32") <= 2  # The input, and what is gated.
+    # Only the input and the tensor before the sigmoid are in float32.
+    assert between.count("float32") <= 2
 
 
 @needs_int8
@@ -285,7 +289,7 @@ def test_other_models_say_nothing(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_operators_of_integers_are_read() -> None:
-    """`QLinearConv`, a max-pooling of integers, onnxruntime's own sum, product and more."""
+    """There are `QLinearConv`, a max pooling of integers, and operators of onnxruntime's own."""
     net = QuantisedNet()
 
     def step(number: float, zero: int, dtype: str = "uint8") -> list[str]:
@@ -322,7 +326,8 @@ def test_operators_of_integers_are_read() -> None:
     y = microsoft("QGemm", [y, *step(STEP, 128), *gemm, bias, *step(STEP, 110)], "gemm", transB=1)
     model = net.model(net.op("DequantizeLinear", [y, *step(STEP, 110)], "y"), check=False)
     model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
-    (output,) = model.graph.output  # What its type is, nobody infers through onnxruntime's own.
+    # ONNX cannot infer the type of this output through onnxruntime's own operators.
+    (output,) = model.graph.output
     output.CopyFrom(
         onnx.helper.make_tensor_value_info(output.name, onnx.TensorProto.FLOAT, (1, 10))
     )

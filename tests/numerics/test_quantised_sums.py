@@ -1,4 +1,4 @@
-"""Sums and means between roundings against onnxruntime: in kernels of integers, within a step."""
+"""Compares sums and means between roundings with onnxruntime. Results may differ by one step."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def residual(
     both: bool = False,
     per_channel: bool = True,
 ) -> str:
-    """A convolution and its image (or another convolution of it), added up.
+    """The sum of a convolution and its image, or of two convolutions.
 
-    `types` are those of the image, of the convolution's result and of the sum.
+    `types` has the types of the image, of the convolution's result and of the sum.
     """
     zeros = [
         {"uint8": zero, "int8": zero - 128}[t]
@@ -106,7 +106,7 @@ def test_products_take_a_sum_too() -> None:
 
 @needs_int8
 def test_what_is_read_elsewhere_is_rounded_for_it() -> None:
-    """The convolution's own result is an output: the sum stays an operator of its own."""
+    """The result of the convolution is also an output, so the sum stays a separate operator."""
     net = QuantisedNet()
     x = net.rounded(net.input("x", (1, 8, 9, 9)), 1 / 127)
     y = net.op("Conv", [x, net.integers(8, 8, 1, 1)], "conv", kernel_shape=[1, 1])
@@ -159,7 +159,7 @@ def test_means(name: str, dtype: str, zero: int, channels: int) -> None:
 @needs_int8
 @pytest.mark.parametrize("rounded_as", ["uint8", "int8", None])
 def test_means_that_are_rounded_later_or_never(rounded_as: str | None) -> None:
-    """Flattened first; rounded to another type or not at all, they are of floats."""
+    """The mean is flattened first. If it is rounded later or never, it is computed in floats."""
     net = QuantisedNet()
     x = net.rounded(net.input("x", (1, 20, 9, 9)), 1 / 127)
     y = net.op("Conv", [x, net.integers(20, 20, 3, 3)], "conv", kernel_shape=[3, 3])
@@ -205,7 +205,7 @@ def test_pools_of_integers_are_read(kind: str, channels_last: int) -> None:
 @needs_int8
 @pytest.mark.parametrize("scheduler", ["greedy", "ios"])
 def test_schedules_and_parts_give_the_same_bits(scheduler: str) -> None:
-    """Parts begin at rows of an image that are not aligned, and add a part of a tensor."""
+    """Some parts begin at unaligned rows of an image, and add a part of a tensor."""
     net = QuantisedNet()
     x = net.rounded(net.input("x", (1, 3, 66, 70)), 1 / 127)
     stem = {"kernel_shape": [7, 7], "strides": [2, 2], "pads": [3] * 4}
@@ -232,7 +232,7 @@ def test_schedules_and_parts_give_the_same_bits(scheduler: str) -> None:
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("by_column", [True, False])
 def test_dynamic_quantisation(by_column: bool, dtype: str, shape: tuple[int, ...]) -> None:
-    """As onnxruntime's quantiser writes it: the zero point is known only as the model runs."""
+    """As onnxruntime's quantiser writes it, the zero point is known only at run time."""
     net = QuantisedNet()
     words, step, zero = (f"x_{name}" for name in ("words", "step", "zero"))
     net._nodes.append(

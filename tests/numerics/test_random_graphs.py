@@ -1,4 +1,4 @@
-"""A few random graphs; `make graphs` runs more of them, with new seeds each day."""
+"""Tests a few random graphs. `make graphs` runs more, with new seeds each day."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEED_WITH_NEG = 339
 
 
 def test_a_fault_is_found_named_and_cut_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: `Neg` leaves numbers as they are."""
+    """The planted fault is a `Neg` that does not change its input."""
     monkeypatch.setitem(converters._CONVERTERS, "Neg", lambda bb, inputs, attrs: inputs[0])
     record = judged(SEED_WITH_NEG)
     assert any(fault.startswith("Neg ") for fault in record["wrong"])

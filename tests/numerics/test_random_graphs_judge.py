@@ -1,4 +1,4 @@
-"""The judge of random graphs: what it must not wave through, and what it must."""
+"""Tests the judge of random graphs: it must find faults, and must accept rounding errors."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ X = {"x": np.linspace(-2, 3, 8, dtype=np.float32)}
 
 
 def played(monkeypatch: pytest.MonkeyPatch, error: dict[str, float]) -> None:
-    """In the place of the compiler: onnxruntime, but for errors in these outputs.
+    """Replace the compiler by onnxruntime, with errors in the outputs that `error` names.
 
-    Those of a graph whose every value is an output are right.
+    If every value of the graph is an output, there are no errors.
     """
 
     def run_all(
@@ -54,7 +54,7 @@ def test_a_fault_of_a_fused_kernel_alone_is_wrong(monkeypatch: pytest.MonkeyPatc
 
 
 def test_rounding_that_grows_is_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A difference of nearly equal numbers, made large: 1e-7 of one is 0.1 of the other."""
+    """The difference of nearly equal numbers is made large, so an error of 1e-7 becomes 0.1."""
     grown = model_of("""g (float[8] x, float[8] z) => (float[8] y)
         <float[1] million = {1000000.0}> { a = Sub(x, z) y = Mul(a, million) }""")
     x = np.linspace(1, 2, 8, dtype=np.float32)
@@ -76,7 +76,7 @@ def test_a_choice_that_rounding_tips_over_is_noise_and_another_is_not() -> None:
 
 
 def test_a_graph_that_no_oracle_runs_whole_is_judged_by_its_nodes() -> None:
-    """onnxruntime has no `Mean` of float64; the reference's does not broadcast."""
+    """onnxruntime has no `Mean` of float64, and the reference's `Mean` does not broadcast."""
     model = model_of(
         "g (double[1,3] x, double[3] z) => (double[1,3] y) { m = Mean(z, x) y = Neg(m) }"
     )
@@ -90,7 +90,7 @@ def test_a_graph_that_no_oracle_runs_whole_is_judged_by_its_nodes() -> None:
 
 
 def test_what_a_normalisation_makes_of_the_rounding_of_a_mean_is_no_fault() -> None:
-    """Of 16 equal numbers it is 0, or what their sum was rounded by over the root of epsilon."""
+    """For 16 equal numbers it is 0, or the rounding of their sum over the root of epsilon."""
     model = model_of("""g (float[2,16] x) => (float[2,16] y)
         <float[16] scale = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}>
         { y = LayerNormalization(x, scale) }""")
@@ -158,7 +158,7 @@ def test_all_values_become_outputs_once() -> None:
 @pytest.mark.parametrize(
     ("size", "start", "end", "step", "wanted"),
     [
-        (1, -3, -(2**31), -1, [0]),  # Python's x[-3::-1] takes nothing of one element.
+        (1, -3, -(2**31), -1, [0]),  # In Python, x[-3::-1] is empty for one element.
         (3, -5, -9, -1, [0]),
         (3, 9, -9, -2, [2, 0]),
         (3, 2, 9, -1, []),

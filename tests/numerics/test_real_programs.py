@@ -1,4 +1,4 @@
-"""Programs that people use, with `Session` in the place of onnxruntime's: the same answers."""
+"""Runs real programs with `Session` in place of onnxruntime's session. Answers must be equal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Ours = Callable[..., Session]
 
 @pytest.fixture
 def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ours:
-    """`Session`, compiled without a search, and kept in a folder of this test."""
+    """`Session` without a search for schedules. Artifacts are kept in a folder of the test."""
     monkeypatch.setenv("TVM_INTEROP_KEPT", str(tmp_path / "kept"))
     return functools.partial(Session, scheduler="sequential", latency_db=":memory:")
 
@@ -53,7 +53,7 @@ def test_silero_vad_finds_speech(ours: Ours, monkeypatch: pytest.MonkeyPatch) ->
     import silero_vad
     import torch
 
-    # A voice's like: pulses through two resonances, with rests between.
+    # A signal like a voice: pulses through two resonances, with pauses between.
     rng = np.random.default_rng(0)
     seconds = np.arange(4 * 16000) / 16000
     pulses = (np.diff(np.floor(seconds * 120), prepend=0) > 0).astype("float64")

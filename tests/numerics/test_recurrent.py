@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN against onnxruntime: every option, long sequences, rows of several lengths."""
+"""Compares LSTM, GRU and RNN with onnxruntime: all options, long sequences, rows of all lengths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real architectures: every schedule gives the bits of sequential execution, near onnxruntime."""
+"""Tests that every schedule of real architectures gives the bits of sequential execution."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tvm_interop.models import light
 
 QUICK = ("squeezenet",)
 
-# Of more streams than this machine may have cores: they take turns, which is right.
+# Some tests compile for more streams than this machine may have cores. The streams then take turns.
 pytestmark = pytest.mark.filterwarnings("ignore:the model was compiled for")
 
 
@@ -45,7 +45,7 @@ def test_schedules_agree(name: str) -> None:
 
 
 def schedules(compilation: Compilation) -> dict[str, tvm_interop.Schedule]:
-    """All schedulers, on latencies made up: which numbers they are is no matter here."""
+    """Schedules of all schedulers, on made-up latencies. Their values do not matter here."""
     rng = np.random.default_rng(1)
     latency = LatencyTable(rng.uniform(1, 100, compilation.graph.num_ops), streams=3)
     return {

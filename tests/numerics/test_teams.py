@@ -1,4 +1,4 @@
-"""Kernels give the same bits whatever the team that runs them."""
+"""Tests that kernels give the same bits for every number of threads."""
 
 from __future__ import annotations
 

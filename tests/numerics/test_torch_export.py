@@ -1,4 +1,4 @@
-"""Programs of torch.export: numbers, names, dynamic dimensions."""
+"""Tests programs of `torch.export`: numbers, names and dynamic dimensions."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class _Gathers(torch.nn.Module):
 
 
 def test_indices_of_data_stay_within_the_tensor() -> None:
-    """However far off: nothing outside is read, or written to."""
+    """However large an index is, no memory outside of the tensor is read or written."""
     program = torch.export.export(_Gathers(), (torch.tensor([0, 1, 2]),))
     artifact = tvm_interop.compile(program, scheduler="sequential", providers=["tvm"])
     module = tvm_interop.GraphModule(artifact)
@@ -140,7 +140,7 @@ class _GathersOfInputs(torch.nn.Module):
 
 
 def test_indices_stay_within_dimensions_that_are_given_later() -> None:
-    # The sizes are not in the program; without the limits this reads 4 MB behind the table.
+    # The program does not contain the sizes. Without limits, this would read 4 MB after the table.
     table, at = torch.arange(20.0).reshape(4, 5), torch.tensor([0, 1, 2])
     rows, some = torch.export.Dim("rows", min=2, max=64), torch.export.Dim("some", min=2, max=64)
     program = torch.export.export(

@@ -1,4 +1,4 @@
-"""Trained models that people install: those in the wheels of four packages, against onnxruntime."""
+"""Compares trained models, from the wheels of four packages, with onnxruntime."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ nn, F = torch.nn, torch.nn.functional
 
 
 class _Mobile(nn.Module):
-    """Inverted residuals with squeeze and excitation, as MobileNet-V3 and EfficientNet have."""
+    """Inverted residuals with squeeze and excitation, as in MobileNet-V3 and EfficientNet."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class _VisionTransformer(nn.Module):
 
 
 class _Decoder(nn.Module):
-    """A language model as GPT-2 is one."""
+    """A language model like GPT-2."""
 
     def __init__(self) -> None:
         super().__init__()

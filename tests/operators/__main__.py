@@ -1,4 +1,4 @@
-"""`python -m tests.operators FAMILY ...` judges families, in processes that may crash."""
+"""`python -m tests.operators FAMILY ...`: judges families in processes that may crash."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from .families import FAMILIES
 from .judge import FAULTS, Trial, judge, trials
 
 _AT_ONCE = 128
-"""Trials whose verdicts are noted together."""
+"""The number of trials whose verdicts are written to the log together."""
 
 
 def main() -> int:
-    """Print what is wrong; 1 if anything is."""
+    """Print the faults. Returns 1 if there are any."""
     parser = argparse.ArgumentParser(prog="python -m tests.operators", description=__doc__)
-    parser.add_argument("family", nargs="*", choices=[[], *FAMILIES], help="all if none is given")
-    parser.add_argument("--every", type=int, default=1, help="of so many cases one")
-    parser.add_argument("--only", default="", help="cases of this operator")
+    parser.add_argument(
+        "family", nargs="*", choices=[[], *FAMILIES], help="families to judge; by default all"
+    )
+    parser.add_argument("--every", type=int, default=1, help="judge one of this number of cases")
+    parser.add_argument("--only", default="", help="judge only the cases of this operator")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     given = parser.parse_args()
     names = given.family or [*FAMILIES]
@@ -51,7 +53,7 @@ def selected(names: list[str], every: int = 1, only: str = "") -> list[Trial]:
 
 
 def watched(todo: list[Trial], arguments: list[str], log: Path) -> list[tuple[str, str]]:
-    """Verdict and line of each; a process that ends too soon is followed by another."""
+    """The verdict and the line of each trial. If a process crashes, another process continues."""
     log.touch()
     while True:
         command = [sys.executable, "-m", "tests.operators", *arguments, "--child", str(log)]
@@ -59,7 +61,8 @@ def watched(todo: list[Trial], arguments: list[str], log: Path) -> list[tuple[st
         records = [tuple(json.loads(line)) for line in log.read_text().splitlines()]
         if code == 0:
             return records
-        # What was being judged when the process ended is judged one by one.
+        # If a process crashed while it judged a group, the trials of the group are judged one by
+        # one.
         if records and records[-1][0] == "begun":
             place = len(records) - 1
             _replace(log, records[:-1], ("crash", f"crash: {todo[place]} (process ended: {code})"))
@@ -75,7 +78,7 @@ def _replace(log: Path, records: list[tuple[str, ...]], last: tuple[str, str]) -
 
 
 def child(todo: list[Trial], log: Path) -> None:
-    """Judge what the log lacks, and add to it."""
+    """Judge the trials that are not in the log yet, and add their verdicts."""
     done = len(log.read_text().splitlines())
     alone = (log.parent / "alone").exists()
     while done < len(todo):

@@ -1,4 +1,4 @@
-"""A case: one node, with its numbers, and which of its inputs are constants."""
+"""A case of the operator tests: one node with its inputs."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import onnx
 from tests.one_node import one_node
 
 NEWEST = 24
-"""The last opset that the oracles know all of."""
+"""The newest opset that both oracles know completely."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One node and its numbers.
+    """One node and its inputs.
 
     Attributes
     ----------
-    inputs: None for one that is left out.
-    fixed: inputs, by number, that are constants whatever is fed: sizes and axes.
-    opset: of the model.
-    sums: whether numbers are added up, so that errors are small beside the largest of them alone.
-    tolerance: in place of that of the type.
+    inputs: the arrays of the inputs; None for an input that is left out.
+    fixed: the indices of inputs that are always constants, such as sizes and axes.
+    opset: the opset of the model.
+    sums: whether numbers are added up. Errors are then relative to the largest of them.
+    tolerance: replaces the tolerance of the type.
     """
 
     op: str
@@ -44,7 +44,7 @@ class Case:
         return f"{self.op}-{self.opset} {shown} {settings}".strip()
 
     def ways(self) -> Iterator[tuple[int, ...]]:
-        """Which inputs are constants: those that must be, all, and each by itself."""
+        """Which inputs are constants: only the fixed ones, all, and each input by itself."""
         free = [i for i, x in enumerate(self.inputs) if x is not None and i not in self.fixed]
         yield self.fixed
         if free:
@@ -54,7 +54,7 @@ class Case:
                 yield (*self.fixed, i)
 
     def model(self, constants: Collection[int]) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-        """A model of the node alone, and what to feed it."""
+        """A model of the node alone, and its inputs by name."""
         return one_node(
             self.op,
             self.inputs,
@@ -70,11 +70,14 @@ def _short(value: Any) -> str:
 
 
 def versions(op: str, first: int = 7, last: int = NEWEST) -> list[int]:
-    """The opsets from `first` to `last` in which `op` has another definition, and `last`."""
+    """The opsets from `first` to `last` that define `op` anew.
+
+    If an older definition holds at `first`, the opset `first` is one of them.
+    """
     known = _definitions().get(op, set())
     started = [version for version in known if version <= first]
     inside = {version for version in known if first <= version <= last}
-    # The definition that holds at `first`, by that opset.
+    # The definition that holds at `first` is represented by this opset.
     if started and max(started) < first:
         inside.add(first)
     return sorted(inside)
@@ -82,7 +85,7 @@ def versions(op: str, first: int = 7, last: int = NEWEST) -> list[int]:
 
 @functools.cache
 def _definitions() -> dict[str, set[int]]:
-    """The opsets that define each operator; asking ONNX for all of them takes a while."""
+    """The opsets that define each operator. Reading all of them from ONNX takes a while."""
     known: dict[str, set[int]] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
         if schema.domain == "" and not schema.deprecated:
@@ -98,7 +101,7 @@ TYPES = (*FLOATS, *INTEGERS, "bool")
 
 
 def edges(dtype: str) -> np.ndarray:
-    """Numbers at the edges of a type, and some between."""
+    """Numbers at the limits of a type, and some numbers between."""
     if dtype == "bool":
         return np.array([True, False, False, True, True])
     if "int" in dtype:
@@ -110,7 +113,7 @@ def edges(dtype: str) -> np.ndarray:
 
 
 def numbers(dtype: str, *shape: int, seed: int = 0) -> np.ndarray:
-    """Usual numbers: of a normal distribution, or small whole ones, some of them equal."""
+    """Usual numbers: normally distributed, or small integers of which some are equal."""
     draw = np.random.default_rng([seed, *shape])
     if dtype == "bool":
         return draw.random(shape) < 0.5

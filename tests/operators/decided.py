@@ -1,4 +1,4 @@
-"""Where the oracles differ, which is right by ONNX's text; and what is refused, and why."""
+"""Lists cases in which the oracles differ, with the one that is right, and refused cases."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 
 class Decision(NamedTuple):
-    """Which oracle counts for an operator.
+    """The oracle that is right for an operator.
 
     Attributes
     ----------
-    oracle: `onnxruntime`, `reference`, or `either`, where the text leaves it open.
-    reason: what the text says, or where the other is wrong.
-    before: holds for older opsets alone.
+    oracle: `onnxruntime`, `reference`, or `either` if ONNX's text leaves the result open.
+    reason: the words of ONNX's text, or the fault of the other oracle.
+    before: the decision holds only for opsets before this one.
     """
 
     oracle: str
@@ -59,23 +59,26 @@ DECIDED: dict[str, Decision] = {
     "Softmax": Decision("onnxruntime", _AS_LATER, 13),
     "Swish": Decision("reference", "onnxruntime approximates"),
 }
-"""By operator."""
+"""The decisions, by operator."""
 
 
 def oracle_for(op: str, opset: int) -> str:
-    """The oracle that counts for an operator; `either` where any does, empty where both do."""
+    """The oracle that is right for an operator.
+
+    `either` if one is enough, "" if both must agree.
+    """
     decision = DECIDED.get(op)
     return decision.oracle if decision and opset < decision.before else ""
 
 
 class Refusal(NamedTuple):
-    """What is refused although onnxruntime runs it.
+    """A case that we refuse although onnxruntime runs it.
 
     Attributes
     ----------
-    op: the operator; any if empty.
-    words: of our message.
-    reason: why it stays so.
+    op: the operator; "" stands for any operator.
+    words: words of our message.
+    reason: why it is refused.
     """
 
     op: str

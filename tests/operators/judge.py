@@ -1,4 +1,4 @@
-"""Compiles many cases in one model, and says of each whether its results are right."""
+"""Compiles many cases in one model, and compares the results of each with the oracles."""
 
 from __future__ import annotations
 
@@ -20,25 +20,27 @@ from .decided import REFUSED, oracle_for
 
 Arrays = dict[str, np.ndarray]
 RELATIVE = {"float16": 4e-3, "float32": 2e-5, "float64": 1e-7}
-"""How far a number may be off, as a part of it, or of the largest where numbers are added up.
-Attributes are of float32, those of operators of float64 too."""
+"""The largest error, relative to the number, or to the largest number if numbers are added up.
+
+The attributes are in float32, also for operators of float64.
+"""
 _TINY = {"float16": 1e-4, "float32": 1e-7, "float64": 1e-9}
-"""And how far one near zero."""
+"""The largest absolute error of a number near zero."""
 _TOGETHER = 32
-"""Cases in a model."""
+"""The number of cases in a model."""
 FAULTS = ("wrong", "raw", "refused", "undecided")
 
 
 @dataclasses.dataclass
 class Trial:
-    """A case fed in one way, and what became of it.
+    """A case with a choice of constants, and its verdict.
 
     Attributes
     ----------
-    verdict
-        `right`; `wrong`; `raw`, an error that is not ours; `refused`, of what onnxruntime runs;
-        `limit`, refused by a rule of `decided`; `undecided`, the oracles differ, we are as neither
-        or nothing is said of which is right; `alone`, no oracle runs it.
+    verdict: `right` and `wrong` are clear. `raw` is an error that is not ours. `refused` is our
+        error although onnxruntime runs the case. `limit` is a refusal that `decided` lists.
+        `undecided` means that the oracles differ, and that we agree with neither or that nothing is
+        decided. `alone` means that no oracle runs the case.
     """
 
     case: Case
@@ -54,12 +56,12 @@ class Trial:
 
 
 def trials(cases: Sequence[Case]) -> list[Trial]:
-    """Each case in all ways of feeding it."""
+    """Each case with all choices of constants."""
     return [Trial(case, constants) for case in cases for constants in case.ways()]
 
 
 def judge(given: Sequence[Trial]) -> None:
-    """Give each its verdict."""
+    """Give each trial its verdict."""
     for trial in given:
         _ask_oracles(trial)
         try:
@@ -74,7 +76,7 @@ def judge(given: Sequence[Trial]) -> None:
 
 
 def _ask_oracles(trial: Trial) -> None:
-    # Whether numbers are constants does not matter to an oracle that rewrites nothing.
+    # The oracles rewrite nothing, so it does not matter which inputs are constants.
     model, feeds = trial.case.model(trial.case.fixed)
     theirs, reference = by_onnxruntime(model, feeds), by_reference(model, feeds)
     runs_it = theirs is not None
@@ -102,7 +104,7 @@ def _words(error: Exception) -> str:
 
 
 def _run(given: Sequence[Trial]) -> None:
-    """Compile and run some in one model; where that fails, in smaller ones."""
+    """Compile and run some trials in one model. If this fails, use smaller models."""
     if len(given) > _TOGETHER:
         for start in range(0, len(given), _TOGETHER):
             _run(given[start : start + _TOGETHER])
@@ -127,7 +129,7 @@ def _run(given: Sequence[Trial]) -> None:
 
 
 def _joined(given: Sequence[Trial]) -> tuple[onnx.ModelProto, Arrays]:
-    """One model of all nodes, side by side."""
+    """One model with all nodes side by side."""
     joined = onnx.ModelProto()
     feeds: Arrays = {}
     for i, trial in enumerate(given):
@@ -170,7 +172,7 @@ def _compare(trial: Trial, outputs: Sequence[np.ndarray]) -> None:
 
 
 def _difference(case: Case, got: Sequence[np.ndarray], wanted: Sequence[Any]) -> str:
-    """What is not right; nothing if all is."""
+    """A description of the first difference, or "" if there is none."""
     for number, (ours, theirs) in enumerate(zip(got, map(np.asarray, wanted), strict=True)):
         if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
             return f"{ours.dtype}{ours.shape} in place of {theirs.dtype}{theirs.shape}"
@@ -182,7 +184,7 @@ def _difference(case: Case, got: Sequence[np.ndarray], wanted: Sequence[Any]) ->
 
 
 def _off(case: Case, ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """Where numbers differ."""
+    """Whether each number differs by more than is allowed."""
     if theirs.dtype.kind not in "f":
         return np.asarray(ours != theirs)
     kind = str(theirs.dtype)
@@ -199,11 +201,11 @@ def _off(case: Case, ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
 
 
 def summary(given: Sequence[Trial]) -> dict[str, int]:
-    """How many there are of each verdict."""
+    """The number of trials with each verdict."""
     kinds = sorted({trial.verdict for trial in given})
     return {kind: sum(trial.verdict == kind for trial in given) for kind in kinds}
 
 
 def faults(given: Sequence[Trial]) -> Iterator[Trial]:
-    """Those that no list excuses."""
+    """The trials that are faults."""
     return (trial for trial in given if trial.verdict in FAULTS)

@@ -1,4 +1,4 @@
-"""Cases that once were wrong, or refused without need: each runs every time."""
+"""Cases that were wrong once, or refused without need. All of them run every time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAN, _INF = np.nan, np.inf
 
 
 def mended() -> Iterator[Case]:
-    """All of them."""
+    """All cases of this module."""
     yield from _poolings()
     yield from _resized()
     yield from _activations()
@@ -87,7 +87,7 @@ def _halves() -> Iterator[Case]:
 
 
 def _new() -> Iterator[Case]:
-    """Operators that TVM has no converter for."""
+    """Operators for which TVM has no converter."""
     for time in (0, 1):
         given = [numbers("float32", 4, 4, 2), np.array([1, 2, 3, 4])]
         yield Case("ReverseSequence", given, {"batch_axis": 1 - time, "time_axis": time})

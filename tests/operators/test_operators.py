@@ -1,4 +1,4 @@
-"""Every operator gives what the oracles give, as input and as constant."""
+"""Tests that operators give the results of the oracles, with inputs and with constants."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from .judge import FAULTS, judge, trials
 from .mended import mended
 
 _SAMPLE = 307
-"""Of so many cases one runs each time."""
+"""One of so many cases runs each time."""
 _LARGER_SAMPLE = 31
-"""Of the slow tests. All of them take about an hour: `TVM_INTEROP_ALL_OF_ONNX=1`."""
+"""The same number for the slow tests.
+
+With `TVM_INTEROP_ALL_OF_ONNX=1` all cases run, in about an hour.
+"""
 
 
 def _run(every: int, *families: str) -> None:
-    # In a process of its own: kernels that end it are found, and named.
+    # Use a new process. If a kernel crashes it, the kernel is found and named.
     command = [sys.executable, "-m", "tests.operators", *families, "--every", str(every)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-2000:]}"
@@ -46,7 +49,10 @@ def test_many_are_right(family: str) -> None:
 
 
 def test_a_fault_is_found_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: `Neg` leaves numbers as they are, `Abs` is refused, `Sign` fails in raw words."""
+    """Planted faults:
+
+    `Neg` changes nothing, `Abs` is refused, and `Sign` raises a foreign error.
+    """
     from tvm_interop.errors import UnsupportedModelError
     from tvm_interop.frontend import converters
 
@@ -59,7 +65,7 @@ def test_a_fault_is_found_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     found = trials([Case(op, [numbers("float32", 3)]) for op in ("Neg", "Abs", "Sign")])
     judge(found)
     verdicts = {(trial.case.op, trial.verdict) for trial in found}
-    # A constant is folded before it comes to a converter.
+    # A constant is computed before a converter sees it.
     assert verdicts == {
         ("Neg", "wrong"), ("Neg", "right"), ("Abs", "refused"), ("Abs", "right"), ("Sign", "right")
     }  # fmt: skip

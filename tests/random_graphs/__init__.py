@@ -1,7 +1,7 @@
-"""Random graphs with an oracle: `python -m tests.random_graphs 0 200 --log graphs.jsonl`.
+"""Tests random graphs against oracles: `python -m tests.random_graphs 0 200 --log graphs.jsonl`.
 
-`generator` makes graphs of some eighty kinds of operators, `judge` compiles one with several
-schedulers and compares it with the `oracles`, `blame` finds nodes at fault, `conditioning` tells
-rounding from faults, `minimise` cuts a failing graph down, `__main__` runs many in processes that
-may crash, and goes on where a log ends.
+`generator` makes graphs of some eighty kinds of operators. `judge` compiles a graph with several
+schedulers and compares it with the `oracles`. `blame` finds the nodes at fault, and `conditioning`
+distinguishes rounding from faults. `minimise` reduces a failing graph. `__main__` runs many graphs
+in processes that may crash, and continues at the end of a log.
 """

@@ -1,4 +1,4 @@
-"""`python -m tests.random_graphs FIRST LAST`: random graphs, in processes that may crash."""
+"""`python -m tests.random_graphs FIRST LAST`: judges random graphs in processes that may crash."""
 
 from __future__ import annotations
 
@@ -17,23 +17,31 @@ from typing import Any
 
 FAILURES = ("wrong", "bits", "raw", "crash", "slow")
 LIMIT_S = 60.0
-"""Of the processor, not of the clock, which a busy machine makes run out. A graph that takes longer
-counts as slow, and is given up."""
+"""The limit for one graph, in seconds of processor time.
+
+Processor time does not depend on how busy the machine is. A graph that takes longer counts as slow,
+and is given up.
+"""
 _HANGS_S = 900
-"""Of the clock: one that waits for nothing takes no time of the processor."""
+"""The limit for one graph in seconds of real time, for a graph that waits forever."""
 _NICE = 5
 _TOGETHER = 100
-"""Graphs in one process."""
+"""The number of graphs in one process."""
 CHILD = (sys.executable, "-m", "tests.random_graphs")
 
 
 def main() -> int:
-    """Run what the log does not have yet; 1 if anything failed."""
+    """Judge the graphs that are not in the log yet. Returns 1 if a graph failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.random_graphs", description=__doc__)
     parser.add_argument("first", type=int)
-    parser.add_argument("last", type=int, help="behind the last seed")
+    parser.add_argument("last", type=int, help="the seed after the last one to judge")
     parser.add_argument("--log", type=Path, default=Path("build/random_graphs.jsonl"))
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so many")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=float("inf"),
+        help="begin no graph after this number of seconds",
+    )
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
@@ -48,7 +56,7 @@ def main() -> int:
 
 
 def child(first: int, last: int, log: Path) -> int:
-    """Judge these seeds, a line of the log each; one that takes too long ends the process."""
+    """Judge these seeds, and write a line of the log for each. A slow graph ends the process."""
     from .judge import judged
 
     os.nice(max(0, _NICE - os.nice(0)))
@@ -60,7 +68,7 @@ def child(first: int, last: int, log: Path) -> int:
 
 
 def run(seeds: list[int], log: Path, until: float) -> int:
-    """Run the first few of `seeds` in one process, and say how many are done with."""
+    """Judge the first seeds in one process, and return how many seeds are done."""
     ends = (i for i in range(1, len(seeds)) if seeds[i] != seeds[0] + i or i == _TOGETHER)
     count = next(ends, len(seeds))
     before = len(read(log))
@@ -85,7 +93,7 @@ def run(seeds: list[int], log: Path, until: float) -> int:
 
 
 def ending(ended: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    """What a process that did not come to its end says of the graph it was at."""
+    """The record of the graph that a process judged when it ended too early."""
     if ended.returncode == -signal.SIGPROF:
         return {"slow": f"over {LIMIT_S:.0f} s of processor time"}
     if ended.returncode == -signal.SIGALRM:
@@ -108,7 +116,7 @@ def read(log: Path) -> list[dict[str, Any]]:
 
 
 def summary(records: list[dict[str, Any]]) -> int:
-    """Print what became of the graphs; 1 if one failed."""
+    """Print the number of graphs of each kind. Returns 1 if a graph failed."""
     kinds = (*FAILURES, "refused", "unclear", "settled", "rounded", "noise", "unjudged")
     counts = Counter(kind for record in records for kind in kinds if kind in record)
     fine = sum(1 for record in records if not any(kind in record for kind in kinds))

@@ -1,4 +1,4 @@
-"""Makes operators of each element by itself."""
+"""Makes element-wise operators of random graphs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .builder import DT, NP, Builder
 
 
 class Arithmetic(Builder):
-    """Makes operators of each element by itself."""
+    """Makes element-wise operators."""
 
     def bound(self, v: Any) -> Any:
-        # keep floats bounded
+        # Keep floats within bounds.
         n, dt, s = v
         if dt[0] == "f" and self.r.random() < 0.5:
             o = self.node(self.r.choice(["Tanh", "Sigmoid"]), [n], [(dt, s)])

@@ -1,4 +1,4 @@
-"""Finds the nodes at fault: each is given what we computed for its inputs."""
+"""Finds the nodes at fault. Each node gets the inputs that our kernels computed."""
 
 from __future__ import annotations
 
@@ -30,12 +30,15 @@ CANCELLING = (
     "LayerNormalization",
     "MeanVarianceNormalization",
 )
-"""Operators that take a mean away and divide by what is left: of numbers that hardly differ that is
-what the mean's sum was rounded by, over the root of epsilon, whichever way one adds up."""
+"""Operators that subtract a mean and divide by the deviation.
+
+If the numbers are nearly equal, the result is the rounding error of the mean over the root of
+epsilon. This holds for every order of additions.
+"""
 
 
 def with_all_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with every value among its outputs."""
+    """The model with every value as an output."""
     opened = onnx.ModelProto()
     opened.CopyFrom(model)
     known = {value.name for value in (*model.graph.output, *model.graph.input)}
@@ -47,12 +50,13 @@ def with_all_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def blamed(model: onnx.ModelProto, feed: Arrays, computed: Arrays) -> dict[str, Any]:
-    """The nodes at fault, where `computed` is what we made of `with_all_outputs`.
+    """The nodes at fault. `computed` has our results of `with_all_outputs`.
 
-    `wrong`: neither onnxruntime nor the reference gives what we give, or not the one that is right
-    by ONNX's text; `unclear`: one of them does, and nothing is decided; `settled`: the right one
-    does; `rounded`: a normalisation is as far off as inputs that are rounded carry it; `unjudged`:
-    neither runs the node, not even in other types. What ONNX leaves open is no fault.
+    `wrong`: we agree with neither onnxruntime nor the reference, or not with the one that is right
+    by ONNX's text. `unclear`: we agree with one of them, and nothing is decided. `settled`: we
+    agree with the right one. `rounded`: the error of a normalisation is explained by the rounding
+    of its inputs. `unjudged`: neither runs the node, not even in other types. A result that ONNX
+    leaves open is no fault.
     """
     known = {**constants_of(model), **feed, **computed}
     opset = next(opset.version for opset in model.opset_import if not opset.domain)
@@ -89,7 +93,7 @@ def blamed(model: onnx.ModelProto, feed: Arrays, computed: Arrays) -> dict[str, 
 
 
 def _kind(verdicts: Mapping[str, bool], right: str) -> str:
-    """What it is that these oracles do not all give what we give."""
+    """The kind of fault if not all oracles agree with us."""
     if not any(verdicts.values()):
         return "wrong"
     if right == "either":
@@ -100,7 +104,7 @@ def _kind(verdicts: Mapping[str, bool], right: str) -> str:
 
 
 def left_open(node: onnx.NodeProto, given: Arrays) -> bool:
-    """Whether ONNX says nothing of the answer: a number made an integer that has no room for it."""
+    """Whether ONNX does not define the result: a number does not fit into the integer type."""
     if node.op_type != "Cast":
         return False
     (array,) = given.values()

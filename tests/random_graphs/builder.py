@@ -1,4 +1,4 @@
-"""What makers of operators work with: names, constants, and the values made so far."""
+"""The state in which operators of random graphs are made: names, constants and values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DT = {
     "i8": TP.INT8,
     "u8": TP.UINT8,
 }
-"""ONNX's types by short name."""
+"""ONNX's types by their short names."""
 NP = {
     "f32": np.float32,
     "f16": np.float16,
@@ -29,16 +29,16 @@ NP = {
     "i8": np.int8,
     "u8": np.uint8,
 }
-"""NumPy's."""
+"""NumPy's types by their short names."""
 
 
 class Builder:
-    """A graph that grows. Makers add operators; each says whether it found something to work on.
+    """A graph that grows. Functions add operators, and return whether they found suitable values.
 
     Attributes
     ----------
-    vals: the values so far: name, type and shape of each.
-    const: the constants among the initializers.
+    vals: the name, type and shape of each value so far.
+    const: the initializers that are constants.
     """
 
     def __init__(self, seed: int, n: int) -> None:
@@ -47,7 +47,7 @@ class Builder:
         self.nodes = []
         self.inits = []
         self.inputs = []
-        self.vals = []  # (name, dt, shape)
+        self.vals = []  # Each entry has a name, a type and a shape.
         self.const = {}
         self.k = 0
         self.main = self.r.choice(["f32"] * 8 + ["f64", "f16"])
@@ -65,7 +65,7 @@ class Builder:
         c = [v for v in self.vals if pred(v)]
         if not c:
             return None
-        # prefer recent
+        # Prefer recent values.
         w = np.arange(1, len(c) + 1, dtype=float)
         return c[self.r.choice(len(c), p=w / w.sum())]
 
@@ -76,7 +76,7 @@ class Builder:
         return n
 
     def W(self, dt: str, shape: Any, scale: float | None = None) -> Any:
-        # shared initialisers: reuse
+        # Share initializers sometimes.
         if self.r.random() < 0.25:
             for n, a in self.const.items():
                 if a.shape == tuple(shape) and a.dtype == NP[dt] and a.ndim > 1:

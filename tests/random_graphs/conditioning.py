@@ -1,4 +1,4 @@
-"""How far rounding may carry a graph's outputs: how far inputs that differ by it carry them."""
+"""Estimates how much rounding may change the outputs of a graph, by changing its inputs."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from .oracles import Arrays, by_nodes, by_onnxruntime, constants_of
 
 _DRAWS = 6
 _ROUNDING = {"float16": 4e-3, "float32": 2e-6, "float64": 4e-15}
-"""By how much of itself each number is moved: about what a few dozen operators round off."""
+"""The relative change of each number. A few dozen operators have about this rounding error."""
 _ALLOWED = 8.0
-"""Times the largest distance seen: a few draws do not meet the worst case."""
+"""The factor on the largest observed change, because a few draws miss the worst case."""
 
 
 def within_rounding(
     model: onnx.ModelProto, feed: Arrays, ours: Arrays, wanted: Arrays
 ) -> dict[str, bool]:
-    """Of each output that we have, whether rounding explains how far it is from `wanted`.
+    """For each of our outputs, whether rounding explains its distance from `wanted`.
 
-    The graph is evaluated by an oracle, with all floating-point inputs and constants moved by as
-    much as rounding does, several times. An element of ours may be as far from the wanted one as
-    the elements of that output went, times a factor. A choice (`Floor`, `ArgMax`, a comparison)
-    tips over for some of the draws if it tips over for rounding.
+    An oracle evaluates the graph several times. Each time all floating-point inputs and constants
+    are changed by about a rounding error. Our element may be as far from the wanted element as the
+    elements of that output changed, times a factor. If rounding flips a choice (`Floor`, `ArgMax`,
+    a comparison), then some of the draws flip it too.
     """
     generator = np.random.default_rng(0)
     draws = [

@@ -1,4 +1,4 @@
-"""Makes convolutions, poolings, norms and what changes the size of images."""
+"""Makes convolutions, poolings, norms and resizes of random graphs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .arithmetic import Arithmetic
 
 
 class Convolutions(Arithmetic):
-    """Makes convolutions, poolings, norms and what changes the size of images."""
+    """Makes convolutions, poolings, norms and resizes."""
 
     def conv(self) -> bool:
         v = self.pick(lambda v: v[1] == "f32" and len(v[2]) in (3, 4, 5) and min(v[2]) > 0)

@@ -1,4 +1,4 @@
-"""Random graphs of ONNX, the same for the same seed."""
+"""Makes random graphs of ONNX. The same seed gives the same graph."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .reductions import Reductions
 
 
 class RandomGraph(Convolutions, Reductions, Movement, Other):
-    """A graph of about `n` operators: `build` makes the model, `feeds` what goes in."""
+    """A graph of about `n` operators. `build` makes the model, and `feeds` makes its inputs."""
 
     def build(self) -> onnx.ModelProto:
         r = self.r
@@ -111,5 +111,5 @@ class RandomGraph(Convolutions, Reductions, Movement, Other):
 
 
 def random_graph(seed: int) -> RandomGraph:
-    """Of 20 to 89 operators."""
+    """A random graph of 20 to 89 operators."""
     return RandomGraph(seed, int(np.random.default_rng(seed).integers(20, 90)))

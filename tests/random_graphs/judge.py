@@ -1,4 +1,4 @@
-"""Compiles a random graph and says whether its outputs are right."""
+"""Compiles a random graph, and says whether its outputs are right."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ SCHEDULERS = ("nimble", "greedy", "opara", "heft", "lios")
 
 
 def judged(seed: int) -> dict[str, Any]:
-    """What became of the graph of this seed, as a line of the log.
+    """The verdict on the graph of this seed, as a line of the log.
 
-    `bits`: two schedules differ. `wrong`: a node, given our own inputs of it, does not give what
-    onnxruntime and ONNX's reference give; or each does, and the graph, whose kernels compute
-    several, gives something else. `unclear`: a node gives what one of the two gives, `settled`: the
-    one that is right by ONNX's text. `noise`: outputs differ by what rounding explains, `rounded`:
-    those of a normalisation by itself.
-    `unjudged`: the nodes that neither oracle runs; the others are judged. `refused`: an error of
-    ours. `raw`: any other.
+    `bits`: two schedules give different bits. `wrong`: a node gives neither the result of
+    onnxruntime nor of the reference for our inputs, or each node is right and the fused kernels of
+    the graph are not. `unclear`: a node agrees with one oracle. `settled`: it agrees with the
+    oracle that is right by ONNX's text. `noise`: rounding explains the difference. `rounded`:
+    rounding explains the difference of a normalisation alone. `unjudged`: neither oracle runs these
+    nodes, and the other nodes are judged. `refused`: our error. `raw`: any other error.
     """
     began = time.monotonic()
     graph = random_graph(seed)
@@ -54,11 +53,11 @@ def judged(seed: int) -> dict[str, Any]:
 def looked_into(
     model: onnx.ModelProto, feed: Arrays, ours: Arrays, wanted: Arrays | None, seed: int
 ) -> dict[str, Any]:
-    """Why outputs are others than `wanted`, or, where no oracle ran the graph, whether they are.
+    """The reason why outputs differ from `wanted`. Without `wanted`, whether they are right.
 
-    The graph is compiled once more with every value among its outputs. Where no node of that is at
-    fault its outputs are right, and the graph's own must be the same but for rounding: kernels of
-    several nodes are not the kernels of each.
+    The graph is compiled again with every value as an output. If no node of this second model is at
+    fault, its outputs are right. The outputs of the graph must then be the same except for
+    rounding, because fused kernels differ from the kernels of single nodes.
     """
     opened = run_all(with_all_outputs(model), [feed], seed, {})[0]
     faults = blamed(model, feed, opened)
@@ -77,7 +76,7 @@ def looked_into(
 def run_all(
     model: onnx.ModelProto, feeds: Sequence[Arrays], seed: int, record: dict[str, Any]
 ) -> list[dict[str, np.ndarray]]:
-    """The outputs for each of `feeds`; three schedules and a second run must give the same bits."""
+    """The outputs for each of `feeds`. Three schedules and a second run must give the same bits."""
     options = CompileOptions(
         streams=2 if seed % 3 else 4,
         latency_db=":memory:",

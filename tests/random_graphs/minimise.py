@@ -1,7 +1,7 @@
-"""`python -m tests.random_graphs.minimise SEED`: the least of a failing graph that still fails.
+"""`python -m tests.random_graphs.minimise SEED`: finds the smallest failing part of a graph.
 
-A node that is wrong may be right by itself, where its neighbours are fused with it: so the piece
-that is tried grows backwards from the node, and what it reads beyond its edge is an input.
+A wrong node may be right by itself, if its neighbours are fused with it. So the part grows
+backwards from the node, and the values that it reads from outside are inputs.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _DEEPEST = 8
 
 
 def smallest(seed: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]] | None:
-    """A small model of the graph of this seed that comes out wrong, and its inputs; None if none.
+    """A small model that fails, from the graph of this seed, and its inputs. None if there is none.
 
-    Its shapes are the graph's own.
+    Its shapes are those of the graph.
     """
     graph = random_graph(seed)
     model, feed = graph.build(), graph.feeds(seed * 7)
@@ -50,7 +50,7 @@ def piece_before(
     known: Mapping[str, np.ndarray],
     constants: Mapping[str, np.ndarray],
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """The nodes that `output` is computed by, so many deep, as a model; and what to feed it."""
+    """The nodes that compute `output`, up to a depth, as a model, and the inputs of the model."""
     maker = {name: node for node in model.graph.node for name in node.output}
     wanted, kept = {output}, []
     for _ in range(depth):
@@ -79,14 +79,14 @@ def piece_before(
 
 
 def is_wrong(model: onnx.ModelProto, feed: dict[str, np.ndarray], name: str) -> bool:
-    """Whether neither onnxruntime nor the reference gives what we give."""
+    """Whether neither onnxruntime nor the reference agrees with us."""
     (got,) = computed(model, feed, providers=None)
     wanted = [oracle(model, feed) for oracle in (by_onnxruntime, by_reference)]
     return not any(alike(got, found[name]) for found in wanted if found is not None)
 
 
 def main() -> int:
-    """Print the piece, and write it beside its inputs."""
+    """Print the part, and write it with its inputs."""
     seed = int(sys.argv[1])
     found = smallest(seed)
     if found is None:

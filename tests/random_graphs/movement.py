@@ -1,4 +1,4 @@
-"""Makes what moves elements: pieces, joins, shapes, indices."""
+"""Makes operators of random graphs that move elements: slices, joins, shapes and indices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .arithmetic import Arithmetic
 
 
 class Movement(Arithmetic):
-    """Makes what moves elements: pieces, joins, shapes, indices."""
+    """Makes operators that move elements: slices, joins, shapes and indices."""
 
     def concat(self) -> bool:
         v = self.pick(lambda v: len(v[2]) >= 1)
@@ -95,7 +95,7 @@ class Movement(Arithmetic):
                     int(self.r.choice([D - 1, 2**31 - 1, -1])),
                     int(self.r.choice([-(2**31), -D - 1, -(2**63) + 1])),
                 )
-            # compute like onnx
+            # Compute the bounds as ONNX does.
             bb = b + D if b < 0 else b
             ee = e + D if e < 0 else e
             if step > 0:
@@ -170,7 +170,7 @@ class Movement(Arithmetic):
             if t[i] == s[i] and self.r.random() < 0.3:
                 t[i] = 0
         if op == "ShapeReshape":
-            # shape computed from another tensor's Shape
+            # The shape is computed from the shape of another tensor.
             sh = self.node("Shape", [n], [("i64", (len(s),))])[0]
             p = self.node("ReduceProd", [sh], [("i64", (1,))], keepdims=1)[0]
             self.node("Reshape", [n, p], [(dt, (N,))])

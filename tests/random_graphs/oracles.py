@@ -1,4 +1,4 @@
-"""What the outputs of a model should be, by onnxruntime and by ONNX's reference."""
+"""Computes the expected outputs of a model with onnxruntime and with ONNX's reference."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 TOLERANCE = {"float16": 2e-2, "float32": 1e-4, "float64": 1e-6}
-"""Of the largest number of an output, or of 1."""
+"""The allowed error, relative to the largest number of an output or to 1."""
 
 Arrays = Mapping[str, np.ndarray]
 
 
 def by_onnxruntime(model: onnx.ModelProto, feed: Arrays) -> dict[str, np.ndarray] | None:
-    """None where onnxruntime has no kernel for it."""
+    """The outputs by onnxruntime. None if onnxruntime has no kernel for a node."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -32,9 +32,10 @@ def by_onnxruntime(model: onnx.ModelProto, feed: Arrays) -> dict[str, np.ndarray
 
 
 class Slice(OpRun):  # type: ignore[misc]
-    """Slices as ONNX's text has it: backwards, a start before the first element is the first one.
+    """`Slice` as ONNX's text defines it.
 
-    The reference's own slices as Python does, which takes nothing then.
+    If it steps backwards, a start before the first element means the first element. The reference
+    slices as Python does, and then takes nothing.
     """
 
     def _run(
@@ -54,7 +55,7 @@ class Slice(OpRun):  # type: ignore[misc]
 
 
 def by_reference(model: onnx.ModelProto, feed: Arrays) -> dict[str, np.ndarray] | None:
-    """None where the reference cannot run it."""
+    """The outputs by ONNX's reference. None if the reference cannot run the model."""
     names = [output.name for output in model.graph.output]
     try:
         with np.errstate(all="ignore"):
@@ -67,10 +68,10 @@ def by_reference(model: onnx.ModelProto, feed: Arrays) -> dict[str, np.ndarray] 
 def in_usual_types(
     model: onnx.ModelProto, node: onnx.NodeProto, given: Arrays, computed: Arrays
 ) -> dict[str, np.ndarray] | None:
-    """A node by onnxruntime in float32 and int64, for which it has most kernels.
+    """The results of a node by onnxruntime in float32 and int64, for which it has most kernels.
 
-    The answers are made what `computed` is, so the answers of a node whose result wraps around or
-    rounds are not to be had from here but within float32's tolerance.
+    The results are converted to the types of `computed`. So results that wrap around or are rounded
+    are only right within the tolerance of float32.
     """
     usual = {"f": np.dtype(np.float32), "i": np.dtype(np.int64), "u": np.dtype(np.int64)}
     cast = {name: a.astype(usual.get(a.dtype.kind, a.dtype)) for name, a in given.items()}
@@ -81,7 +82,10 @@ def in_usual_types(
 
 
 def by_nodes(model: onnx.ModelProto, feed: Arrays) -> dict[str, np.ndarray] | None:
-    """Each node by itself, by the first oracle that runs it; None where one is run by neither."""
+    """The results of each node by itself, by the first oracle that runs it.
+
+    None if neither oracle runs a node.
+    """
     known = {**constants_of(model), **feed}
     for node in model.graph.node:
         given = {name: known[name] for name in reads(node)}
@@ -94,12 +98,12 @@ def by_nodes(model: onnx.ModelProto, feed: Arrays) -> dict[str, np.ndarray] | No
 
 
 def constants_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
-    """The initializers."""
+    """The initializers, by name."""
     return {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
 
 
 def one_of(model: onnx.ModelProto, node: onnx.NodeProto, given: Arrays) -> onnx.ModelProto:
-    """A model of this node alone, fed with what it reads."""
+    """A model of this node alone, whose inputs are the values that the node reads."""
     inputs = [
         onnx.helper.make_tensor_value_info(
             name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
@@ -114,7 +118,7 @@ def one_of(model: onnx.ModelProto, node: onnx.NodeProto, given: Arrays) -> onnx.
 
 
 def reads(node: onnx.NodeProto) -> list[str]:
-    """The values that a node reads, its subgraphs included; each once."""
+    """The values that a node and its subgraphs read, each once."""
     return list(dict.fromkeys([*filter(None, node.input), *_read_by_subgraphs(node)]))
 
 
@@ -130,9 +134,10 @@ def _read_by_subgraphs(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def alike(got: np.ndarray, wanted: np.ndarray, tolerance: float = 0.0) -> bool:
-    """The same type and shape; integers the same; NaN and infinities in the same places.
+    """Whether two arrays are alike.
 
-    `tolerance` is the least that is allowed of the largest number.
+    They must have the same type and shape. Integers must be equal, and NaN and infinities must be
+    in the same places. `tolerance` is the least allowed error, relative to the largest number.
     """
     wanted = np.asarray(wanted)
     if (got.shape, got.dtype) != (wanted.shape, wanted.dtype):

@@ -1,4 +1,4 @@
-"""Makes what belongs to no other family."""
+"""Makes operators of random graphs that belong to no other family."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .arithmetic import Arithmetic
 
 
 class Other(Arithmetic):
-    """Makes what belongs to no other family."""
+    """Makes operators that belong to no other family."""
 
     def misc(self) -> bool:
         op = self.r.choice(

@@ -1,4 +1,4 @@
-"""Makes products, reductions, and what orders or sums along an axis."""
+"""Makes products, reductions, sorting operators and cumulative sums of random graphs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .arithmetic import Arithmetic
 
 
 class Reductions(Arithmetic):
-    """Makes products, reductions, and what orders or sums along an axis."""
+    """Makes products, reductions, sorting operators and cumulative sums."""
 
     def matmul(self) -> bool:
         v = self.pick(

@@ -1,4 +1,4 @@
-"""Activations are recognised by what they compute, and done by a library on the way."""
+"""Tests that activations are recognised by what they compute, and that libraries run them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def number(value: float) -> relax.Expr:
 
 
 def found_in(build) -> tuple[Activation | None, int]:  # type: ignore[no-untyped-def]
-    """What follows the first operator of a function, and how many operators that is."""
+    """Return the activation that follows the first operator, and the number of its operators."""
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType(SHAPE, "float32"))
     with builder.function("main", [x]):

@@ -1,4 +1,4 @@
-"""IOS with few stages measured: as good a schedule, budgets, interrupts, going on."""
+"""Tests the learned search: IOS with few measurements, its budgets, interrupts and restarts."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_no_round_begins_after_the_time_budget() -> None:
 
 
 class Noisy(ContendedDevice):
-    """Each stage is measured 5% too high or too low; measured again, it is as it should be."""
+    """A device whose first measurement of each stage is 5% off. A second measurement is exact."""
 
     def __init__(self, num_ops: int) -> None:
         super().__init__(num_ops)
@@ -135,7 +135,7 @@ def test_the_stages_chosen_are_measured_again() -> None:
 
 
 def test_rounds_of_drawn_stages_are_no_failed_attempts() -> None:
-    """Where nothing gains, the search still makes its three attempts to find what does."""
+    """If no stage gains, the search still makes its three attempts to find a stage that gains."""
 
     class NothingGains(ContendedDevice):
         def stage(self, groups: Sequence[Sequence[int]]) -> float:
@@ -150,7 +150,7 @@ def test_rounds_of_drawn_stages_are_no_failed_attempts() -> None:
 
 
 def test_stages_of_the_same_kernels_are_measured_once() -> None:
-    """Two cells of the same eight operators."""
+    """The graph has two cells with the same eight operators."""
 
     class Twins(ContendedDevice):
         def keys(self, stages: Sequence[Sequence[Sequence[int]]]) -> list[str]:
@@ -218,7 +218,7 @@ def test_divided_operators_are_searched_as_wholes(seed: int) -> None:
 
 
 def test_blocks_too_large_to_look_at_all_stages() -> None:
-    """Beams go by predictions; windows around what they find are measured."""
+    """Beams follow predictions. Windows around the schedule that the beams find are measured."""
     graph = layered(36, 1, layer=6)
     greedy = schedule(graph, "greedy", ContendedDevice(36), max_groups=8, streams=2)
     whole, device = ContendedDevice(36), ContendedDevice(36)
@@ -254,7 +254,7 @@ def test_budgets_of_no_use(option: str) -> None:
 
 
 def test_divided_operators_are_measured_whole_before_all_else() -> None:
-    """Else a search that is over at once would have no schedule of measured stages."""
+    """Otherwise a search that ends at once would have no schedule of measured stages."""
     graph, parts = divided(layered(16, 1), random.Random(1))
     device = ContendedDevice(graph.num_ops)
     found = make_search(graph, device, parts=parts, max_measurements=0).run()
@@ -263,7 +263,7 @@ def test_divided_operators_are_measured_whole_before_all_else() -> None:
     assert found.stats["stages_measured"] == 0
 
 
-# On this machine.
+# Compilations on this machine.
 
 
 def test_compile_with_learned_latencies(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_compile_with_learned_latencies(tmp_path: Path) -> None:
     measured = several([r.groups for r in on_two_streams if r.groups is not None])
     whole = {name.partition("[")[0] for name in artifact.schedule.op_names if "[" in name}
     assert 0 < measured <= 30 + len(whole)
-    # By the same latencies, so of the same kernels.
+    # The second compilation gets the same latencies, so it chooses the same kernels.
     other = tvm_interop.compile(inception_like(), scheduler="sequential", latency_db=path)
     data = np.random.default_rng(0).standard_normal((1, 8, 14, 14)).astype("float32")
     results = []

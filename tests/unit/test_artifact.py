@@ -1,4 +1,4 @@
-"""The artifact: one file, checked whole."""
+"""Tests the artifact file: how it is written, read and checked."""
 
 from __future__ import annotations
 
@@ -196,10 +196,13 @@ def test_saving_fails_whole(saved: Path, tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["model.tar"]
 
 
-# Files of before.
+# Artifacts of earlier versions.
 
 OLD = Path(__file__).parents[1] / "data" / "artifacts"
-"""Of `two_inputs`, on two streams, for any x86-64: TVM's kernels, and oneDNN's with a fallback."""
+"""The folder of artifacts of `two_inputs` for two streams and any x86-64 CPU.
+
+One artifact has kernels of TVM, and one has kernels of oneDNN with a fallback.
+"""
 
 
 def unpacked(name: str, folder: Path) -> Path:
@@ -235,7 +238,7 @@ def test_artifacts_of_version_1(name: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(outputs[0][i], outputs[2][i], rtol=1e-5, atol=1e-6)
 
 
-# Weights stay in the file.
+# Weights stay in the file until they are used.
 
 
 def test_weights_are_in_memory_once(saved: Path) -> None:
@@ -259,7 +262,7 @@ def test_weights_of_a_module_that_is_in_use(saved: Path, tmp_path: Path) -> None
     module = GraphModule(artifact)
     module.run(**feeds)
     before = module.get_output(0).numpy()
-    artifact.save(path)  # In the place of the file that the weights are in.
+    artifact.save(path)  # The new file replaces the file that holds the weights.
     module.run(**feeds)
     np.testing.assert_array_equal(module.get_output(0).numpy(), before)
     v = min(artifact.weights)
@@ -267,11 +270,16 @@ def test_weights_of_a_module_that_is_in_use(saved: Path, tmp_path: Path) -> None
     assert not (load_in_both(path).weights[v] == 7).any()
 
 
-# Files that someone made who means harm: every digest in them is right.
+# Files that somebody made on purpose to do harm. Every digest in them is right.
 
 
 def crafted(saved: Path, path: Path, **changes: bytes | None) -> Path:
-    """`saved` with members replaced, or dropped where None; all digests right again."""
+    """Write a copy of `saved` with other members. All digests of the copy are right.
+
+    Parameters
+    ----------
+    changes: the new content of members, by name with `__` for a dot. None leaves a member out.
+    """
     contents = {**members(saved), **{name.replace("__", "."): c for name, c in changes.items()}}
     kept = {name: data for name, data in contents.items() if data is not None}
     manifest = json.loads(kept.pop("manifest.json"))
@@ -324,7 +332,7 @@ def test_manifests_out_of_bounds(saved: Path, tmp_path: Path) -> None:
 
 
 def test_sparse_and_linked_members(saved: Path, tmp_path: Path) -> None:
-    """Ten kilobytes that claim eight gigabytes, as GNU tar's sparse files and otherwise."""
+    """A file of ten kilobytes claims to hold eight gigabytes, for example as a sparse file."""
     contents = members(saved)
     for kind, size, message in (
         (tarfile.GNUTYPE_SPARSE, 512, "no plain file"),
@@ -339,7 +347,7 @@ def test_sparse_and_linked_members(saved: Path, tmp_path: Path) -> None:
         info = tarfile.TarInfo("weights.bin")
         info.type, info.size = kind, size
         header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
-        header[482:483] = b"\1"  # Where a sparse file's header has more to come.
+        header[482:483] = b"\1"  # This byte says that the header of the sparse file continues.
         header[148:156] = b"        "
         header[148:156] = f"{sum(header):06o}\0 ".encode()
         end = len(data.rstrip(b"\0")) // 512 * 512 + 512
@@ -368,7 +376,7 @@ def npz(**members_: bytes) -> bytes:
 
 
 def test_weights_of_version_1_that_claim_more(tmp_path: Path) -> None:
-    """An array's header may claim terabytes: none are asked for."""
+    """The header of an array claims terabytes. No memory is allocated for it."""
     old = unpacked("version_1_tvm", tmp_path)
     weights = [v for v, e in enumerate(load_in_both(old).plan.values) if e.storage == "weight"]
     header = io.BytesIO()
@@ -389,7 +397,7 @@ def test_weights_of_version_1_that_claim_more(tmp_path: Path) -> None:
             load_in_both(path)
 
 
-# Code that is not run.
+# Artifacts whose code is not run.
 
 
 def test_without_kernels(saved: Path, tmp_path: Path) -> None:
@@ -401,7 +409,7 @@ def test_without_kernels(saved: Path, tmp_path: Path) -> None:
         with pytest.raises(ArtifactError, match="loaded with kernels=False"):
             use(artifact)
     assert not list(tmp_path.iterdir())
-    # Its code is checked for damage all the same.
+    # The code is checked for damage although it is not run.
     other = write(tmp_path / "other.tar", {**members(saved), "kernels.so": b"other code"})
     with pytest.raises(ArtifactError, match=r"`kernels\.so` is damaged"):
         load_in_both(other, kernels=False)

@@ -1,4 +1,4 @@
-"""Plans that point outside themselves or leave bytes unwritten are refused, by name."""
+"""Tests that plans with wrong addresses or unwritten bytes are refused by name."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from tvm_interop.program.program import Operator, Program, Value
 
 ROW = (1, 16, 2, 2)
 NBYTES = 16 * 4 * 4
-"""Of an image of shape `ROW`."""
+"""The size of an image of shape `ROW`, in bytes."""
 
 
 def joined_plan() -> Plan:
-    """Two operators write a half of `joined` each; two shares of a third read it and write `y`."""
+    """Two operators each write a half of `joined`. Two shares of a third operator read `joined`.
+
+    The third operator writes `y`.
+    """
     values = [
         Value("x", ROW, "float32"),
         Value("joined", (1, 32, 2, 2), "float32"),
@@ -42,7 +45,7 @@ def joined_plan() -> Plan:
 
 
 def changed(plan: Plan, name: str, **fields: Any) -> Plan:
-    """`plan` with fields of the operator or value of this name overwritten."""
+    """Return `plan` with other fields in the operator or value of this name."""
 
     def edit(entry: Any) -> Any:
         return msgspec.structs.replace(entry, **fields) if entry.name == name else entry
@@ -81,7 +84,7 @@ def test_a_sound_plan_passes() -> None:
     plan = joined_plan()
     assert read_plan(plan.to_json()) == plan
     waits = {op.name: [plan.operators[w].name for w in op.waits] for op in plan.operators}
-    # Each share reads both halves: each waits for the one on the other stream.
+    # Each share reads both halves, and waits for the writer on the other stream.
     assert waits == {"L": [], "R": [], "S[1/2]": ["R"], "S[2/2]": ["L"]}
 
 
@@ -162,11 +165,11 @@ def test_tvms_kernels_take_no_padded_blocks() -> None:
     refused(blocked, r"`S\[./2\]` is TVM's, but its `joined` is blocked16")
 
 
-# What damage alone would hardly make, and someone who means harm would.
+# Plans that damage would hardly cause, but that somebody could write on purpose.
 
 
 def everywhere(plan: Plan, **fields: Any) -> Plan:
-    """`plan` with fields of each stream overwritten."""
+    """Return `plan` with other fields in each stream."""
     streams = tuple(msgspec.structs.replace(stream, **fields) for stream in plan.streams)
     return msgspec.structs.replace(plan, streams=streams)
 
@@ -188,7 +191,7 @@ def test_streams_that_differ_or_do_nothing() -> None:
 
 
 def test_an_operator_that_reads_the_same_time_and_again() -> None:
-    """Its reads would be looked at one by one."""
+    """A checker that looks at each read by itself would take too long."""
     plan = joined_plan()
     greedy = plan.operators[-1]
     inputs = greedy.inputs * 50_000

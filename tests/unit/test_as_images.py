@@ -1,4 +1,7 @@
-"""Convolutions of sequences and volumes as those of images, and zeros that they add themselves."""
+"""Tests that convolutions of sequences and volumes become convolutions of images.
+
+Also tests that a convolution adds the zeros of a `Pad` operator itself.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from tvm_interop.transform import LowerToUnits
 
 
 class Net:
-    """An ONNX model in the making, from `x` to the last node's output."""
+    """Builds an ONNX model. Its input is `x`, and its output is the output of the last node."""
 
     def __init__(self, *shape: int) -> None:
         self.shape = shape
@@ -26,28 +29,28 @@ class Net:
         self._rng = np.random.default_rng(1)
 
     def constant(self, values: Any) -> str:
-        """The name of a new constant."""
+        """Add a constant and return its name."""
         name = f"c{len(self.weights)}"
         self.weights.append(numpy_helper.from_array(np.asarray(values), name))
         return name
 
     def random(self, *shape: int) -> str:
-        """The name of a new constant, of random numbers."""
+        """Add a constant of random numbers and return its name."""
         return self.constant(self._rng.standard_normal(shape).astype("float32"))
 
     def add(self, op: str, *inputs: str, **attributes: Any) -> str:
-        """The name of what a new node makes, which is its own."""
+        """Add a node and return its name, which is also the name of its output."""
         name = f"{op.lower()}{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, inputs, [name], name=name, **attributes))
         return name
 
     def pad(self, data: str, pads: list[int], value: float | None = None, **attributes: Any) -> str:
-        """The name of `data` with more around it."""
+        """Add a `Pad` of `data` and return the name of its output."""
         values = [] if value is None else [self.constant(np.array(value, "float32"))]
         return self.add("Pad", data, self.constant(np.array(pads)), *values, **attributes)
 
     def model(self) -> onnx.ModelProto:
-        """The model."""
+        """Return the model."""
         x = helper.make_tensor_value_info("x", TensorProto.FLOAT, self.shape)
         name = self.nodes[-1].output[0]
         y = helper.make_tensor_value_info(name, TensorProto.FLOAT, [None] * len(self.shape))
@@ -56,7 +59,7 @@ class Net:
 
 
 def kernels(model: onnx.ModelProto) -> list[str]:
-    """The names of the kernels of `model`, lowered, in order."""
+    """Return the names of the kernels of `model`, in order, after lowering."""
     main = LowerToUnits()(load_model(model))["main"]
     values = [b.value for b in bindings_of(main)]
     return [v.args[0].name_hint for v in values if str(v.op.name) == "relax.call_tir"]
@@ -87,7 +90,7 @@ def test_weights_that_are_computed() -> None:
 
 
 def test_what_stands_between_two_convolutions_stays_with_the_first() -> None:
-    """A gate as WaveNet's, a sum with what no convolution made, and a concatenation."""
+    """The tensors between are a gate as in WaveNet, a sum with another tensor, a concatenation."""
     net = Net(1, 8, 21)
     first = net.add("Conv", "x", net.random(8, 8, 1), net.random(8))
     gate = net.add("Sigmoid", net.add("Conv", first, net.random(8, 8, 3), pads=[1, 1]))
@@ -137,11 +140,11 @@ def test_a_convolution_of_volumes_in_groups_stays() -> None:
 
 
 def test_what_stands_between_two_convolutions_of_volumes() -> None:
-    """Sums with constants by channel and by place, with the input, and a concatenation."""
+    """There are sums with constants and with the input, and a concatenation."""
     net = Net(2, 4, 3, 6, 5)
     first = net.add("Conv", "x", net.random(4, 4, 3, 3, 3), pads=[1] * 6)
     scaled = net.add("Mul", net.add("Relu", first), net.random(4, 1, 1, 1))
-    placed = net.add("Add", scaled, net.random(3, 6, 5))  # Not the same in all slices.
+    placed = net.add("Add", scaled, net.random(3, 6, 5))  # This constant differs between slices.
     second = net.add("Conv", placed, net.random(4, 4, 1, 3, 3), pads=[0, 1, 1] * 2)
     both = net.add("Concat", net.add("Add", second, "x"), "x", axis=1)
     net.add("Sigmoid", net.add("Conv", both, net.random(3, 8, 1, 1, 1)))
@@ -152,8 +155,8 @@ def test_what_stands_between_two_convolutions_of_volumes() -> None:
 @pytest.mark.parametrize(
     ("shape", "pads", "kernel"),
     [
-        ((1, 3, 9, 7), [0, 0, 0, 1, 0, 0, 1, 2], (3, 3)),  # TensorFlow's `SAME`.
-        ((1, 3, 11), [0, 0, 2, 0, 0, 0], (3,)),  # A causal one.
+        ((1, 3, 9, 7), [0, 0, 0, 1, 0, 0, 1, 2], (3, 3)),  # The padding of TensorFlow's `SAME`.
+        ((1, 3, 11), [0, 0, 2, 0, 0, 0], (3,)),  # The padding of a causal convolution.
         ((1, 3, 4, 5, 6), [0, 0, 1, 0, 1, 0, 0, 0, 1, 1], (2, 2, 2)),
     ],
 )
@@ -169,10 +172,11 @@ def test_zeros_become_padding(
 @pytest.mark.parametrize(
     ("pads", "value", "mode"),
     [
-        ([0, 0, 0, 1, 0, 0, 1, 2], 0.5, "constant"),  # No zeros.
-        ([0, 1, 0, 1, 0, 0, 1, 2], None, "constant"),  # A channel more.
-        ([0, 0, 3, 0, 0, 0, 0, 0], None, "constant"),  # A row that no tap reads beside another.
-        ([0, 0, 0, -1, 0, 0, 0, -1], None, "constant"),  # Less, not more.
+        ([0, 0, 0, 1, 0, 0, 1, 2], 0.5, "constant"),  # The padding is not zero.
+        ([0, 1, 0, 1, 0, 0, 1, 2], None, "constant"),  # The padding adds a channel.
+        # No window reads this row and a row beside it.
+        ([0, 0, 3, 0, 0, 0, 0, 0], None, "constant"),
+        ([0, 0, 0, -1, 0, 0, 0, -1], None, "constant"),  # The padding removes elements.
         ([0, 0, 1, 1, 0, 0, 1, 1], None, "reflect"),
     ],
 )

@@ -1,4 +1,4 @@
-"""auto: who wins and when, what the budget stops, what the local search finds."""
+"""Tests the scheduler `auto`: its choice, its time budget and its local search."""
 
 import itertools
 import math
@@ -24,7 +24,7 @@ US = latencies(30, 4)
 
 
 class Contended(LatencyTable):
-    """Groups side by side slow each other down by `slowdown` each."""
+    """A latency model in which groups that run side by side slow each other down by `slowdown`."""
 
     def __init__(self, us, slowdown):
         super().__init__(us)
@@ -38,7 +38,7 @@ class Contended(LatencyTable):
 
 
 class Clock:
-    """Time that passes only where a test says so."""
+    """A clock that advances only when a test advances it."""
 
     def __init__(self, monkeypatch):
         self.s = 0.0
@@ -46,7 +46,7 @@ class Clock:
 
 
 def favouring(name):
-    """A device on which one scheduler's schedule is twice as fast as all others."""
+    """A device on which the schedule of one scheduler takes half the time of all others."""
 
     def evaluate(schedules):
         return itertools.repeat([50.0 if made.scheduler == name else 100.0 for made in schedules])
@@ -76,13 +76,13 @@ def test_the_prediction_decides_where_nothing_is_measured(slowdown, kind):
     predicted = made.stats["predicted_us"]
     assert made.makespan == predicted[made.stats["winner"]] == min(predicted.values())
     assert made.stats["measured_us"] == {}
-    if kind == "streams":  # Stages that cost eleven times as much are no use.
+    if kind == "streams":  # Stages that cost eleven times as much never win.
         assert not made.is_staged
 
 
 def test_sequential_wins_where_nothing_helps():
     class OneCore(LatencyModel):
-        """Whatever runs side by side takes turns, and a little longer."""
+        """A device with one core: groups that run side by side take turns, and a little longer."""
 
         def op(self, op):
             return float(US[op])
@@ -123,7 +123,7 @@ def test_a_gain_within_the_noise_is_none():
 
 
 def test_the_winner_is_confirmed_by_rounds_that_did_not_choose_it():
-    """Whoever is lucky while one is chosen is not any faster afterwards."""
+    """A schedule that was fast by chance while it was chosen is not faster afterwards."""
     seen = []
 
     def evaluate(schedules):
@@ -143,7 +143,7 @@ def test_the_winner_is_confirmed_by_rounds_that_did_not_choose_it():
 
 
 def test_who_is_far_behind_takes_no_part_in_further_rounds():
-    """Of four finalists one is slow and two are alike: those two are compared for longer."""
+    """One of four finalists is slow. Only two finalists are alike, and they run in more rounds."""
     seen = []
 
     def evaluate(schedules):
@@ -167,7 +167,7 @@ def test_who_is_far_behind_takes_no_part_in_further_rounds():
 
 
 def test_the_choice_among_equals_ends():
-    """However noisy: those that so many rounds cannot tell apart are as good."""
+    """Finalists that many noisy rounds cannot distinguish count as equally good."""
     counts = []
 
     def evaluate(schedules):
@@ -221,7 +221,7 @@ def test_no_worse_than_any_scheduler_by_the_same_prices():
 
 
 def test_the_budget_stops_pricing(monkeypatch):
-    """Every stage takes a second to price: what is asked for is counted."""
+    """The latency of each stage takes one second, and the test counts the stages."""
     clock = Clock(monkeypatch)
 
     class Slow(Contended):
@@ -243,7 +243,7 @@ def test_the_budget_stops_pricing(monkeypatch):
 
 
 def test_running_schedules_is_part_of_the_budget(monkeypatch):
-    """Each run takes a tenth of a second by the budget's clock, and nothing else does."""
+    """Each run takes a tenth of a second on the clock of the budget. All else takes no time."""
     clock = Clock(monkeypatch)
 
     def evaluate(schedules):
@@ -317,7 +317,7 @@ def test_an_operator_moves_between_streams():
 
 
 def test_an_operator_moves_between_stages():
-    """a and b, then c and d: b belongs beside d, the two long ones together."""
+    """The stages are a and b, then c and d. Both long operators, b and d, should share a stage."""
     graph = OpGraph.from_edges(["a", "b", "c", "d"], [("a", "c"), ("a", "d")])
     us = [1, 9, 1, 9]
     stages = (Stage(((0,), (1,)), (0, 1)), Stage(((2,), (3,)), (0, 1)))
@@ -376,7 +376,7 @@ def test_it_is_what_models_are_compiled_with():
 
 
 def test_one_measurement_decides_and_checks(monkeypatch):
-    """The finalist is confirmed once; what somebody else's `evaluate` says is checked here."""
+    """The finalist is confirmed once. The results of the caller's `evaluate` are checked here."""
     asked = []
 
     def measure(self, schedules):

@@ -1,4 +1,4 @@
-"""One artifact for several batch sizes."""
+"""Tests artifacts for several batch sizes."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_a_manifest_that_lies_is_refused(
     )
     with pytest.raises(ArtifactError, match=said):
         artifact.save(tmp_path / "net.tar")
-    # As a file says it.
+    # Write the artifact without the check, as a file from elsewhere could be.
     monkeypatch.setattr("tvm_interop.artifact.artifact.check_batch_sizes", lambda *_: None)
     artifact.save(tmp_path / "net.tar")
     monkeypatch.undo()

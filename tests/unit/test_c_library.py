@@ -1,4 +1,4 @@
-"""Functions that TVM's own formulas get wrong near zero."""
+"""Tests functions for which TVM's own formulas are wrong near zero."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels of libraries are checked before they ship, as TVM's are."""
+"""Tests that kernels of libraries are checked before they ship, like TVM's kernels."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_what_is_kept_is_not_checked_again(tmp_path: Path, monkeypatch: pytest.M
         lambda kernels: calls.append(len(kernels)) or find(kernels),
     )
     cold = compiled(latency_db=tmp_path / "latency.db").manifest.kernel_check
-    checked_libraries._right.clear()  # As in another process.
+    checked_libraries._right.clear()  # Forget the results, as if this were another process.
     warm = compiled(latency_db=tmp_path / "latency.db").manifest.kernel_check
     assert calls[0] > 0
     assert sum(calls[1:]) == 0
@@ -168,7 +168,7 @@ def test_a_kernel_runs_on_plain_tensors(layouts: tuple[str, str], constant: bool
 
 @pytest.mark.parametrize("before_fence", [True, False])
 def test_what_it_touches_beside_its_tensors_is_told(before_fence: bool) -> None:
-    """A kernel that takes its tensors for larger ones than they are."""
+    """A kernel treats its tensors as larger than they are."""
     x, w = (np.zeros(shape, np.float32) for shape in CONV.shapes[:2])
     y = np.zeros((1, 8, 4, 4), np.float32)
     said = _native.run_library_fenced(

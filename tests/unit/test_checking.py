@@ -1,4 +1,4 @@
-"""The checker: against an oracle, on plans of a forgetful planner, on bugs that shipped."""
+"""Tests the checker with an oracle, with plans of a faulty planner, and with known bugs."""
 
 from __future__ import annotations
 
@@ -38,14 +38,17 @@ def program(*operators, **more):
     return StreamProgram(operators=operators, **more)
 
 
-# Against the oracle.
+# Comparison with an oracle.
 
 
 def random_program(rng):
-    """Up to five operators on up to three streams that touch eight bytes of two buffers."""
+    """A random program of up to five operators on up to three streams and eight bytes.
+
+    The operators touch the bytes of two buffers.
+    """
     count = rng.randint(2, 5)
     names = [f"op{i}" for i in range(count)]
-    keen = rng.choice([0.1, 0.4, 0.8, 0.95])  # on waits
+    keen = rng.choice([0.1, 0.4, 0.8, 0.95])  # The probability of a wait.
     tensors: list[Access] = []
     operators = []
     for i, name in enumerate(names):
@@ -60,7 +63,7 @@ def random_program(rng):
         stream = str(rng.randint(0, 2))
         waits = [before for before in names[:i] if rng.random() < keen]
         if i + 1 < count and rng.random() < 0.03:
-            waits.append(names[i + 1])  # Perhaps a deadlock.
+            waits.append(names[i + 1])  # This wait may cause a deadlock.
         operators.append(op(name, stream, reads, writes, waits))
     if rng.random() < 0.3 and not any(names[-1] in o.waits for o in operators):
         operators = [*operators[:-1], *shares_of(operators[-1])]
@@ -74,7 +77,7 @@ def random_access(rng, tensor):
 
 
 def shares_of(whole):
-    """An operator as two, each of which writes half of what it writes."""
+    """Two operators in place of one. Each writes half of its outputs."""
     for i in range(2):
         writes = tuple(msgspec.structs.replace(w, share=(i, 2)) for w in whole.writes[:1])
         yield op(f"{whole.name}[{i}]", f"part{i}", whole.reads, writes, whole.waits)
@@ -82,7 +85,7 @@ def shares_of(whole):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_it_says_what_every_interleaving_says(seed):
-    """As many as 1,000 unsafe programs are found in all, and no safe one is called unsafe."""
+    """All tests together find 1,000 unsafe programs. No safe program is called unsafe."""
     rng = random.Random(seed)
     safe = unsafe = 0
     while safe < 150 or unsafe < 250:
@@ -115,11 +118,11 @@ def test_the_wait_that_it_names_mends_a_race():
         mended += 1
 
 
-# Plans.
+# Plans of a faulty planner.
 
 
 def test_a_reader_that_the_planner_forgets_is_seen(monkeypatch):
-    """`D` reads `c`; a planner that does not know puts `d`, which `D` writes, over it."""
+    """`D` reads `c`. A planner that does not know this puts `d`, which `D` writes, over `c`."""
     lifetimes = Plan.arena_buffers
 
     def forgetful(plan):
@@ -134,7 +137,7 @@ def test_a_reader_that_the_planner_forgets_is_seen(monkeypatch):
 
 
 def test_a_dependency_that_the_planner_forgets_is_seen(monkeypatch):
-    """Without the edge from `A` to `C`, which reads a view of it, `C` waits for nobody."""
+    """`C` reads a view of the output of `A`. Without this edge, `C` waits for no operator."""
     known = programs.reads
 
     def forgetful(values, operators):
@@ -169,7 +172,7 @@ def test_the_checker_imports_nothing_of_what_it_checks():
         ]
         modules = {n.module for n in imports if n.level == 2}
         assert modules <= {"_native", "errors", "plain_data", "checking.stream_program"}, path
-        if path.parent.name == "plan":  # Types of the finished plan, and nothing else.
+        if path.parent.name == "plan":  # The checker may use only the types of the finished plan.
             taken = {(n.module, name.name) for n in imports if n.level == 1 for name in n.names}
             assert taken == {("plan", "Plan"), ("plan", "PlannedValue")}
     for path in (ROOT / "passes" / "check").iterdir():
@@ -177,12 +180,15 @@ def test_the_checker_imports_nothing_of_what_it_checks():
             assert included.startswith("passes/check/"), path
 
 
-# Bugs that shipped elsewhere, as small programs.
+# Bugs that other projects shipped, as small programs.
 
 
 def test_the_dual_stream_experts_of_vllm_48223():
-    """The routed experts write over the hidden states in place, which the shared expert, on a
-    stream of its own, still reads: the fork and the join are there, and do not help."""
+    """The routed experts overwrite the hidden states while the shared expert still reads them.
+
+    The shared expert runs on its own stream. There is a fork and a join, but they do not order the
+    two.
+    """
 
     def layer(experts_write):
         return program(
@@ -205,8 +211,11 @@ def test_the_dual_stream_experts_of_vllm_48223():
 
 
 def test_the_concurrent_streams_of_llama_cpp_21897():
-    """The allocator takes the order of launches for the order of running: once the last branch is
-    launched that reads the norm, it gives the norm's bytes to what comes next."""
+    """The allocator assumes that operators run in the order of their launches.
+
+    It frees the bytes of the norm after the launch of the last branch that reads the norm. The next
+    tensor then overwrites these bytes too early.
+    """
 
     def attention(k_at):
         norm = Access("pool", 0, 64, "norm")
@@ -230,7 +239,7 @@ def test_the_concurrent_streams_of_llama_cpp_21897():
     assert tvm_interop.check(attention(k_at=256)).is_safe
 
 
-# Kinds of faults, and what is said of them.
+# Kinds of faults, and their messages.
 
 
 def test_a_tensor_that_is_overwritten_in_order():
@@ -285,7 +294,7 @@ def test_the_text_draws_it():
     assert check_program(program(op("a", "0"))).text.startswith("safe: 1 operators")
 
 
-# The JSON form.
+# Programs as JSON.
 
 
 def test_json_round_trip():
@@ -348,7 +357,7 @@ def test_a_file_is_checked(tmp_path):
         tvm_interop.check(str(path))
 
 
-# The recorder.
+# The recorder of programs.
 
 
 def test_a_recorded_race_is_raised_at_the_end():

@@ -1,4 +1,4 @@
-"""The command line, typed as a person would."""
+"""Tests the verbs of the command line as a user types them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one line a wrong request gets."""
+    """Run a wrong command line, check that it fails, and return the line on standard error."""
     assert run_app(list(arguments)) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -234,7 +234,7 @@ def test_input_shapes() -> None:
 
 
 def test_as_a_program(folder: Path) -> None:
-    """The entry point in a process of its own: help, exit codes, no traceback."""
+    """The command prints help and errors and sets exit codes when it runs in its own process."""
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

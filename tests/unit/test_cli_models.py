@@ -1,4 +1,4 @@
-"""`tvm-interop models`, and a network's name where a file is taken."""
+"""Tests `tvm-interop models`, and verbs that get the name of a network instead of a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tvm-interop tune`: what it writes and says, stopped, killed, and going on."""
+"""Tests what `tvm-interop tune` writes and prints: at its end, after Ctrl-C, and after a kill."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def heavy_net(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A round of whose search takes long enough to be caught in the middle."""
+    """A network for which a round of the search takes long, so a test can stop it half-way."""
     path = tmp_path_factory.mktemp("tune") / "heavy.onnx"
     onnx.save(inception_like(size=112, channels=64), path)
     return path
@@ -144,14 +144,14 @@ def start(net: Path, folder: Path, *more: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "COLUMNS": "100"},
-        # Whoever runs the tests in a shell's background ignores Ctrl-C, and so would the search.
+        # Tests that a shell runs in the background ignore Ctrl-C, and the search would inherit it.
         preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
 
 
 @pytest.mark.slow
 def test_killed_twice_it_goes_on(heavy_net: Path, tmp_path: Path) -> None:
-    """With a signal nobody can catch, while it measures."""
+    """A search that SIGKILL ends while it measures continues from its stored measurements."""
     before: dict[str, float] = {}
     for _ in range(2):
         with start(heavy_net, tmp_path) as search:

@@ -1,4 +1,4 @@
-"""The verbs `bench` and `devices`, TVM's passes from the command line, and completion."""
+"""Tests the verbs `bench` and `devices`, the options for TVM's passes, and shell completion."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def small(tmp_path: Path) -> str:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one line a wrong request gets."""
+    """Run a wrong command line, check that it fails, and return the line on standard error."""
     assert run_app(list(arguments)) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -184,7 +184,7 @@ def test_completion(
     monkeypatch.setenv("_TVM_INTEROP_COMPLETE", "complete_bash")
 
     def completed(line: str) -> list[str]:
-        """What bash is told when the tabulator is pressed at the end of `line`."""
+        """Return the words that bash gets when the Tab key is pressed at the end of `line`."""
         monkeypatch.setenv("COMP_WORDS", line)
         monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
         assert run_app([]) == 0
@@ -206,7 +206,7 @@ def test_completion(
      ("compile squ", "squeezenet"), ("compile net --scheduler li", "lios+"), (None, "compile")],
 )  # fmt: skip
 def test_help_and_completion_do_not_wait_for_tvm(words: str | None, said: str) -> None:
-    """Importing TVM takes seconds: too long for a press of a key."""
+    """Importing TVM takes seconds, which is too long after a press of the Tab key."""
     if words is None:
         run, asked = f"run_app({['compile', '--help']})", {}
     else:

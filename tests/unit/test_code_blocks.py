@@ -1,4 +1,4 @@
-"""The code blocks of README and docs run, or say here why not."""
+"""Runs the code blocks of README and docs. `NOT_RUN` says why some blocks are not run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tvm_interop.serving.server.config import read_config
 
 BLOCKS = list(blocks())
 NO_CODE = {"docs/architecture.rst", "docs/how_it_works.rst"}
-"""Pages whose blocks are pictures."""
+"""Pages whose code blocks are diagrams."""
 NOT_RUN = {
     ("README.md", "model.onnx      Relax module      Program       Schedule        Plan            "
      "Artifact"): "a picture",
@@ -43,7 +43,7 @@ NOT_RUN = {
     ("docs/several_gpus.rst", "no device `cuda:1`: this machine has 1, numbered from 0"):
         "a message; needs a GPU",
 }  # fmt: skip
-"""Blocks that no test runs, by page and first line, and why."""
+"""The blocks that no test runs, by page and first line, each with the reason."""
 
 
 def _is_python(block: Block) -> bool:
@@ -56,7 +56,7 @@ def _pages(wanted: Any) -> list[str]:
 
 @pytest.mark.parametrize("page", _pages(_is_python))
 def test_python_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The blocks of a page in order, as one program."""
+    """The blocks of a page run in order, as one program."""
     if page == "docs/server.rst":
         pytest.importorskip("tritonclient.grpc", reason="extra `serve`")
     monkeypatch.chdir(tmp_path)
@@ -68,7 +68,7 @@ def test_python_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def _beforehand(page: str) -> dict[str, Any]:
-    """What the reader of a page has: files, and values by the names that the page uses."""
+    """Write the files that the reader of a page has, and return the values that the page uses."""
     image = np.linspace(-1, 1, 3, dtype=np.float32).reshape(1, 3)
     name = {"docs/session.rst": "image", "docs/server.rst": "x"}.get(page, "data")
     model = _model(name)
@@ -86,7 +86,7 @@ def _beforehand(page: str) -> dict[str, Any]:
 
 
 def _model(name: str) -> onnx.ModelProto:
-    """An input of this name, and its rectified double, `y`."""
+    """A model with an input of this name and the output `y`, the ReLU of twice the input."""
     shape = [1, 3]
     graph = helper.make_graph(
         [helper.make_node("Add", [name, name], ["d"]), helper.make_node("Relu", ["d"], ["y"])],
@@ -118,7 +118,7 @@ def test_a_command_line_that_does_not_exist_is_noticed() -> None:
 
 
 def _parse(words: Sequence[str]) -> None:
-    """Have the command line's own parser read the words, down to the verb's options."""
+    """Let the parser of the command line read the words, with the options of the verb."""
     command: Any = typer.main.get_command(app)
     name, rest = "tvm-interop", list(words)
     parent = None

@@ -1,4 +1,4 @@
-"""How two artifacts of a model differ, and `tvm-interop compare`."""
+"""Tests how the differences of two artifacts are found, and the verb `tvm-interop compare`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_stages_that_differ(in_turn: Artifact, greedy: Artifact) -> None:
     names = [name for difference in found for name in difference.operators]
     assert len(set(names)) == len(names)
     assert "stages" in found[0].first
-    # Each operator named shares a stage in the second with another, or did in the first.
+    # An operator that is alone in its stage of the second artifact is not named as a difference.
     alone = {
         whole
         for stage in greedy.schedule.stages
@@ -102,7 +102,7 @@ def test_a_part_of_a_plan_keeps_its_order(greedy: Artifact) -> None:
     assert {op.whole for op in part.operators} == {first, last}
     end = part.operators[-1]
     start = part.operators[0]
-    # The last operator of the network is behind the first, on its stream or by a wait.
+    # The last operator of the network runs after the first: on the same stream, or by a wait.
     assert end.stream == start.stream or 0 in end.waits
     whole = part_of_plan(plan, [op.whole for op in plan.operators])
     assert [op.name for op in whole.operators] == [op.name for op in plan.operators]
@@ -167,7 +167,7 @@ def test_the_command(
 
 
 def test_medians_that_contradict_the_ratio_are_told_apart() -> None:
-    """Each was seen on a machine that became faster half-way through."""
+    """Medians contradict the ratio, for example, if the machine becomes faster half-way."""
     busy = Cost(2668.7, 1884.3, 0.984, (0.97, 0.995), 1.002, 60)
     told = comparison_text(Comparison(("a.tar", "b.tar"), (), busy))
     assert "medians 2668.7 and 1884.3 us; ratio within a round 0.984 (0.970 to 0.995)" in told

@@ -1,4 +1,4 @@
-"""compile(): what ships, what is refused, what is left behind."""
+"""Tests `compile`: which schedule ships, which input is refused, and which files are written."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tvm_interop import (
 )
 from tvm_interop.compiler.api import Compilation, CompileOptions
 
-# Of more streams than this machine may have cores: they take turns, which is right.
+# Some tests compile for more streams than this machine may have cores. The streams then take turns.
 pytestmark = pytest.mark.filterwarnings("ignore:the model was compiled for")
 
 DATA = np.random.default_rng(0).standard_normal((1, 8, 14, 14)).astype("float32")
@@ -39,7 +39,8 @@ def sequential() -> np.ndarray:
     return result(tvm_interop.compile(inception_like(), scheduler="sequential"))
 
 
-MERGING = {"ios-merge", "ios-both"}  # Close, not equal: see test_ios_merge.
+# These schedulers merge operators, so bits differ from sequential execution: see `test_ios_merge`.
+MERGING = {"ios-merge", "ios-both"}
 
 
 @pytest.mark.parametrize("scheduler", sorted({*tvm_interop.schedulers()} - MERGING))
@@ -56,7 +57,7 @@ def test_every_scheduler_gives_the_same_bits(
 
 
 def test_what_is_slower_does_not_ship(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sequential execution is run twice, then the schedule, which takes longer than either."""
+    """In each round sequential execution runs twice, and the schedule takes longer than both."""
     rounds = itertools.repeat([10.0, 11.0, 12.0])
     monkeypatch.setattr(Compilation, "measure", lambda self, schedules: rounds)
     compilation = Compilation(chain(), CompileOptions(streams=2, latency_db=":memory:"))

@@ -1,4 +1,4 @@
-"""Concatenations in place: which parts are written into their result, which are copied."""
+"""Tests which parts of concatenations are written into the result, and which are copied."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def joined(
     written: tuple[int, ...],
     **rest: object,
 ) -> Program:
-    """Operators that write `written` from value 0, then concatenations."""
+    """A program of operators that write the values `written`, and then concatenations."""
     made = [Operator(f"make {values[v].name}", "k", (0,), (v,)) for v in written]
     joins = [concat(f"join {values[out].name}", values, ins, out) for ins, out in concats]
     outputs: tuple[int, ...] = rest.get("outputs", (concats[-1][1],))  # type: ignore[assignment]
@@ -48,18 +48,18 @@ def joined(
 
 
 def left(program: Program) -> list[str]:
-    """The concatenations that stay."""
+    """The concatenations that are left in the program."""
     return [op.name for op in concat_in_place(program).operators if op.name.startswith("join")]
 
 
 def places(program: Program) -> dict[str, tuple[str, int]]:
-    """What each alias is in, and from which byte on."""
+    """For each alias, the value that contains it and its offset in bytes."""
     values = concat_in_place(program).values
     return {v.name: (values[v.alias_of].name, v.offset) for v in values if v.alias_of is not None}
 
 
 PIXELS = 4 * 4 * 4
-"""Bytes of a channel."""
+"""The size of a channel in bytes."""
 
 
 def test_parts_lie_one_after_the_other() -> None:
@@ -67,13 +67,13 @@ def test_parts_lie_one_after_the_other() -> None:
     program = joined(((1, 2, 3), 4), values=values, written=(1, 2, 3))
     assert left(program) == []
     assert places(program) == {"a": ("y", 0), "b": ("y", 3 * PIXELS), "c": ("y", 8 * PIXELS)}
-    # The program given stays.
+    # The given program does not change.
     assert [op.name for op in program.operators][-1] == "join y"
     assert all(value.alias_of is None for value in program.values)
 
 
 def test_a_concatenation_within_another() -> None:
-    """And one within that; a reshape of a part moves with it."""
+    """A concatenation is a part of another one. A reshape of a part moves with the part."""
     values = [
         image("x", 1),
         image("a", 2),
@@ -135,7 +135,7 @@ def test_parts_that_would_not_be_aligned_are_copied() -> None:
         ids = tuple(range(1, len(parts) + 1))
         return joined((ids, len(ids) + 1), values=[image("x", 1), *parts, whole], written=ids)
 
-    assert left(odd(16, 5)) == []  # Whatever comes last may end anywhere.
+    assert left(odd(16, 5)) == []  # The last part may end at any address.
     assert left(odd(5, 16)) == ["join y"]
     assert left(odd(16, 8, 16)) == ["join y"]
     assert can_be_in_place([64, 128, 4])
@@ -146,7 +146,7 @@ def test_parts_that_would_not_be_aligned_are_copied() -> None:
 
 
 def test_parts_on_a_gpu_may_lie_closer() -> None:
-    """8 channels of 3 x 3 pixels take 288 bytes: 32 times 9."""
+    """8 channels of 3 x 3 pixels take 288 bytes, which is 9 times 32."""
     values = [
         Value("x", (1, 1, 3, 3), "float32"),
         Value("a", (1, 8, 3, 3), "float32"),
@@ -181,11 +181,11 @@ def test_kernels_that_nobody_calls_any_more_go() -> None:
     assert concat_in_place(in_place) is in_place
 
 
-# What comes out, whatever is in place.
+# Results of programs with concatenations in place.
 
 
 def blocks(net: nets.Net, x: str, parts: dict[str, int]) -> list[str]:
-    """A convolution and ReLU of 16 channels each."""
+    """Convolutions of `x`, each followed by ReLU. `parts` has their numbers of channels."""
     return [
         net.op("Relu", [net.conv(x, name, (16, channels), 3)], f"{name}_relu")
         for name, channels in parts.items()
@@ -193,7 +193,7 @@ def blocks(net: nets.Net, x: str, parts: dict[str, int]) -> list[str]:
 
 
 def nested() -> onnx.ModelProto:
-    """A dense block: each layer reads all before it, and a part of the result is given out."""
+    """A dense block: each layer reads all earlier outputs, and one part is also an output."""
     net = nets.Net()
     x = net.input("x", [1, 16, 6, 8])
     a, b = blocks(net, x, {"a": 16, "b": 32})
@@ -206,7 +206,10 @@ def nested() -> onnx.ModelProto:
 
 
 def copied() -> onnx.ModelProto:
-    """A part in two results, a part twice, an input and a weight as parts, an odd part."""
+    """Parts that must be copied: a part of two results, a part used twice, an input, a weight.
+
+    One more part has an odd number of channels.
+    """
     net = nets.Net()
     x = net.input("x", [1, 16, 4, 4])
     a, b, c = blocks(net, x, {"a": 16, "b": 16, "c": 5})
@@ -222,7 +225,7 @@ def copied() -> onnx.ModelProto:
 
 
 def unaligned() -> onnx.ModelProto:
-    """Parts whose sizes are no multiple of 64 bytes, and parts of two images."""
+    """Parts whose sizes are no multiples of 64 bytes, and parts of two images."""
     net = nets.Net()
     x = net.input("x", [1, 16, 3, 3])
     a, b, c = blocks(net, x, {"a": 16, "b": 5, "c": 16})
@@ -251,7 +254,7 @@ def test_numbers_are_right_and_bits_the_same(make: object, providers: list[str])
         compilation.schedule("lios"),
     ):
         module = GraphModule(compilation.artifact(schedule))
-        for _ in range(3):  # Streams run into each other differently each time.
+        for _ in range(3):  # The streams interleave differently in each run.
             module.run(**feeds)
             results.append([module.get_output(i).numpy() for i in range(len(expected))])
     for got, want in zip(results[0], expected.values(), strict=True):

@@ -1,4 +1,4 @@
-"""The executors on this CPU and on a server pass the suite that all executors pass."""
+"""Runs the tests that all executors must pass, on this CPU and on a server."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def farm() -> Iterator[Farm]:
 class TestServer(InstanceSuite):
     @pytest.fixture(autouse=True)
     def both_servers_free(self, farm: Farm) -> None:
-        gc.collect()  # What the test before held is given back.
+        gc.collect()  # Objects of the test before release their servers now.
         farm.wait_for(2)
 
     @pytest.fixture

@@ -1,4 +1,4 @@
-"""What the CPU can do, and artifacts that ask for more."""
+"""Tests the features of the CPU, and artifacts that need more features."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_flags_become_llvm_features() -> None:
 
 
 def test_llvm_knows_every_name() -> None:
-    """A name that LLVM does not know it ignores, and the kernels come out slow."""
+    """LLVM ignores a name that it does not know, and the kernels would be slow."""
     everything = sorted(set(cpu_features._X86_64.values()))
     target = tvm.target.Target(
         {
@@ -58,7 +58,7 @@ def test_llvm_knows_every_name() -> None:
 
 
 def compiled_for(target: Any) -> tuple[str, tuple[str, ...]]:
-    """The target that `target` is taken for, and what the kernels need."""
+    """Return the target that `target` stands for, and the CPU features that the kernels need."""
     options = CompileOptions(target, streams=1, latency_db=":memory:")
     compilation = Compilation(chain(1), options)
     artifact = compilation.artifact(compilation.sequential())

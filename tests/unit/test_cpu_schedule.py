@@ -1,4 +1,4 @@
-"""Scheduled kernels compute what unscheduled ones do, whatever their shapes."""
+"""Tests that scheduled kernels compute the same as unscheduled kernels, for many shapes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Shape = tuple[int, ...]
 
 
 def lowered(op: Callable[..., relax.Expr], *shapes: Shape, dtype: str = "float32") -> tvm.IRModule:
-    """The kernels of `op`, each input a tensor of its shape."""
+    """The kernels of `op` for inputs of these shapes."""
     builder = relax.BlockBuilder()
     params = [relax.Var(f"x{i}", relax.TensorType(shape, dtype)) for i, shape in enumerate(shapes)]
     with builder.function("main", params):
@@ -47,8 +47,8 @@ def lowered(op: Callable[..., relax.Expr], *shapes: Shape, dtype: str = "float32
 
 
 def outputs(kernels: tvm.IRModule, folder: Path) -> dict[str, list[np.ndarray]]:
-    """What each kernel leaves in each of its arguments, from the same inputs every time."""
-    # A name of its own: a library of a name that is loaded already is not loaded again.
+    """The content of each argument of each kernel after a run on fixed inputs."""
+    # The file needs a new name, because a library of the same name is not loaded again.
     path = build_kernels(kernels, "llvm", folder / f"{len(list(folder.iterdir()))}.so")
     library = tvm.runtime.load_module(str(path))
     found = {}
@@ -69,14 +69,15 @@ def outputs(kernels: tvm.IRModule, folder: Path) -> dict[str, list[np.ndarray]]:
 
 
 def assert_same(kernels: tvm.IRModule, tmp_path: Path) -> tvm.IRModule:
-    """Scheduled, `kernels` still compute the same; gives the scheduled ones."""
+    """Check that `kernels` compute the same when scheduled, and return the scheduled kernels."""
     scheduled = DefaultCPUSchedule()(kernels)
     want, got = outputs(kernels, tmp_path), outputs(scheduled, tmp_path)
     assert want.keys() == got.keys()
     for name, arrays in want.items():
         assert not tvm_ffi.structural_equal(kernels[name], scheduled[name])
         for a, b in zip(arrays, got[name], strict=True):
-            # Bits differ only where LLVM contracts a product and a sum in one of the two.
+            # Bits may differ if LLVM fuses a multiplication and an addition in one of the two
+            # kernels.
             np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5, err_msg=name)
     return scheduled
 
@@ -137,7 +138,7 @@ def test_convolutions(case: str, tmp_path: Path) -> None:
 
 
 def test_a_kernel_does_not_grow_with_the_stride() -> None:
-    """LLVM took minutes for patches of 32 by 32 pixels, each copied by loops of its own."""
+    """LLVM once took minutes for patches of 32 by 32 pixels, because each had its own loops."""
 
     def length(stride: int) -> int:
         shapes = (1, 3, 4 * stride, 4 * stride), (8, 3, stride, stride)
@@ -151,7 +152,7 @@ def test_a_kernel_does_not_grow_with_the_stride() -> None:
 
 @pytest.mark.parametrize(("groups", "packed_at_once"), [(6, 1), (1, 6)])
 def test_groups_are_packed_one_by_one(groups: int, packed_at_once: int) -> None:
-    """So that a share of the kernel packs no group that is not its own."""
+    """A share of the kernel then packs no groups of other shares."""
     kernels = lowered(conv(padding=1, groups=groups), (2, 6, 9, 9), (6, 6 // groups, 3, 3))
     (kernel,) = DefaultCPUSchedule("llvm")(kernels).functions.values()
     images = 1 if groups > 1 else 2
@@ -257,7 +258,7 @@ OTHERS: dict[str, tuple[Callable[..., relax.Expr], list[Shape], str]] = {
         [(1, 80, 28, 28), (80,), (80,)],
         "float32",
     ),
-    # Of other axes it is TVM's kernel.
+    # For other axes, the kernel of TVM is used.
     "two sums at once": (
         lambda x, g, b: relax.op.nn.group_norm(x, g, b, 1, channel_axis=3, axes=[1, 2]),
         [(1, 28, 28, 80), (80,), (80,)],
@@ -273,7 +274,7 @@ def test_other_operators(case: str, tmp_path: Path) -> None:
 
 
 def test_what_is_pointwise_has_one_long_loop() -> None:
-    """Where the innermost loop is short LLVM makes vectors of the next one: gathers."""
+    """If the innermost loop is short, LLVM vectorises the next loop, which needs slow gathers."""
 
     def innermost(op: Any, *shapes: Shape) -> int:
         (func,) = DefaultCPUSchedule()(lowered(op, *shapes)).functions.values()
@@ -294,7 +295,7 @@ def test_what_is_pointwise_has_one_long_loop() -> None:
 
 
 def test_short_planes_and_rows_are_vectors() -> None:
-    """LLVM would write them out number by number."""
+    """Otherwise LLVM would write out the operations number by number."""
 
     def kinds(op: Any, *shapes: Shape) -> set[int]:
         (func,) = DefaultCPUSchedule()(lowered(op, *shapes)).functions.values()
@@ -313,12 +314,12 @@ def test_short_planes_and_rows_are_vectors() -> None:
 
 @pytest.mark.parametrize("size", [62720, 67000, 65537])
 def test_long_rows_are_divided_among_threads_in_whole_pieces(size: int) -> None:
-    """A condition that cuts the last piece short keeps LLVM from making vectors."""
+    """If a condition cuts the last piece short, LLVM makes no vectors."""
     scheduled = DefaultCPUSchedule()(lowered(relax.op.nn.relu, (1, 1, size)))
     (func,) = scheduled.functions.values()
     (loop,) = parallel_loops(func)
     assert divisible_kernels(scheduled) == set(kernel_hashes(scheduled))
-    has_divisor = size != 65537  # A prime.
+    has_divisor = size != 65537  # 65537 is a prime number.
     assert ("T.where" not in func.script()) == has_divisor
     assert int(loop.extent) >= 16
 
@@ -383,7 +384,7 @@ def test_only_large_kernels_are_shared_between_threads() -> None:
 
 
 def test_no_sum_is_split_between_threads() -> None:
-    """A parallel loop writes elements of its own in each iteration: none is added to by two."""
+    """Each iteration of a parallel loop writes its own elements, so no sum is split."""
     for kernels in (
         lowered(conv(), (1, 64, 28, 28), (64, 64, 3, 3)),
         lowered(relax.op.matmul, (1, 4096), (4096, 64)),
@@ -393,7 +394,7 @@ def test_no_sum_is_split_between_threads() -> None:
         for func in DefaultCPUSchedule()(kernels).functions.values():
             for loop in parallel_loops(func):
                 if int(loop.extent) == 1:
-                    continue  # Nothing is shared out.
+                    continue  # A loop with one iteration is not shared out.
                 assert all(uses(index, loop.loop_var) for index in shared_stores(loop))
 
 
@@ -430,7 +431,7 @@ def test_a_failure_leaves_the_kernel_and_a_fault_is_told(
     (told,) = [r for r in caplog.records if "stays as it is" in r.getMessage()]
     assert told.levelno == (logging.DEBUG if refused else logging.WARNING)
     assert ("some reason" in caplog.text) is not refused
-    caplog.clear()  # Any other test with a fault fails.
+    caplog.clear()  # Clear the log, because other tests fail if a fault is logged.
 
 
 def test_registers_follow_the_target() -> None:
@@ -458,7 +459,7 @@ def test_what_the_pattern_finds() -> None:
 
 
 def is_register_tiled(func: tirx.PrimFunc) -> bool:
-    """Whether all of `func` is loops without blocks, some of them over vectors of sums."""
+    """Whether `func` consists of loops without blocks, some of which add vectors."""
     blocks: list[Any] = []
     tvm_ffi.structural_walk(func.body, (s_tir.SBlock, blocks.append))
     local: list[Any] = []
@@ -473,7 +474,7 @@ def parallel_loops(func: tirx.PrimFunc) -> list[tirx.For]:
 
 
 def shared_stores(loop: tirx.For) -> list[list[Any]]:
-    """Indices of the stores in `loop` to buffers that it does not allocate itself."""
+    """The indices of the stores in `loop` to buffers that the loop does not allocate."""
     own: list[Any] = []
     tvm_ffi.structural_walk(loop.body, (tirx.AllocBuffer, lambda alloc: own.append(alloc.buffer)))
     stores: list[Any] = []
@@ -489,7 +490,7 @@ def uses(indices: list[Any], var: tirx.Var) -> bool:
 
 
 def test_cases_cover_both_orders_of_loops() -> None:
-    """Some have more pixels than channels, some fewer, flat or not: each way of tiling."""
+    """The cases have more pixels than channels or fewer, with flat and other kernels."""
     seen = set()
     for data, weight, _ in CONVOLUTIONS.values():
         flat = weight[3] == 1
@@ -499,7 +500,10 @@ def test_cases_cover_both_orders_of_loops() -> None:
 
 @pytest.mark.parametrize("channels", [64, 65])
 def test_sums_of_quantised_tensors_are_exact(channels: int, tmp_path: Path) -> None:
-    """Added as floats and rounded again, over a range that is cut at no power of two as well."""
+    """Adding integers as floats and rounding again gives exact sums.
+
+    The loop is also cut at a number that is no power of two.
+    """
     shape = (1, 12, 60, channels)
     a, b = (te.placeholder(shape, "uint8", name=name) for name in "ab")
     total = topi.add(topi.cast(a, "float32"), topi.multiply(topi.cast(b, "float32"), 0.5))

@@ -1,4 +1,4 @@
-"""Compiling for a GPU on a machine without one, and what is said there."""
+"""Tests compiling for a GPU on a machine without a GPU."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_compiled_here_for_elsewhere(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "joined"), [("squeezenet", 8), ("inception_v1", 9)])
 def test_concatenations_cost_nothing(name: str, joined: int) -> None:
-    """Each of these networks' is written into place by those who make its parts."""
+    """The operators that make the parts of a concatenation write them in place."""
     compilation = Compilation(light.build(name), CompileOptions("cuda", archs=["sm_90"]))
     described = [op.description for op in extract(compilation.module).operators]
     assert [d.op for d in described if d is not None].count("concat") == joined
@@ -65,7 +65,7 @@ def test_concatenations_cost_nothing(name: str, joined: int) -> None:
 
 @needs_nvcc
 def test_a_schedule_over_gpus(tmp_path: Path) -> None:
-    """Compiled and written here, for a machine with two."""
+    """The artifact is compiled and written on this machine, for a machine with two GPUs."""
     compilation = Compilation(inception_like(), CompileOptions("cuda", archs=["sm_90"]))
     made = compilation.schedule("nimble")
     over_two = dataclasses.replace(made, devices=[s % 2 for s in range(made.num_streams)])
@@ -79,7 +79,7 @@ def test_a_schedule_over_gpus(tmp_path: Path) -> None:
     assert loaded.plan.devices == ("cuda:0", "cuda:1")
     assert loaded.schedule == over_two
     assert any(op.is_copy for op in loaded.plan.operators)
-    # Weights are written once, wherever they are read.
+    # The file holds each weight once, even if several GPUs read it.
     assert all(loaded.plan.values[v].copy_of is None for v in loaded.weights)
 
 

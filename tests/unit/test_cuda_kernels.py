@@ -1,4 +1,4 @@
-"""Kernels for GPUs, compiled where there is none. Needs nvcc, as compiling them does."""
+"""Compiles kernels for GPUs without a GPU. The tests need nvcc."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tvm_interop.program.storage import GPU_PART_ALIGNMENT
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 
 FATBIN = bytes.fromhex("50ed55ba")
-"""What NVIDIA's fat binaries begin with."""
+"""The first bytes of a fat binary of NVIDIA."""
 
 
 def doubling() -> tvm.IRModule:
@@ -50,14 +50,15 @@ def test_machine_code_is_embedded(tmp_path: Path) -> None:
     data = library.read_bytes()
     assert FATBIN in data
     assert b"double_kernel" in data
-    assert b"__global__" not in data  # No source is left that would be compiled again.
+    # The module contains no source code that would be compiled again.
+    assert b"__global__" not in data
     assert b"sm_80" in data or b"sm_90" in data
     assert [path.name for path in tmp_path.iterdir()] == ["kernels.so"]
 
 
 @pytest.mark.parametrize("make", [inception_like, lambda: in_float16(inception_like())])
 def test_parts_are_aligned_to_what_kernels_take_at_once(make: Callable[[], Any]) -> None:
-    """CUDA reads and writes vectors only at addresses that are multiples of their size."""
+    """CUDA reads and writes a vector only at an address that is a multiple of the vector's size."""
     kernels = Compilation(make(), CompileOptions("cuda", archs=["sm_90"])).program.kernels
     target = cuda_target(("sm_90",))
     with target, compiling_with_nvcc(("sm_90",)):

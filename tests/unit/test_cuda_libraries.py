@@ -1,4 +1,4 @@
-"""cuDNN and cuBLASLt where there is no GPU: what they take over, and what is said of them."""
+"""Tests which operators cuDNN and cuBLASLt run, on a machine without a GPU."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MATMUL = library_op(op="matmul", shapes=((2, 3), (3, 4), (2, 4)), layouts=("plai
 
 
 def operators(model: onnx.ModelProto, **options: object) -> dict[str, Operator]:
-    """By name, as they are compiled where there is no GPU."""
+    """The operators by name, as they are compiled without a GPU."""
     compilation = Compilation(model, CompileOptions("cuda", **options))  # type: ignore[arg-type]
     return {op.name: op for op in compilation.program.operators}
 
@@ -82,7 +82,7 @@ def test_why_a_library_cannot(
 
 
 def test_texts_of_operators_are_as_they_were() -> None:
-    """Databases of latencies are full of them."""
+    """The texts of operators are keys in users' databases of latencies."""
     assert MATMUL.to_json().endswith('"lrn_beta":0.0,"lrn_bias":0.0}')
     for op in (MATMUL, CONV.with_fields(dtype="float16", allow_tf32=True)):
         assert LibraryOp.from_json(op.to_json()) == op
@@ -115,7 +115,7 @@ def test_libraries_that_are_named_run_what_they_can(dtype: str) -> None:
     endings = [[op.fields()[name] for name in names] for op in (first, second, third, product)]
     assert endings[0] == [4, True, False, "relu"]
     assert endings[1] == [1, True, True, "relu"]
-    assert endings[2][1::2] == [True, "none"]  # TVM clips.
+    assert endings[2][1::2] == [True, "none"]  # TVM computes the clip.
     assert (product.op, *endings[3][1::2]) == ("matmul", True, "none")
 
 

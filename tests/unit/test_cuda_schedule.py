@@ -1,7 +1,7 @@
-"""Loops for a GPU: they compute what they should, and spread as they should.
+"""Tests the loops of kernels for GPUs: their results, and their numbers of blocks and threads.
 
-There is no GPU, but a schedule means the same whatever runs it: with the loops over blocks and
-threads run in turn, LLVM compiles it too, and its numbers can be compared.
+There is no GPU. But if the loops over blocks and threads run one after the other, LLVM can compile
+the kernels for the CPU, and their results can be compared.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def tensor(name: str, *shape: int) -> Any:
 
 
 def lowered(build: Callable[[Any], Any], *params: Any) -> tvm.IRModule:
-    """The kernels that `build` lowers to for a GPU, without loops of a GPU's yet."""
+    """The kernels of `build` for a GPU, before loops are bound to blocks and threads."""
     builder = relax.BlockBuilder()
     with builder.function("main", list(params)):
         with builder.dataflow():
@@ -42,7 +42,7 @@ def lowered(build: Callable[[Any], Any], *params: Any) -> tvm.IRModule:
 
 
 def in_turn(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func` with its blocks and threads run one after the other."""
+    """Return `func` with its blocks and threads running one after the other."""
 
     def serial(loop: tirx.For) -> tirx.For:
         if loop.kind != tirx.ForKind.THREAD_BINDING:
@@ -53,7 +53,7 @@ def in_turn(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def threads_of(func: tirx.PrimFunc) -> dict[str, int]:
-    """How many blocks and threads there are, by the direction's name."""
+    """The numbers of blocks and threads, by the name of the dimension."""
     found: dict[str, int] = {}
 
     def note(loop: tirx.For) -> None:
@@ -185,7 +185,8 @@ def test_what_is_scheduled_stays() -> None:
     again = DefaultCUDASchedule(TARGET)(scheduled)
     tvm.ir.assert_structural_equal(again, scheduled)
     with pytest.raises(ValueError, match="StructuralEqual"):
-        tvm.ir.assert_structural_equal(plain, scheduled)  # Not changed in place.
+        # The schedule leaves the given module unchanged.
+        tvm.ir.assert_structural_equal(plain, scheduled)
 
 
 def test_a_fault_of_our_rule_is_told_and_the_next_rule_taken(
@@ -199,4 +200,4 @@ def test_a_fault_of_our_rule_is_told_and_the_next_rule_taken(
     assert all("threadIdx.x" in threads_of(func) for _, func in scheduled.functions_items())
     assert "is scheduled without the rule for short sums" in caplog.text
     assert "some reason" in caplog.text
-    caplog.clear()  # Any other test with a fault fails.
+    caplog.clear()  # Clear the log, because other tests fail if a fault is logged.

@@ -1,4 +1,4 @@
-"""ONNX's `CumSum`, against NumPy."""
+"""Compares ONNX's `CumSum` with NumPy."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_numbers(
 
 
 def test_float16_adds_up_in_float32() -> None:
-    """Ones past 2048, where float16 stops counting by one."""
+    """The input is ones, and the sum goes beyond 2048, where float16 can no longer add 1."""
     x = np.ones(4000, "float16")
     artifact = tvm_interop.compile(
         _model((4000,), "float16", 0), scheduler="sequential", latency_db=":memory:"

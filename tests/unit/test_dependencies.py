@@ -1,4 +1,4 @@
-"""What others publish tomorrow does not change what is installed today."""
+"""Tests that new releases of other packages do not change what is installed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def requirements() -> list[str]:
-    """All that pyproject.toml asks for: to build, to run, and for each extra."""
+    """All requirements in pyproject.toml: to build, to run, and of each extra."""
     told = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = told["project"]["optional-dependencies"].values()
     return [

@@ -1,4 +1,4 @@
-"""Programs over several GPUs: where values lie, what is copied, and damage that is seen."""
+"""Tests plans over several GPUs: the device of each value, the copies, and damaged plans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ NAMES = ("A", "B", "C", "D", "E")
 
 
 def diamond() -> Program:
-    """x -> a -> (b, c) -> d -> e; C reads a's reshape and the weight w, E reads w too."""
+    """The graph x -> a -> (b, c) -> d -> e.
+
+    C reads a reshape of a and the weight w. E also reads w.
+    """
     values = [Value(name, (16, 16), "float32") for name in ("x", "a", "b", "c", "d", "e")]
     values.append(Value("a_flat", (256,), "float32", alias_of=1))
     values.append(Value("w", (16, 16), "float32"))
@@ -44,7 +47,7 @@ def two_gpus() -> Plan:
 
 
 def described(plan: Plan) -> dict[str, tuple[str, list[str], list[str], list[str]]]:
-    """By operator: its stream's device, what it reads, writes and waits for."""
+    """For each operator: its device, and the names of its inputs, its outputs and its waits."""
 
     def named(values: tuple[int, ...]) -> list[str]:
         return [plan.values[v].name for v in values]
@@ -98,8 +101,9 @@ def test_weights_and_inputs_lie_where_they_are_read() -> None:
     }
     assert kept == {
         "x": ("input", "cuda:0", None),
-        "w": ("weight", "cuda:1", None),  # Where it is read first,
-        "w@cuda:0": ("weight", "cuda:0", "w"),  # and where it is read too.
+        "w": ("weight", "cuda:1", None),  # The weight lies on the GPU that reads it first.
+        # The weight is copied to the other GPU that reads it.
+        "w@cuda:0": ("weight", "cuda:0", "w"),
         "e": ("output", "cuda:0", None),
     }
     both = split([[0, 1, 2, 3], [4]], [1, 2])
@@ -121,7 +125,7 @@ def test_an_input_that_several_read_is_copied_by_nobody() -> None:
 def test_each_gpu_has_an_arena() -> None:
     plan = two_gpus()
     used = {v.name: (v.device, v.offset) for v in plan.values if v.storage == "arena"}
-    # `a` is sent while B reads it and writes `b`; `c` comes back while `b` waits for it.
+    # `a` is sent while B reads it and writes `b`. `c` comes back while `b` waits for it.
     assert {name for name, (device, _) in used.items() if device == "cuda:1"} == {
         "a_flat@cuda:1",
         "c",
@@ -131,19 +135,19 @@ def test_each_gpu_has_an_arena() -> None:
 
 
 def test_storage_is_used_again_once_it_was_sent() -> None:
-    """A chain that goes to the other GPU and comes back: `a` is free again, `b` goes there."""
+    """A chain goes to the other GPU and comes back. The memory of `a` is then free for `b`."""
     values = [Value(name, (16, 16), "float32") for name in ("x", "a", "p", "q", "b", "y")]
     operators = [Operator(n, "k", (i,), (i + 1,)) for i, n in enumerate(("A", "P", "Q", "B", "Y"))]
     program = Program(values, operators, (0,), (5,))
     plan = split([[0, 3, 4], [1, 2]], [0, 1], program)
     offset = {v.name: v.offset for v in plan.values}
-    # When Q's result comes back, all of `a`'s users have ended, the copy too.
+    # When the result of Q comes back, all users of `a` have ended, and the copy has ended too.
     assert offset["a"] in (offset["q@cuda:0"], offset["b"])
     assert plan.arenas["cuda:0"] == 2 * 1024
 
 
 def test_parts_of_a_tensor_on_two_gpus() -> None:
-    """The whole lies with the first part's producer; the other part is sent into its place."""
+    """The whole lies on the GPU of the first part. The other part is sent into its place."""
     values = [
         Value("x", (1, 16), "float32"),
         Value("p", (1, 16), "float32", alias_of=3, offset=0),
@@ -155,7 +159,7 @@ def test_parts_of_a_tensor_on_two_gpus() -> None:
     operators = [
         Operator("P", "k", (0,), (1,)),
         Operator("Q", "k", (0,), (2,)),
-        Operator("R", "k", (2,), (4,)),  # Reads the part where it was made.
+        Operator("R", "k", (2,), (4,)),  # R reads the part on the GPU where it was made.
         Operator("Y", "k", (3, 4), (5,)),
     ]
     program = Program(values, operators, (0,), (5,))
@@ -167,7 +171,7 @@ def test_parts_of_a_tensor_on_two_gpus() -> None:
         "r to cuda:0": ("cuda:1", ["r"], ["r@cuda:0"], ["R"]),
         "Y": ("cuda:0", ["pq", "r@cuda:0"], ["y"], ["r to cuda:0"]),
     }
-    # The other way round the whole is sent to its reader, the part read by itself stays.
+    # If the whole is read on the other GPU, it is sent there. A part that is read by itself stays.
     assert described(split([[0, 1], [2, 3]], [0, 1], program)) == {
         "P": ("cuda:0", ["x"], ["p"], []),
         "Q": ("cuda:0", ["x"], ["q"], []),
@@ -226,11 +230,11 @@ def test_plans_from_before_there_were_devices() -> None:
     assert read_plan(json.dumps(document)) == plan
 
 
-# Damage. What one stream or one GPU could tell is told elsewhere.
+# Damaged plans. Other tests have the faults of one stream or one GPU.
 
 
 def test_a_dropped_wait_of_a_copy() -> None:
-    """Neither may the copy be early, nor who reads it."""
+    """Neither the copy nor the operator that reads the copy may start too early."""
     plan = two_gpus()
     for op, source in (
         ("a_flat to cuda:1", "A"),
@@ -243,7 +247,7 @@ def test_a_dropped_wait_of_a_copy() -> None:
 
 
 def test_a_buffer_used_again_while_a_copy_still_reads_it() -> None:
-    """On the producer's own stream nothing tells that the copy has ended."""
+    """The copy runs on another stream, so the producer's stream cannot know when it ends."""
     values = [Value(name, (16, 16), "float32") for name in ("x", "a", "p", "b", "y", "z")]
     operators = [
         Operator("A", "k", (0,), (1,)),

@@ -1,4 +1,4 @@
-"""Processes that end, or fork, while models are at hand: they end in order."""
+"""Tests that processes end in order if they end or fork while they hold models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`docs/environment.rst` has every environment variable that sources read, and no other."""
+"""Tests that `docs/environment.rst` has exactly the environment variables that the code reads."""
 
 from __future__ import annotations
 

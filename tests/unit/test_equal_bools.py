@@ -1,4 +1,4 @@
-"""ONNX's `Equal` of booleans, as rounding divisions of integers are exported with."""
+"""Tests ONNX's `Equal` of booleans, which exporters write for rounding divisions of integers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every scheduler, on 2,000 random graphs."""
+"""Tests properties of every scheduler on 2,000 random graphs."""
 
 import random
 
@@ -19,18 +19,24 @@ OPTIONS = {
 }
 GRAPHS = 2000
 STEP = {"auto": 5, "gpg": 7, "gpg-scored": 67, "multi-gpu": 19}
-"""Slower ones are tried on every so many graphs: two ask networks, two run most of the others."""
+"""For each slow scheduler, the test takes only every so many graphs.
+
+Two of these schedulers run neural networks, and two run most of the other schedulers.
+"""
 
 
 def random_graph(seed):
-    """Up to 24 operators; every hundredth graph has up to 150."""
+    """A random graph of up to 24 operators. Every hundredth graph has up to 150."""
     size = random.Random(seed).randint(0, 150 if seed % 100 == 0 else 24)
     return layered(size, seed) if seed % 2 else sparse(size, seed)
 
 
 @pytest.mark.parametrize("name", schedulers())
 def test_every_schedule_is_valid(name):
-    """`schedule` validates what it returns; each operator then runs once, on some stream."""
+    """`schedule` validates the schedule.
+
+    The test checks that each operator runs once, on some stream.
+    """
     for seed in range(0, GRAPHS, STEP.get(name, 1)):
         graph = random_graph(seed)
         us = LatencyTable(latencies(graph.num_ops, seed))

@@ -1,4 +1,4 @@
-"""What is computed is what the model says, where TVM's simplifier takes numbers for exact."""
+"""Tests that TVM's simplifier does not treat floating-point numbers as exact."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ CONSTANTS = {
 
 
 def chain(nodes: list[str], dtype: str) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """A model of element-wise operators, each given as type, inputs and output."""
+    """A model of element-wise operators. Each is given by its type, its inputs and its output."""
     words = [node.split() for node in nodes]
     used = {name for _, *inputs, _ in words for name in inputs}
     feeds = {name: a.astype(dtype) for name, a in {"x": X, "y": Y}.items() if name in used}
@@ -99,7 +99,7 @@ def test_operators_that_become_one_kernel(name: str, dtype: str) -> None:
 
 
 def test_a_difference_that_was_rounded() -> None:
-    """No edge case: 1 + 1e8 is 1e8 in float32."""
+    """Rounded differences are no rare case: 1 + 1e8 is 1e8 in float32."""
     model, feeds = chain(CHAINS["(x + c) - c"], "float32")
     feeds["x"] = np.linspace(-3, 3, len(X), dtype="float32")
     np.testing.assert_array_equal(computed(model, feeds)[0], np.zeros(len(X)))

@@ -1,4 +1,4 @@
-"""Verdicts on independent operators, the ceiling, suggested changes, and `tvm-interop explain`."""
+"""Tests the verdicts on operators, the ceiling, suggested changes and `tvm-interop explain`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tvm_interop.program.graph import OpGraph
 
 
 class Table:
-    """Prices: an operator's, and how much longer each takes where two streams are busy."""
+    """Latencies of operators, and the factor by which they slow down if two streams are busy."""
 
     def __init__(self, op_us: Sequence[float], slowdown: float = 1.0) -> None:
         self.op_us, self.slowdown = op_us, slowdown
@@ -47,14 +47,14 @@ class Table:
 
 
 def diamond(op_us: Sequence[float], slowdown: float = 1.0, wait_us: float = 0.0) -> Wholes:
-    """`a` and `b` between `top` and `end`, none divided."""
+    """`a` and `b` lie between `top` and `end`. No operator is divided."""
     edges = [("top", "a"), ("top", "b"), ("a", "end"), ("b", "end")]
     graph = OpGraph.from_edges(["top", "a", "b", "end"], edges)
     return Wholes(graph, Table(op_us, slowdown), 2, wait_us)
 
 
 def divided(slowdown: float, part_us: float = 5.0) -> Wholes:
-    """Two independent operators `a` and `b`, of two parts each."""
+    """Two independent operators `a` and `b`, each divided into two parts."""
     graph = OpGraph.from_edges(["a[1/2]", "a[2/2]", "b[1/2]", "b[2/2]"], [])
     return Wholes(graph, Table([part_us] * 4, slowdown), 2, 1.0, ["a", "a", "b", "b"])
 
@@ -106,7 +106,8 @@ def test_differences_are_measured_again_before_they_are_told() -> None:
     table = Table([10, 10])
     wholes = Wholes(OpGraph.from_edges(["a", "b"], []), table, 2, 0.0, None, table.again)
     assert find_all(wholes)[0].verdict is Verdict.PROFITABLE
-    assert table.asked_again == 6  # The pair both ways, each operator on one core and on all.
+    # The pair is measured in both ways, and each operator on one core and on all cores.
+    assert table.asked_again == 6
 
 
 def test_what_is_not_known_is_named() -> None:
@@ -367,12 +368,12 @@ def test_in_turn_is_measured_as_a_whole() -> None:
 
     graph = OpGraph.from_edges(["a[1/2]", "a[2/2]", "b"], [])
     Wholes(graph, price, 2, 0.0, ["a", "a", None]).side_by_side([[0, 1]])
-    assert [[0, 2], [1]] in asked  # In turn: the parts of `a` side by side, then `b`.
-    assert [[0, 1], [2]] in asked  # At once: a core for each.
+    assert [[0, 2], [1]] in asked  # In turn: first the parts of `a` side by side, then `b`.
+    assert [[0, 1], [2]] in asked  # At the same time: each operator has one core.
 
 
 def test_estimates_go_by_what_divides_already() -> None:
-    # `a`, divided, is 1.25 times as fast on two cores as on one; `b` is not divided.
+    # `a` is divided, and is 1.25 times as fast on two cores as on one. `b` is not divided.
     graph = OpGraph.from_edges(["a[1/2]", "a[2/2]", "b"], [("a[1/2]", "b"), ("a[2/2]", "b")])
     wholes = Wholes(graph, Table([5, 5, 10], slowdown=1.6), 2, 0.0, ["a", "a", None])
     changes = {change.kind: change for change in explain_subject(Subject("n", wholes)).changes}

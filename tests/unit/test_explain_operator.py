@@ -1,4 +1,4 @@
-"""Whose kernel runs an operator, who refuses it and why: `tvm-interop explain --operator`."""
+"""Tests `explain --operator`: which provider runs an operator, and why others refuse it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ pytestmark = pytest.mark.skipif(
 
 
 def net() -> onnx.ModelProto:
-    """A convolution, and a cumulated sum, which no library knows."""
+    """A model with a convolution and a cumulative sum.
+
+    No library has kernels for cumulative sums.
+    """
     built = Net()
     x = built.conv(built.input("x", (1, 3, 8, 8)), "conv", (3, 16), 3)
     axis = built.constant(np.array(1))
@@ -58,7 +61,7 @@ def test_what_no_library_knows() -> None:
 
 
 def test_what_was_refused_when_it_was_lowered() -> None:
-    """A convolution of float16 is no operator of oneDNN's, and so has no description."""
+    """oneDNN has no convolution of float16, so the operator has no description for libraries."""
     built = Net()
     x = built.op("Cast", [built.input("x", (1, 3, 8, 8))], "half", to=onnx.TensorProto.FLOAT16)
     weight = built.op("Cast", [built.weight(16, 3, 3, 3)], "w", to=onnx.TensorProto.FLOAT16)

@@ -1,4 +1,4 @@
-"""The benchmark of the verdicts of `explain`: which pairs, what is run, and the error rates."""
+"""Tests the benchmark of `explain`'s verdicts: the choice of pairs, the runs, the error rates."""
 
 from __future__ import annotations
 

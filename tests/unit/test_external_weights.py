@@ -1,4 +1,4 @@
-"""Models with weights in other files: read one by one, with the results of those read whole."""
+"""Tests models with weights in other files. The weights are read one by one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tvm_interop.models.source import read_for_import, read_onnx
 
 
 def products(layers: int, size: int) -> onnx.ModelProto:
-    """So many products one after the other, as PyTorch exports them, and a small constant."""
+    """A chain of `layers` matrix products, as PyTorch exports them, and a small constant."""
     rng = np.random.default_rng(0)
     nodes, weights, x = [], [], "x"
     for i in range(layers):
@@ -43,13 +43,13 @@ def products(layers: int, size: int) -> onnx.ModelProto:
 def saved(model: onnx.ModelProto, folder: Path) -> Path:
     path = folder / "model.onnx"
     whole = onnx.ModelProto()
-    whole.CopyFrom(model)  # What is saved so loses its weights.
+    whole.CopyFrom(model)  # Saving removes the weights from the model, so save a copy.
     onnx.save_model(whole, path, save_as_external_data=True, location="weights.bin")
     return path
 
 
 def run(model: onnx.ModelProto | Path) -> np.ndarray:
-    # One provider: which kernels are the fastest, two compilations may find differently.
+    # Use one provider, because two compilations may find different kernels fastest.
     compiled = tvm_interop.compile(
         model, scheduler="sequential", latency_db=":memory:", providers=["tvm"]
     )
@@ -67,7 +67,7 @@ def test_the_same_results_as_of_weights_within(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("linked", [["model.onnx"], ["model.onnx", "weights.bin"]])
 def test_files_may_be_links(tmp_path: Path, linked: list[str]) -> None:
-    """Both are in Hugging Face's cache."""
+    """In Hugging Face's cache, both the model and the weights are links."""
     path = saved(products(1, 600), tmp_path)
     (tmp_path / "files").mkdir()
     for name in linked:
@@ -119,7 +119,7 @@ print(peak() - before)
 
 
 def peak_of(what: str, folder: Path) -> int:
-    """Bytes by which a process of its own grows that loads, or compiles, the model there."""
+    """The bytes by which a new process grows when it loads or compiles the model in the folder."""
     (folder / "small").mkdir()
     saved(products(1, 8), folder / "small")
     command = [sys.executable, "-c", _PEAK, str(folder), what]
@@ -134,7 +134,7 @@ def test_loading_takes_the_memory_of_the_weights_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_compiling_takes_it_once(tmp_path: Path) -> None:
-    """Each weight is transposed when it is read. What else there is does not grow with them."""
+    """Each weight is transposed as it is read. All other memory does not grow with the weights."""
     saved(products(10, 3840), tmp_path)
     nbytes = 10 * 3840**2 * 4
     assert peak_of("compile", tmp_path) < nbytes + 400 * 2**20
@@ -143,7 +143,7 @@ def test_compiling_takes_it_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("attributes", [{}, {"perm": [1, 0]}, {"perm": [0, 1]}])
 @pytest.mark.parametrize("uses", [1, 2])
 def test_transposed_weights(tmp_path: Path, attributes: dict[str, list[int]], uses: int) -> None:
-    """A weight that is used twice, or not transposed, is read as it is."""
+    """A weight that is used twice, or that is not transposed, is read unchanged."""
     weight = np.random.default_rng(0).standard_normal((600, 600), np.float32)
     nodes = [helper.make_node("Transpose", ["w"], ["t"], **attributes)]
     nodes.append(helper.make_node("MatMul", ["x", "t"], ["y" if uses == 1 else "h"]))

@@ -1,4 +1,4 @@
-"""From a lowered module to a program: aliases, weights, outputs, and what is refused."""
+"""Tests how a program is extracted from a lowered module, and which modules are refused."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_names_and_edges_of_a_network() -> None:
     assert ("c3a/Conv", "c3/Conv") in edges
     assert ("pool/MaxPool", "c4/Conv") in edges
     assert len([edge for edge in edges if edge[1] == "cat/Concat"]) == 5
-    # The flatten between them costs nothing and is no operator.
+    # The flatten between these operators costs nothing and is no operator.
     assert ("gap/GlobalAveragePool", "logits/Gemm") in edges
     assert ids["c1/Conv"] < ids["cat/Concat"]
     assert program.values[program.inputs[0]].name == "x"
@@ -158,7 +158,7 @@ def test_weights_of_other_types(dtype: str) -> None:
 
 
 def _take(table: relax.Expr) -> tvm.IRModule:
-    """A module that looks rows up in a constant table, whatever its type."""
+    """A module that looks up rows in a constant table of any type."""
     builder = relax.BlockBuilder()
     rows = relax.Var("rows", R.Tensor((4,), "int64"))
     with builder.function("main", [rows]):
@@ -271,7 +271,7 @@ def test_arguments_that_are_no_tensors_are_refused(
 
 
 def test_empty_tensors_of_relax_are_refused() -> None:
-    """Those of ONNX are constants before anything is lowered: see test_empty_tensors."""
+    """Empty tensors of ONNX models become constants before lowering: see `test_empty_tensors`."""
     x = relax.Var("x", relax.TensorType((0, 4), "float32"))
     bb = relax.BlockBuilder()
     with bb.function("main", [x]):
@@ -284,7 +284,7 @@ def test_empty_tensors_of_relax_are_refused() -> None:
 
 @pytest.mark.parametrize("name", ["x", "gpu_0/data_0", "data:0"])
 def test_names_are_plain_strings(name: str) -> None:
-    """What TVM hands out is a subclass that cannot be written into a plan."""
+    """TVM's strings have a subclass of `str` as type, which cannot be written into a plan."""
     net = nets.Net()
     net.op("Relu", [net.input(name, [1, 4])], "y")
     program = extract(LowerToUnits()(load_model(net.model("y"))))

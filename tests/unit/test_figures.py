@@ -1,4 +1,4 @@
-"""What README and docs say was measured is what the result files say."""
+"""Tests that the measured figures in README and docs are the figures of the result files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.explain_verdicts import Pair
 
 ROOT = Path(__file__).resolve().parents[2]
 WRITTEN = figures.documents()
-"""Texts that are made from results, by their files."""
+"""The texts that are made from results, by the paths of their files."""
 
 
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.name)
@@ -28,7 +28,8 @@ def test_a_planted_figure_is_noticed(path: Path, monkeypatch: pytest.MonkeyPatch
     begin = max(text.find("<!-- figures"), 0)
     wrong = text[:begin] + re.sub(r"\d(?=\D*$)", _other_digit, text[begin:], count=1)
     assert wrong != text
-    if path.name == "README.md":  # It is made from its own words, and the figures among them.
+    # The README is made from its own text, in which only the figures are replaced.
+    if path.name == "README.md":
         wrong = text.replace(re.findall(r"\d\.\d\d", text[begin:])[0], "9.99", 1)
         monkeypatch.setattr(figures.readme_figures, "PAGE", _Text(wrong))
         assert figures.readme_figures.page() == text != wrong
@@ -72,8 +73,10 @@ BY_HAND = {
         "0.98": "a bound", "0.95": "a simulated ratio", "2%": "a bound",
     },
 }  # fmt: skip
-"""Numbers with a point or a percent sign in pages that people write: none of them was measured, but
-for those that a test is named for."""
+"""The numbers with a point or a percent sign in pages that people write.
+
+The text says what each number is. A measured number has the name of the test that checks it.
+"""
 
 
 def test_no_measured_figure_is_written_by_hand() -> None:
@@ -88,7 +91,7 @@ def test_no_measured_figure_is_written_by_hand() -> None:
 
 
 _OTHERS = ("CHANGELOG.md", "cli.rst", "kinds.md", "sg_execution_times.rst")
-"""Pages that programs write from elsewhere, and one that tells of the past."""
+"""Pages that programs write from other sources, and the changelog, which is about the past."""
 
 
 def _pages_by_hand() -> list[Path]:
@@ -98,7 +101,7 @@ def _pages_by_hand() -> list[Path]:
 
 
 def _prose(page: Path) -> str:
-    """The text without code, literals, links and what is made from results."""
+    """The text of a page without code, literals, links and figures that are made from results."""
     text = re.sub(r"<!-- figures.*?<!-- end of figures -->", "", page.read_text(), flags=re.DOTALL)
     text = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"(::.*)\n(?:(?: {3,}.*)?\n)+", r"\1\n", text) if page.suffix == ".rst" else text
@@ -121,7 +124,7 @@ def test_how_good_explain_is() -> None:
 
 
 def test_what_is_said_of_top_and_pos_is_so() -> None:
-    """Of `docs/serving.rst`, which gives no numbers."""
+    """The comparisons in `docs/serving.rst` follow from the results. The page gives no numbers."""
     cells: dict[str, Any] = {
         path.stem: json.loads(path.read_text())
         for path in (figures.RESULTS / "serving" / "top").glob("*.json")
@@ -172,6 +175,6 @@ def test_no_network_of_the_tables_was_computed_wrongly() -> None:
     openvino = {"OpenVINO, float32": 2e-6, "onnxruntime, sequential": 0.0}
     assert zoo.is_wrong({"ours": 0.1, **openvino})
     assert zoo.is_wrong({"ours": 1e-7, "ours, sequential": 0.1, **openvino})
-    # What is wrong by chance, or by bfloat16, is not meant; nor is what onnxruntime gets wrong.
+    # Small errors, errors of bfloat16 and errors of onnxruntime do not count as wrong.
     assert not zoo.is_wrong({"ours": 1e-5, "ours, bf16": 0.02, **openvino})
     assert not zoo.is_wrong({"ours": 0.1, "OpenVINO, float32": 0.1})

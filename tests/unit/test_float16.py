@@ -1,4 +1,4 @@
-"""Models of float16: sums in float32, right on a CPU, and compiled for a GPU's tensor cores."""
+"""Tests models of float16: they add up in float32, and use the tensor cores of GPUs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def for_cuda(model: onnx.ModelProto) -> Compilation:
 
 
 TERMS = 4096
-"""Ones that float16 adds up to 2048: one more is rounded away."""
+"""The number of ones to add up. In float16 the sum would stop at 2048."""
 
 
 def product() -> onnx.ModelProto:
@@ -82,14 +82,14 @@ def test_the_same_operators_with_the_same_names(name: str) -> None:
     model = getattr(nets, name)()
 
     def names(model: onnx.ModelProto) -> list[str]:
-        # Parts of half the size may not begin where they can be written in place.
+        # Parts of half the size may lie at addresses at which they cannot be written in place.
         return [name for name in for_cuda(model).graph.names if not name.endswith("/Concat")]
 
     assert names(in_float16(model)) == names(model)
 
 
 def wide_convolution() -> onnx.ModelProto:
-    """With enough to do for tensor cores."""
+    """A convolution that is large enough for tensor cores."""
     net = Net()
     net.op("Relu", [net.conv(net.input("x", [1, 128, 14, 14]), "conv", (128, 128), 3)], "y")
     return net.model("y")

@@ -1,4 +1,4 @@
-"""Constants computed with NumPy are those that TVM computes, bit for bit."""
+"""Tests that constants computed with NumPy have the same bits as constants computed by TVM."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_shape_is_known_before_the_input_is() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: op.exp(relax.const(_F)),  # Rounded as each library likes.
+        lambda: op.exp(relax.const(_F)),  # Libraries round this function differently.
         lambda: op.not_equal(relax.const(_SPECIAL), relax.const(_SPECIAL)),
         lambda: op.take(relax.const(_F), relax.const(_I + 9, "int64"), axis=0, mode="clip"),
         lambda: op.add(relax.const(_F, "bfloat16"), relax.const(_F, "bfloat16")),
@@ -102,16 +102,16 @@ def _module(call: relax.Expr) -> tvm.IRModule:
 
 
 def _constant(mod: tvm.IRModule) -> np.ndarray[Any, Any] | None:
-    """What `main` returns; None where that is no constant."""
+    """The constant that `main` returns, or None if it returns something else."""
     values = {binding.var: binding.value for binding in bindings_of(mod["main"])}
     value = mod["main"].body.body
-    while value in values:  # Bound to a name, or to several.
+    while value in values:  # The value may have several names.
         value = values[value]
     return value.value.numpy() if isinstance(value, tvm.ir.GenericConst) else None
 
 
 def test_constants_that_go_through_tuples_are_computed() -> None:
-    """The weights of a recurrent layer are split and joined in another order."""
+    """The weights of a recurrent layer are split, and joined in another order."""
     x = relax.Var("x", relax.TensorType((2, 6), "float32"))
     weights = relax.const(np.arange(12, dtype="float32").reshape(2, 6))
     bb = relax.BlockBuilder()
@@ -128,7 +128,7 @@ def test_constants_that_go_through_tuples_are_computed() -> None:
 
 
 def test_a_lookup_by_an_index_that_is_data() -> None:
-    """Nothing but a shape is known before it runs: there is no constant to compute."""
+    """Before the run only the shape is known, so there is no constant to compute."""
     x = relax.Var("x", relax.TensorType((4, 5), "float32"))
     at = relax.Var("at", relax.TensorType((3,), "int64"))
     bb = relax.BlockBuilder()

@@ -1,4 +1,4 @@
-"""Processes that fork after they have run a module, as servers do."""
+"""Tests processes that fork after they have run a module, as servers do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.forks import in_forked_child
 from tvm_interop.errors import ExecutionError
 
 PARKED_AFTER_S = 0.05
-"""A thread that has found nothing to do for so long no longer spins."""
+"""After this time without work, in seconds, a thread no longer spins."""
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def test_a_new_module_works_in_a_child(kernels: Any, streams: int, pause_s: floa
 
     def work() -> None:
         nonlocal chain
-        chain = Chain(kernels, streams)  # Drops the old one.
+        chain = Chain(kernels, streams)  # The old chain is destroyed.
         gc.collect()
         for start in range(20):
             chain.check(start)

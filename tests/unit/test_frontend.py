@@ -1,4 +1,4 @@
-"""Loading models: names kept, shapes static, and a clear word where it cannot be done."""
+"""Tests how models are loaded: names, shapes, and clear errors for unsupported models."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_truncated_file(tmp_path: Path) -> None:
 
 
 def test_names_that_are_no_text(tmp_path: Path) -> None:
-    """Protobuf hands them out as bytes."""
+    """Protobuf returns such names as bytes."""
     path = tmp_path / "model.onnx"
     for name in (b"Conv", b"c0"):
         path.write_bytes(nets.chain(2).SerializeToString().replace(name, name[:-1] + b"\xff"))
@@ -168,7 +168,7 @@ def test_unknown_operators_are_named_with_their_nodes() -> None:
 
 
 def test_operators_of_classical_machine_learning() -> None:
-    """No opset spells them out, so a lower one is no advice."""
+    """No opset defines these operators, so the error must not recommend another opset."""
     nodes = [onnx.helper.make_node("Scaler", ["x"], ["y"], domain="ai.onnx.ml", offset=[0.0])]
     (x, y) = (
         onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 4]) for name in "xy"
@@ -197,7 +197,7 @@ def test_node_tvm_fails_on_is_named(capfd: pytest.CaptureFixture[str]) -> None:
     model.graph.output[0].CopyFrom(helper.make_tensor_value_info("z", 1, [1, 1, None, None]))
     with pytest.raises(UnsupportedModelError, match=r"node `z/Resize` \(`Resize`\)"):
         load_model(model)
-    gc.collect()  # TVM warns where its builder goes.
+    gc.collect()  # TVM warns when its builder is destroyed.
     told = capfd.readouterr()
     assert told.out == ""
     assert "BlockBuilder" not in told.err
@@ -244,7 +244,7 @@ def test_relax_module_without_main_lists_its_functions() -> None:
 
 
 def test_sum_fuses_like_add() -> None:
-    """TVM's importer stacks the summands of `Sum`; ours adds them up."""
+    """TVM's importer stacks the inputs of `Sum`. Our importer adds them up."""
     ops = [
         block_binding.value.op.name
         for block in load_model(nets.norms())["main"].body.blocks
@@ -256,7 +256,7 @@ def test_sum_fuses_like_add() -> None:
 
 
 def test_gather_stays_within_bounds(tmp_path: Path) -> None:
-    """An index no row has takes the last one: TVM's own reads whatever lies there."""
+    """An index beyond the last row takes the last row. TVM's own kernel reads other memory."""
     net = nets.Net()
     rows = net.constant(np.arange(6, dtype=np.float32).reshape(3, 2))
     ids = net.input("ids", [4], TensorProto.INT64)
@@ -285,7 +285,7 @@ def test_indices_of_a_relax_module_stay_within_bounds(tmp_path: Path) -> None:
 
 
 def test_an_empty_list_of_axes_means_all_axes() -> None:
-    """Exporters write such lists; TVM's importer fails on them."""
+    """Exporters write such lists, and TVM's importer fails on them."""
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     model, feeds = one_node("ReduceMax", [x], opset=13, keepdims=0)
     axes = onnx.AttributeProto(name="axes", type=onnx.AttributeProto.INTS)

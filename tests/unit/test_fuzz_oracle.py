@@ -1,4 +1,4 @@
-"""What the fuzz of remade artifacts compares with notices a plan that shares memory wrongly."""
+"""Tests that the fuzz test of artifacts notices a plan that shares memory wrongly."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_tensors_on_top_of_each_other_are_noticed(artifact: tvm_interop.Artifact
         ),
     )
     assert outputs(artifact, remade.in_order(piled)) == outputs(artifact, plan)
-    # On one stream it is wrong in each run, not only where two operators meet.
+    # On one stream the results are wrong in each run, not only if two operators overlap.
     one = msgspec.structs.replace(
         piled,
         streams=plan.streams[:1],

@@ -1,4 +1,4 @@
-"""GPG: the endings, the graph network in NumPy and in torch, the training, and its rewards."""
+"""Tests GPG: the endings, the graph network in NumPy and in PyTorch, training and rewards."""
 
 import itertools
 import random
@@ -27,13 +27,16 @@ SMALL = GpgConfig(steps=60, pack=4, states=4)
 @pytest.fixture(autouse=True)
 def one_thread():
     before = torch.get_num_threads()
-    torch.set_num_threads(1)  # So small is what is computed here.
+    torch.set_num_threads(1)  # The networks are so small that more threads would be slower.
     yield
     torch.set_num_threads(before)
 
 
 def all_endings(graph, max_group_ops, max_groups):
-    """By the definition: sets that nothing else reads from, with their connected components."""
+    """All endings by the definition, each as its connected components.
+
+    No operator outside of an ending reads from the ending.
+    """
     found = set()
     ops = range(graph.num_ops)
     for size in range(1, graph.num_ops + 1):
@@ -73,7 +76,7 @@ def test_the_endings_are_those_of_the_definition(limits):
 
 
 def fork(seed: int, width: int = 3) -> tuple[OpGraph, ContendedLatency]:
-    """Chains of two side by side, a source before and a sink behind; three cores."""
+    """Chains of two operators side by side, between a source and a sink, on three cores."""
     size = 2 * width + 2
     edges = [(0, 1 + 2 * i) for i in range(width)]
     edges += [(1 + 2 * i, 2 + 2 * i) for i in range(width)]
@@ -115,7 +118,7 @@ def test_a_training_goes_on_where_it_was_saved(variant, tmp_path):
         np.testing.assert_array_equal(weights[key], expected)
     with pytest.raises(InputError, match="another configuration"):
         GpgTraining(tasks, replace(config, seed=1)).run(checkpoint_path=tmp_path / "c.npz")
-    with pytest.raises(InputError, match="another configuration"):  # It is beyond these steps.
+    with pytest.raises(InputError, match="another configuration"):  # The checkpoint has more steps.
         GpgTraining(tasks, replace(config, steps=4)).run(checkpoint_path=tmp_path / "c.npz")
     (tmp_path / "c.npz").write_bytes((tmp_path / "c.npz").read_bytes()[:200])
     with pytest.raises(InputError, match=r"c\.npz` cannot be read"):
@@ -135,7 +138,7 @@ def test_scored_endings_learn_what_the_exact_search_finds(tmp_path):
 
 
 def test_the_printed_reward_is_greatest_for_one_operator_after_the_other():
-    """Of the default reward the best has fewer stages and is faster: the printed one is wrong."""
+    """The paper prints a wrong reward. The schedule with the least latency has fewer stages."""
     rows = printed_reward([fork(seed) for seed in range(4)])
     for row in rows:
         assert row["paper_reward_stages"] == row["operators"]
@@ -160,7 +163,7 @@ def test_the_weights_of_the_package_serve_any_graph():
             first, again = (schedule(graph, name, us) for _ in range(2))
             assert first.stages == again.stages
             assert schedule(graph, name, us, streams=2).makespan > 0
-    # By guesses alone, and with the best of them priced.
+    # A schedule can be made from guesses alone. By default the best guesses are priced.
     graph, latency = fork(1)
     guessed = schedule(graph, "gpg-scored", latency, priced=0)
     assert guessed.stats["stages_priced"] == 0
@@ -168,7 +171,7 @@ def test_the_weights_of_the_package_serve_any_graph():
 
 
 class Refusing(LatencyTable):
-    """Prices no stage of more than one operator."""
+    """A latency model that has no latencies for stages of more than one operator."""
 
     may_refuse = True
 

@@ -1,4 +1,4 @@
-"""Schedules for GPUs that are not here: where their prices come from, and what is said of it."""
+"""Tests schedules for GPUs that this machine lacks, and where their latencies come from."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from tvm_interop.measure.workloads import workload_hash
 
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 FAST = Link(bytes_a_us=1e9)
-"""So fast that two GPUs pay even for a network this small, if each runs an operator at a time."""
+"""A link that is so fast that two GPUs pay even for this small network.
+
+Each GPU must run one operator at a time.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +40,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def fill(path: Path, compilation: Compilation, device: str, us: float = 50.0) -> None:
-    """Every operator alone, as somebody measured it there."""
+    """Fill the database with a latency of each operator, as if measured on `device`."""
     setting = Setting(device=device, driver="", cores=0, tvm_version="0.27", streams=4, threads=1)
     hashes = {
         workload_hash(op, compilation._lowered.kernels.hashes)
@@ -69,7 +72,7 @@ def test_prices_by_a_data_sheet(compilation: Compilation) -> None:
     made = compilation.schedule("multi-gpu", "a40", gpus=2)
     assert made.stats["prices"].startswith("the data sheet of `a40`, not measured")
     assert "56.25 GB/s" in made.stats["prices"]
-    # Copies take longer than operators this small: one GPU does all the work.
+    # Copies take longer than these small operators, so one GPU does all the work.
     assert len(set(made.devices)) <= 1
 
 
@@ -87,7 +90,7 @@ def test_prices_from_the_database(compilation: Compilation, store: Path) -> None
     made = known.schedule("heft", "database", gpus=2)
     assert "measured on `NVIDIA A40 sm_86`" in made.stats["prices"]
     assert made.makespan is not None
-    assert made.makespan % 50 < 1  # Each operator takes 50 us, and copies next to nothing.
+    assert made.makespan % 50 < 1  # Each operator takes 50 us, and copies take almost no time.
 
 
 def test_without_a_gpu_the_database_is_asked_unbidden(
@@ -99,7 +102,8 @@ def test_without_a_gpu_the_database_is_asked_unbidden(
     fill(store, compilation, "NVIDIA A40 sm_86")
     made = known.schedule("hios-lp", gpus=2)
     assert "from" in made.stats["prices"]
-    assert "56.25 GB/s" in made.stats["prices"]  # By the description that fits the name.
+    # The bandwidth comes from the device description that fits the name.
+    assert "56.25 GB/s" in made.stats["prices"]
 
 
 def test_several_gpus_in_the_database(compilation: Compilation, store: Path) -> None:

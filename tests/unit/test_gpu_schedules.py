@@ -1,4 +1,4 @@
-"""Schedules of stages on GPUs: their form, their checks, and what copies between GPUs cost."""
+"""Tests schedules of stages on GPUs: their form, their checks, and the cost of copies."""
 
 import json
 
@@ -29,7 +29,7 @@ def test_stages_of_each_gpu():
     assert made.devices == (0, 0, 1)
     assert made.streams == ((0, 1, 4), (2,), (3,))
     assert [stage.device for stage in made.stages] == [0, 1, 0, 0]
-    # In turns, d stands in front of a, which it reads; the launches are in order all the same.
+    # In the list, d is before a, which d reads. The order of launches is still correct.
     assert made.launch_order_of_stages(GRAPH) == [0, 1, 2, 3]
     assert by_hand([[[3]], [[0], [1, 2], [4]]]).launch_order_of_stages(GRAPH) == [1, 0, 2, 3]
 
@@ -121,7 +121,10 @@ def test_a_negative_device():
 
 
 def test_a_barrier_holds_back_its_own_gpu_alone():
-    """b and c start together behind a; e waits for both. d, on the other GPU, for nobody there."""
+    """b and c start together after a, and e waits for both. No barrier holds back d.
+
+    d runs on the other GPU.
+    """
     assert set(by_hand().ordering_edges()) == {(0, 2), (2, 4)}
 
 
@@ -129,13 +132,14 @@ def test_a_barrier_holds_back_its_own_gpu_alone():
 
 
 def test_copies_are_delays_or_take_turns():
-    # a 0-2; b and c side by side, 2-6; d gets a at 4, 4-9, and is back at 11; e 11-12.
+    # a runs from 0 to 2, b and c from 2 to 6. The copy to d arrives at 4, d runs from 4 to 9, its
+    # result is back at 11, and e runs from 11 to 12.
     assert by_hand().simulate(GRAPH, US) == 12
     assert by_hand().simulate(GRAPH, US, links="fifo") == 12
-    # b, c, d on GPUs of their own: a is sent to each over a link of its own.
+    # b, c and d run on three GPUs. a is sent to each of them over another link.
     spread = by_hand([[[0], [4]], [[1]], [[2]], [[3]]])
     assert spread.simulate(GRAPH, US) == spread.simulate(GRAPH, US, links="fifo") == 12
-    # b, c, d on GPU 1: a is sent once. Their results come back one after the other.
+    # b, c and d run on GPU 1. a is sent once, and the results come back one after the other.
     two = by_hand([[[0], [4]], [[1, 2, 3]]])
     assert two.simulate(GRAPH, US) == 2 + 2 + 5 + 2 + 1
     assert two.simulate(GRAPH, US, links="fifo") == 2 + 2 + 5 + 3 * 2 + 1
@@ -204,7 +208,7 @@ def test_an_edge_without_a_transfer_is_named():
     with pytest.raises(LatencyError, match="operator 0 to operator 2"):
         schedule(GRAPH, "heft", LatencyTable([1] * 5, transfers={(0, 1): 1.0}), gpus=2)
     free = schedule(GRAPH, "heft", LatencyTable([1] * 5), gpus=3)
-    assert free.makespan == 3  # Without any, copies take no time.
+    assert free.makespan == 3  # Without latencies of transfers, copies take no time.
 
 
 @pytest.mark.parametrize("name", ["heft", "hios-lp", "hios-mr", "multi-gpu"])

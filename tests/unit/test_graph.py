@@ -1,4 +1,4 @@
-"""The Python face of the operator graph."""
+"""Tests the operator graph in Python."""
 
 import pytest
 

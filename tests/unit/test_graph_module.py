@@ -1,4 +1,4 @@
-"""Running an artifact under the graph executor's names."""
+"""Tests how an artifact runs under the names of TVM's graph executor."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_what_is_set_after_zero_copy_leaves_the_callers_memory_alone(module: Gra
     module.run(**feed(1))
     assert_right(module, feed(1))
     np.testing.assert_array_equal(image, feed(0)["image"])
-    image[...] = 0  # Nobody reads it any more.
+    image[...] = 0  # The module no longer reads this array.
     module.run()
     assert_right(module, feed(1))
 
@@ -220,7 +220,7 @@ def test_load_params_replaces_weights(artifact: tvm_interop.Artifact) -> None:
     module.load_params(tvm.runtime.save_param_dict(zeros))
     module.run(**feed())
     assert all(not output.any() for output in outputs(module))
-    # The artifact keeps its own weights: another module is not affected.
+    # The artifact keeps its own weights, so another module is not affected.
     other = GraphModule(artifact)
     other.run(**feed())
     assert all(map(np.array_equal, outputs(other), before))
@@ -254,7 +254,7 @@ def test_profile_has_a_row_an_operator(module: GraphModule) -> None:
 
 
 def test_ten_thousand_runs_with_alternating_inputs() -> None:
-    """No output of an earlier run, and no memory lost."""
+    """No run returns the output of an earlier run, and no memory leaks."""
     artifact = tvm_interop.compile(
         inception_like(size=6, channels=8), scheduler="greedy", streams=2, keep_slower=True
     )
@@ -274,7 +274,8 @@ def test_ten_thousand_runs_with_alternating_inputs() -> None:
         module.run(x=inputs[i % 2])
         assert np.array_equal(module.get_output(0).numpy(), expected[i % 2])
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib
-    assert grown_kib < 1024  # Keeping each run's output, forty bytes of it, would take over 2048.
+    # If the output of each run were kept, 40 bytes each, this would be above 2048.
+    assert grown_kib < 1024
 
 
 def test_too_few_cores_are_told_of() -> None:
@@ -292,7 +293,10 @@ def test_too_few_cores_are_told_of() -> None:
 
 @pytest.mark.parametrize("cores", [1, 2])
 def test_idle_cores_are_told_of(tmp_path: Path, cores: int) -> None:
-    """Of a file, which may be of another machine: who compiles here has said how many to use."""
+    """Only a file is checked, which may come from another machine.
+
+    A user who compiles here has chosen the number of cores.
+    """
     path, before = tmp_path / "model.tar", tvm_interop.num_threads()
     tvm_interop.set_num_threads(2)
     try:
@@ -329,7 +333,7 @@ def test_time_without_a_core_is_told() -> None:
         tvm_interop.set_num_threads(before)
     assert {row.thread for row in rows} == {0}
     assert all(row.lost_us >= 0.0 for row in rows)
-    # The thread was at one stream while the other could have gone on.
+    # One thread runs both streams, so one stream has to wait while the other runs.
     assert max(row.lost_us for row in rows) >= min(row.end_us - row.start_us for row in rows)
 
 
@@ -360,7 +364,7 @@ def test_two_modules_in_two_threads(artifact: tvm_interop.Artifact) -> None:
 
 
 def test_a_plan_that_names_a_kernel_which_is_not_there(artifact: tvm_interop.Artifact) -> None:
-    """As in a file whose plan and kernels are of two models."""
+    """The plan and the kernels are of different models."""
     operators = [
         msgspec.structs.replace(op, kernel="nothing") if op.library is None else op
         for op in artifact.plan.operators

@@ -1,4 +1,4 @@
-"""What people write around a `GraphModule`: names, positions, torch's tensors, paths, `repr`."""
+"""Tests how users call a `GraphModule`: inputs by name or position, tensors of PyTorch, paths."""
 
 from __future__ import annotations
 
@@ -124,7 +124,8 @@ def test_a_call_gives_all_outputs(module: GraphModule, wanted: np.ndarray) -> No
         assert len(outputs) == 2
         np.testing.assert_array_equal(outputs[1].numpy(), wanted)
     module(image=np.zeros((1, 4, 2, 2), "float32"))
-    np.testing.assert_array_equal(outputs[1].numpy(), wanted)  # A copy, as `get_output` gives.
+    # This is a copy, like the result of `get_output`.
+    np.testing.assert_array_equal(outputs[1].numpy(), wanted)
 
 
 def test_a_module_is_given_back_at_the_end_of_with(artifact: tvm_interop.Artifact) -> None:
@@ -141,7 +142,7 @@ def test_a_module_is_given_back_at_the_end_of_with(artifact: tvm_interop.Artifac
         with pytest.raises(ExecutionError, match="the module was closed"):
             attempt()
     assert "image" in repr(module)
-    module.close()  # Once more, which does nothing.
+    module.close()  # A second call does nothing.
 
 
 def test_a_closed_module_of_several_shapes_opens_none() -> None:
@@ -171,7 +172,7 @@ def test_torch_in_and_out(module: GraphModule, wanted: np.ndarray) -> None:
 
 
 def test_torch_out_without_tvm(artifact: tvm_interop.Artifact, wanted: np.ndarray) -> None:
-    """A program that does not import TVM has tensors without TVM's `copyfrom`."""
+    """Without TVM imported, tensors have no method `copyfrom`."""
     assert artifact.path is not None
     code = (
         "import sys, numpy as np, torch, tvm_interop\n"

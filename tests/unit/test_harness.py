@@ -1,4 +1,4 @@
-"""The benchmark harness, on a clock of the tests' own: what it sees, and what it does not."""
+"""Tests the benchmark harness on a simulated clock: which differences it finds, and which not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks.report import Report
 
 
 class FakeMachine:
-    """A clock that contestants move on; every run is a little off, and the machine drifts."""
+    """A clock that contestants advance. Each run has some noise, and the machine's speed drifts."""
 
     def __init__(self, seed: int, noise: float = 0.02, drift: float = 0.0) -> None:
         self.now = 0.0
@@ -58,11 +58,12 @@ def test_a_planted_slowdown_is_seen_and_none_is_not() -> None:
         seen = verdicts(FakeMachine(seed), {"plain": 1.0, "same": 1.0, "slower": 1.05})
         assert seen["slower"], seed
         wrong += seen["same"]
-    assert wrong <= 2  # One in twenty by the meaning of 95%, less by the second condition.
+    # An interval of 95% allows one in twenty, and the other condition allows fewer.
+    assert wrong <= 2
 
 
 def test_drift_falls_on_all_alike() -> None:
-    """The machine slows down threefold while measuring; the ratio stays."""
+    """The ratio stays the same although the machine becomes three times slower meanwhile."""
     machine = FakeMachine(0, drift=0.005)
     found = harness.summarise(machine.measure({"plain": 1.0, "half": 0.5}), "plain")
     assert found["half"].ratio == pytest.approx(0.5, rel=0.1)
@@ -74,12 +75,12 @@ def test_only_the_last_call_of_a_turn_is_timed() -> None:
     times = harness.measure(
         calls, "a", 3, warmup=0, lead_in=2, clock=lambda: machine.now, sleep=lambda s: None
     )
-    assert len(machine.order) == 2 * 3 * 3  # `a` and `a (again)`, three calls each a round.
+    assert len(machine.order) == 2 * 3 * 3  # Each round has three calls of `a` and of `a (again)`.
     assert times["a"] == pytest.approx([1e6] * 3)
 
 
 def test_a_turn_counts_by_its_median_call() -> None:
-    seconds = iter([9.0, 1.0, 5.0, 2.0] * 4)  # A lead-in, then three calls in a row.
+    seconds = iter([9.0, 1.0, 5.0, 2.0] * 4)  # One untimed call, then three timed calls.
     machine = FakeMachine(0)
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""The help of the functions that users call fits a screen."""
+"""Tests that the help of each function that users call fits a screen."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import pytest
 import tvm_interop
 
 SCREEN = 50
-"""Lines of a screen."""
+"""The number of lines of a screen."""
 AROUND = 5
-"""Lines that `help` prints around a function's documentation: its name, module and signature."""
+"""The number of lines that `help` prints besides a function's documentation.
+
+These lines hold the name, the module and the signature.
+"""
 
 FUNCTIONS = [
     name for name in tvm_interop.__all__ if inspect.isfunction(getattr(tvm_interop, name, None))

@@ -1,4 +1,4 @@
-"""The figures of the code are counted right, and they do not get worse."""
+"""Tests that `tests.house` counts correctly, and that the code stays within its limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`docs/install.rst` names every extra of the package, and no other."""
+"""Tests that `docs/install.rst` names exactly the extras of the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pass: under Sequential, PassContext and instruments, and stock TVM afterwards."""
+"""Tests the pass `InterOpSchedule` with `Sequential`, `PassContext` and instruments."""
 
 from __future__ import annotations
 

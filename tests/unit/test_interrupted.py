@@ -1,4 +1,4 @@
-"""Commands that are stopped, killed, or may write nowhere: what they say, and what they leave."""
+"""Tests commands that are stopped, that are killed, or that cannot write their files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ sys.exit(run_app(["compile", "net.onnx", "-o", "out.tar", "--latency-db", ":memo
 
 @pytest.fixture
 def stopped(tmp_path: Path) -> subprocess.Popen[str]:
-    """A compilation in the middle of its work; its folder for temporary files is `tmp`."""
+    """A process that is in the middle of a compilation. Its folder for temporary files is `tmp`."""
     onnx.save(nets.chain(), tmp_path / "net.onnx")
     (tmp_path / "tmp").mkdir()
     started = subprocess.Popen(

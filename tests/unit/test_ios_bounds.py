@@ -1,4 +1,4 @@
-"""IOS with stages left unpriced: the same schedule as with all of them priced."""
+"""Tests that IOS with bounds finds the same schedule as IOS with all latencies."""
 
 import math
 import random
@@ -15,9 +15,9 @@ from tvm_interop.scheduling import schedule
 
 
 class Contended(LatencyModel):
-    """Prices that no table gives: each stage slower than its bound by a factor of its own.
+    """A latency model in which each stage is slower than its bound, by a random factor.
 
-    With `fastest` below 1 some are faster than any bound allows.
+    If `fastest` is below 1, some stages are faster than their bound.
     """
 
     def __init__(self, us, seed, fastest=1.0, slowest=2.0):
@@ -118,7 +118,7 @@ def groups_of(graph, ops):
 
 
 def cheapest(graph, model, max_group_ops):
-    """Over all sequences of stages, by the definition alone."""
+    """The least latency of all sequences of stages, computed by the definition."""
 
     @cache
     def price(ending):
@@ -148,7 +148,7 @@ def test_a_price_below_its_bound_is_reported(caplog):
     caplog.set_level("INFO", logger="tvm_interop")
     graph = randwire(12, 1)
     us = latencies(12, 1)
-    # Every stage of several operators takes half of what they suggest.
+    # Every stage of several operators takes half of its bound.
     model = Contended(us, 1, fastest=0.5, slowest=0.5)
     made = schedule(graph, "ios", model)
     assert "were faster than their lower bounds" in caplog.text
@@ -157,7 +157,7 @@ def test_a_price_below_its_bound_is_reported(caplog):
     assert made.stats["bound_scale"] == pytest.approx(0.95 / 2)
     full = schedule(graph, "ios", Contended(us, 1, 0.5, 0.5), bounds=False)
     assert full.stats["below_bound"] == 0
-    # The lowered bounds hold for all, so nothing is lost.
+    # The lowered bounds hold for all stages, so the schedule is the same.
     assert made == full
 
 
@@ -183,7 +183,7 @@ def test_a_price_within_the_tolerance_is_none(caplog):
 
 
 def test_a_price_within_the_slack_is_none(caplog):
-    """Half a microsecond is much of a small stage, and no more than a clock's noise."""
+    """Half a microsecond is much for a small stage, but it is within the noise of a clock."""
     caplog.set_level("INFO", logger="tvm_interop")
     graph = randwire(10, 2)
 

@@ -1,4 +1,4 @@
-"""IOS on blocks that are too large to search through."""
+"""Tests IOS on blocks that are too large for an exact search."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tvm_interop.scheduling.ios_blocks import Allowance, LargeBlock, Limits
 from tvm_interop.scheduling.ios_pricing import Bounds, StagePrices
 
 FEW = 300
-"""Transitions: too few for any of the graphs here."""
+"""A number of transitions that is too small for any graph of these tests."""
 
 
 class Shared(LatencyModel):
-    """Groups slow each other down, by an amount of each stage's own."""
+    """A latency model in which groups slow each other down, in each stage by another amount."""
 
     def __init__(self, us, costly=False):
         self.us = us
@@ -115,7 +115,7 @@ def test_the_lower_bound_is_one():
 
 
 def test_chains_side_by_side_however_they_are_numbered():
-    """Halves by number would run one tower after the other: twice what it takes."""
+    """A cut by operator number would run one chain after the other, which takes twice as long."""
     graph = towers(2, 60)
     us = LatencyTable([10.0] * 120)
     assert schedule(graph, "ios", us, max_transitions=2000).makespan == 600
@@ -135,7 +135,7 @@ def test_windows_make_beams_better(monkeypatch):
 
 
 def test_windows_grow_until_they_fit_or_nothing_is_left():
-    """Stages so wide that no two fit into the first windows: those must grow, not end."""
+    """The stages are so wide that no two fit into the first windows. The windows must then grow."""
     graph = layered(60, 3, layer=12)
     us = LatencyTable(latencies(60, 3))
     made = schedule(graph, "ios", us, max_transitions=400_000)
@@ -163,7 +163,7 @@ def test_shares_of_an_allowance_are_spent_once():
 
 
 def test_the_clock_of_a_budget_can_be_replaced(monkeypatch):
-    """All of a search goes by one clock, native code too."""
+    """The whole search uses one clock, native code included."""
     ticks = iter(range(10**9))
     monkeypatch.setattr(budget, "now_s", lambda: next(ticks) * 0.01)
     graph = layered(80, 1, layer=10)
@@ -192,7 +192,7 @@ def test_a_costly_model_is_asked_for_few_stages():
 @pytest.mark.parametrize("transitions", [FEW, 1_000_000])
 @pytest.mark.parametrize("costly", [False, True])
 def test_a_stage_that_nobody_priced_is_never_chosen(monkeypatch, transitions, costly):
-    """Whatever the budget, each stage of several operators was answered by the model."""
+    """For any budget, the model has given the latency of each stage of several operators in use."""
     concurrent = 0
     for asks in (0, 1, 2, 5, 20, 100):
         for seed in range(3):

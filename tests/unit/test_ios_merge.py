@@ -1,4 +1,4 @@
-"""IOS with operator merge: what it chooses, and that what it chooses runs."""
+"""Tests IOS with merging: the stages that it chooses, and models compiled with them."""
 
 import math
 
@@ -22,7 +22,7 @@ DATA = np.random.default_rng(0).standard_normal((1, 8, 14, 14)).astype("float32"
 
 
 class Merging(LatencyTable):
-    """Every two or more operators of a set take `share` of their sum as one operator."""
+    """A latency model: two or more operators of a set, merged, take `share` of their sum."""
 
     def __init__(self, us, sets, share=0.5, most=8):
         super().__init__(us)
@@ -91,7 +91,10 @@ def test_ios_parallel_is_ios():
 
 
 def cheapest(graph, model, side_by_side, most):
-    """Over all sequences of stages of single operators or merged sets, by the definition alone."""
+    """The least latency of all sequences of stages of single operators or merged sets.
+
+    It is computed by the definition.
+    """
     sets = [frozenset(ops) for ops in model.mergeable()]
 
     def price(ending):
@@ -126,7 +129,7 @@ def test_optimal_over_all_stages_and_merges():
 
 @pytest.mark.parametrize("costly", [False, True])
 def test_blocks_too_large_to_search_through(costly):
-    """Beams and windows merge as well as the search through all states, or nearly."""
+    """Beams and windows merge as well as the exact search, or nearly as well."""
     merged = 0
     for seed in range(4):
         graph = layered(24, seed, layer=4)
@@ -162,7 +165,7 @@ def compilation(model=None, **options):
 
 
 class Eager(LatencyTable):
-    """Merging what a compilation says can be merged costs nothing."""
+    """A latency model in which merged operators take no time."""
 
     def __init__(self, made):
         super().__init__([10.0] * made.graph.num_ops)
@@ -253,7 +256,10 @@ def test_parts_that_a_concat_reads_whole(plain):
 
 
 def by_hand(made, names):
-    """Stages of one operator each, but these merged in the place of the last."""
+    """A schedule with one operator in each stage.
+
+    The named operators are merged in place of the last.
+    """
     ids = [made.graph.names.index(name) for name in names]
     stages = []
     for op in made.graph.topological_order():

@@ -1,4 +1,4 @@
-"""Stages and waits that cost something: prices, and stages across the borders of blocks."""
+"""Tests IOS if stages and waits cost time, and stages that cross the borders of blocks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_what_a_table_adds():
     table = LatencyTable([1, 2, 3], stage_us=5, wait_us=0.5)
     assert table.stages(stages).tolist() == [6, 8, 9]
     assert table.op(0) == 1
-    # On one stream nothing waits.
+    # On one stream no operator waits.
     packed = LatencyTable([1, 2, 3], streams=1, stage_us=5, wait_us=0.5)
     assert packed.stages(stages).tolist() == [6, 8, 11]
 
@@ -47,7 +47,7 @@ def groups_of(graph, ops):
 
 
 def cheapest(graph, model, max_group_ops=3):
-    """Over all sequences of stages of the whole graph, blocks or not."""
+    """The least latency of all sequences of stages of the whole graph, with or without blocks."""
 
     def price(ending):
         groups = groups_of(graph, ending)
@@ -87,7 +87,7 @@ def test_stages_cross_the_borders_of_blocks_where_that_pays(max_transitions):
 
 
 def test_without_a_cost_borders_are_left_alone():
-    """A chain is as long in one stage as in several."""
+    """A chain takes as long in one stage as in several."""
     chain = OpGraph.from_edges(4, [(0, 1), (1, 2), (2, 3)])
     free = schedule(chain, "ios", LatencyTable([1] * 4))
     assert free.stats["optimal"]

@@ -1,4 +1,4 @@
-"""What is kept between compilations: found again whole, or made anew; never another result."""
+"""Tests the files kept between compilations: they are found again, or made anew if damaged."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_oldest_go_above_the_limit(tmp_path: Path) -> None:
     for i, name in enumerate("abc"):
         kept.put("kernels", name, bytes(1000))
         os.utime(max(tmp_path.iterdir(), key=lambda path: path.stat().st_mtime), (i, i))
-    assert kept.get("kernels", "a") is not None  # Used now: `b` is the oldest.
+    assert kept.get("kernels", "a") is not None  # `a` was just used, so `b` is the oldest.
     kept.put("kernels", "d", bytes(1000))
     assert [name for name in "abcd" if kept.get("kernels", name) is None] == ["b"]
 
@@ -131,7 +131,7 @@ def test_warm_and_cold_artifacts_are_alike(
 
 
 def noted_schedules(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """What schedulers are asked from now on."""
+    """A list to which each later call of a scheduler adds its arguments."""
     scheduled: list[tuple[Any, ...]] = []
     original = compilation.Compilation.schedule
 
@@ -176,7 +176,7 @@ def test_another_native_library_chooses_anew(
     scheduled = noted_schedules(monkeypatch)
     for _ in range(2):
         compiled(db, nets.chain, scheduler="nimble")
-    assert len(scheduled) == 1  # The second finds what the first has kept.
+    assert len(scheduled) == 1  # The second compilation finds the kept schedule of the first.
 
 
 def test_schedulers_of_others_are_asked_each_time(
@@ -185,7 +185,7 @@ def test_schedulers_of_others_are_asked_each_time(
     asked = []
 
     def mine(graph: Any, latency: Any) -> tvm_interop.Schedule:
-        """In turn."""
+        """Schedule all operators one after the other."""
         asked.append(graph)
         return tvm_interop.Schedule("mine", graph.names, streams=[list(range(len(graph.names)))])
 
@@ -205,7 +205,7 @@ def test_nothing_is_kept_where_nobody_wants_it(
 
 
 class Told:
-    """Notes what is said, and what is counted of each."""
+    """A progress function that notes the names of the steps, and the counts of each step."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -233,7 +233,7 @@ def test_progress_is_told_what_is_done(tmp_path: Path) -> None:
 
 def test_kernels_are_counted_as_they_are_compiled(tmp_path: Path) -> None:
     told = Told()
-    # Nothing is measured, so nothing else is counted.
+    # Nothing is measured, so only kernels are counted.
     compiled(tmp_path / "latency.db", scheduler="sequential", providers=("tvm",), progress=told)
     (text,) = (text for text in told.said if text.startswith("compiling "))
     kernels = int(text.split()[1])
@@ -249,7 +249,7 @@ def test_the_command_line_clears_what_is_kept(tmp_path: Path) -> None:
     args = ["compile", str(model), "-o", str(tmp_path / "m.tar"), "--scheduler", "nimble"]
     assert CliRunner().invoke(app, [*args, "--latency-db", str(db)]).exit_code == 0
     kept = list((tmp_path / "latency.db.kept").iterdir())
-    assert len(kept) == 3  # The kernels, that they are right, and the choice of a schedule.
+    assert len(kept) == 3  # The kernels, the result of their check, and the choice of a schedule.
     told = CliRunner().invoke(app, ["db", "clear-kept", "--latency-db", str(db)])
     assert told.exit_code == 0, told.output
     assert "removed 3 files" in told.output

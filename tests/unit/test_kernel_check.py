@@ -1,4 +1,4 @@
-"""Kernels are checked before they ship: what is wrong with them is found, and nothing else."""
+"""Tests that the check of kernels finds faults, and only faults."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_those_that_are_done_are_counted(references: Any, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("fault", "seed"), PLANTED)
 def test_a_planted_fault_is_found(fault: str, seed: int, references: Any, tmp_path: Path) -> None:
-    """In a kernel and a place that are drawn."""
+    """The kernel and the place of the fault are drawn at random."""
     rng = np.random.default_rng([seed, list(FAULTS).index(fault)])
     names = list(rng.permutation(list(kernels())))
     wrong = None
@@ -95,7 +95,7 @@ def test_a_planted_fault_is_found(fault: str, seed: int, references: Any, tmp_pa
 
 @pytest.mark.skipif("avx512f" not in host_features(), reason="this CPU has no AVX-512")
 def test_the_fault_of_llvm_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An index that wraps around, built by TVM's passes alone (see `safe_remainders`)."""
+    """An index wraps around in a kernel that TVM's own passes build (see `safe_remainders`)."""
     x = te.placeholder((4, 8, 4), name="x")
     y = te.compute((4, 16, 16), lambda i, j, k: x[i % 4, j % 8, k % 4], name="y")
     function = te.create_prim_func([x, y]).with_attr("global_symbol", "tile")
@@ -122,7 +122,7 @@ def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def planted_while_scheduling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on schedules leave out the last iteration of each kernel's first loop."""
+    """Let later schedules leave out the last iteration of the first loop of each kernel."""
     schedule = cpu_schedule.schedule_kernel
 
     def wrong(func: tirx.PrimFunc, *args: Any) -> tirx.PrimFunc:
@@ -213,7 +213,7 @@ def test_what_is_kept_is_not_checked_again(tmp_path: Path, monkeypatch: pytest.M
     db = tmp_path / "latency.db"
     cold = compiled(latency_db=db)
     assert len(calls) == 1
-    checked_kernels._right.clear()  # As in another process.
+    checked_kernels._right.clear()  # Forget the results, as if this were another process.
     warm = compiled(latency_db=db)
     assert len(calls) == 1
     assert warm.manifest.kernel_check == cold.manifest.kernel_check

@@ -1,6 +1,6 @@
-"""Layouts are blocked where that is the cheapest in all, by made-up latencies, and may be.
+"""Tests that layouts are blocked where this is fastest in all, with made-up latencies.
 
-Kernels take 1 us where they are said to like blocks, and 10 us otherwise; a reorder takes 2 us.
+A kernel takes 1 us if it is fast on blocked tensors, and 10 us otherwise. A reorder takes 2 us.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _MadeUp(MeasuredLatency):
 
 
 def liked_by(names: Collection[str] | None = None, reorder_us: float = 2.0) -> Microseconds:
-    """Operators of these names, or all, are fast on blocks."""
+    """Latencies in which the named operators, or all operators, are fast on blocked tensors."""
 
     def us(op: Operator) -> float:
         if op.description is not None and op.description.op == "reorder":
@@ -65,7 +65,10 @@ def chosen(model: onnx.ModelProto, us: Microseconds) -> Program:
 
 
 def blocked(model: onnx.ModelProto, us: Microseconds) -> set[str]:
-    """The operators whose output is blocked; checks that kernels are told of every layout."""
+    """The operators with a blocked output.
+
+    Also checks that kernels know the layout of each tensor.
+    """
     program = chosen(model, us)
     for op in program.operators:
         layouts = tuple(program.values[v].layout for v in (*op.inputs, *op.outputs))
@@ -87,7 +90,7 @@ def blocked(model: onnx.ModelProto, us: Microseconds) -> set[str]:
 
 
 def two_islands() -> onnx.ModelProto:
-    """Three convolutions, a softmax over pixels, three more; the last one's result is reshaped."""
+    """Three convolutions, a softmax over pixels, and three more. The last result is reshaped."""
     net = nets.Net()
     x = net.input("x", [1, 16, 6, 6])
     for name in ("a", "b", "c"):
@@ -101,7 +104,7 @@ def two_islands() -> onnx.ModelProto:
 
 
 def test_all_that_may_be_blocked_is() -> None:
-    # Not `c` and `f`: a softmax reads the one, a reshape is of the other.
+    # `c` and `f` stay plain: a softmax reads the output of `c`, and a reshape that of `f`.
     assert blocked(two_islands(), liked_by()) == {"a", "b", "d", "e"}
 
 
@@ -120,7 +123,7 @@ def test_nothing_is_blocked_where_nothing_gains() -> None:
     ],
 )
 def test_what_is_least_in_all(others_us: float, reorder_us: float, expected: set[str]) -> None:
-    """Only the second of three convolutions is faster on blocks; the others are slower."""
+    """Only the second of three convolutions is faster on blocked tensors. The others are slower."""
     net = nets.Net()
     x = net.input("x", [1, 16, 6, 6])
     net.conv(net.conv(net.conv(x, "a", (16, 16), 3), "b", (16, 16), 3), "c", (16, 16), 3)
@@ -149,7 +152,7 @@ def test_where_blocks_are_used_the_library_is() -> None:
     program = chosen(two_islands(), us)
     libraries = {op.name.split("/")[0]: op.library for op in program.operators}
     assert {libraries[name] for name in "abcdef"} == {"onednn"}
-    assert libraries["y"] is None  # On plain tensors TVM's is faster.
+    assert libraries["y"] is None  # On plain tensors, the kernel of TVM is faster.
     assert libraries["softmax"] is None
 
 
@@ -181,7 +184,7 @@ def test_tvms_kernel_is_taken_where_it_is_clearly_faster(
 
 
 class _Noisy(_MadeUp):
-    """The first measurement of TVM's kernels is a fluke; each is kept with what came before."""
+    """The first measurement of TVM's kernels is wrong by chance. All measurements are kept."""
 
     def __init__(self, program: Program, runs: dict[bool, list[float]]) -> None:
         self._runs = runs
@@ -229,7 +232,7 @@ def test_what_works_on_each_number_takes_either_layout() -> None:
     assert blocked(model, liked_by()) == {"a", "exp"}
     assert blocked(model, liked_by(("a",))) == {"a", "exp"}
     assert blocked(model, liked_by(("b",))) == {"a", "exp"}
-    # What `b` gains is less than what `a`, who must then reorder, loses.
+    # `b` gains less than `a` loses, because `a` would need a reorder.
     assert blocked(model, liked_by(("b",), reorder_us=20.0)) == {"a", "exp"}
 
     def a_is_slow_on_blocks(op: Operator) -> float:
@@ -241,7 +244,7 @@ def test_what_works_on_each_number_takes_either_layout() -> None:
 
 
 def test_what_works_on_an_input_makes_what_it_gives_plain() -> None:
-    """A kernel of TVM's knows no layouts: what it reads and writes lie alike."""
+    """TVM's kernels know no layouts, so their inputs and outputs have the same layout."""
     net = nets.Net()
     x = net.input("x", [1, 16, 6, 6])
     net.op("Sigmoid", [x], "sigmoid")
@@ -271,7 +274,7 @@ def test_parts_of_a_concatenation_lie_as_it_does() -> None:
         return net.model("y")
 
     assert blocked(joined(16, 32), liked_by()) == {"part0", "part1"}
-    # The last part's last block may be filled up, no other's.
+    # Only the last block of the last part may be filled up with zeros.
     assert blocked(joined(16, 24), liked_by()) == {"part0", "part1"}
     assert blocked(joined(24, 16), liked_by()) == set()
     assert blocked(joined(32, 8), liked_by()) == set()
@@ -285,5 +288,5 @@ def test_a_sum_lies_as_its_output_or_is_reordered() -> None:
     net.op("Add", ["shortcut", "b"], "sum")
     net.conv("sum", "y", (16, 16), 3)
     assert blocked(net.model("y"), liked_by()) == {"shortcut", "a", "b"}
-    # It costs 2 us to keep `shortcut` plain, which the model gives out.
+    # `shortcut` is an output of the model. To keep it plain costs a reorder of 2 us.
     assert blocked(net.model("y", "shortcut"), liked_by()) == {"a", "b"}

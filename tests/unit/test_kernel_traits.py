@@ -1,4 +1,4 @@
-"""What operators compute and move, read off their kernels."""
+"""Tests that operations and bytes of operators are counted correctly from their kernels."""
 
 import pytest
 
@@ -19,8 +19,8 @@ def by_name(model):
 
 def test_a_convolution_and_what_follows_it():
     traits = by_name(branches())
-    # 3x3 from 4 to 6 channels on 8x8 pixels: multiplied and added, then a bias. The ReLU chooses,
-    # which TVM does not count.
+    # A convolution of 3x3 from 4 to 6 channels on 8x8 pixels multiplies, adds, and adds a bias. The
+    # ReLU only selects, which TVM does not count.
     conv = traits["c3/Conv"]
     macs = 8 * 8 * 6 * 4 * 9
     assert conv.flops == 2 * macs + 8 * 8 * 6
@@ -40,7 +40,7 @@ def test_what_only_moves_is_memory_bound():
 
 
 def test_traits_and_workloads_count_alike():
-    """A matrix product with a bias, of which each of two shares is half."""
+    """In a matrix product with a bias, each of two shares does half of the work."""
     shapes = ((8, 4), (4, 2), (2,), (8, 2))
     values = [Value(name, shape, "float32") for name, shape in zip("xwby", shapes, strict=True)]
     product = library_op(op="matmul", shapes=shapes, layouts=("plain",) * 4, has_bias=True)
@@ -54,7 +54,7 @@ def test_traits_and_workloads_count_alike():
 
 
 def test_a_part_of_a_product_moves_its_own_columns():
-    """It is given the whole weight, and reads a part of it."""
+    """The operator gets the whole weight, but reads only a part of it."""
     values = [Value(f"v{i}", s, "float32") for i, s in enumerate([(1, 100), (100, 64), (1, 16)])]
     product = library_op(
         op="matmul",
@@ -77,7 +77,7 @@ def test_every_operator_moves_something(model):
 
 
 def test_workloads_count_what_schedulers_see():
-    """Once TVM's kernels are scheduled too: loops are then split, and count too often."""
+    """The counts agree although kernels are scheduled: their split loops would count too often."""
     compilation = Compilation(norms(), OPTIONS)
     program = compilation.program
     described = [describe_workload(program, op, "").flops for op in range(len(program.operators))]
@@ -93,7 +93,7 @@ def test_a_tensor_read_twice_counts_twice():
 
 
 def test_opara_takes_them():
-    """Of two memory-bound and two compute-bound operators that are ready, in turns."""
+    """Two memory-bound and two compute-bound operators are ready, and run alternately."""
     net = Net()
     x = net.input("x", [1, 16, 16, 16])
     convs = [net.conv(x, f"conv{i}", (16, 16), 3) for i in range(2)]

@@ -1,4 +1,4 @@
-"""Kernels tuned by MetaSchedule: the search, its records, and models compiled with them."""
+"""Tests kernels that MetaSchedule tunes: the search, its records, and compiled models."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ON_TVM = CompileOptions(providers=("tvm",), latency_db=":memory:", streams=2, th
 
 
 def net(channels: int = 8) -> onnx.ModelProto:
-    """A convolution with ReLU, and a transposition: two kernels."""
+    """A model with two kernels: a convolution with ReLU, and a transposition."""
     weight = np.random.default_rng(0).standard_normal((channels, 4, 3, 3)).astype(np.float32)
     return helper.make_model(
         helper.make_graph(
@@ -66,7 +66,7 @@ def conv_of(compilation: Compilation) -> Any:
 
 
 def by_hand(compilation: Compilation, folder: Path, parallel_padding: bool = False) -> Any:
-    """A record of the convolution, and the kernel it stands for: tiles in storage of their own."""
+    """A record of the convolution and its kernel, which has tiles in its own buffer."""
     conv = conv_of(compilation)
     records = TuningRecords.made(folder, compilation.target)
     schedule = s_tir.Schedule(as_workload(conv))
@@ -88,7 +88,10 @@ def by_hand(compilation: Compilation, folder: Path, parallel_padding: bool = Fal
 
 
 def judge(compilation: Compilation, folder: Path, tuned: Any, tuned_us: float) -> None:
-    """Write down that the tuned kernel takes so long, and the default one 2 us."""
+    """Write down the latencies:
+
+    `tuned_us` for the tuned kernel, and 2 us for the default kernel.
+    """
     target = compilation.target
     default = schedule_kernel(conv_of(compilation), vector_registers(target))
     records = TuningRecords(folder, target)
@@ -96,7 +99,7 @@ def judge(compilation: Compilation, folder: Path, tuned: Any, tuned_us: float) -
 
 
 def outputs(artifact: Any) -> tuple[np.ndarray, np.ndarray]:
-    """What the artifact and onnxruntime compute of the same input."""
+    """The outputs of the artifact and of onnxruntime for the same input."""
     x = np.random.default_rng(1).standard_normal((1, 4, 12, 12)).astype(np.float32)
     module = tvm_interop.GraphModule(artifact)
     module.run(x=x)
@@ -118,7 +121,7 @@ def test_a_faster_record_changes_the_kernel(
         - kernel_hashes(compilation.program.kernels).items()
     )
     assert list(changed.values()) == [kernel_hash(tuned)]
-    # Where threads share the padding out, a share would read padding that nobody made.
+    # If threads divide the padding, a share would read padding that was not written yet.
     assert (set(changed) <= divisible_kernels(with_records.program.kernels)) != parallel_padding
 
     results = []
@@ -181,9 +184,9 @@ def test_search_and_resume(compilation: Compilation, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_no_sum_is_split() -> None:
-    """Parts of a sum on threads would add up in an order that depends on how many there are.
+    """If threads added parts of a sum, the order of additions would depend on their number.
 
-    A long sum with nothing else to share out is what MetaSchedule's own rules split.
+    MetaSchedule's own rules split a long sum if nothing else can be divided.
     """
     numbers = te.placeholder((1, 65536))
     along = te.reduce_axis((0, 65536))

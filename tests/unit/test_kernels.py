@@ -1,4 +1,4 @@
-"""Compiling kernels, and telling them apart."""
+"""Tests how kernels are compiled and identified."""
 
 from __future__ import annotations
 
@@ -136,7 +136,10 @@ def scheduled(model: Any) -> tvm.IRModule:
 
 
 def convolution(channels: int = 33) -> tvm.IRModule:
-    """A convolution that packs its data; its channels are no multiple of a register's."""
+    """A convolution that packs its data.
+
+    Its number of channels is no multiple of a vector's length.
+    """
     net = nets.Net()
     net.conv(net.input("x", [1, 16, 32, 32]), "y", (16, channels), 3)
     return scheduled(net.model("y"))
@@ -156,7 +159,13 @@ def pool() -> tvm.IRModule:
 
 
 def double_then_add(parallel: Sequence[str], returned: Sequence[str] = "c") -> tvm.IRModule:
-    """b = 2 a, c = 1 + b read backwards; the loops of `parallel` are, `b` is given out or not."""
+    """A kernel of b = 2 a, and c = 1 + b in reverse order.
+
+    Parameters
+    ----------
+    parallel: the tensors whose loops are parallel.
+    returned: the tensors that are outputs.
+    """
     a = te.placeholder((64,), "float32", "a")
     b = te.compute((64,), lambda i: a[i] * 2.0, "b")
     c = te.compute((64,), lambda i: b[63 - i] + 1.0, "c")
@@ -168,7 +177,7 @@ def double_then_add(parallel: Sequence[str], returned: Sequence[str] = "c") -> t
 
 
 def nested() -> tvm.IRModule:
-    """A parallel loop within a serial one, filling storage that another parallel loop reads."""
+    """A parallel loop within a serial loop writes a buffer that another parallel loop reads."""
     a = te.placeholder((8, 8), "float32", "a")
     b = te.compute((8, 8), lambda i, j: a[i, j] * 2.0, "b")
     c = te.compute((8, 8), lambda i, j: b[j, i] + 1.0, "c")
@@ -181,18 +190,18 @@ def nested() -> tvm.IRModule:
 @pytest.mark.parametrize(
     ("kernels", "is_divisible"),
     [
-        (convolution, True),  # Whoever runs a share packs for itself.
+        (convolution, True),  # Each share packs the data for itself.
         (softmax, True),
-        (pool, True),  # It reads what it wrote itself.
+        (pool, True),  # Each iteration reads only what it has written itself.
         (lambda: double_then_add("c"), True),
-        (lambda: double_then_add("b"), False),  # Its parallel loop fills its own storage.
+        (lambda: double_then_add("b"), False),  # The parallel loop writes a buffer of its own.
         (lambda: double_then_add("bc"), False),
         (lambda: double_then_add("c", "bc"), False),  # A serial loop writes an output.
-        (lambda: double_then_add("bc", "bc"), False),  # A share would read what another wrote.
-        (nested, False),  # A share would do a part of each row alone.
+        (lambda: double_then_add("bc", "bc"), False),  # A share would read data of another share.
+        (nested, False),  # A share would compute only a part of each row.
         (lambda: double_then_add(""), False),
-        (lambda: convolution(1), False),  # Too small to have a parallel loop.
-        (lambda: _Kernels, False),  # Not made of blocks.
+        (lambda: convolution(1), False),  # The kernel is too small to have a parallel loop.
+        (lambda: _Kernels, False),  # The kernel does not consist of blocks.
     ],
 )
 def test_which_kernels_can_be_divided(
@@ -207,7 +216,7 @@ Shares = Sequence[tuple[int, int] | None]
 
 
 def run_shares(library: Any, kernels: tvm.IRModule, shares: Shares) -> np.ndarray:
-    """What the shares, run in this order, write; numbers that nobody writes are not any."""
+    """The output of the shares, run in this order. Numbers that no share writes are NaN."""
     ((var, func),) = kernels.functions_items()
     rng = np.random.default_rng(0)
     *inputs, output = ([int(size) for size in param.ty.shape] for param in func.params)
@@ -270,7 +279,7 @@ def test_a_library_that_was_not_taken_over_runs_whole(tmp_path: Path) -> None:
 
 
 def test_a_share_ends_with_its_operator(tmp_path: Path) -> None:
-    """What the same thread runs next is whole."""
+    """The next kernel on the same thread runs as a whole."""
     kernels = double_then_add("c")
     library = load_kernels(build_kernels(kernels, "llvm", tmp_path / "k.so"))
     got = run_shares(library, kernels, [(1, 3), None])
@@ -288,7 +297,7 @@ def test_only_libraries_that_are_loaded_are_taken_over(tmp_path: Path) -> None:
 
 
 def chain_of(count: int = 9) -> tvm.IRModule:
-    """That many kernels: each adds one to numbers of a length of its own."""
+    """A module of `count` kernels. Each adds 1 to a tensor of another length."""
     kernels = {}
     for length in range(1, count + 1):
         a = te.placeholder((length,), name="a")
@@ -328,7 +337,7 @@ def test_threads_that_build_heed_the_pass_context(
         build_kernels(chain_of(), "llvm", tmp_path / "k.so")
     assert {(level, *found.items()) for _, level, found in seen} == {(1, *config.items())}
     assert threading.main_thread() not in {thread for thread, *_ in seen}
-    # What watches passes is made for one thread, the caller's.
+    # Instruments of passes are made for one thread, so all passes run on the calling thread.
     seen.clear()
     with tvm.transform.PassContext(instruments=[tvm.instrument.PassTimingInstrument()]):
         build_kernels(chain_of(), "llvm", tmp_path / "k.so")

@@ -1,4 +1,4 @@
-"""Nothing compares kinds of operators but the kinds' own files."""
+"""Tests that only the files of the kinds compare kinds of operators."""
 
 from __future__ import annotations
 

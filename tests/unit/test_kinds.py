@@ -1,4 +1,4 @@
-"""Every kind of operator: each layout, precision and cut, against NumPy in double precision."""
+"""Compares every kind of operator with NumPy in double precision, for each layout and cut."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ def test_documents(kind: str, case: str) -> None:
 @needs_onednn
 @pytest.mark.parametrize(("kind", "case"), CASES)
 def test_results(kind: str, case: str) -> None:
-    """What a library says it can, it can, whole and in parts; a part of it is refused by none."""
+    """A library can compute each operator that it says it can, whole and in parts.
+
+    If it takes the whole, it takes each part.
+    """
     checked = conformance()[kind]
     op = checked.cases[case]
     inputs = checked.inputs(op)
@@ -72,7 +75,7 @@ def test_results(kind: str, case: str) -> None:
 
 
 def runs_here(op: LibraryOp) -> bool:
-    """Whether this CPU has what its types need."""
+    """Whether this CPU has the features that the types of the operator need."""
     features = host_features()
     narrow = op.dtype == "bfloat16" or "bfloat16" in op.stored_types
     return (not narrow or BF16_FEATURE in features) and (
@@ -81,13 +84,16 @@ def runs_here(op: LibraryOp) -> bool:
 
 
 def rounded(op: LibraryOp, argument: int, array: np.ndarray) -> np.ndarray:
-    """An argument in double precision, rounded as a factor is."""
+    """An argument in double precision. If it is a factor, it is rounded to the type of factors."""
     is_factor = op.multiplies and op.dtype == "bfloat16" and argument < 2
     return (array.astype("bfloat16") if is_factor else array).astype(np.float64)
 
 
 def assert_near(op: LibraryOp, got: np.ndarray, wanted: np.ndarray, what: str) -> None:
-    """Results may be rounded at the end, and on the way where a library works in bfloat16."""
+    """Check results.
+
+    They may be rounded at the end, and also before if the library uses bfloat16.
+    """
     if op.stored_types[-1] in ("int8", "uint8"):
         assert np.abs(got - wanted).max() <= 1, what
         return
@@ -99,7 +105,10 @@ def assert_near(op: LibraryOp, got: np.ndarray, wanted: np.ndarray, what: str) -
 @needs_onednn
 @pytest.mark.parametrize(("kind", "name"), MODELS)
 def test_what_is_found_in_models(kind: str, name: str) -> None:
-    """Libraries take what they should, and it is right; they leave what another kernel must do."""
+    """Libraries run the operators that they should run, and the results are right.
+
+    They leave the operators that other kernels must run.
+    """
     model, feeds, is_taken = conformance()[kind].models[name]
     program = extract(LowerToUnits(libraries=("onednn",))(load_model(model)))
     found = [op.description.op for op in program.operators if op.description is not None]

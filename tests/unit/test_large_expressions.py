@@ -1,4 +1,4 @@
-"""Expressions that would double with each operator stay short, and compile at once."""
+"""Tests that expressions which would double with each operator stay short and compile quickly."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def doubled(times: int) -> onnx.ModelProto:
 
 
 def largest(model: onnx.ModelProto) -> tuple[int, int]:
-    """Most reads, and most calls of functions, in a kernel of the model."""
+    """The largest numbers of reads and of function calls in a kernel of the model."""
     options = CompileOptions(latency_db=":memory:", providers=["tvm"])
     kernels = Compilation(model, options).program.kernels
     assert kernels is not None
@@ -41,28 +41,29 @@ def largest(model: onnx.ModelProto) -> tuple[int, int]:
 
 
 def test_a_tensor_added_to_itself_again_and_again() -> None:
-    assert largest(doubled(40))[0] < 1000  # Written out it would be a million millions.
+    assert largest(doubled(40))[0] < 1000  # Written out, the sum would have 2^40 terms.
     model = doubled(20)
     x = np.random.default_rng(0).standard_normal((4, 64)).astype("float32")
     np.testing.assert_array_equal(computed(model, {"t0": x})[0], x * 2**20)
 
 
 def test_functions_that_are_used_by_several() -> None:
-    """`tanh`, in six places where a `floor` of it stands, took LLVM and TVM half a minute."""
+    """LLVM and TVM once took half a minute for `tanh` in six places under a `floor`."""
     nodes = [onnx.helper.make_node("Tanh", ["t0"], ["f0"])]
     for i in range(4):
         nodes.append(onnx.helper.make_node("Sin", [f"f{i}"], [f"s{i}"]))
         nodes.append(onnx.helper.make_node("Cos", [f"f{i}"], [f"c{i}"]))
         nodes.append(onnx.helper.make_node("Mul", [f"s{i}", f"c{i}"], [f"f{i + 1}"]))
     model = of(nodes, "f4")
-    assert largest(model)[1] < 30  # Written out, 2 + 4 + 8 + 16 and 16 times `tanh`.
+    # Written out, there would be 2 + 4 + 8 + 16 functions, and `tanh` 16 times.
+    assert largest(model)[1] < 30
     x = np.random.default_rng(0).standard_normal((4, 64)).astype("float32")
     (wanted,) = run_onnxruntime(model, {"t0": x}, rewrites=False).values()
     np.testing.assert_allclose(computed(model, {"t0": x})[0], wanted, rtol=1e-4, atol=1e-6)
 
 
 def test_many_tensors_are_joined_by_and_by() -> None:
-    """No kernel has thousands of arguments, which ended the process that compiled it."""
+    """A kernel with thousands of arguments once ended the process that compiled it."""
     x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 2])
     y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1000, 2])
     node = onnx.helper.make_node("Concat", ["x"] * 1000, ["y"], axis=0)
@@ -77,7 +78,7 @@ def test_many_tensors_are_joined_by_and_by() -> None:
 
 
 def test_functions_within_a_sum_that_is_a_scalar() -> None:
-    """TVM keeps such a sum one block, and allows its blocks within no buffers of their own."""
+    """TVM keeps such a sum in one block, and allows no buffers within the block."""
     nodes = [
         onnx.helper.make_node("Erf", ["t0"], ["e"]),
         onnx.helper.make_node("Mul", ["e", "e"], ["m"]),

@@ -1,4 +1,4 @@
-"""Latency tables and batches of stages."""
+"""Tests latency tables and batches of stages."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,8 @@ def test_a_stage_is_its_longest_group():
 
 
 def test_on_few_streams_it_is_the_most_loaded_one():
-    # Longest first: 5 | 4, then 3 behind the 4, then 3 behind the 5.
+    # The longest operators are placed first: 5 and 4 on the two streams, then 3 after the 4, then 3
+    # after the 5.
     table = LatencyTable([3, 3, 4, 5], streams=2)
     assert table.stage([[0], [1], [2], [3]]) == 8
     assert LatencyTable([3, 3, 4, 5], streams=1).stage([[0], [1, 2], [3]]) == 15
@@ -59,7 +60,8 @@ def test_what_a_subclass_overrides_is_honoured():
     assert Slower([1, 2, 4, 8]).stages(STAGES).tolist() == [8, 16, 16]
     assert Counting().stages(StageBatch.from_stages(STAGES)).tolist() == [3, 1, 4]
     graph = OpGraph.from_edges(3, [])
-    # A stage that costs by the group: all in turn is as good as side by side, and first in order.
+    # The cost of a stage depends only on its number of groups. So one after the other is as good as
+    # side by side, and comes first in the order of stages.
     assert schedule(graph, "ios", Overridden([1] * 3)).makespan == 300
 
 

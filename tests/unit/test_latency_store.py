@@ -1,4 +1,4 @@
-"""The file of measured latencies: shared, killed, renewed, damaged, carried elsewhere."""
+"""Tests the file of measured latencies: several processes, damage, old versions and export."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_how_far_runs_differ_is_told() -> None:
     assert spread == pytest.approx(0.1), "a stage that takes no time has none"
 
 
-# Files that are not what they should be.
+# Files that are damaged or have another format.
 
 
 def test_an_older_layout_is_renewed(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
 
 
 def write_many(path: str, who: int, ready: multiprocessing.synchronize.Barrier) -> None:
-    ready.wait()  # All at once: opening a new file is a race too.
+    ready.wait()  # All processes open the new file at the same time, which may be a race.
     store = LatencyStore(path)
     for i in range(100):
         store.put([record(f"{who}:{i}", float(i))], [CONV, POOL])
@@ -228,7 +228,7 @@ def test_killed_twice_nothing_committed_is_lost(tmp_path: Path) -> None:
         assert len(there) in (reported + 1, reported + 2), "written, perhaps not yet reported"
 
 
-# From file to file.
+# Export and import.
 
 
 def test_export_and_import() -> None:
@@ -266,7 +266,7 @@ def test_lines_of_no_use(lines: list[str], says: str) -> None:
     assert store.records() == []
 
 
-# On the command line.
+# The command line.
 
 
 def test_db_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -312,7 +312,7 @@ def test_db_commands_that_are_wrong(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_keys_are_those_of_older_databases() -> None:
-    """Else all that anybody has measured would be measured again."""
+    """With other keys, users would have to measure all latencies again."""
     cpu = Setting(
         device="a CPU avx2", driver="", cores=6, tvm_version="0.25.0", streams=2, threads=3
     )

@@ -1,4 +1,4 @@
-"""Stage latencies learned from other stages."""
+"""Tests latencies of stages that are predicted from other stages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def measured(device: ContendedDevice, stages: list[list[list[int]]]) -> np.ndarr
     return np.array([device.stage(groups) for groups in stages])
 
 
-# Features need numpy alone.
+# Features need only NumPy.
 
 
 def test_features_of_a_stage() -> None:
@@ -163,7 +163,7 @@ def test_records_of_no_use_are_left_out() -> None:
 
 
 def test_a_hundred_thousand_stages_are_one_batch() -> None:
-    """Not a timing: were stages priced one by one this would take minutes."""
+    """If stages were predicted one by one, this test would take minutes."""
     device = ContendedDevice(OPS)
     learned = make_learned(device)
     seen = random_stages(OPS, 100, seed=1)

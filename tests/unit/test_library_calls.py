@@ -1,4 +1,4 @@
-"""What a kernel library takes over: found in Relax, kept in the plan, chosen by measurement."""
+"""Tests operators that kernel libraries run: how they are found, planned and chosen."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ pytestmark = pytest.mark.skipif(
 )
 
 OPTIONS = CompileOptions(latency_db=":memory:", providers=["onednn"], streams=2, threads=1)
-"""Whatever oneDNN can run, it runs."""
+"""With these options, oneDNN runs every operator that it can run."""
 
 
 def ending(op: LibraryOp) -> tuple[bool, bool, str]:
-    """Whether it has a bias and adds a tensor, and its activation."""
+    """Whether an operator has a bias, whether it adds a tensor, and its activation."""
     fields = op.fields()
     return fields["has_bias"], fields["has_sum"], fields["activation"]
 
 
 def described(model: onnx.ModelProto) -> dict[str, LibraryOp | None]:
-    """What a library could compute, by unit."""
+    """The description of each unit that a library could compute, by the unit's name."""
     program = extract(LowerToUnits(libraries=("onednn",))(load_model(model)))
     return {op.name: op.description for op in program.operators}
 
 
 def residual() -> onnx.ModelProto:
-    """A block whose two branches are summed, one of them longer."""
+    """A residual block. Its two branches are summed, and one branch is longer."""
     net = nets.Net()
     x = net.input("x", [1, 8, 6, 6])
     net.op("Relu", [net.conv(x, "a", (8, 8), 3)], "a_relu")
@@ -61,7 +61,7 @@ def residual() -> onnx.ModelProto:
 
 
 def mixed() -> onnx.ModelProto:
-    """What is fused, and what is not: a value used twice, a product, a mean."""
+    """A model with fused operators, and others: a value used twice, a product, a mean."""
     net = nets.Net()
     x = net.input("x", [1, 8, 7, 7])
     net.conv(net.conv(x, "depthwise", (8, 8), 3, group=8), "twice", (8, 8), 1)
@@ -80,7 +80,7 @@ def test_groups_of_a_residual_block() -> None:
     fused = units["b/Conv"]
     assert fused is not None
     assert ending(fused) == (True, True, "relu")
-    # The sum is the deeper one's: the shortcut need not wait for it.
+    # The deeper convolution adds the sum, so the shortcut does not wait for it.
     alone = units["shortcut/Conv"]
     assert alone is not None
     assert ending(alone) == (True, False, "none")
@@ -104,7 +104,7 @@ def test_groups_end_where_a_library_does_no_more() -> None:
 
 
 def repeated() -> onnx.ModelProto:
-    """Operators that read the same tensor twice: a sum with the data, a square, a double."""
+    """Operators that read a tensor twice: a sum with the data, a square, and a double."""
     net = nets.Net()
     x = net.input("x", [1, 16, 4, 4])
     net.conv(x, "a", (16, 16), 3)
@@ -116,7 +116,7 @@ def repeated() -> onnx.ModelProto:
 
 
 def test_a_description_has_each_argument_once() -> None:
-    """Kernels take a tensor once, however often it is read."""
+    """A kernel takes each tensor once, even if the operator reads it twice."""
     program = extract(LowerToUnits(libraries=("onednn",))(load_model(repeated())))
     for op in program.operators:
         arguments = [program.values[v].shape for v in (*op.inputs, *op.outputs)]
@@ -159,7 +159,7 @@ def test_without_a_library_nothing_changes() -> None:
     with_library = described(nets.inception_like())
     plain = extract(LowerToUnits()(load_model(nets.inception_like())))
     assert [op.name for op in plain.operators] == list(with_library)
-    # A concatenation is no library's: it is described so that it can be done in place.
+    # No library runs a concatenation. It has a description so that it can be done in place.
     kinds = {op.name: op.description.op for op in plain.operators if op.description}
     assert kinds == {"aout/Concat": "concat", "bout/Concat": "concat"}
 
@@ -239,7 +239,7 @@ def test_an_input_elsewhere() -> None:
 
 
 class _MadeUp(MeasuredLatency):
-    """A library that is the slower one at the operators called `shortcut`."""
+    """Made-up latencies in which the library is slower for the operators called `shortcut`."""
 
     def __init__(self, program: Program) -> None:
         self._operators = program.operators

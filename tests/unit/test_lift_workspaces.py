@@ -1,4 +1,4 @@
-"""What kernels keep for themselves becomes tensors of the plan: the same numbers, checked."""
+"""Tests that buffers inside kernels become tensors of the plan, and that results stay the same."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is no
 
 
 def row_sums() -> tirx.PrimFunc:
-    """Doubles its input into a buffer of its own, and adds up the rows of that."""
+    """A kernel that doubles its input into its own buffer, and adds up the buffer's rows."""
     x = te.placeholder((8, 16), "float32", name="x")
     doubled = te.compute((8, 16), lambda i, j: x[i, j] * 2.0, name="doubled")
     k = te.reduce_axis((0, 16), name="k")
@@ -39,7 +39,7 @@ def row_sums() -> tirx.PrimFunc:
 
 
 def side_by_side() -> Program:
-    """Two operators of that kernel read `x`; a value has the name that a workspace would get."""
+    """Two operators of that kernel read `x`. One value already has the name of a workspace."""
     names = [("x", (8, 16)), ("a", (8,)), ("b", (8,)), ("a:doubled", (8, 16))]
     return Program(
         [Value(name, shape, "float32") for name, shape in names],
@@ -55,14 +55,15 @@ def test_a_workspace_is_an_argument_more() -> None:
     lifted, buffers = lift_workspace(func)
     assert [param.name for param in lifted.params] == ["x", "y", "doubled"]
     assert [buffer.name for buffer in buffers] == ["doubled"]
-    assert len(func.params) == 2  # The one given stays.
+    assert len(func.params) == 2  # The given kernel does not change.
     assert lift_workspace(lifted) == (lifted, [])
     x = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
     y, workspace = np.zeros(8, np.float32), np.zeros((8, 16), np.float32)
     tensors = [tvm.runtime.tensor(array) for array in (x, y, workspace)]
     tvm.compile(tvm.IRModule({"row_sums": lifted}), target="llvm")["row_sums"](*tensors)
     np.testing.assert_allclose(tensors[1].numpy(), (2 * x).sum(axis=1), rtol=1e-5)
-    np.testing.assert_array_equal(tensors[2].numpy(), 2 * x)  # It is here that it worked.
+    # The kernel has written its intermediate results into the workspace.
+    np.testing.assert_array_equal(tensors[2].numpy(), 2 * x)
 
 
 def test_each_operator_gets_its_own() -> None:
@@ -109,7 +110,7 @@ def test_operators_that_share_one_side_by_side_are_caught() -> None:
 @pytest.mark.parametrize("op", ["instance_norm", "attention"])
 @needs_nvcc
 def test_kernels_of_tvms_that_need_one(op: str, tmp_path: Path) -> None:
-    """They are found, lifted, and compile."""
+    """TVM's kernels with workspaces are found and lifted, and they compile."""
     if op == "attention":
         program = Compilation(two_attentions(), OPTIONS).program
     else:
@@ -130,7 +131,7 @@ def test_kernels_of_tvms_that_need_one(op: str, tmp_path: Path) -> None:
 
 
 def test_one_within_the_loops_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It might be each thread's own, or used again in every round."""
+    """A buffer within loops may belong to one thread, or be used again in each iteration."""
 
     def keep(func: tirx.PrimFunc, target: object, name: str) -> tirx.PrimFunc:
         return within_loops(func)
@@ -141,7 +142,7 @@ def test_one_within_the_loops_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def within_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func` with what it keeps kept by a block of its own, inside the outermost."""
+    """`func` with its buffers allocated by an inner block."""
     root = func.body.block
     scratch = tirx.decl_buffer((4,), "float32", name="scratch")
     inner = s_tir.SBlock([], [], [], "inner", root.body, None, [*root.alloc_buffers, scratch])

@@ -1,4 +1,4 @@
-"""The light models: the same for the same seed, and fit to compare results with."""
+"""Tests the light models: they are the same for the same seed, and their outputs are comparable."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_weights_are_initializers_and_no_inputs() -> None:
 
 @pytest.mark.parametrize("name", ["squeezenet", "shufflenet", "inception_v2", "resnet50"])
 def test_output_tells_runs_apart(name: str) -> None:
-    """Not one-hot, not uniform, and different for another input."""
+    """The output is neither one-hot nor uniform, and differs for another input."""
     model = light.build(name)
     (probabilities,) = run_onnxruntime(model, nets.feeds(model)).values()
     (others,) = run_onnxruntime(model, nets.feeds(model, seed=2)).values()

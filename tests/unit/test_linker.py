@@ -1,4 +1,4 @@
-"""What links kernels: found before anything is compiled, and fit for the target."""
+"""Tests the linker of kernels: it is checked before anything is compiled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tvm_interop.kernels.linker import Linker, find_linker
 
 
 def compiler(folder: Path, name: str, triple: str) -> str:
-    """A compiler that says what it links for, and fails with a page of words."""
+    """Write a fake compiler that reports the target `triple` and fails with 100 error lines."""
     path = folder / name
     path.write_text(
         f'#!/bin/sh\n[ "$*" = -dumpmachine ] && echo {triple} && exit\n'
@@ -27,7 +27,7 @@ def compiler(folder: Path, name: str, triple: str) -> str:
 
 
 class Told:
-    """Notes what the compilation is at."""
+    """A progress function that notes the steps of the compilation."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -39,7 +39,7 @@ class Told:
 
 
 def refused(**options: object) -> str:
-    """What is said before anything is done."""
+    """The error of a compilation that is refused before its first step."""
     told = Told()
     with pytest.raises(DeviceError) as error:
         tvm_interop.compile(

@@ -1,4 +1,4 @@
-"""What README and docs link to is there."""
+"""Tests that the targets of links in README and docs exist."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/*.rst")])
 MADE = {"cli", "tutorials/index"}
-"""Pages that the build of the site writes."""
+"""The pages that the build of the site writes."""
 
 
 def missing(page: Path, text: str) -> list[str]:
-    """Links of a page, to files and pages of the repository, that lead nowhere."""
+    """The links of a page to files and pages of the repository that do not exist."""
     links = [link for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in link]
     found = [link for link in links if not (page.parent / link).exists()]
     names = re.findall(r":doc:`(?:[^`<]*<)?/?([\w/]+)>?`", text)

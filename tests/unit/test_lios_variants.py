@@ -1,4 +1,4 @@
-"""The ablations of LIOS, and lios+ against the same written down naively."""
+"""Tests the ablations of LIOS, and compares `lios+` with a simple implementation."""
 
 from itertools import product
 
@@ -27,7 +27,7 @@ def test_a_seed_is_a_schedule(name):
 
 
 def test_the_draws_are_the_same_everywhere():
-    # std::mt19937_64 is the same on every platform, and so is what is drawn from it.
+    # `std::mt19937_64` is the same on every platform, and so are the numbers drawn from it.
     us = LatencyTable([8, 7, 6, 5, 4, 3, 2, 1])
     made = {name: schedule(INDEPENDENT, name, us, streams=3, seed=5) for name in RANDOM}
     assert [row[0] for row in made["lios-rand1"].timeline] == RAND1_OPS
@@ -75,7 +75,7 @@ def test_lios_plus_is_what_it_says():
         free = [0.0] * streams
         rows = []
         while waiting:
-            op = max(waiting, key=lambda v: path[v])  # the first of equals
+            op = max(waiting, key=lambda v: path[v])  # In a tie, the first operator is chosen.
             ready = max((done[u] for u in graph.predecessors(op)), default=0.0)
             sources = {on[u] for u in graph.predecessors(op)}
             start = [max(f, ready) + wait_us * len(sources - {s}) for s, f in enumerate(free)]
@@ -100,7 +100,7 @@ def test_dear_waits_keep_operators_together():
 
 
 def test_the_longest_path_comes_before_the_longest_operator():
-    # Operator 0 is long but leads nowhere; 1 starts a chain.
+    # Operator 0 is long, but no operator reads it. Operator 1 starts a chain.
     graph = OpGraph.from_edges(4, [(1, 2), (2, 3)])
     us = LatencyTable([4, 2, 2, 2])
     assert schedule(graph, "lios", us, streams=1).streams == ((0, 1, 2, 3),)

@@ -1,4 +1,4 @@
-"""Lowering to units: the same numbers under stock TVM, names kept, reshapes free."""
+"""Tests lowering to units: results, names, and reshapes without cost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _bindings(mod: tvm.IRModule) -> list[relax.Binding]:
 
 
 def _units(mod: tvm.IRModule) -> dict[str, str]:
-    """Kernel of each unit, by the unit's name."""
+    """The kernel of each unit, by the unit's name."""
     return {
         b.var.name: b.value.args[0].name_hint
         for b in _bindings(mod)
@@ -81,7 +81,7 @@ def test_unit_is_named_after_its_heaviest_node() -> None:
         "pool/MaxPool", "c1/Conv", "c2/Conv", "c3a/Conv", "c3/Conv", "dw/Conv", "c4/Conv",
         "cat/Concat", "gap/GlobalAveragePool", "logits/Gemm", "y/Softmax",
     ]  # fmt: skip
-    # Two units of the same kernel, each under its own name.
+    # Two units have the same kernel, and each has its own name.
     assert units["c1/Conv"] == units["c2/Conv"]
 
 
@@ -111,7 +111,7 @@ def test_equal_names_get_a_suffix() -> None:
 
 @pytest.mark.parametrize("order", ["ab", "ba"])
 def test_equal_operators_keep_the_names_of_what_follows(order: str) -> None:
-    """Which of two equal poolings fuses with the sum of both is no matter."""
+    """It does not matter which of two equal poolings is fused with their sum."""
     net = nets.Net()
     x = net.input("x", [1, 4, 6, 6])
     for i in range(3):
@@ -128,14 +128,15 @@ def test_equal_operators_keep_the_names_of_what_follows(order: str) -> None:
 def test_norms_fold_into_convolutions() -> None:
     lowered = LowerToUnits()(load_model(nets.norms()))
     units = _units(lowered)
-    # bias, batch norm, scale and shift: one convolution, one shift
+    # The bias, batch norm, scale and shift become one convolution and one shift.
     assert units["conv/Conv"].startswith("fused_conv2d_add_relu")
-    # A batch norm on an input is a scale and a shift; one whose input is used twice stays apart.
+    # A batch norm on an input is a scale and a shift. If its input has two readers, it stays
+    # separate.
     assert set(units) == {"bn_in/BatchNormalization", "conv/Conv", "shared/Conv"}
 
 
 def test_a_convolution_to_one_channel_is_no_scale() -> None:
-    """Its weight has the shape of one number a channel."""
+    """The weight has one number for each input channel, as a scale would have."""
     net = nets.Net()
     x = net.input("x", [1, 5, 3, 3])
     model = net.model(net.op("Conv", [x, net.weight(1, 5, 1, 1)], "y", kernel_shape=[1, 1]))
@@ -143,7 +144,7 @@ def test_a_convolution_to_one_channel_is_no_scale() -> None:
 
 
 def test_target_decides_lowering() -> None:
-    """The surrounding target is the default."""
+    """By default the target is the current target of TVM."""
     mod = load_model(nets.branches())
     with tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3"}):
         inside = LowerToUnits()(mod)

@@ -1,4 +1,4 @@
-"""Local response normalisation: found in what ONNX's is imported as, and computed right."""
+"""Tests that local response normalisation is found in imported models and computed correctly."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ needs_onednn = pytest.mark.skipif(
 
 
 def found(module: tvm.IRModule) -> Lrn | None:
-    """The first local response normalisation in `main`: each ends with a division. None if none."""
+    """The first local response normalisation in `main`, or None if there is none.
+
+    Each normalisation ends with a division.
+    """
     values = {binding.var: binding.value for binding in bindings_of(module["main"])}
     divisions = [var for var, value in values.items() if getattr(value, "op", None) == _DIVIDE]
     assert divisions
@@ -69,7 +72,7 @@ Change = dict[str, Any]
 
 
 def chain(**changes: Any) -> tvm.IRModule:
-    """The operators of a normalisation over five channels, one of them changed."""
+    """The operators of a normalisation over five channels, one of which is changed."""
     pool = {
         "pool_size": (5, 1, 1),
         "strides": (1, 1, 1),
@@ -159,7 +162,7 @@ def test_one_unit_is_made_of_it() -> None:
 @needs_onednn
 @pytest.mark.parametrize("at", range(7))
 def test_what_is_used_elsewhere_too_is_left(at: int) -> None:
-    """Each intermediate result in turn is given out."""
+    """Each intermediate result in turn is an output."""
     module = chain()
     main = module["main"]
     bindings = list(bindings_of(main))

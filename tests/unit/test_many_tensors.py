@@ -1,4 +1,4 @@
-"""Kernels of very many tensors, which take LLVM minutes, are not made."""
+"""Tests that no kernels of very many tensors are made, because LLVM takes minutes for them."""
 
 from __future__ import annotations
 
@@ -37,22 +37,28 @@ def operators(model: onnx.ModelProto) -> Sequence[Operator]:
 
 
 def test_a_long_chain_of_element_wise_operators_is_several_kernels() -> None:
-    """Each has a constant of its own. TVM fuses 256: such a kernel took LLVM 16 s."""
+    """Each operator has its own constant.
+
+    TVM would fuse 256 of them, and LLVM took 16 s for that.
+    """
     count = 150
     constants = {f"c{i}": np.full((2, 3), i + 1.0, "float32") for i in range(count)}
     names = ["x", *(f"t{i}" for i in range(1, count)), "y"]
-    kinds = ("Add", "Mul")  # So that they are no single sum.
+    kinds = ("Add", "Mul")  # With two kinds of operators, the chain is no single sum.
     nodes = [
         onnx.helper.make_node(kinds[i % 2], [before, f"c{i}"], [after])
         for i, (before, after) in enumerate(itertools.pairwise(names))
     ]
     found = operators(of(nodes, [2, 3], constants))
     assert max(len(op.inputs) for op in found) <= 65
-    assert len(found) == 3  # And not one kernel an operator.
+    assert len(found) == 3  # There are three kernels, and not one for each operator.
 
 
 def test_a_split_into_many_parts_is_no_kernel_of_as_many_outputs() -> None:
-    """It took more than a minute for 500. The last part is smaller: 139 rows, 2 in each."""
+    """500 parts took more than a minute.
+
+    The last part is smaller: there are 139 rows, 2 in each part.
+    """
     parts, soft = ([f"{kind}{i}" for i in range(70)] for kind in ("p", "s"))
     softmaxes = [
         onnx.helper.make_node("Softmax", [part], [result])
@@ -73,7 +79,7 @@ def test_a_split_into_many_parts_is_no_kernel_of_as_many_outputs() -> None:
 
 
 def test_a_resize_to_a_size_whose_quotient_is_rounded() -> None:
-    """float32 has 29 / 7 too small, and 7 times that is 28: it was refused, as 1e6 / 7 was."""
+    """In float32, 29 / 7 is rounded down, and 7 times the result is 28. Such sizes were refused."""
     x = np.linspace(-1, 1, 7, dtype="float32").reshape(1, 1, 7)
     sizes = np.array([1, 1, 29], np.int64)
     model, feeds = one_node("Resize", [x, None, None, sizes], [3], mode="linear")

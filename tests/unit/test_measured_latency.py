@@ -1,4 +1,4 @@
-"""Measured stage latencies, and the file that keeps them."""
+"""Tests measured latencies of stages, and the file that keeps them."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def latency(compilation: Compilation, store: LatencyStore | None = None) -> Meas
 def priced(
     compilation: Compilation, us: list[float], store: LatencyStore | None = None
 ) -> MeasuredLatency:
-    """Latencies by prices of the operators that are given, and may change."""
+    """A latency model with the given latencies of operators, which tests may change."""
     hashes = kernel_hashes(compilation.program.kernels)
     timer = GivenTimer(lambda op: us[op], 2)
     return MeasuredLatency(compilation.program, hashes, timer, store=store)
 
 
 def heaviest(compilation: Compilation) -> tuple[int, int]:
-    """Two of the slowest operators that differ."""
+    """Two of the slowest operators, with different kernels."""
     model = compilation.measured_latency
     order = sorted(range(compilation.graph.num_ops), key=model.op, reverse=True)
     kernels = [compilation.program.operators[i].kernel for i in order]
@@ -56,7 +56,8 @@ def test_latencies_are_microseconds_without_the_start_of_a_run(compilation: Comp
     us = [10.0 + 3 * op for op in range(compilation.graph.num_ops)]
     model = priced(compilation, us)
     a, b = heaviest(compilation)
-    # Equal kernels share a measurement, so an operator has the price of the first that was asked.
+    # Operators with equal kernels share a measurement. So the latency is that of the first
+    # operator.
     assert model.stage([[a]]) == pytest.approx(us[a])
     assert model.stage([[b]]) == pytest.approx(us[b])
     assert model.stage([[a, b]]) == pytest.approx(us[a] + us[b])
@@ -64,7 +65,10 @@ def test_latencies_are_microseconds_without_the_start_of_a_run(compilation: Comp
 
 
 def test_no_latency_is_zero() -> None:
-    """However long the empty stage was held up: shares are divided by latencies."""
+    """Shares are divided by latencies, so a latency must not be 0.
+
+    An empty stage may take longer.
+    """
     assert Estimate.of_runs([1e-6, 1e-6], start_us=50.0).latency_us > 0
 
 
@@ -81,10 +85,10 @@ def test_equal_kernels_share_a_measurement(compilation: Compilation) -> None:
 def test_more_groups_than_streams_are_packed(compilation: Compilation) -> None:
     a, b = heaviest(compilation)
     kernels = [op.kernel for op in compilation.program.operators]
-    # Equal kernels share a measurement.
+    # Operators with equal kernels share a measurement.
     of_kernel = {kernels[a]: 20.0, kernels[b]: 10.0}
     model = priced(compilation, [of_kernel.get(kernel, 1.0) for kernel in kernels])
-    # Packed, it is the two heavier ones apart and the two lighter ones apart.
+    # Packed onto two streams, each stream gets one heavy and one light group.
     assert model.stage([[a], [b], [a], [b]]) == model.stage([[a, b], [a, b]]) == pytest.approx(30)
 
 
@@ -104,7 +108,8 @@ def test_only_what_comes_near_is_measured(compilation: Compilation) -> None:
     a, b = heaviest(compilation)
     model = latency(compilation)
     assert model.take_longer([a, b], [1e9, 1e-6]) == [False, True]
-    assert model.measured == 1  # One run showed that `b` is far slower; no other operator was run.
+    # One run was enough to show that `b` is far slower. No other operator was run.
+    assert model.measured == 1
     known = float(model.stages([[[a]]])[0])
     assert model.take_longer([a, b], [1e9, 1e-6]) == [False, True]
     assert model.take_longer([a], [0.9 * known]) == [True]
@@ -232,7 +237,7 @@ def test_stages_are_measured_again_by_runs_of_their_own(compilation: Compilation
 
 
 def test_records_without_a_spread_are_measured_again(compilation: Compilation) -> None:
-    """Nobody knows how far those of an older version can be trusted."""
+    """The records of an older version have no spread, so they cannot be trusted."""
     store = LatencyStore(":memory:")
     model = latency(compilation, store)
     model.stages([[[0]]])
@@ -253,7 +258,7 @@ def test_what_a_wait_costs_is_kept(compilation: Compilation) -> None:
     assert 0 <= cost_us < 1e5
     assert model.known_wait_us() == cost_us
     assert latency(compilation, store).known_wait_us() == cost_us
-    # It is no stage: nobody learns from it.
+    # The cost of a wait is no stage, so it is not used for learning.
     assert [record.samples for record in store.records() if record.key.startswith("wait:")] == [1]
 
 

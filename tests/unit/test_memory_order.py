@@ -1,4 +1,4 @@
-"""Sequential execution in an order that keeps few bytes in use at once."""
+"""Tests the order of sequential execution that keeps few bytes in use at once."""
 
 import random
 
@@ -14,7 +14,7 @@ from tvm_interop.scheduling import schedule
 
 
 def peak_bytes(order, buffers):
-    """By the definition alone: at each operator, the buffers whose time it lies in."""
+    """The largest number of bytes in use at once, computed by the definition."""
     place = {op: i for i, op in enumerate(order)}
     spans = [
         (
@@ -43,7 +43,7 @@ def random_buffers(graph, seed):
 
 
 def test_one_branch_after_the_other():
-    """Large tensors inside two branches: breadth first holds both at once."""
+    """Both branches have large tensors inside. Breadth-first order would hold both at once."""
     names = ["in", "a1", "b1", "a2", "b2", "out"]
     edges = [("in", "a1"), ("in", "b1"), ("a1", "a2"), ("b1", "b2"), ("a2", "out"), ("b2", "out")]
     graph = OpGraph.from_edges(names, edges)
@@ -70,7 +70,7 @@ def test_never_more_than_in_topological_order():
 
 
 def test_a_compilation_knows_its_tensors():
-    """Two branches that widen and narrow again, written down breadth first."""
+    """Two branches widen and narrow again. The model lists them breadth first."""
     net = Net()
     x = net.input("x", [1, 2, 8, 8])
     wide = [net.conv(x, f"wide{i}", (2, 16), 3) for i in range(2)]

@@ -1,4 +1,4 @@
-"""Convolutions merged into one: the same numbers, and a reason where it cannot be."""
+"""Tests merged convolutions: the same results, or a reason why they cannot be merged."""
 
 import random
 
@@ -17,7 +17,7 @@ from tvm_interop.lowering.merge_convs import MergeConvs, fold_for_merging
 
 
 def conv(net, x, out, shape, *, pads=(0, 0, 0, 0), stride=1, bias=True, **attrs):
-    """A convolution of a weight of this shape."""
+    """A convolution with a weight of this shape."""
     inputs = [x, net.weight(*shape), *([net.weight(shape[0])] if bias else [])]
     return net.op(
         "Conv", inputs, out, kernel_shape=shape[2:], pads=list(pads), strides=[stride] * 2, **attrs
@@ -48,7 +48,7 @@ def assert_close(merged, plain):
 
 
 def random_net(seed):
-    """Two to four convolutions of one tensor, of random kernels, paddings and strides."""
+    """Two to four convolutions of one tensor, with random kernels, paddings and strides."""
     rng = random.Random(seed)
     net = Net()
     channels, size = rng.randint(1, 5), rng.randint(7, 12)
@@ -72,7 +72,7 @@ def random_net(seed):
 
 @pytest.mark.slow
 def test_random_convolutions_merge_to_the_same_numbers():
-    """Those that may merge give the same as unmerged in onnxruntime; the others say why not."""
+    """Merged convolutions give onnxruntime's results. Other sets give a reason."""
     merged = 0
     for seed in range(30):
         model = random_net(seed)
@@ -93,7 +93,7 @@ def test_random_convolutions_merge_to_the_same_numbers():
 
 
 def fire(tail=()):
-    """SqueezeNet's: a 1x1 and a 3x3 convolution side by side, then a concat of both."""
+    """The fire module of SqueezeNet: a 1x1 and a 3x3 convolution, and a concatenation of both."""
     net = Net()
     x = net.input("x", [1, 8, 10, 10])
     one = net.op("Relu", [conv(net, x, "e1", (6, 8, 1, 1))], "e1_relu")
@@ -144,7 +144,7 @@ def test_several_groups():
 
 
 def pair(change, *, second="x"):
-    """A convolution, and one that differs from it in one thing."""
+    """Two convolutions that differ in one respect."""
     net = Net()
     x = net.input("x", [1, 4, 9, 9])
     net.op("Relu", [x], "y")
@@ -174,7 +174,7 @@ def test_why_not(model, says):
 
 
 def test_windows_of_any_place_that_fit():
-    """2x3 with one row above and none below, beside 3x3 with one all around."""
+    """A 2x3 window with one row of padding above, and a 3x3 window with padding on all sides."""
     model = pair({"shape": (4, 4, 2, 3), "pads": [1, 1, 0, 1]})
     feeds = {"x": np.random.default_rng(2).standard_normal((1, 4, 9, 9)).astype(np.float32)}
     merged = MergeConvs([("a/Conv", "b/Conv")])(folded(model))

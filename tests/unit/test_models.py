@@ -1,4 +1,4 @@
-"""The benchmark networks: valid, the same for the same seed, fit to compare results with."""
+"""Tests the benchmark networks: they are valid, and the same for the same seed."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_padding_does_not_matter() -> None:
 
 
 def test_parameters_of_recommenders_and_tasks() -> None:
-    """Counted by hand from the widths."""
+    """The numbers are computed by hand from the widths."""
 
     def layers(*widths: int) -> int:
         return sum(a * b + b for a, b in itertools.pairwise(widths))
@@ -145,8 +145,9 @@ def test_names_are_readable_and_unique() -> None:
     assert "mixed_5b/branch3x3dbl_1/conv" in inception
 
 
-# Published parameters in millions (weights and biases, batch norms folded) and billions of
-# multiply-adds. NASNet-A's are those of five terms a cell, not six (88.9 and 23.8).
+# Published parameters in millions (weights and biases, with batch norms folded) and billions of
+# multiply-adds. The numbers of NASNet-A are for five terms in a cell. With six terms they are 88.9
+# and 23.8.
 @pytest.mark.parametrize(
     ("name", "parameters", "multiply_adds"),
     [

@@ -1,4 +1,8 @@
-"""Schedulers over several GPUs on many graphs: valid, priced right, never worse than a part."""
+"""Tests schedulers over several GPUs on many graphs.
+
+The schedules are valid, their makespans are right, and `multi-gpu` is at least as good as its
+parts.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ from tvm_interop.scheduling import Schedule, schedule
 
 PARTS = ("heft", "hios-lp", "hios-mr")
 UNHURRIED_S = 3600.0
-"""A budget that no machine uses up, however long it lets a test wait."""
+"""A time budget in seconds that no test uses up, even on a slow machine."""
 ONE_GPU = ("sequential", "greedy", "ios", "lios", "lios+", "nimble", "opara")
 
 
@@ -32,14 +36,14 @@ def drawn(seed: int, most: int = 24) -> OpGraph:
 
 
 def table(graph: OpGraph, seed: int, copies: float = 1.0, streams: int | None = 2) -> LatencyTable:
-    """Operators and copies of whole microseconds: ties happen, and sums come out exactly."""
+    """Latencies and transfers of whole microseconds, so that ties happen and sums are exact."""
     rng = random.Random(seed)
     transfers = {edge: float(round(copies * rng.randint(0, 20))) for edge in set(graph.edges)}
     return LatencyTable(latencies(graph.num_ops, seed), streams, transfers)
 
 
 def contended(graph: OpGraph, seed: int, copies: float) -> ContendedLatency:
-    """Operators that slow each other down."""
+    """A device on which operators slow each other down."""
     rng = random.Random(seed)
     op_us = latencies(graph.num_ops, seed)
     return ContendedLatency(
@@ -92,7 +96,7 @@ def test_plans_of_them_are_safe(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*PARTS, "multi-gpu"])
 def test_no_schedule_is_shorter_than_the_shortest(name: str) -> None:
-    """Of all mappings of up to 10 operators to 2 GPUs."""
+    """Schedules are compared with all mappings of up to 10 operators to 2 GPUs."""
     reached = 0
     for seed in range(40):
         graph, latency, floor = small(seed)
@@ -105,7 +109,7 @@ def test_no_schedule_is_shorter_than_the_shortest(name: str) -> None:
 
 @functools.cache
 def small(seed: int) -> tuple[OpGraph, LatencyTable, float]:
-    """A graph, its prices, and the least that any mapping takes."""
+    """A graph, its latencies, and the least makespan of all mappings."""
     graph = drawn(seed, most=8) if seed < 30 else sparse(9 + seed % 2, seed, degree=3.0)
     latency = table(graph, seed)
     return graph, latency, shortest(graph, 2, latency)
@@ -120,7 +124,7 @@ def test_nor_with_windows(name: str) -> None:
         made = schedule(graph, name, latency, gpus=2, window=2)
         assert made.makespan is not None
         floor = shortest(graph, 2, latency, window=2)
-        # Schedules for one GPU may have streams or groups of several operators.
+        # A schedule for one GPU may have streams, or groups of several operators.
         if made.is_staged and made.devices:
             assert made.makespan >= floor
         reached += made.makespan == floor
@@ -128,10 +132,10 @@ def test_nor_with_windows(name: str) -> None:
 
 
 def reached_by(graph: OpGraph, latency: LatencyTable | ContendedLatency, gpus: int) -> float:
-    """The best of all that `multi-gpu` must be no worse than."""
+    """The best makespan of all schedules that `multi-gpu` must not be worse than."""
     makespans = [schedule(graph, part, latency, gpus=gpus).makespan for part in PARTS]
     makespans += [schedule(graph, part, latency, gpus=1).makespan for part in PARTS]
-    # What is said of streams knows of no contention.
+    # The makespan of streams does not include contention.
     alone = ONE_GPU if isinstance(latency, LatencyTable) else ONE_GPU[:3]
     makespans += [schedule(graph, name, latency).makespan for name in alone]
     return min(makespan for makespan in makespans if makespan is not None)

@@ -1,4 +1,4 @@
-"""Every function of the native library has its one place in `tvm_interop._native`."""
+"""Tests that `tvm_interop._native` has each function of the native library exactly once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nimble against brute force: no assignment that keeps parallelism has fewer waits or streams."""
+"""Compares Nimble with all assignments that keep the parallelism of the graph."""
 
 from itertools import pairwise
 
@@ -23,10 +23,10 @@ def reduced_edges(graph):
 
 
 def fewest_waits_and_streams(graph):
-    """Over all ways to deal the operators onto streams whose operators reach one another.
+    """The fewest waits, and the fewest streams with so many waits, of all assignments.
 
-    Such streams order nothing anew, so an edge of the reduction needs a wait unless its ends are
-    neighbours on a stream.
+    The operators of a stream reach one another, so a stream adds no order. An edge of the reduction
+    then needs a wait, unless its ends are neighbours on a stream.
     """
     edges = reduced_edges(graph)
     best = (len(edges) + 1, 0)
@@ -76,7 +76,7 @@ def test_the_streams_order_nothing_that_was_independent(seed):
 
 
 def test_waits_come_before_streams():
-    # A maximum matching of the closure alone would find the width with more waits.
+    # A maximum matching of the closure alone finds as few streams, but with more waits.
     for seed in range(40):
         graph = layered(150, seed, layer=8)
         made = schedule(graph, "nimble")
@@ -91,7 +91,8 @@ def test_an_edge_twice_and_a_shortcut_cost_nothing():
 
 
 def test_chains_share_a_stream_where_they_follow_each_other():
-    # Two diamonds in a row: three chains, two of them one after the other on the second stream.
+    # There are two diamonds, one after the other. They have three chains, and two of these chains
+    # can share the second stream.
     edges = [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4), (3, 5), (4, 6), (5, 6)]
     made = schedule(OpGraph.from_edges(7, edges), "nimble")
     assert (made.stats["chains"], made.stats["waits"]) == (3, 4)

@@ -1,4 +1,4 @@
-"""Kernels by NumPy are what the same kernels are when they are compiled."""
+"""Tests that kernels in NumPy compute the same as the compiled kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators of old opsets, whose form TVM's converters take for that of later ones."""
+"""Tests operators of old opsets, which TVM's converters read like those of later opsets."""
 
 from __future__ import annotations
 

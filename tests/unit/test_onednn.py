@@ -1,4 +1,4 @@
-"""oneDNN's kernels, one at a time, against onnxruntime; and what is said where there is none."""
+"""Compares oneDNN's kernels with onnxruntime, one at a time, and tests errors without oneDNN."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def run(
     constants: bool = True,
     out_type: str = "float32",
 ) -> np.ndarray:
-    """What the library computes; weight and bias are constants, or they are not."""
+    """The result of the library. `constants` says whether weight and bias are constants."""
     out = aligned_empty(op.shapes[-1], out_type)
     out.fill(np.nan)
     tensors = [as_tensor(array) for array in (*map(aligned_copy, arrays), out)]
@@ -277,7 +277,7 @@ def as_words(array: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("kept", ["all", "inputs", "result", "none"])
 @pytest.mark.parametrize("op", NARROW.values(), ids=NARROW)
 def test_products_of_bfloat16(op: LibraryOp, kept: str) -> None:
-    """Whatever tensors are kept as, the factors are rounded to bfloat16 and the sums are not."""
+    """Factors are rounded to bfloat16 and sums are not, whatever the stored types are."""
     arrays = random(*op.shapes[:-1])
     factors = [as_words(array).astype(np.float32) for array in arrays[:2]]
     exact = run(op, [*factors, *arrays[2:]])
@@ -288,7 +288,7 @@ def test_products_of_bfloat16(op: LibraryOp, kept: str) -> None:
     typed = op.with_fields(dtype="bfloat16", stored=stored)
     given = [as_words(a) if i in narrow else a for i, a in enumerate(arrays)]
     got = run(typed, given, out_type=stored[-1]).astype(np.float32)
-    # An addend or a result that is rounded is off by one part in 256 at most.
+    # A rounded addend or result is off by at most one part in 256.
     np.testing.assert_allclose(got, exact, rtol=2**-8, atol=2**-7 if narrow else 1e-4)
 
 
@@ -329,7 +329,7 @@ def test_types_are_checked() -> None:
 @needs_onednn
 @pytest.mark.parametrize("channels", [16, 32, 5, 20])
 def test_layouts(channels: int) -> None:
-    """Blocked and back again; the rest of the last block is zeros."""
+    """A tensor is blocked and made plain again. The rest of the last block is zeros."""
     shape = (2, channels, 3, 4)
     blocks = -(-channels // 16)
     (data,) = random(shape)
@@ -374,7 +374,7 @@ WIDE = {
 @pytest.mark.parametrize("constants", [True, False], ids=["constant", "variable"])
 @pytest.mark.parametrize("op", WIDE.values(), ids=WIDE)
 def test_bits_do_not_depend_on_the_team(op: LibraryOp, constants: bool) -> None:
-    """A reduction split over the team would add up in another order."""
+    """If the team divided a reduction, the order of additions would depend on its size."""
     arrays = random(*op.shapes[:-1])
     alone = run(op, arrays, threads=1, constants=constants)
     for threads in (2, 3, 4):
@@ -405,7 +405,7 @@ def test_an_unknown_provider_is_refused() -> None:
 
 
 def run_python(code: str, library: str) -> str:
-    """Standard output of `code` in a process that looks for oneDNN at `library`."""
+    """Run `code` in a process that looks for oneDNN at `library`, and return what it prints."""
     environment = os.environ | {"TVM_INTEROP_ONEDNN_LIBRARY": library}
     command = [sys.executable, "-c", code]
     return subprocess.run(

@@ -1,4 +1,4 @@
-"""Opara's launch order and streams, and that plans and files keep the order."""
+"""Tests Opara's order of launches and its streams, and that plans and files keep the order."""
 
 from itertools import pairwise
 
@@ -12,7 +12,7 @@ from tvm_interop.program.graph import OpGraph
 from tvm_interop.program.program import Operator, Program, Value
 from tvm_interop.scheduling import OperatorTraits, Schedule, schedule
 
-# Two compute-bound operators, two memory-bound ones, and one that reads them all.
+# Two compute-bound operators, two memory-bound operators, and one that reads all of them.
 GRAPH = OpGraph.from_edges(["conv", "wide", "add", "relu", "cat"], [(i, 4) for i in range(4)])
 TRAITS = [
     OperatorTraits(flops=1000, nbytes=10),
@@ -42,13 +42,13 @@ def test_what_the_traits_say_comes_before_what_is_derived():
 
 def test_without_traits_the_ids_decide():
     assert schedule(GRAPH, "opara").launch_order == (0, 1, 2, 3, 4)
-    # At this intensity all is memory-bound; conv and relu ask for a quarter each.
+    # At this intensity all operators are memory-bound. `conv` and `relu` need a quarter each.
     made = schedule(GRAPH, "opara", traits=TRAITS, flops_per_byte=1e9)
     assert made.launch_order == (0, 3, 2, 1, 4)
 
 
 def test_the_streams_are_algorithm_1():
-    """Written down naively: along the launches, the first successor goes on with the stream."""
+    """A simple implementation: in launch order, the first successor continues the stream."""
     for seed in range(60):
         graph = layered(40, seed)
         traits = [OperatorTraits(us, (us * 7) % 13) for us in latencies(40, seed)]

@@ -1,4 +1,4 @@
-"""Dimensions that a model leaves open, and models of PyTorch that are no program."""
+"""Tests open dimensions of models, and models of PyTorch that are no exported programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tvm_interop.frontend.open_dimensions import shapes_of_dims
 
 
 def cached() -> onnx.ModelProto:
-    """A step of something with a cache, whose lengths are open."""
+    """One step of a model with a cache. The lengths are open."""
     net = Net()
     past = net.input("past", ["batch", "length", 4])
     x = net.input("x", ["batch", 1, 4])

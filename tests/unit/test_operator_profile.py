@@ -1,4 +1,4 @@
-"""The profile of both sides: which names mean the same work, and how times are counted."""
+"""Tests how `operator_profile` matches operators of two runtimes, and how it counts times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests import nets
 
 
 def residual() -> onnx.ModelProto:
-    """Two convolutions, summed, then concatenated with one by groups."""
+    """Two convolutions, whose sum is concatenated with a grouped convolution of the sum."""
     net = nets.Net()
     x = net.input("x", [1, 4, 5, 5])
     shape = net.constant(np.array([4, 1, 1], np.int64))
@@ -40,7 +40,7 @@ def test_elementwise_operators_are_in_the_group_of_their_latest_producer() -> No
     }
     assert groups.of("scaled/Mul") == "a/Conv"
     assert groups.of("relu/Relu") == groups.of("sum/Sum") == "b/Conv"
-    assert groups.of("root/Sqrt") is None  # Of constants.
+    assert groups.of("root/Sqrt") is None  # It depends only on constants.
 
 
 def test_names_are_known_with_what_runtimes_add_to_them() -> None:
@@ -63,7 +63,7 @@ def test_operators_side_by_side_share_the_time() -> None:
 
 
 def test_compare() -> None:
-    """Medians over the runs; by operator and by kind, and what lies between operators."""
+    """The rows are medians over runs, by operator and by kind, and the time between operators."""
     ours = [
         Run([Span("a/Conv[1/2]", "", 0, us), Span("a/Conv[2/2]", "", 0, us)], us + 5)
         for us in (10, 20, 90)
@@ -79,7 +79,9 @@ def test_compare() -> None:
         )
     ]
     found = compare(OperatorGroups(residual()), ours, theirs)
-    assert found.operators == [Row("a/Conv", "convolution", 20, 7)]  # Ours did not name `b`.
+    assert found.operators == [
+        Row("a/Conv", "convolution", 20, 7)
+    ]  # Our runs have no operator `b`.
     assert found.kinds == [
         Row("convolution", "convolution", 20, 8),
         Row("reorder", "reorder", 0, 2),
@@ -102,12 +104,12 @@ def test_a_small_model(
     found = json.loads(capsys.readouterr().out)
     operators = {row["name"]: row for row in found["operators"]}
     for name in ("c1/Conv", "c3/Conv", "pool/MaxPool"):
-        # Whole microseconds of an operator as small as these may be none.
+        # onnxruntime counts whole microseconds, so the time of a small operator may be 0.
         assert operators[name]["ours_us"] > 0
         assert operators[name]["onnxruntime_us"] >= 0
     kinds = {row["name"]: row for row in found["kinds"]}
     assert kinds["convolution"]["onnxruntime_us"] > 0
     assert "depthwise convolution" in kinds
-    assert "other" not in kinds  # Every operator of either side was known by its name.
+    assert "other" not in kinds  # Each operator of both runtimes has a known kind.
     for whole in (found["profiled"], found["plain"]):
         assert min(whole["ours_us"], whole["onnxruntime_us"]) > 0

@@ -1,4 +1,4 @@
-"""An option has one name and one default: `CompileOptions`, `compile`, the command line agree."""
+"""Tests that `CompileOptions`, `compile` and the command line agree on names and defaults."""
 
 from __future__ import annotations
 

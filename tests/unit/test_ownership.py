@@ -1,4 +1,4 @@
-"""Machine code, prices and records come from files of one's own alone."""
+"""Tests that code, latencies and records are read only from files of the same user."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give fi
 
 
 def kept_in(folder: Path) -> KeptFiles:
-    """Some code, kept there."""
+    """A folder with some kept code."""
     KeptFiles(folder).put("kernels", "a", b"code")
     assert KeptFiles(folder).get("kernels", "a") == b"code"
     return KeptFiles(folder)
@@ -109,7 +109,7 @@ def test_prices_of_another_are_not_used(
 
 @needs_root
 def test_a_folder_that_another_has_made_meanwhile_is_not_used(tmp_path: Path) -> None:
-    """It was looked at when it was not there."""
+    """The folder did not exist when it was checked."""
     kept = KeptFiles(tmp_path / "kept")
     assert kept.get("kernels", "a") is None
     (tmp_path / "kept").mkdir()

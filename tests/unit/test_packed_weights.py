@@ -1,4 +1,4 @@
-"""What oneDNN packs from weights is there once for all kernels that want the same."""
+"""Tests that oneDNN packs a weight once for all kernels that want the same layout."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tvm_interop.program.host_memory import aligned_empty
 pytestmark = needs_onednn
 
 SIZE = 1536
-"""Of a square matrix of 9 MiB."""
+"""The side of a square matrix of 9 MiB."""
 
 
 class Product:
-    """A kernel for the product with a weight; the weight is a constant."""
+    """A kernel of the product with a weight, which is a constant."""
 
     def __init__(self, weight: np.ndarray, rows: int = 32) -> None:
         size = len(weight)
@@ -67,7 +67,7 @@ def test_further_kernels_take_no_memory_for_weights() -> None:
     first = products[0].run()
     for product in products[1:]:
         np.testing.assert_array_equal(product.run(), first)
-    # The last one that holds what is packed keeps it.
+    # The last kernel that uses the packed weight keeps it alive.
     last = products.pop()
     products.clear()
     gc.collect()
@@ -93,7 +93,7 @@ def test_weights_that_change_in_place_are_packed_anew() -> None:
     products[0].bind(weight)
     changed = products[0].run()
     np.testing.assert_array_equal(changed, Product(weights(1)).run())
-    # Who has not bound it goes on with what it has packed, as ever.
+    # A kernel that has not bound the new weight still uses its packed weight.
     np.testing.assert_array_equal(products[1].run(), before)
     np.testing.assert_array_equal(Product(weight).run(), changed)
 

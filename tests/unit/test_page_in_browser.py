@@ -1,4 +1,4 @@
-"""The page in headless Chromium: it loads without errors, its table filters and sorts."""
+"""Tests the page in headless Chromium: it loads without errors, and its table can be filtered."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_page(schedulers: list[str], tmp_path: Path) -> None:
     assert found["inside"]
     assert found["ends"]
     assert found["ticksApart"]
-    # Once in each timeline and graph, and where it was predicted.
+    # The operator occurs once in each timeline and graph, and once more if it was predicted.
     predicted = sum(records_of.operators[0].predicted_us is not None for records_of in records)
     assert found["chosen"] == 2 * len(schedulers) + predicted
 

@@ -1,4 +1,7 @@
-"""The guard against noise: its level, its power, and what the number of rounds depends on."""
+"""Tests the statistical test that decides whether a schedule is faster.
+
+The tests check its significance level, its power, and how it chooses the number of rounds.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def test_so_does_auto_with_several_to_choose_from(noise: str) -> None:
 
 
 def test_quantiles_of_the_signed_rank_statistic() -> None:
-    """At 5%, one-sided: Hollander and Wolfe, table A.4."""
+    """The quantiles at a one-sided level of 5% are those of Hollander and Wolfe, table A.4."""
     assert [_signed_rank_quantile(n) for n in (4, 5, 10, 15, 20, 30)] == [None, 0, 10, 30, 60, 151]
 
 
@@ -48,7 +51,8 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
         found = paired_ratio(truth * noisy[0], noisy[1])
         assert found.interval[0] <= found.ratio <= found.interval[1]
         above += found.interval[1] < truth
-    assert 25 <= above <= 75  # 47.7 expected: the level is exact, and as near to 5% as it can be.
+    # 47.7 of 1000 are expected: the statistic is discrete, and no other level is nearer to 5%.
+    assert 25 <= above <= 75
 
 
 def test_a_schedule_is_faster_if_it_is_so_beyond_the_least_gain() -> None:
@@ -62,7 +66,7 @@ def test_a_schedule_is_faster_if_it_is_so_beyond_the_least_gain() -> None:
 
 
 def test_the_number_of_rounds_does_not_depend_on_who_was_faster() -> None:
-    """Else looking at the rounds as they come would cost of the level."""
+    """Otherwise false positives would become more frequent than the level of the test allows."""
     draw = np.random.default_rng(1)
     for seed in range(20):
         rounds = list(itertools.islice(rounds_of("gaussian, 10%", [1.0, 0.95], seed), 500))
@@ -87,7 +91,8 @@ def test_a_schedule_that_gains_nothing_is_soon_given_up(noise: str) -> None:
     whole, soon = confirmed(1.05, False), confirmed(1.05, True)
     assert soon.compared.rounds < whole.compared.rounds
     assert not soon.compared.is_faster
-    # What gains is looked at for as long as ever: else the test would be made more than once.
+    # A schedule that gains runs in as many rounds as without giving up. Otherwise the test would
+    # in effect be repeated, and false positives would become more frequent.
     assert confirmed(0.95, True) == confirmed(0.95, False)
 
 
@@ -100,7 +105,7 @@ def test_earlier_rounds_count() -> None:
     again = take_rounds(
         iter(rounds), Budget(60), pair=(0, 1), earlier=np.array(rounds[:50]), most=50
     )
-    assert len(again) == 50  # They are as many as there may be: no further one is asked for.
+    assert len(again) == 50  # 50 is the largest allowed number, so no further round is run.
 
 
 def test_rounds_end_with_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:

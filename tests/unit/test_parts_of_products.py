@@ -1,7 +1,7 @@
-"""Parts of products and convolutions compute what the whole operator does, number by number.
+"""Tests that parts of products and convolutions compute the same as the whole operator.
 
-These are the parts that read a piece of a tensor that lies apart in it: columns of a matrix for the
-product of a single row, and rows of an image.
+These parts read bytes that do not lie together: columns of a matrix, for the product of a single
+row, and rows of an image.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ needs_onednn = pytest.mark.skipif(
 
 
 def program_of(op: LibraryOp) -> Program:
-    """A program of this operator; the second argument on are weights, but for what is added."""
+    """A program of this operator.
+
+    From the second argument on, inputs are weights, except addends.
+    """
     values = [
         Value(f"v{i}", shape, dtype, layout=layout)
         for i, (shape, dtype, layout) in enumerate(
@@ -54,7 +57,7 @@ def described(op: str, shapes: Sequence[Shape], **fields: Any) -> LibraryOp:
 
 
 def row(k: int, n: int, *, bias: bool = False, added: bool = False, **fields: Any) -> LibraryOp:
-    """The product of a single row."""
+    """A product of a single row."""
     shapes = [(1, k), (k, n), *[(n,)] * bias, *[(1, n)] * added, (1, n)]
     return described("matmul", shapes, has_bias=bias, has_sum=added, **fields)
 
@@ -101,7 +104,10 @@ def conv(
 
 
 def arrays_of(op: LibraryOp) -> list[np.ndarray]:
-    """Random inputs as they lie in memory; the rest of a blocked tensor's last block is zeros."""
+    """Random inputs as they lie in memory.
+
+    The rest of the last block of a blocked tensor is zeros.
+    """
     rng = np.random.default_rng(0)
     arrays = []
     for shape, dtype, layout in zip(
@@ -121,7 +127,10 @@ def arrays_of(op: LibraryOp) -> list[np.ndarray]:
 def run(
     program: Program, arrays: Sequence[np.ndarray], streams: int = 2, constant: bool = True
 ) -> np.ndarray:
-    """What a program of independent operators makes of these, its values in order, as it lies."""
+    """The result of a program of independent operators, as it lies in memory.
+
+    `arrays` has the values of the program in order.
+    """
     (result,) = run_again(program, arrays, streams=streams, constant=constant)
     return result
 
@@ -133,11 +142,11 @@ def run_again(
     streams: int = 2,
     constant: bool = False,
 ) -> list[np.ndarray]:
-    """As `run`, and once more with each of the others in place of the second array.
+    """Run as `run` does, and once more with each other array in place of the second array.
 
     Parameters
     ----------
-    constant: whether weights are; else they are read in each run.
+    constant: whether weights are constants. Otherwise they are read in each run.
     """
     roots = []
     for value, array in zip(program.values, [*arrays, None], strict=False):
@@ -216,7 +225,7 @@ def test_parts_compute_what_the_whole_does(op: LibraryOp, parts: int) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", ["bias", "a matrix of three axes"])
 def test_columns_of_a_matrix_that_is_computed(name: str, dtype: str) -> None:
-    """Nothing of it is packed before: each run reads what lies there."""
+    """Nothing is packed beforehand, so each run reads the present content."""
     if dtype == "bfloat16" and BF16_FEATURE not in host_features():
         pytest.skip("needs AVX512-BF16")
     stored = ("float32",) * len(ROWS[name].shapes)
@@ -235,7 +244,7 @@ def test_columns_of_a_matrix_that_is_computed(name: str, dtype: str) -> None:
 @pytest.mark.parametrize("op", [ROWS["bias"], IMAGES["first"]], ids=["columns", "rows"])
 @pytest.mark.parametrize("by", [-1, 1])
 def test_a_part_that_begins_one_off_is_noticed(op: LibraryOp, by: int) -> None:
-    """The comparison above would see it."""
+    """The comparison of the other tests notices such a part."""
     divided = split_operators(program_of(op), 3)
     middle = divided.operators[1]
     assert middle.description is not None
@@ -298,7 +307,10 @@ def test_rows_of_an_image_of_one_block() -> None:
 @pytest.mark.parametrize("channels", [16, 32])
 @pytest.mark.parametrize("layouts", list(itertools.product(("plain", BLOCKED), repeat=3)))
 def test_every_mix_of_layouts(layouts: tuple[Layout, Layout, Layout], channels: int) -> None:
-    """Of the image, of what is added and of the result; a part's share of each lies together."""
+    """The layouts are those of the image, the addend and the result.
+
+    The share of a part lies together in each of them.
+    """
     op = conv((1, 16, 48, 64), channels, 3, added=True)
     data, added, made = layouts
     op = op.with_fields(layouts=(data, "plain", "plain", added, made))
@@ -339,7 +351,7 @@ def test_what_stays_whole(op: LibraryOp) -> None:
 
 
 def test_rows_that_share_the_weight_are_divided_by_their_operations_alone() -> None:
-    """Each part reads the whole weight, however large."""
+    """Each part reads the whole weight, however large the weight is."""
     several = described("matmul", [(16, 512), (512, 96), (16, 96)])
     assert several.flops < 2_000_000
     assert prod(several.shapes[1]) > 1 << 15

@@ -1,4 +1,4 @@
-"""`tvm-interop perf`: load, turns, processes, figures."""
+"""Tests `tvm-interop perf`: its load, turns, processes and figures."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def test_closed_loop_asks_again_at_once() -> None:
     assert len(turn.latencies_us) == len(seen) >= 4
     assert min(turn.latencies_us) >= 5000
     assert turn.wall_s >= 0.1
-    assert turn.cpu_s < turn.wall_s  # They slept.
+    assert turn.cpu_s < turn.wall_s  # Sleeping runners use no CPU time.
     assert len(closed_loop([run], 0.0).latencies_us) == 1
 
 
 def test_open_loop_counts_the_wait_for_those_before() -> None:
-    """Runs of 20 ms that are due every 10: the last of ten waits for 90 ms."""
+    """Ten runs take 20 ms each, and one is due every 10 ms, so the last run waits for 90 ms."""
     turn = open_loop([lambda: time.sleep(0.02)], 0.1, 100, "uniform")
     assert len(turn.latencies_us) == 10
     assert turn.latencies_us[-1] >= 100e3
@@ -110,7 +110,7 @@ class Refuses(Engine):
 
 
 def test_why_an_engine_cannot_run_a_model() -> None:
-    """OpenVINO's message begins with places in its sources, which say nothing to a user."""
+    """OpenVINO's message begins with places in its source code, which say nothing to a user."""
     from tvm_interop.perf.contestant import _reason
 
     error = RuntimeError(

@@ -1,4 +1,4 @@
-"""Plans: made from a schedule, proven safe, refused when damaged."""
+"""Tests plans: how they are made from schedules, proven safe, and refused if damaged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tvm_interop.program.program import Operator, Program, Value
 
 
 def diamond() -> Program:
-    """x -> a -> (b, c) -> d -> y, with a reshape of a's result on the way to c."""
+    """The graph x -> a -> (b, c) -> d -> y, with a reshape of the result of a before c."""
     names = ("x", "a", "b", "c", "d", "e")
     values = [Value(name, (16, 16), "float32") for name in names]
     values.append(Value("a_flat", (256,), "float32", alias_of=1))
@@ -50,7 +50,8 @@ def test_waits_point_backwards() -> None:
 
 def test_sequential_reuses_storage() -> None:
     plan = make_plan(diamond(), Schedule("by hand", NAMES, streams=[[0, 1, 2, 3, 4]]))
-    assert plan.arena_bytes == 3 * 1024  # a, b and c live at once; d takes a's place.
+    # a, b and c are in use at once, and d takes the place of a.
+    assert plan.arena_bytes == 3 * 1024
     assert not any(op.waits for op in plan.operators)
 
 
@@ -72,7 +73,8 @@ def test_an_output_may_be_an_input_or_an_alias() -> None:
     program = diamond()
     program.outputs = (0, 6, 5)
     plan = make_plan(program, Schedule("by hand", NAMES, streams=[[0, 1, 3, 4], [2]]))
-    assert plan.values[1].storage == "output"  # Kept for the caller to read.
+    # Its storage is kept, so that the caller can read it.
+    assert plan.values[1].storage == "output"
 
 
 def test_json_round_trip() -> None:
@@ -140,7 +142,7 @@ def test_a_schedule_that_breaks_a_dependency_is_refused() -> None:
 
 
 def test_a_barrier_holds_back_what_depends_on_nothing() -> None:
-    """Four independent operators in two stages on two streams."""
+    """Four independent operators form two stages on two streams."""
     values = [Value(name, (4,), "float32") for name in ("x", "a", "b", "c", "d")]
     operators = [Operator(n, "k", (0,), (i,)) for i, n in enumerate("ABCD", start=1)]
     program = Program(values, operators, inputs=(0,), outputs=(1, 2, 3, 4))
@@ -158,7 +160,7 @@ def test_a_barrier_holds_back_what_depends_on_nothing() -> None:
 
 
 def test_operators_are_matched_by_name() -> None:
-    """A schedule, edited by hand perhaps, may list the operators in another order."""
+    """A schedule, for example one edited by hand, may list the operators in another order."""
     plan = two_stream_plan()
     turned = Schedule("by hand", NAMES[::-1], streams=[[4, 3, 1, 0], [2]])
     assert make_plan(diamond(), turned) == plan

@@ -1,4 +1,7 @@
-"""Sync and memory plans: always safe, never more waits than needed, damage always seen."""
+"""Tests that plans of waits and memory are safe and have no needless waits.
+
+Also tests that the check finds damage.
+"""
 
 import random
 from dataclasses import replace
@@ -23,7 +26,7 @@ OPTIONS = {
 
 
 def random_graph(seed):
-    """Up to 200 operators; every tenth graph is large, the others are quick."""
+    """A random graph of up to 200 operators. Every tenth graph is large."""
     size = random.Random(seed).randint(1, 200 if seed % 10 == 0 else 40)
     return layered(size, seed) if seed % 2 else sparse(size, seed)
 
@@ -76,7 +79,7 @@ def test_barriers_order_whole_stages():
 
 
 def reduction(graph, streams):
-    """The edges between streams that no other path replaces: transitive reduction as defined."""
+    """The edges between streams that no other path replaces, computed by the definition."""
     stream_of = {op: s for s, ops in enumerate(streams) for op in ops}
     edges = set(graph.edges) | {pair for ops in streams for pair in pairwise(ops)}
     joined = OpGraph.from_edges(graph.num_ops, sorted(edges))
@@ -157,7 +160,7 @@ def test_waits_of_the_wrong_shape():
 
 
 def in_use_at_once(graph, streams, waits, buffers):
-    """Pairs of buffers that may not share bytes, by the definition."""
+    """The pairs of buffers that may not share bytes, computed by the definition."""
     edges = [(u, v) for v, sources in enumerate(waits) for u in sources]
     edges += [pair for ops in streams for pair in pairwise(ops)]
     order = OpGraph.from_edges(graph.num_ops, edges)
@@ -175,7 +178,10 @@ def in_use_at_once(graph, streams, waits, buffers):
 
 
 def caught_when_moved(graph, streams, waits, buffers, plan):
-    """Move each buffer onto each one in use with it, which the check sees; how many there were."""
+    """Check that the checker notices if a buffer moves onto another buffer in use.
+
+    Returns the number of such pairs.
+    """
     pairs = in_use_at_once(graph, streams, waits, buffers)
     for i, j in pairs:
         offsets = list(plan.offsets)
@@ -201,7 +207,10 @@ def test_a_buffer_moved_onto_one_in_use_is_caught():
 
 
 def written_in_parts(graph, seed):
-    """Buffers of up to four producers, which also write others, and some that come after all."""
+    """Random buffers with up to four producers. An operator may produce several buffers.
+
+    The users of a buffer are up to three operators that come after all of its producers.
+    """
     rng = random.Random(seed)
     buffers = []
     for _ in range(30):
@@ -213,7 +222,7 @@ def written_in_parts(graph, seed):
 
 
 def test_buffers_written_in_parts():
-    """The plan keeps apart what is in use at once, and the check sees it where one does not."""
+    """The plan keeps buffers apart that are in use at once. The check notices if it does not."""
     moved = shared = 0
     for seed in range(40):
         graph = layered(25, seed)

@@ -203,7 +203,7 @@ def test_the_command_line_tells_the_error(tmp_path: Path) -> None:
     text = CliRunner().invoke(app, args)
     assert text.exit_code == 0, text.output
     assert "precision bf16: the error of bf16 is" in text.output
-    assert "error to f32 on random inputs" in text.output
+    assert "error against f32 on random inputs" in text.output
     facts = json.loads(CliRunner().invoke(app, [*args, "--json"]).output)
     assert facts["precision"]["name"] == "bf16"
     assert 0 < facts["precision"]["error"] < BOUND

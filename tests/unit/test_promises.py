@@ -1,4 +1,4 @@
-"""What a schedule is said to take, where its stages were chosen by noisy measurements."""
+"""Tests the predicted makespan if stages were chosen by noisy measurements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOISE = 0.03
 
 
 class Noisy(LatencyModel):
-    """Each measurement is off by 3%; what was measured once is not measured again unasked."""
+    """Measurements with an error of 3%. A stage is measured again only on request."""
 
     def __init__(self, seed: int) -> None:
         self._draw = np.random.default_rng(seed)
@@ -60,7 +60,7 @@ def promised_over_true(graph: OpGraph, scheduler: str, seed: int) -> float:
 
 
 def test_luck_is_no_part_of_the_promise() -> None:
-    """Without measuring again the promise is 3% too low here."""
+    """Without a second measurement, the predicted makespan is 3% too low here."""
     ratios = [promised_over_true(GRAPH, "ios", seed) for seed in range(40)]
     assert np.mean(ratios) == pytest.approx(1, abs=0.006)
 

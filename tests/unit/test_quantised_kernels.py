@@ -1,4 +1,4 @@
-"""Quantised operators, one at a time: oneDNN's and TVM's kernels against sums of integers."""
+"""Compares quantised kernels of oneDNN and TVM, one at a time, with sums of integers."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def matmul(
 
 
 def numbers(op: LibraryOp) -> list[np.ndarray]:
-    """Integers over their whole range; a scale that spreads the result over that of a byte."""
+    """Random integers of their whole range, and a scale that spreads the result over a byte."""
     rng = np.random.default_rng(0)
 
     def drawn(shape: tuple[int, ...], t: str) -> np.ndarray:
@@ -158,7 +158,7 @@ def by_tvm(op: LibraryOp, arrays: list[np.ndarray]) -> np.ndarray:
 
 
 def check(op: LibraryOp, got: np.ndarray, wanted: np.ndarray) -> None:
-    """Sums are exact; the scale and the bias may round once more or less than here."""
+    """Check results. Sums are exact, but the scale and the bias may be rounded differently."""
     if op.stored[-1] == "float32":
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-4)
         return
@@ -208,7 +208,7 @@ def test_a_clip_is_in_steps() -> None:
 
 
 def summed(op: LibraryOp, added: str) -> LibraryOp:
-    """`op`, rounded and added to another tensor in steps of its own."""
+    """`op` with steps that round its result and add another tensor."""
     steps = (
         ("clip", float(np.iinfo(added).min), float(np.iinfo(added).max)),
         ("round", 0.0, 0.0),

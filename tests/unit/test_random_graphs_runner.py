@@ -1,4 +1,4 @@
-"""What becomes of random graphs whose process does not come to its end."""
+"""Tests random graphs whose process hangs or ends early."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 
 from tests.random_graphs import __main__ as runner
 
-# In the place of the process that judges: what it does with a seed is told by its last digit.
+# This program takes the place of the process that judges. The last digit of a seed says what it
+# does.
 CHILD = """
 import os, pathlib, signal, sys, time
 first, last, log = int(sys.argv[1]), int(sys.argv[2]), pathlib.Path(sys.argv[4])
@@ -60,6 +61,6 @@ def test_each_end_costs_one_graph_and_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("_played")
 def test_when_the_time_is_up_the_rest_is_left_out(tmp_path: Path) -> None:
-    seeds = list(range(5, 8))  # The first of them would compute for ever.
+    seeds = list(range(5, 8))  # The first seed would compute forever.
     assert runner.run(seeds, tmp_path / "log", until=time.monotonic() - 1) == 3
     assert runner.read(tmp_path / "log") == []

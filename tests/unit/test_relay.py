@@ -1,4 +1,4 @@
-"""Relay's names: a script of its time runs with other imports, and what is gone says so."""
+"""Tests the names of Relay: old scripts run with other imports, and removed names raise errors."""
 
 from __future__ import annotations
 
@@ -151,14 +151,14 @@ def test_names_that_never_were() -> None:
 
 
 def test_every_counterpart_is_there() -> None:
-    """None of the names we send people to is gone itself."""
+    """Each name that our errors recommend exists."""
     from tvm_interop.relay.counterparts import CONTRIB, FRONTEND, RELAY
 
     for text in (*RELAY.values(), *FRONTEND.values(), *CONTRIB.values()):
         for path in text.replace(", or ", " and ").split(" and "):
             needs_torch = path.startswith("tvm.relax.frontend.torch")
             if needs_torch and importlib.util.find_spec("torch") is None:
-                continue  # That module imports PyTorch, which the tests do without.
+                continue  # This module imports PyTorch, which is not installed for all tests.
             assert not path or _is_there(path), path
     assert relax.op.nn.conv2d is not None
 

@@ -1,4 +1,4 @@
-"""The changelog and the version say the same, each thing once."""
+"""Tests that the changelog and the version of the package agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Artifacts run on a server of TVM's RPC: a tracker and a server on this machine."""
+"""Tests artifacts on a server of TVM's RPC, with a tracker and a server on this machine."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def farm() -> Iterator[Farm]:
 
 @pytest.fixture(scope="module")
 def tar(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Operators on two streams, with reshapes and an arena."""
+    """An artifact with operators on two streams, reshapes and an arena."""
     path = tmp_path_factory.mktemp("remote") / "net.tar"
     artifact = tvm_interop.compile(
         inception_like(), scheduler="greedy", out=path, streams=2, threads=1, keep_slower=True,
@@ -56,7 +56,7 @@ def random_inputs(module: GraphModule) -> dict[str, np.ndarray]:
 
 
 def with_library(artifact: Artifact) -> Artifact:
-    """As if an operator of the plan had a kernel library's kernel."""
+    """Return the artifact as if a kernel library ran an operator of its plan."""
     first, *others = artifact.plan.operators
     changed = (msgspec.structs.replace(first, library="onednn"), *others)
     artifact.fallback = artifact.plan

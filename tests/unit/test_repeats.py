@@ -1,4 +1,4 @@
-"""How often stages are run, and what their runs say."""
+"""Tests how often stages are run, and how their latencies are computed from the runs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ def measured(
     held_up: frozenset[tuple[int, int]] = frozenset(),
     apart: Sequence[float] = (0.1,),
 ) -> list[int]:
-    """How often each stage was run.
+    """The number of runs of each stage.
 
     Parameters
     ----------
-    held_up: stages, and runs that took ten times as long.
-    apart: by how much the runs of each stage differ, as a share; the last goes for all others too.
+    held_up: stages, each with the runs that took ten times as long.
+    apart: the difference between the runs of each stage, as a share. The last entry is also for all
+        further stages.
     """
     count = [0] * len(stage_s)
 
@@ -57,7 +58,7 @@ def test_the_longer_a_stage_the_fewer_runs() -> None:
 
 def test_stages_whose_runs_agree_need_few() -> None:
     stages_s, apart = [50e-6, 50e-6, 50e-6, 1e-3, 20e-3], [0.0, 0.01, 0.02, 0.01, 0.01]
-    # Of the third, ten runs tell the latency to 1.2%, twenty to 0.8%.
+    # For the third stage, ten runs give the latency to 1.2%, and twenty runs to 0.8%.
     assert measured(stages_s, apart=apart) == [10, 10, 20, 10, 5]
 
 

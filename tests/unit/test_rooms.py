@@ -1,4 +1,4 @@
-"""`pytest --room` picks the files of one room, and leaves none out by mistake."""
+"""Tests that `pytest --room` picks exactly the test files of one room."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_rooms_and_files_are_there() -> None:
 
 
 def picked(room: str | None, *files: str) -> tuple[list[str], list[str]]:
-    """Of these files of `tests`, which run and which do not."""
+    """The test files that run for a room, and the test files that do not."""
     deselected: list[Any] = []
     config: Any = SimpleNamespace(
         getoption=lambda name: room,

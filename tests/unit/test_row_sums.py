@@ -1,4 +1,4 @@
-"""Sums along rows of memory are summed up in vectors, and right whatever the shape."""
+"""Tests that sums along rows of memory use vectors, and are right for any shape."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WIDTH = vector_registers(TARGET).nbytes // 4
 def scheduled_and_run(
     op: Callable[..., relax.Expr], x: np.ndarray, folder: Path
 ) -> tuple[str, np.ndarray]:
-    """The loops of a kernel, and what it computes."""
+    """The loops of a kernel as text, and its result."""
     kernels = DefaultCPUSchedule("llvm")(lowered(op, x.shape, dtype=str(x.dtype)))
     (var,) = kernels.get_global_vars()
     library = tvm.runtime.load_module(str(build_kernels(kernels, "llvm", folder / "k.so")))
@@ -38,8 +38,8 @@ def scheduled_and_run(
         ((1, 4096), [1]),  # One long row.
         ((3, 5, 8 * WIDTH), [2]),
         ((2, 6, 14, 16), [2, 3]),  # Planes.
-        ((2, 3, 4, 64), [0, 3]),  # The rows lie apart.
-        ((7, 52), [1]),  # Vectors of a width that divides the row.
+        ((2, 3, 4, 64), [0, 3]),  # The rows do not lie together.
+        ((7, 52), [1]),  # The vectors have a width that divides the row.
     ],
 )
 @pytest.mark.parametrize("kind", ["sum", "mean", "variance"])
@@ -69,14 +69,14 @@ def test_other_sums_are_right_too(shape: tuple[int, ...], axes: list[int], tmp_p
 
 
 def test_a_long_mean_is_no_worse_than_the_sum_of_its_terms_errors(tmp_path: Path) -> None:
-    """One after the other, the rounding of 200,000 additions adds up to some 1e-5."""
+    """If 200,000 numbers are added one after the other, rounding errors reach about 1e-5."""
     x = np.random.default_rng(0).random((1, 200_704), dtype=np.float32)
     _, found = scheduled_and_run(lambda x: relax.op.mean(x, axis=[1]), x, tmp_path)
     np.testing.assert_allclose(found, np.float64(x).mean(1), rtol=1e-6)
 
 
 def test_what_is_subtracted_is_not_written_out_first(tmp_path: Path) -> None:
-    """The squares of a variance are used once each: they need no tensor of their own."""
+    """The squares of a variance are used once, so they need no tensor."""
     x = np.ones((4, 64 * WIDTH), np.float32)
     loops, _ = scheduled_and_run(lambda x: relax.op.variance(x, axis=[1]), x, tmp_path)
     sizes = [line for line in loops.splitlines() if "sblock_alloc_buffer" in line]

@@ -1,4 +1,4 @@
-"""Indices that wrap around, which LLVM's loop vectoriser takes for ones that go on to grow."""
+"""Tests indices that wrap around. LLVM's loop vectoriser treats them as if they kept growing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CASES = 48
 
 
 def tiles(seed: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray], list[np.ndarray]]:
-    """A model that repeats tensors of random shapes, its inputs, and what comes out."""
+    """A model that repeats tensors of random shapes, its inputs, and its expected outputs."""
     rng = np.random.default_rng(seed)
     nodes, inputs, constants, feeds, wanted = [], [], [], {}, []
     for i in range(CASES):
@@ -53,7 +53,7 @@ def test_repeated_tensors(seed: int) -> None:
     ids=["i % 8", "i & 7", "i % 6"],
 )
 def test_what_llvm_is_given(divisor: int, place: Any, is_hidden: bool) -> None:
-    """No remainder by a power of two stands open; LLVM has no trouble with others."""
+    """No remainder by a power of two is visible to LLVM. Other remainders cause no fault."""
     x = te.placeholder((divisor, 4), name="x")
     y = te.compute((64, 4), lambda i, j: x[place(i), j], name="y")
     kernel = te.create_prim_func([x, y]).with_attr("global_symbol", "tile")

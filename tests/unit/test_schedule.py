@@ -1,4 +1,4 @@
-"""Schedules: validation, streams, barriers, simulation and their text form."""
+"""Tests schedules: their validation, streams, barriers, simulation and text form."""
 
 import json
 
@@ -91,7 +91,7 @@ def test_simulate():
     assert GOOD_STAGES.simulate(GRAPH, US) == 1 + 3 + 4
     assert streamed([0, 1, 3], [2]).simulate(GRAPH, US) == 8
     assert streamed([0, 1, 2, 3]).simulate(GRAPH, US) == 10
-    # Groups on one stream are priced one after the other.
+    # Groups on one stream run one after the other.
     stages = (Stage(([0],), (0,)), Stage(([1], [2]), (0, 0)), Stage(([3],), (0,)))
     assert Schedule("hand", NAMES, stages=stages).simulate(GRAPH, US) == 10
 

@@ -1,4 +1,4 @@
-"""What counts as one operator: each part of the rule on a small graph of its own."""
+"""Tests the rule for schedule units: each part of the rule on its own small graph."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_units_of_kernels() -> None:
     graph = operator_graph(model, unit="kernel")
     assert "a1/Conv" in graph.names
     assert "a1_relu/Relu" not in graph.names
-    # What is joined in place takes no kernel.
+    # A concatenation in place needs no kernel.
     assert not any("Concat" in name for name in graph.names)
     assert any("Concat" in name for name in operator_graph(model).names)
     with pytest.raises(InputError, match="no unit `stage`"):
@@ -32,7 +32,10 @@ def units_of(net: nets.Net, *outputs: str) -> dict[str, tuple[str, ...]]:
 
 
 def test_rule_of_relu() -> None:
-    """Behind a convolution it goes with that; between two readers with the one behind it."""
+    """A ReLU belongs to the convolution before it.
+
+    Between two readers, it belongs to the later one.
+    """
     net = nets.Net()
     x = net.input("x", [1, 4, 5, 5])
     net.conv(x, "a", (4, 4), 1)
@@ -84,7 +87,7 @@ def test_rule_of_separable_convolutions_and_sums() -> None:
 
 
 def test_rule_of_everything_else() -> None:
-    """Biases and activations spelled out, normalised sums, the layer behind a global pooling."""
+    """There are separate biases and activations, normalised sums, and a layer after a pooling."""
     net = nets.Net()
     x = net.input("x", [1, 6, 8])
     net.op("MatMul", [x, net.weight(8, 8)], "up")
@@ -110,7 +113,7 @@ def test_rule_of_everything_else() -> None:
 
 
 def test_an_output_of_the_model_is_read() -> None:
-    """What the model gives out is no part of another unit's inside."""
+    """An output of the model cannot be an inner tensor of a unit."""
     net = nets.Net()
     x = net.input("x", [1, 4, 5, 5])
     net.conv(x, "a", (4, 4), 1)

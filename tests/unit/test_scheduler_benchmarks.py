@@ -1,4 +1,4 @@
-"""What the benchmarks of schedulers rest on: the simulated device, and how they judge."""
+"""Tests the simulated device on which schedulers are compared, and how they are judged."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def drawn_stage(num_ops: int, rng: random.Random) -> list[list[int]]:
 
 
 def simulated_us(device: ContendedLatency, groups: list[list[int]]) -> float:
-    """The stage alone, by the event-driven simulator."""
+    """The latency of a stage alone, by the event-driven simulator."""
     ops = [op for group in groups for op in group]
     number = {op: i for i, op in enumerate(ops)}
     streams = tuple(tuple(number[op] for op in group) for group in groups)
@@ -69,7 +69,7 @@ def test_many_stages_are_priced_as_the_simulator_prices_each() -> None:
     expected = [simulated_us(device, groups) for groups in stages]
     assert device.stages(StageBatch.from_stages(stages)) == pytest.approx(expected)
     assert device.stage(stages[7]) == pytest.approx(expected[7])
-    # Contention is there to be seen.
+    # In most stages, contention makes a difference.
     alone = LatencyTable(device.op_us).stages(stages)
     assert np.mean(np.array(expected) > alone * 1.01) > 0.5
 
@@ -106,7 +106,7 @@ def test_bounds_spare_stages_and_keep_the_schedule() -> None:
 
 
 def test_two_searches_that_disagree_are_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here because what prices the second search is another device."""
+    """The two searches disagree because the second search gets the latencies of another device."""
     subjects = [paper_network("squeezenet", sheet) for sheet in (V100, TWO_CORES)]
 
     class Changing(ContendedLatency):
@@ -128,7 +128,12 @@ def test_two_searches_that_disagree_are_no_row(monkeypatch: pytest.MonkeyPatch) 
 
 
 def rounds_of(auto: float, seed: int) -> dict[str, npt.NDArray[np.float64]]:
-    """60 rounds of `auto` and ten others that are alike, each a little off."""
+    """60 rounds of `auto` and of equal contestants, with some noise in each run.
+
+    Parameters
+    ----------
+    auto: the time of `auto`, relative to the other contestants.
+    """
     rng = np.random.default_rng(seed)
     names = ["ours, sequential", "ours, sequential (again)", *(f"ours, {i}" for i in range(10))]
     means = {**dict.fromkeys(names, 1.0), "ours, auto": auto}
@@ -136,7 +141,7 @@ def rounds_of(auto: float, seed: int) -> dict[str, npt.NDArray[np.float64]]:
 
 
 def test_auto_is_judged_by_rounds_that_did_not_choose_the_best() -> None:
-    """The fastest of twelve that are alike looks faster than it is where it was chosen."""
+    """The fastest of equal contestants looks too fast in the rounds in which it was chosen."""
     verdicts = [judge(rounds_of(1.0, seed)) for seed in range(60)]
     assert sum(verdict.is_slower for verdict in verdicts) <= 4
     assert np.mean([verdict.ratio for verdict in verdicts]) == pytest.approx(1, abs=0.003)
@@ -163,7 +168,7 @@ def test_time_in_the_latency_model_is_no_search(monkeypatch: pytest.MonkeyPatch)
             clock_s[0] += 0.1
             return super().stages(stages)
 
-    # Each look at the clock takes a microsecond.
+    # Each reading of the clock advances it by one microsecond.
     clock = SimpleNamespace(perf_counter=lambda: clock_s[0] + next(ticks) * 1e-6)
     monkeypatch.setattr(search_time, "time", clock)
 
@@ -172,7 +177,7 @@ def test_time_in_the_latency_model_is_no_search(monkeypatch: pytest.MonkeyPatch)
     assert row.pricing_s >= 0.1
     assert row.operators == 3
     assert row.stats["stages_priced"] >= 3
-    # The latency model was all that took long.
+    # Nearly all time passed in the latency model.
     assert 0 < row.search_s < 1e-3
 
 

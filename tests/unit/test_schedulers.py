@@ -1,4 +1,4 @@
-"""The registry, its errors, and the schedulers against brute force."""
+"""Tests the registry of schedulers and its errors, and compares schedulers with brute force."""
 
 import math
 from itertools import product
@@ -83,7 +83,7 @@ def test_latency_is_optional_where_nothing_depends_on_it():
 def test_users_add_their_own(own_registry):
     @register_scheduler("reverse")
     def reverse(graph, latency, *, upside_down=False):
-        """Stages of one operator each."""
+        """Make a stage of each operator."""
         order = graph.topological_order()
         if upside_down:
             order = order[::-1]
@@ -134,7 +134,7 @@ def test_groups_are_packed_onto_streams():
     graph = OpGraph.from_edges(4, [])
     us = LatencyTable([3, 3, 4, 5])
     made = schedule(graph, "greedy", us, streams=2)
-    # Longest first: op3 | op2, then op0 behind op2, op1 behind op3.
+    # The longest operators come first: op3 and op2, then op0 after op2 and op1 after op3.
     assert made.stages[0].streams == (1, 0, 1, 0)
     assert made.streams == ((1, 3), (0, 2))
     assert made.makespan == 8
@@ -165,7 +165,10 @@ def test_ios_prices_each_stage_once_as_it_will_run():
 
 
 def brute_force_us(graph, us, max_group_ops, max_groups):
-    """The cheapest sequence of stages, by the definition alone: sets of ids as bit masks."""
+    """The least latency of all sequences of stages, computed by the definition.
+
+    Sets of operators are bit masks.
+    """
     n = graph.num_ops
     successors = [sum(1 << v for v in graph.successors(u)) for u in range(n)]
 
@@ -216,8 +219,8 @@ def test_ios_is_optimal(r, s):
         graph = sparse(3 + seed % 6, seed, degree=1.5)
         us = latencies(graph.num_ops, seed)
         found = schedule(graph, "ios", LatencyTable(us), max_group_ops=r, max_groups=s).makespan
-        # A stage across a cut is one group, since all before the cut reach all behind: two stages
-        # cost no more, so searching block by block loses nothing.
+        # All operators before a cut reach all operators after it, so a stage across a cut has one
+        # group. Two stages cost no more. So searching block by block loses nothing.
         assert found == brute_force_us(graph, us, r, s)
 
 
@@ -226,14 +229,14 @@ def test_of_equally_cheap_endings_ios_takes_the_first():
         def stage(self, groups):
             return float(len(groups))
 
-    # The endings of {0, 1}, in order: {0}, {0, 1} and {1}. All cost 2 with what is left.
+    # The endings of {0, 1} are, in order, {0}, {0, 1} and {1}. With the rest, each costs 2.
     made = schedule(OpGraph.from_edges(2, []), "ios", ByTheGroup([1, 1]))
     assert [stage.groups for stage in made.stages] == [((1,),), ((0,),)]
     assert made.makespan == 2
 
 
 def test_lios_is_what_the_paper_says():
-    """Algorithm 1, written down naively."""
+    """A simple implementation of Algorithm 1."""
     for seed, streams in product(range(30), (1, 2, 5)):
         graph = layered(40, seed)
         us = latencies(40, seed)
@@ -242,7 +245,7 @@ def test_lios_is_what_the_paper_says():
         free = [0.0] * streams
         rows = []
         while waiting:
-            op = max(waiting, key=lambda v: us[v])  # the first of equals
+            op = max(waiting, key=lambda v: us[v])  # In a tie, the first operator is chosen.
             ready = max((done[u] for u in graph.predecessors(op)), default=0.0)
             finish = [max(f, ready) + us[op] for f in free]
             stream = finish.index(min(finish))

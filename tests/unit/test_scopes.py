@@ -1,4 +1,4 @@
-"""What TVM's code generator says while it builds TVM's own kernels."""
+"""Tests that no messages of TVM's code generator are printed while TVM's kernels are built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans run segment by segment: the same bits as whole, and the checker's word that it is safe."""
+"""Tests plans that run segment by segment: they give the same bits, and the checker proves them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tvm_interop.plan.plan import Plan
 
 @functools.cache
 def branches(streams: int) -> tvm_interop.Artifact:
-    """Blocks of parallel branches, whose tensors share memory one after the other."""
+    """An artifact of blocks of parallel branches. Their tensors share memory."""
     return tvm_interop.compile(
         inception_like(size=6, channels=8), providers=["tvm"], latency_db=":memory:",
         scheduler="greedy" if streams > 1 else "sequential", streams=streams, threads=1,
@@ -93,7 +93,7 @@ def test_segments_run_in_their_order() -> None:
     with pytest.raises(ExecutionError, match=r"segment 1 of 3 cannot run now.*turn of segment 0"):
         segments.run(1)
     segments.run(0)
-    segments.run(0)  # Begins anew.
+    segments.run(0)  # The plan begins again.
     segments.run(1)
     with pytest.raises(ExecutionError, match=r"segment 1 of 3 cannot run now.*turn of segment 2"):
         segments.run(1)
@@ -116,7 +116,7 @@ def test_only_the_cpu_runs_segments() -> None:
 
 
 def in_segments(plan: Plan, cuts: list[int]) -> Plan:
-    """The plan with what segments add, as waits: all of a segment after all of the one before."""
+    """The plan with waits for the order of segments: each waits for the segment before it."""
     bounds = [0, *cuts, len(plan.operators)]
     operators = list(plan.operators)
     for begin, end, after in zip(bounds, bounds[1:], bounds[2:], strict=False):

@@ -1,4 +1,4 @@
-"""Who may use a server: web pages, other names of it, and clients without its token."""
+"""Tests who may use a server: web pages, other host names, and clients without its token."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def ask(
     server: Server, path: str, headers: dict[str, str], body: bytes | None = _BODY
 ) -> tuple[int, str]:
-    """The status of an answer, and what it says; a request has these headers alone."""
+    """The status and the text of an answer to a request with exactly these headers."""
     assert server.http_port is not None
     connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=20)
     try:
@@ -78,18 +78,18 @@ UNLOAD = "/v2/repository/models/net/unload"
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
-        # Pages of others, whatever they say that they send.
+        # Web pages of other origins, with various headers.
         ({"Origin": "https://evil.example"}, 403),
         ({"Origin": "https://evil.example", "Content-Type": "text/plain"}, 403),
         ({"Origin": "null"}, 403),
         ({"Origin": "http://localhost:1"}, 403),
-        # A name that its owner has pointed to the loopback.
+        # A host name that points to the loopback address.
         ({"Host": "evil.example:8000"}, 403),
         ({"Host": "evil.example", "Origin": "http://evil.example"}, 403),
         ({"Host": "127.0.0.1.evil.example"}, 403),
         ({"Host": "evil.example@127.0.0.1"}, 403),
         ({"Host": "[::1"}, 403),
-        # What forms send.
+        # Types of content that HTML forms send.
         ({"Content-Type": "text/plain"}, 415),
         ({"Content-Type": "Text/Plain; charset=utf-8"}, 415),
         ({"Content-Type": "multipart/form-data; boundary=x"}, 415),
@@ -133,7 +133,7 @@ def test_beyond_the_loopback_names_are_taken_but_pages_are_not() -> None:
     beyond = Access("0.0.0.0", None, (), None)
     beyond.check_http("/v2", {"host": "net.default.svc.cluster.local"})
     beyond.check_http("/v2", {"host": "10.0.0.1", "origin": "http://10.0.0.1"})
-    # This name may be one that a page has pointed here.
+    # A web page may have made this name point to this server.
     with pytest.raises(AccessError, match="allowed_origins"):
         beyond.check_http("/v2", {"host": "evil.example", "origin": "http://evil.example"})
     named = Access("0.0.0.0", ["mine.example"], (), None)
@@ -195,7 +195,7 @@ def test_a_token_over_streams_of_grpc(locked: Server) -> None:
                 lambda result, error, answers=answers: answers.put(error or result),
                 headers=headers,
             )
-            # The stream may have been refused already.
+            # The stream may have been refused before.
             with contextlib.suppress(InferenceServerException):
                 client.async_stream_infer("net", [given])
             answer = answers.get(timeout=20)

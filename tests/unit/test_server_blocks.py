@@ -1,4 +1,4 @@
-"""Policies that run blocks of compiled models, side by side: the same bits, and every end."""
+"""Tests policies that run blocks of compiled models side by side."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def plus() -> Policy:
 
 
 def agents() -> Policy:
-    """Agents that nobody trained: what they decide is of no matter here."""
+    """Untrained agents. Their decisions do not matter here."""
     space = Space((3, 3), shortest_s=1e-6, longest_s=2e-6)
     rng = np.random.default_rng(4)
     weights = {}
@@ -64,7 +64,7 @@ def agents() -> Policy:
 
 @pytest.mark.parametrize("policy", [search, functools.partial(search, in_flight=2), plus, agents])
 def test_answers_are_those_of_whole_runs(policy: Callable[[], Policy]) -> None:
-    """Many requests at once, so that instances of one model are in several blocks at once."""
+    """Many requests run at once, so several blocks of one model are busy."""
     with Executor(models(3), policy, instances=2, blocks=3) as executor:
         assert [model.num_blocks for model in executor.models.values()] == [3, 3]
         asked = [(name, seed) for seed in range(12) for name in ("chain", "branches")]
@@ -83,7 +83,7 @@ def test_answers_are_those_of_whole_runs(policy: Callable[[], Policy]) -> None:
 
 
 class Recorded(Model):
-    """Notes each block with the request, and holds up those of a request at a gate."""
+    """A model that notes the block of each request, and holds requests up at a gate."""
 
     seen: ClassVar[list[tuple[str, int, int]]] = []
     hold: threading.Event | None = None
@@ -107,7 +107,7 @@ def recorded() -> Any:
 
 
 def one_block() -> Policy:
-    """All blocks of both models in one combined block."""
+    """All blocks of both models form one combined block."""
     return make_policy(
         "search", combination=(tuple((m, b) for m in (0, 1) for b in range(3)),), inside=3
     )
@@ -117,7 +117,8 @@ def test_blocks_of_a_combined_block_run_side_by_side(recorded: Any) -> None:
     executor = Executor(models(3, recorded), one_block, instances=2, blocks=3)
     recorded.hold = threading.Event()
     waiters = [Waiter(), Waiter()]
-    # The first begins alone; the second one's first block runs beside its second.
+    # The first request begins alone. The first block of the second request runs beside its second
+    # block.
     executor.submit("chain", inputs("chain", 0), waiters[0])
     assert recorded.entered.acquire(timeout=20)
     executor.submit("branches", inputs("branches", 0), waiters[1])
@@ -135,7 +136,7 @@ def test_blocks_of_a_combined_block_run_side_by_side(recorded: Any) -> None:
 
 
 def test_models_change_between_the_blocks_of_a_request(recorded: Any) -> None:
-    """It begins anew, and its answer is right."""
+    """The request begins again, and its answer is right."""
     executor = Executor(models(3, recorded), search, instances=2, blocks=3)
     recorded.hold = threading.Event()
     waiter = Waiter()
@@ -193,7 +194,7 @@ def test_requests_between_blocks_are_refused_when_the_server_ends(recorded: Any)
 
 
 class TooMany(Policy):
-    """Lets everything in."""
+    """A policy that admits every request."""
 
     def decide(self, view: View) -> Any:
         from tvm_interop.serving.tasks import Admit
@@ -211,7 +212,7 @@ class TooMany(Policy):
 def test_a_policy_that_lets_too_many_in_is_told(blocks: int, said: str) -> None:
     TooMany.name = "too many"
     executor = Executor(models(1), TooMany, blocks=blocks)
-    with executor._wake:  # Nobody decides before both are there.
+    with executor._wake:  # Nobody decides before both requests are there.
         waiters = [Waiter(), Waiter()]
         for waiter in waiters:
             executor.submit("chain", inputs("chain", 0), waiter)

@@ -1,4 +1,4 @@
-"""The server, asked by the real clients: tritonclient over HTTP and gRPC."""
+"""Tests the server with real clients: tritonclient over HTTP and gRPC."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def client(server: Server, protocol: str) -> Iterator[Any]:
 
 
 def told(answer: Any, protocol: str) -> dict[str, Any]:
-    """An answer of either client as a dictionary with numbers."""
+    """The answer of a client of either protocol, as a dictionary with numbers."""
     if protocol == "http":
         return dict(answer)
     from google.protobuf import json_format
@@ -153,7 +153,7 @@ def test_json_gives_the_same_bits(server: Server, binary_in: bool, binary_out: b
 
 
 def test_large_bodies(server: Server) -> None:
-    """Those are read and written by other threads than the event loop's."""
+    """Other threads than the event loop read and write large bodies."""
     x = rows(4)
     text = json.dumps({
         "inputs": [{"name": "x", "datatype": "FP32", "shape": [4, 12], "data": x.tolist()}],
@@ -184,7 +184,7 @@ def test_values_in_messages_of_grpc(server: Server) -> None:
 
 
 def test_shared_memory_is_refused_by_name(client: Any, protocol: str) -> None:
-    """An answer with the bytes in it would leave a client with what its region held before."""
+    """If the answer contained the bytes, the client would read the old content of its region."""
     x = _SYNC[protocol].InferInput("x", [1, 12], "FP32")
     x.set_shared_memory("region", 48)
     y = _SYNC[protocol].InferRequestedOutput("y")

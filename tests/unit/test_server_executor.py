@@ -1,4 +1,4 @@
-"""The core of the server: requests, queues, policies and instances, without a network."""
+"""Tests the core of the server without a network: requests, queues, policies and instances."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tvm_interop.serving.server.model import Model
 from tvm_interop.serving.server.ticket import Ticket, Waiter
 
 WHOLE = ("auto", "sequential", "streams", "batching")
-"""The policies that run models whole; those that run blocks have a file of their own."""
+"""The policies that run whole models. Another file tests policies that run blocks."""
 
 
 def sequential() -> Policy:
@@ -42,7 +42,7 @@ def batching() -> Policy:
 
 
 class Gate:
-    """Holds runs up until it is opened, and knows which requests each run was for."""
+    """Holds runs up until it is opened, and notes the requests of each run."""
 
     def __init__(self) -> None:
         self.runs: list[list[int]] = []
@@ -60,7 +60,7 @@ class Gate:
 
 @pytest.fixture
 def held() -> Iterator[Callable[..., tuple[Executor, Gate]]]:
-    """Makes an executor whose model `net` waits at a gate."""
+    """A function that makes an executor whose model `net` waits at a gate."""
     made: list[tuple[Executor, Gate]] = []
 
     def make(policy: Callable[[], Policy] = sequential, **options: Any) -> tuple[Executor, Gate]:
@@ -121,7 +121,7 @@ def test_many_threads_get_their_own_answers() -> None:
     assert told["inference_count"] == sum(len(x) for x in inputs)
     assert told["inference_stats"]["success"]["count"] == len(inputs)
     for i, x in enumerate(inputs):
-        # A row's bits may depend on the batch size, so on how many ran together.
+        # The bits of a row may depend on the batch size, and so on how many rows ran together.
         ones = np.concatenate([direct(perceptron(), {"x": row[None]})[0] for row in x])
         np.testing.assert_allclose(answers[i], ones, rtol=1e-5, atol=1e-6)
 
@@ -230,7 +230,7 @@ def test_late_requests_never_start(held: Callable[..., tuple[Executor, Gate]]) -
     assert gate.entered.acquire(timeout=20)
     late = submitted(executor, timeout_us=20_000)
     in_time = submitted(executor, timeout_us=60e6)
-    # It is told at once, though the one instance runs.
+    # The request is refused at once, although the only instance is running.
     with pytest.raises(DeadlineError, match=r"in the 20\.0 ms it was given"):
         late.outputs()
     gate.open()
@@ -247,7 +247,7 @@ def test_what_cannot_be_served_in_time_never_starts(
     executor.model("net").statistics.measured(1, [0.5] * 16)
     with pytest.raises(DeadlineError):
         submitted(executor, timeout_us=400_000).outputs()
-    # Were 0.5 s wrong, some try it all the same, and put it right.
+    # The measured 0.5 s may be wrong, so a few requests are tried in any case, and correct it.
     served = 0
     for _ in range(20):
         try:
@@ -416,7 +416,7 @@ def test_auto_decides_no_more_once_it_is_closed_or_replaced() -> None:
 
 
 def test_a_process_ends_while_auto_decides() -> None:
-    """Python cuts daemon threads off at its end; in native code that would be an abort."""
+    """At its end, Python stops daemon threads. In native code this would abort the process."""
     script = (
         "from tests.served import perceptron, rows\n"
         "from tvm_interop.serving.server.choice import Choice\n"

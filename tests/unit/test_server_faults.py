@@ -1,4 +1,4 @@
-"""The server as a process: clients that do everything wrong, and its end."""
+"""Tests the server as a process: its end, and clients that do everything wrong."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_loads_are_refused_without_a_folder(server: faults.Process) -> None:
 
 
 def test_sigterm_under_load_loses_nothing(tmp_path: Path) -> None:
-    """All that was taken is answered, rightly; then it ends with 0."""
+    """Every accepted request is answered correctly. Then the process ends with code 0."""
     x = np.random.default_rng(0).standard_normal((192, 192)).astype(np.float32)
     wanted = direct(heavy(), {"x": x})[0]
     answers: list[bool] = []
@@ -95,7 +95,7 @@ def test_sigterm_under_load_loses_nothing(tmp_path: Path) -> None:
                             return
                         time.sleep(0.005)
                     except (OSError, EOFError) as error:
-                        # Nobody listens any more: this request was never taken.
+                        # Nobody listens any more, so this request was never accepted.
                         refused.append(type(error).__name__)
                         return
                     else:

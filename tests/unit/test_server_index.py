@@ -1,4 +1,4 @@
-"""The index of models of a server without a folder: what it serves, as Triton tells it."""
+"""Tests the index of models of a server without a model folder."""
 
 from __future__ import annotations
 

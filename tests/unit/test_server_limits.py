@@ -1,4 +1,4 @@
-"""What a request may cost: bounded by its bytes, before it costs."""
+"""Tests the limits of requests. They are checked before a request uses resources."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def server() -> Iterator[Server]:
 
 
 def post(server: Server, body: bytes, model: str = "net", **headers: str) -> tuple[int, str]:
-    """The status of an answer over HTTP, and what it says."""
+    """The status and the text of an answer over HTTP."""
     url = f"http://{server.http_url}/v2/models/{model}/infer"
     request = urllib.request.Request(url, body, {"Content-Type": "application/json", **headers})
     try:
@@ -54,7 +54,7 @@ def post(server: Server, body: bytes, model: str = "net", **headers: str) -> tup
 
 
 def call(server: Server, message: bytes, method: str = "ModelInfer") -> tuple[str, str]:
-    """The status of an answer over gRPC, and what it says."""
+    """The status and the text of an answer over gRPC."""
     with grpc.insecure_channel(server.grpc_url) as channel:
         try:
             channel.unary_unary(f"/inference.GRPCInferenceService/{method}")(message)
@@ -64,7 +64,7 @@ def call(server: Server, message: bytes, method: str = "ModelInfer") -> tuple[st
 
 
 def asked(shape: str = "[1, 12]", data: str = "", datatype: str = "FP32", **more: str) -> bytes:
-    """A request as JSON; `more` are further members of it."""
+    """A request as JSON. `more` has further members of the request."""
     data = data or json.dumps([0.5] * 12)
     told = "".join(f', "{name}": {value}' for name, value in more.items())
     given_ = f'{{"name": "x", "datatype": "{datatype}", "shape": {shape}, "data": {data}}}'
@@ -128,7 +128,7 @@ def test_what_is_too_large_is_not_kept(server: Server) -> None:
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 48 * _MIB  # With what the client has.
+    assert peak < 48 * _MIB  # This includes the memory of the client.
 
 
 @pytest.fixture(scope="module")
@@ -148,12 +148,13 @@ def test_the_bytes_of_all_requests_are_bounded_together(small_server: Server) ->
             b"POST /v2/models/net/infer HTTP/1.1\r\nHost: localhost\r\n"
             b"Content-Type: application/json\r\nContent-Length: 20000\r\n\r\n" + padding
         )
-        # Asked before, it would hold what the slow one then lacks.
+        # Wait first. If this request came before the slow one, it would hold bytes that the slow
+        # one needs.
         wait_until(lambda: service.held._held == len(padding))
         status, said = post(small_server, fits + b" " * 500)
         assert status == 429, said
         assert "may take at most 10000" in said
-    # What a client held that has gone is free again.
+    # The bytes of a client that has gone are free again.
     wait_until(lambda: post(small_server, fits)[0] == 200)
 
 
@@ -233,7 +234,7 @@ def test_messages_that_would_cost_much(server: Server, message: bytes, said: str
 
 
 def test_fields_within_fields_count() -> None:
-    inner = b"\x22\x00" * 2**17  # parameters of an input
+    inner = b"\x22\x00" * 2**17  # The parameters of an input.
     with pytest.raises(InputError, match="16384 fields"):
         check_message(_REQUEST, b"\x2a" + varint(len(inner)) + inner, _MIB)
 
@@ -277,7 +278,7 @@ def test_memory_is_a_small_multiple_of_the_bytes() -> None:
     assert peak < 8 * len(body) + 4 * _MIB
 
 
-# That what is read in pieces is right.
+# Data that is read in pieces is read correctly.
 
 _KINDS = {
     "FP64": ("float64", st.floats(allow_nan=False, allow_infinity=False)),
@@ -327,7 +328,7 @@ def test_many_numbers_are_what_they_say(shape: list[int]) -> None:
     ],
 )  # fmt: skip
 def test_data_of_another_form_are_refused(text: str) -> None:
-    msgspec.json.decode(text)  # So it is JSON.
+    msgspec.json.decode(text)  # The text is valid JSON.
     for datatype in ("FP32", "INT32"):
         with pytest.raises(InputError, match=r"nested|values|numbers"):
             read(datatype, [3], text)
@@ -360,7 +361,7 @@ def test_zeros_keep_their_sign(text: str, wanted: float | None) -> None:
 
 
 def test_a_member_that_is_there_twice_counts_once(server: Server) -> None:
-    """The last one, as with most readers of JSON: what is bounded is what is used."""
+    """As in most readers of JSON, the last member counts. The same member is checked and used."""
     body = asked().replace(b'"shape": [1, 12]', b'"shape": [7, 7], "shape": [1, 12]')
     assert post(server, body)[0] == 200
 
@@ -382,7 +383,7 @@ def test_chunks_of_a_byte_are_read(server: Server) -> None:
 
 
 def test_it_ends_while_such_requests_come(tmp_path: Path) -> None:
-    """Of half a minute each, before; now the server has ended when they are sent."""
+    """Costly requests once took half a minute each. Now the server refuses them and ends."""
     long = asked("[" + ", ".join(["9" * 4000] * 500) + "]")
     with faults.served(tmp_path, max_request_bytes=4 * _MIB) as server:
         sent = []

@@ -1,4 +1,4 @@
-"""Models of another kind than compiled ones, served by the same executor."""
+"""Tests models of other kinds than compiled models, served by the same executor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tvm_interop.serving.server.ticket import Ticket
 
 
 class Twice(AnyModel):
-    """Twice its input, of three numbers."""
+    """A model that doubles its input of three numbers."""
 
     def __init__(self) -> None:
         x, y = (TensorSpec(name, "float32", (3,)) for name in "xy")

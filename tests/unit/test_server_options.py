@@ -1,4 +1,4 @@
-"""Options of the server: from a file, the command line and Python."""
+"""Tests the options of the server, which come from a file, the command line or Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replicas of the server on a local Ray."""
+"""Tests replicas of the server on a local Ray."""
 
 from __future__ import annotations
 
@@ -74,11 +74,14 @@ def two_replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_a_replica_dies_under_load(two_replicas: str) -> None:
-    """What it had taken is refused by Ray; no answer is wrong; the others serve, and a new one."""
+    """Ray refuses the requests of the dead replica.
+
+    No answer is wrong, and a new replica starts.
+    """
     import ray
 
     def replicas() -> dict[str, str]:
-        """Names of the replicas' actors that live, and their namespaces."""
+        """The names of the living actors of replicas, with their namespaces."""
         named = ray.util.list_named_actors(all_namespaces=True)
         return {a["name"]: a["namespace"] for a in named if "REPLICA" in a["name"].upper()}
 
@@ -119,7 +122,7 @@ def test_a_replica_dies_under_load(two_replicas: str) -> None:
     for got in answers:
         np.testing.assert_array_equal(got, wanted)
     print(json.dumps({"served": len(answers), "refused": dict(refused)}))
-    # At most what the four clients had sent to it.
+    # At most the requests that the four clients had sent to the dead replica are refused.
     assert sum(refused.values()) <= 4
     assert set(refused) <= {"500", "503"}
 

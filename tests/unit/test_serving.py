@@ -1,4 +1,4 @@
-"""The serving simulator: against a hand-written queue, the older simulator, and laws of queues."""
+"""Compares the serving simulator with a simple queue, an older simulator and laws of queues."""
 
 import math
 import random
@@ -90,7 +90,10 @@ def test_the_host_launches_one_operator_after_the_other():
 
 
 def queue_by_hand(arrivals, service_us, end_us):
-    """A single server, first come first served: when each request leaves the queue and is done."""
+    """Simulate a single server, first come first served.
+
+    Returns when each request leaves the queue, and when it ends.
+    """
     free_us = 0.0
     left, done = [], []
     for at_us, model in zip(arrivals.at_us, arrivals.models, strict=True):
@@ -118,7 +121,7 @@ def test_one_at_a_time_is_the_queue_by_hand(policy, options):
 
 
 class Watched(Policy):
-    """A policy, with what it saw: whether it ever waited while it could have worked."""
+    """A policy that records whether it ever waited although it could have worked."""
 
     def __init__(self, inner: Policy, most: int) -> None:
         self.inner = inner
@@ -136,11 +139,11 @@ class Watched(Policy):
         action = self.inner.decide(view)
         if isinstance(action, Wait):
             waiting = sum(map(len, view.queues))
-            # Work conservation: nothing waits while there is room.
+            # Work conservation: no request waits while there is room.
             assert not waiting or len(view.running) == self.most
             assert len(view.running) <= self.most
             self.in_system = waiting + len(view.running)
-            return Wait(action.until_us)  # To see every arrival.
+            return Wait(action.until_us)  # The policy wants to see every arrival.
         assert isinstance(action, Start)
         return action
 
@@ -166,7 +169,7 @@ def test_laws_of_queues_on_a_thousand_workloads():
         order = rng.choice(["fifo", "longest", "deadline"])
         watched = Watched(make_policy("streams", streams=most, order=order), most)
         run = simulate_serving(models, arrivals, watched, device, seconds, programs=programs)
-        # Conservation: every arrival once, in order of its own times; the queue holds the rest.
+        # Conservation: each request arrives once, at its own time, and the rest is in the queue.
         assert run.arrived_us.tolist() == arrivals.at_us.tolist()
         left, done = ~np.isnan(run.dequeued_us), ~np.isnan(run.finished_us)
         assert not (done & ~left).any()
@@ -174,7 +177,8 @@ def test_laws_of_queues_on_a_thousand_workloads():
         assert (run.finished_us[done] > run.dequeued_us[done]).all()
         assert run.backlog([run.end_us]).sum() == (~left).sum()
         assert int((left & ~done).sum()) <= most
-        # Little: the mean number in the system is the rate times the mean time in it.
+        # Little's law: the mean number of requests in the system is the rate times their mean time
+        # in it.
         until_us = np.where(done, run.finished_us, run.end_us)
         area_us = watched.area_us + watched.in_system * (run.end_us - watched.last_us)
         assert (until_us - run.arrived_us).sum() == pytest.approx(area_us, rel=1e-9)
@@ -233,7 +237,7 @@ def test_patterns_of_arrival():
         assert np.mean(counts) == pytest.approx(1000, rel=0.05)
     bursty = np.diff(on_off([1000], 20.0, 1).at_us)
     assert bursty.std() > 1.5 * bursty.mean() > 1.5 * np.diff(poisson([1000], 20.0, 1).at_us).std()
-    # One client: a request, its 10 us, 5 us to think.
+    # There is one client. A request takes 10 us, and the client thinks for 5 us.
     run = simulate_serving(
         [one_op(10)], closed_loop([1], 5.0), make_policy("sequential"), TWO_CORES, 50e-6
     )
@@ -278,8 +282,11 @@ def test_the_launcher_keeps_its_distance():
 
 
 def test_adapted_streams_find_how_many_pay():
-    """Four cores, operators of one: without interference four at once are best, and more no worse;
-    with much of it one at a time is."""
+    """There are four cores, and each operator uses one.
+
+    Without interference four at once are best, and more are not worse. With much interference one
+    at a time is best.
+    """
     models = [one_op(100)]
     for interference, least, most in ((0.0, 0.9 * 4e4, 4.01e4), (2.0, 0.65 * 1e4, 1.01e4)):
         device = ServingDevice(4.0, interference=interference)

@@ -1,4 +1,4 @@
-"""What is answered in time: deadlines in the simulator, in batches and in what `auto` chooses."""
+"""Tests deadlines of requests: in the simulator, in batches, and in the choices of `auto`."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ BOUND = 5.0
 
 
 def whole(name: str, us: float, batches: dict[int, float] | None = None) -> ServedModel:
-    """One operator; a batch takes as many times as long as told."""
+    """A model of one operator. `batches` has the factor of the latency for each batch size."""
     more = {size: LatencyTable([times * us]) for size, times in (batches or {}).items()}
     return ServedModel.priced(name, OpGraph(["run"], []), LatencyTable([us]), more)
 
 
 def due(*rows: tuple[float, int, float]) -> Arrivals:
-    """When, of which model, until when."""
+    """Arrivals from rows of time, model and deadline."""
     at_us, models, until_us = zip(*rows, strict=True)
     return Arrivals(np.array(at_us), np.array(models), deadlines_us=np.array(until_us))
 
@@ -59,11 +59,12 @@ def test_late_requests_leave_their_queue() -> None:
 @pytest.mark.parametrize(
     ("own_us", "other_us", "finished_us"),
     [
-        (np.inf, np.inf, [10, 40, 40, 40, 40, 44]),  # Four together take 30.
+        (np.inf, np.inf, [10, 40, 40, 40, 40, 44]),  # A batch of four takes 30 us.
         (45.0, np.inf, [10, 40, 40, 40, 40, 44]),
-        (39.0, np.inf, [10, 28, 28, 46, 46, 50]),  # Two take 18.
+        (39.0, np.inf, [10, 28, 28, 46, 46, 50]),  # A batch of two takes 18 us.
         (27.0, np.inf, [10, 20, 38, 38, 48, 52]),
-        (42.0, 43.0, [10, 28, 28, 50, 50, 32]),  # The other waits for two, not for four.
+        # The other request waits for a batch of two, but not of four.
+        (42.0, 43.0, [10, 28, 28, 50, 50, 32]),
         (25.0, 43.0, [10, 20, 42, 42, 52, 24]),
     ],
 )
@@ -92,7 +93,10 @@ CANDIDATES = [
 def test_what_is_answered_in_time_stays_when_more_is_asked_than_can_be_served(
     policy: str, load: float, least: float
 ) -> None:
-    """The share of the capacity; without refusals next to nothing is in time at a load of 1.5."""
+    """The throughput in time is a share of the capacity.
+
+    Without refusals nearly no request is in time at a load of 1.5.
+    """
     models = [whole("a", 4e3, {2: 1.9, 4: 3.6}), whole("b", 14e3, {2: 1.9, 4: 3.6})]
     capacity = 2e6 / (4e3 + 14e3)
     seconds = 3000 / capacity / load
@@ -111,7 +115,7 @@ def test_what_is_answered_in_time_stays_when_more_is_asked_than_can_be_served(
 
 
 def test_auto_chooses_again_when_requests_come_with_deadlines() -> None:
-    """Large batches serve most; but what comes with a deadline cannot wait for them."""
+    """Large batches give the highest throughput, but requests with deadlines cannot wait."""
     models = [whole("a", 4e3, {2: 1.9, 4: 3.6}), whole("b", 14e3, {2: 1.9, 4: 3.6})]
     rate, seconds = 70.0, 12.0
     free = poisson([rate, rate], seconds, 3)
@@ -130,7 +134,8 @@ def test_auto_chooses_again_when_requests_come_with_deadlines() -> None:
     after = [text for at_us, text in run.log if at_us > seconds * 1e6]
     assert "batching(batch=4)" in before[-1].split(";")[0]
     assert any("the load has changed" in text for text in after)
-    # What batches are larger than any that the models have is not tried twice.
+    # Two policies of batches that are larger than any batch of the models are equal. Only one is
+    # tried.
     assert all(text.count("batching") <= 2 for _, text in run.log)
 
 
@@ -145,7 +150,7 @@ def test_auto_chooses_again_when_requests_come_with_deadlines() -> None:
 def test_auto_is_not_worse_than_the_best_of_those_it_chooses_from(
     models: list[ServedModel], load: float
 ) -> None:
-    """From the first request on, what it began with included: 1,000 requests, within 3%."""
+    """From the first request on, at least this share of 1,000 requests is in time, within 3%."""
     us = [float(model.costs[1].op_us[0]) for model in models]
     capacity = 2e6 / sum(us)
     seconds, rate = 1000 / capacity / load, load * capacity / 2
@@ -196,7 +201,7 @@ def test_what_slows_one_batch_size_down_is_expected_of_the_others() -> None:
 
 
 class Told:
-    """What a dispatcher asks of a model that takes 10 ms."""
+    """The part of a model that a dispatcher uses. The model takes 10 ms."""
 
     name, num_instances, num_blocks, sizes, is_batched = "net", 1, 1, (1,), False
 
@@ -206,7 +211,7 @@ class Told:
 
 
 def asked(dispatcher: Dispatcher, number: int, now_us: float, given_us: float) -> Decision:
-    """A request comes when nothing else is there; if it starts, it takes 10 ms."""
+    """A request arrives while no other is there. If it starts, it takes 10 ms."""
     ticket = Ticket(
         number, 0, now_us, 0, now_us + given_us, 1, inputs={}, rows=1, shape=0,
         done=lambda ticket: None, served="net",
@@ -219,7 +224,7 @@ def asked(dispatcher: Dispatcher, number: int, now_us: float, given_us: float) -
 
 
 def test_slow_runs_are_forgotten_where_they_refuse_all_that_comes() -> None:
-    """A machine that was busy for a while: requests are refused a few times, not for ever."""
+    """The machine was busy for a while. Requests are refused a few times, but not forever."""
     model: Any = Told()
     dispatcher = Dispatcher()
     dispatcher.reconfigure([model], make_policy("sequential"))

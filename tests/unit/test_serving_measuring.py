@@ -1,4 +1,4 @@
-"""What a server's policies are told of models, by models that tell their times themselves."""
+"""Tests how the latencies of models are measured for policies, with models of known latencies."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tvm_interop.serving.server.ticket import Ticket
 
 ALONE_S = {1: 0.5, 2: 0.75, 4: 1.0}
 SLOWER = {1: 2.0, 2: 1.0, 4: 1.5}
-"""Times as long, by batch size, while another instance runs."""
+"""The factor of the latency while another instance runs, by batch size."""
 
 
 class Told(AnyModel):
-    """Takes no time, and says what it would take."""
+    """A model that takes no time, and reports how long it would take."""
 
     def __init__(self, instances: int) -> None:
         super().__init__("told", (), (), Memory(0, 0), tuple(ALONE_S))

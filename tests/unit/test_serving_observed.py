@@ -1,4 +1,4 @@
-"""What `auto` makes of what it sees: which loads have changed, and what instances should take."""
+"""Tests how `auto` uses its observations: changes of load, and expected times of instances."""
 
 import numpy as np
 import pytest
@@ -21,11 +21,14 @@ MODELS = random_models(11, 2)
 DEVICE = ServingDevice(4.0, 1.0, 0.05)
 PROGRAMS = Programs(MODELS, DEVICE)
 CAPACITY = 1e6 / sum(PROGRAMS.model_us(m) for m in range(2))
-"""Requests a second of each model that one instance after the other serves."""
+"""Requests a second of each model that can be served one at a time."""
 
 
 class Watched(Policy):
-    """Serves as another policy does; from some decision on it watches as if that had been anew."""
+    """A policy that serves like another policy.
+
+    From a given decision on, it starts to observe anew.
+    """
 
     def __init__(self, anew_at=None, compared=10**6):
         self._inner = make_policy("streams", streams=3, order="longest")
@@ -60,7 +63,7 @@ def test_bursts_that_come_again_and_again_are_no_change_and_another_rate_is():
     seconds = 2000 / rate
     for seed in range(3):
         bursts = on_off([rate, rate], seconds, seed, 50 / rate, 50 / rate)
-        # While few windows are known, bursts may pass for a change; later they do not.
+        # While few windows are known, bursts may look like a change of load.
         assert not watched(bursts, seconds).observed.has_changed(0.15)
         before = poisson([rate, rate], seconds, seed)
         after = poisson([2 * rate, rate], 300 / rate, seed)
@@ -74,7 +77,10 @@ def test_bursts_that_come_again_and_again_are_no_change_and_another_rate_is():
 
 @pytest.mark.parametrize("load", [0.5, 4.0])
 def test_instances_take_what_they_should_when_all_since_a_decision_is_simulated_again(load):
-    """In overload too, where what waited before is served after the decision."""
+    """The expected times are right, also in overload.
+
+    In overload, requests from before the decision are served after it.
+    """
     rate = load * CAPACITY
     seconds = 2000 / rate
     arrivals = on_off([rate, rate], seconds, 3, 50 / rate, 50 / rate)
@@ -99,7 +105,7 @@ def test_auto_keeps_a_right_interference_in_overload():
 
 @pytest.mark.parametrize("given_us", [None, 1e6])
 def test_a_load_that_comes_all_at_once_is_decided_about(given_us):
-    """At the first decisions no time has passed: there is nothing yet to hold against belief."""
+    """At the first decisions no time has passed, so no observation contradicts the expectation."""
     count = 512
     deadlines_us = None if given_us is None else np.full(count, given_us)
     arrivals = Arrivals(np.zeros(count), np.arange(count) % 2, deadlines_us=deadlines_us)

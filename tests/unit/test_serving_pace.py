@@ -1,4 +1,4 @@
-"""How much of a server `auto` takes while it decides."""
+"""Tests how much of a server's time `auto` uses for its decisions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tvm_interop.serving.tasks import View, Wait
 
 
 class Rests:
-    """In place of the event that a pace waits for: a clock that it moves on."""
+    """A clock in place of the event that a pace waits for. Each wait advances the clock."""
 
     def __init__(self) -> None:
         self.rested_s: list[float] = []
@@ -32,7 +32,7 @@ def test_a_thread_rests_nine_times_as_long_as_it_works() -> None:
         worked_s += 0.0004
         pace.step()
     assert sum(rests.rested_s) == pytest.approx(9 * 99 * 0.0004)
-    # In pieces that no request notices.
+    # The rests are so short that no request notices them.
     assert max(rests.rested_s) == pytest.approx(9 * 0.0012)
 
 
@@ -46,7 +46,7 @@ def test_a_pace_may_be_made_by_a_thread_that_has_worked_longer() -> None:
 
 
 def test_a_policy_that_is_simulated_at_a_pace_ends_when_it_is_closed() -> None:
-    pace = Pace(1e-6)  # A millisecond, and a rest of a quarter of an hour.
+    pace = Pace(1e-6)  # After a millisecond of work, it rests for a quarter of an hour.
     policy = Paced(make_policy("sequential"), pace)
     ended = threading.Event()
 

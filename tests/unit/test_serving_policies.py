@@ -1,4 +1,4 @@
-"""Policies: what they start, and the native combined blocks against the policy's own decisions."""
+"""Tests the decisions of policies, and compares native combined blocks with the policy itself."""
 
 import random
 from dataclasses import replace
@@ -29,7 +29,7 @@ DEVICE = ServingDevice(2.0)
 
 
 def chain(name: str, *us: float, batches: dict[int, float] | None = None) -> ServedModel:
-    """Operators one after the other; a batch takes as many times as long as told."""
+    """A chain of operators. `batches` has the factor of the latency for each batch size."""
     graph = OpGraph.from_edges(len(us), [(i - 1, i) for i in range(1, len(us))])
     more = {b: LatencyTable([t * u for u in us]) for b, t in (batches or {}).items()}
     return ServedModel.priced(name, graph, LatencyTable(us), more)
@@ -74,7 +74,7 @@ def test_batches_are_as_large_as_fits_and_wait_for_a_while():
     run = simulate_serving(
         models, rows, make_policy("batching", batch=4, delay_us=20.0), DEVICE, 1e-3
     )
-    # Full at 3; the fifth waits until 24, the last until 80.
+    # The first batch is full with 3 rows. The fifth request waits until 24, and the last until 80.
     assert run.finished_us.tolist() == [23, 23, 23, 23, 34, 90]
     run = simulate_serving(models, rows, make_policy("batching", batch=2, streams=2), DEVICE, 1e-3)
     assert run.finished_us.tolist() == [10, 11, 25, 25, 21, 70]
@@ -123,7 +123,7 @@ def test_combined_blocks_refuse_what_they_do_not_heed():
 
 @pytest.mark.parametrize("method", ["climb", "cem"])
 def test_searches_find_what_all_combinations_hold(method):
-    """Two models of two blocks: 15 partitions, all tried."""
+    """Two models of two blocks have 15 partitions, and all are tried."""
     models = [chain("a", 10, 40), chain("b", 35, 12)]
     device = ServingDevice(2.0)
     programs = Programs(models, device)

@@ -1,4 +1,4 @@
-"""`Session`: what programs written for onnxruntime do with one."""
+"""Tests `Session` as programs that were written for onnxruntime use it."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_arguments_of_the_wrong_kind(path: Path) -> None:
         with pytest.raises(InputError, match=f"`threads` is {threads!r}; give a whole number"):
             Session(path, threads=threads)  # type: ignore[arg-type]
     for model in (None, 3):
-        with pytest.raises(InputError, match=f"not of a `{type(model).__name__}`"):
+        with pytest.raises(InputError, match=f"not from a `{type(model).__name__}`"):
             Session(model)
 
 
@@ -222,7 +222,7 @@ def test_memory_that_cannot_be_bound(path: Path) -> None:
 
 
 def test_memory_that_is_copied(path: Path) -> None:
-    """Plain NumPy arrays are rarely at suitable addresses; they are bound all the same."""
+    """An array can be bound although its address is no multiple of 64 bytes: it is copied."""
     session = Session(path)
     binding = session.io_binding()
     first = binding.bind_output("scores")
@@ -257,7 +257,7 @@ def test_an_output_in_the_memory_of_another() -> None:
 
 
 def test_a_state_that_stays_where_it_is() -> None:
-    """An output that is bound as an input too carries a sum from run to run."""
+    """An array that is bound as an output and as an input carries a sum from run to run."""
     from tests.nets import Net
 
     net = Net()
@@ -288,7 +288,7 @@ def test_a_model_is_compiled_once(
     assert_close(first.run(None, feeds(branches())), theirs(branches(), feeds(branches())))
     changed_at = first.path.stat().st_mtime_ns
     with monkeypatch.context() as patch:
-        patch.setattr("tvm_interop.compiler.api.compile", None)  # Whoever compiles fails.
+        patch.setattr("tvm_interop.compiler.api.compile", None)  # A compilation would now fail.
         again = Session(file, **QUICK)
     assert again.path == first.path
     assert changed_at <= again.path.stat().st_mtime_ns
@@ -304,7 +304,7 @@ def test_a_model_is_compiled_once(
 
 
 def test_what_options_do_not_tell_is_not_kept(kept: Path) -> None:
-    """Two schedules have one `repr` if they have as many operators and streams."""
+    """A key made from `repr` would be wrong: different schedules can have the same `repr`."""
     artifact = tvm_interop.compile(branches(), **QUICK)
     session = Session(branches(), schedule=artifact.schedule, latency_db=":memory:")
     assert session.path is None

@@ -1,4 +1,4 @@
-"""One artifact for several shapes of a model's inputs: the one that fits runs."""
+"""Tests artifacts for several input shapes: a run uses the plan that fits its inputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tvm_interop.errors import ArtifactError, InputError
 
 
 def _net() -> onnx.ModelProto:
-    """`y = relu(x W) + b`, of any number of rows; `b` is an input of one row."""
+    """The model `y = relu(x W) + b` for any number of rows. `b` is an input with one row."""
     weight = np.random.default_rng(0).standard_normal((64, 96), np.float32)
     nodes = [
         helper.make_node("MatMul", ["x", "W"], ["p"], name="product"),

@@ -1,4 +1,4 @@
-"""Only artifacts that a trusted key signed are loaded, where that is asked for."""
+"""Tests that, if trusted keys are given, only artifacts that one of the keys signed are loaded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tvm_interop.serving.server.config import ServerConfig
 
 
 def write_keys(folder: Path, name: str) -> tuple[Path, Path]:
-    """A private key and its public one."""
+    """Write a private key and its public key, and return the paths of both files."""
     private = ed25519.Ed25519PrivateKey.generate()
     (secret := folder / f"{name}.pem").write_bytes(_pem(private))
     (known := folder / f"{name}.pub").write_bytes(
@@ -62,12 +62,13 @@ def test_what_is_not_signed_is_refused_where_keys_are_trusted(
     monkeypatch.setenv("TVM_INTEROP_TRUSTED_KEYS", str(known))
     with pytest.raises(ArtifactError, match="has no signature"):
         tvm_interop.load(model)
-    assert tvm_interop.load(model, kernels=False).kernels is None  # Looking runs nothing.
+    # Without kernels no code of the artifact can run, so no signature is needed.
+    assert tvm_interop.load(model, kernels=False).kernels is None
 
 
 @pytest.mark.parametrize("place", [600, -2000])
 def test_any_other_byte_is_refused(model: Path, tmp_path: Path, place: int) -> None:
-    """In the first member, and behind the last one."""
+    """A byte is changed in the first member of the archive, or behind the last member."""
     secret, known = write_keys(tmp_path, "mine")
     sign(model, secret)
     data = bytearray(model.read_bytes())

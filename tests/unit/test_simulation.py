@@ -1,4 +1,4 @@
-"""The simulator: what it is without contention, and what contention does."""
+"""Tests the simulator with and without contention."""
 
 import math
 import random
@@ -30,7 +30,7 @@ def test_without_contention_it_is_the_makespan():
             staged, stages=tuple(replace(s, barrier=True) for s in staged.stages), streams=()
         )
         assert simulate(graph, strict, us).makespan_us == staged.makespan
-        # Without barriers a stage may begin before the one before it has ended.
+        # Without barriers, a stage may begin before the stage before it has ended.
         assert simulate(graph, staged, us).makespan_us <= staged.makespan
 
 
@@ -53,14 +53,16 @@ def test_the_timeline_is_a_run():
     [
         (Contention(), 4, 6),
         (Contention(cores=2), 4, 6),
-        # One core for two: both at half speed until a has done its 4, then b has 2 left.
+        # Two operators share one core. Both run at half speed until a has done its 4. Then b has 2
+        # left.
         (Contention(cores=1), 8, 10),
-        # a needs two of three cores, b two: 3/4 of the speed while both run.
+        # a needs two of three cores, and b needs two. While both run, their speed is 3/4.
         (Contention(cores=3, op_cores=[2, 2]), 4 / 0.75, 6 + 4 / 0.75 - 4),
-        # a waits for memory half of its time, b all of it: 1.5 of a bandwidth of 1.
-        # a is slowed to 1.25, b to 1.5; a ends at 5, when b has done 5 / 1.5.
+        # a waits for memory for half of its time, and b for all of it. So they need 1.5 of a
+        # bandwidth of 1. a is slowed down by 1.25, and b by 1.5. a ends at 5, when b has done 5 /
+        # 1.5.
         (Contention(bandwidth=1, memory_share=[0.5, 1]), 5, 5 + 6 - 5 / 1.5),
-        # Compute- beside memory-bound: nothing is shared.
+        # A compute-bound and a memory-bound operator share nothing.
         (Contention(cores=1, op_cores=[1, 0], bandwidth=1, memory_share=[0, 1]), 4, 6),
     ],
 )
@@ -80,7 +82,7 @@ def test_one_core_takes_the_sum_whatever_the_schedule():
 
 
 def test_what_rounding_ends_early_has_ended():
-    """`op1` is an ulp short of done when `op0` ends; it vanished, and `op2` never ran."""
+    """Rounding leaves `op1` almost done when `op0` ends. It once vanished, and `op2` never ran."""
     graph = OpGraph.from_edges(3, [(1, 2)])
     made = Schedule("mine", graph.names, streams=((0,), (1, 2)))
     us = LatencyTable([17.98230088495575, 17.638888888888886, 5.0])
@@ -108,7 +110,7 @@ def test_under_contention_every_operator_runs_its_time():
 
 @pytest.mark.parametrize("small", [{"bandwidth": 1e-320}, {"cores": 5e-324}])
 def test_a_slow_down_that_no_number_can_hold_is_refused(small):
-    """It went on for ever."""
+    """The simulator once ran forever here."""
     shared = Contention(**small, memory_share=[0, 1])
     with pytest.raises(ScheduleError, match="longer than a number can hold"):
         simulate(PAIR, SIDE_BY_SIDE, LatencyTable([4, 6]), shared)

@@ -1,4 +1,4 @@
-"""The line on the speed check that `compile` prints."""
+"""Tests the line about the speed check that `compile` prints."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ def test_what_was_needed_and_measured_and_what_ships(artifact: Artifact) -> None
     assert line(artifact, "auto", None) is None
     assert line(artifact, "auto", SLOW) == (
         "speed check: the fastest schedule found takes 0.978 of sequential execution's time "
-        "(medians 0.978 and 1.000 ms, sequential against itself 1.003) in 24 rounds, below 0.997 "
-        "at a level of 5%; to ship, that must be below 0.990: sequential execution ships"
+        "(medians 0.978 and 1.000 ms, sequential against itself 1.003) in 24 rounds. At a "
+        "significance level of 5% it is below 0.997; to ship, it must be below 0.990: sequential "
+        "execution ships"
     )
     told = line(artifact, "ios", SLOW)
     assert told is not None
@@ -42,8 +43,9 @@ def test_what_was_needed_and_measured_and_what_ships(artifact: Artifact) -> None
     told = line(artifact, "auto", FAST)
     assert told is not None
     assert told.endswith("must be below 0.990: it ships")
-    assert "in 24 rounds that had no part in choosing it, below 0.920" in told
-    # `auto` wrote the file that was given back: nothing was chosen now.
+    assert "in 24 rounds that had no part in choosing it. At a significance level of 5%" in told
+    assert "it is below 0.920" in told
+    # The schedule comes from a file that `auto` wrote earlier, so this call chose nothing.
     told = speed_check_line(artifact, "mine.json")
     assert told is not None
     assert told.startswith("speed check: `mine.json` takes 0.900")

@@ -1,4 +1,4 @@
-"""Large operators in parts: which, where each part's bytes are, and that nothing else changes."""
+"""Tests which large operators are divided into parts, and where the bytes of each part lie."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BLOCKED: Layout = "blocked16"
 
 
 def one(op: str, *shapes: Shape, layouts: Sequence[Layout] = (), **fields: Any) -> Program:
-    """A program of one operator of the library's; the second argument on are weights."""
+    """A program of one operator of a library. From the second argument on, inputs are weights."""
     layouts = tuple(layouts) or ("plain",) * len(shapes)
     description = library_op(op=op, shapes=shapes, layouts=layouts, **fields)
     values = [
@@ -70,7 +70,7 @@ def pool(op: str, channels: int, size: int, layouts: Sequence[Layout] = ()) -> P
 
 
 def arguments(program: Program) -> list[list[Shape]]:
-    """The shapes of each operator's arguments; as described."""
+    """The shapes of the arguments of each operator, which must agree with its description."""
     found = []
     for op in program.operators:
         shapes = [program.values[v].shape for v in (*op.inputs, *op.outputs)]
@@ -84,7 +84,7 @@ def arguments(program: Program) -> list[list[Shape]]:
 
 
 def assert_cut(program: Program, argument: int, value: int) -> None:
-    """The parts of this argument are disjoint, aligned, in order, and all of `value`."""
+    """Check that the parts of this argument are disjoint, aligned, in order, and cover `value`."""
     reached = 0
     for op in program.operators:
         root, begin, end = span(program.values, (*op.inputs, *op.outputs)[argument])
@@ -173,7 +173,10 @@ def test_parts_of_depthwise_convolutions_in_bf16_have_a_whole_block_at_least(
 
 
 def test_depthwise_convolutions_by_what_they_read() -> None:
-    """Few operations a number: memory decides, and operations would say that it is small."""
+    """There are few operations for each number, so memory decides.
+
+    Operations alone would be too few.
+    """
     whole = conv((112, 112), groups=112)
     assert sum(op.description.flops for op in whole.operators if op.description) < 2_000_000
     assert channels_of(split_operators(whole, 2)) == [48, 64]
@@ -216,7 +219,7 @@ def test_blocked_convolutions() -> None:
 
 
 def test_what_is_in_another_tensor_is_divided_there() -> None:
-    """The output is a part of a concatenation's result."""
+    """The output is a part of the result of a concatenation."""
     program = conv((64, 32))
     result = Value("result", (1, 64, 28, 28), "float32")
     begin = stored_nbytes((1, 32, 28, 28), "float32", "plain")
@@ -321,7 +324,7 @@ def test_factors_go_with_their_images_where_each_has_its_own(of_each: bool) -> N
 
 
 def test_images_that_would_not_be_aligned() -> None:
-    # An image has 51 * 7 * 7 numbers: every 16th begins aligned.
+    # An image has 51 * 7 * 7 numbers, so only every 16th image begins at an aligned address.
     window = {"window": (7, 7), "strides": (1, 1), "padding": (3,) * 4, "dilation": (1, 1)}
     shape = (32, 51, 7, 7)
     assert images_of(split_operators(one("max_pool2d", shape, shape, **window), 4)) == [16, 16]
@@ -329,31 +332,32 @@ def test_images_that_would_not_be_aligned() -> None:
 
 def test_parts_that_would_not_be_aligned() -> None:
     program = one("matmul", (128, 8000), (8000, 5), (128, 5))
-    # A third would be 42 rows of 20 bytes: the bounds move to multiples of 64 bytes.
+    # A third would be 42 rows of 20 bytes. So the bounds move to multiples of 64 bytes.
     parts = split_operators(program, 3)
     rows = [parts.values[op.outputs[0]].shape[0] for op in parts.operators]
     assert sum(rows) == 128
     assert all(n * 20 % 64 == 0 for n in rows)
-    assert len(split_operators(program, 2).operators) == 2  # 64 rows of 20 bytes.
+    assert len(split_operators(program, 2).operators) == 2  # These are 64 rows of 20 bytes.
 
 
 def test_no_more_parts_than_are_worth_it() -> None:
-    # 2 * 128 * 64 * 9 operations a pixel: 784 pixels are worth a hundred parts, 25 some three.
+    # There are 2 * 128 * 64 * 9 operations for each pixel. So 784 pixels are worth about a hundred
+    # parts, and 25 pixels about three.
     assert len(split_operators(conv((64, 128), size=28), 9).operators) == 8
     assert len(split_operators(conv((64, 128), size=5), 9).operators) == 3
 
 
 def test_few_pixels_are_worth_as_many_parts_as_their_weight_is_long() -> None:
-    # 144 * 576 numbers, each multiplied once: reading them takes longer than that.
+    # There are 144 * 576 numbers, each multiplied once. Reading them takes longer than multiplying.
     assert len(split_operators(conv((576, 144), size=1, kernel=1), 9).operators) == 2
     assert len(split_operators(conv((576, 96), size=1, kernel=1), 9).operators) == 1
 
 
-# What comes out.
+# Results of divided operators.
 
 
 def large(batch: int = 1) -> onnx.ModelProto:
-    """Every kind of operator that is divided, in place in a concatenation, too."""
+    """A model with every kind of operator that can be divided, one of them in a concatenation."""
     net = nets.Net()
     x = net.input("x", [batch, 32, 48, 48])
     net.op("Relu", [net.conv(x, "a", (32, 48), 3)], "a_relu")
@@ -382,7 +386,7 @@ def large(batch: int = 1) -> onnx.ModelProto:
 
 def outputs(compilation: Compilation, scheduler: str, feeds: dict[str, Any]) -> list[np.ndarray]:
     module = GraphModule(compilation.artifact(compilation.schedule(scheduler)))
-    for _ in range(3):  # Streams run into each other differently each time.
+    for _ in range(3):  # The streams interleave differently in each run.
         module.run(**feeds)
     return [module.get_output(i).numpy() for i in range(len(module.plan.outputs))]
 
@@ -407,7 +411,8 @@ def test_numbers_are_right_and_bits_the_same(provider: str, batch: int, parts: i
     assert "groups" in divided
     if provider == "onednn":
         assert "columns" in divided
-        # By rows where the result lies in blocks, which measured times decide; else not at all.
+        # If measured times choose a blocked result, the operator is divided by rows. Otherwise it
+        # is not divided.
         block = next(op for op in operators if op.name.startswith("block/"))
         layout = compilation.program.values[block.outputs[0]].layout
         assert (layout == BLOCKED or batch > 1) == ("block" in divided)
@@ -435,7 +440,7 @@ def test_shares_of_tvms_kernels_give_the_whole_ones_bits() -> None:
 
 @pytest.mark.skipif(why_missing("onednn") is not None, reason="no oneDNN")
 def test_new_weights_and_inputs_reach_every_part() -> None:
-    """Parts of a weight and of an input are views of them."""
+    """The parts of a weight and of an input are views of it."""
     net = nets.Net()
     x = net.input("x", [1, 128, 56, 56])
     net.conv(x, "y", (128, 128), 3, group=128)
@@ -460,7 +465,7 @@ def test_new_weights_and_inputs_reach_every_part() -> None:
 
 @pytest.mark.skipif(why_missing("onednn") is not None, reason="no oneDNN")
 def test_new_weights_reach_the_columns_of_every_part() -> None:
-    """Each part packs its own columns of the one weight."""
+    """Each part packs its own columns of the same weight."""
     net = nets.Net()
     net.op("MatMul", [net.input("x", [1, 300]), net.weight(300, 1000)], "y")
     model = net.model("y")

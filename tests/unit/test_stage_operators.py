@@ -1,4 +1,4 @@
-"""The tensors and kernels that stages are timed with."""
+"""Tests the tensors and kernels with which stages are timed."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tvm_interop.program.kinds.softmax import Softmax
 
 
 class GivenKernels(Kernels):
-    """The kernel of an operator is the list of its tensors."""
+    """Kernels in which the kernel of an operator is the list of its tensors."""
 
     def __init__(self) -> None:
-        """Have no kernels of TVM."""
+        """Make an object without kernels of TVM."""
 
     def of(self, op: AnyOperator, tensors: Sequence[Any], stream: int = 0) -> Any:
         return tensors
 
 
 def stages() -> StageOperators:
-    """Stages of two chains: operators 0, 2, 4, … and operators 1, 3, 5, … ."""
+    """Stages of two chains: operators 0, 2, 4 and so on, and operators 1, 3, 5 and so on."""
     return StageOperators(crossing_chains(), GivenKernels(), lambda array: array)
 
 
@@ -34,7 +34,7 @@ def test_what_a_stage_computes_does_not_reach_the_stages_after_it() -> None:
     (read, written), (first,) = bound.bind([[0]])
     (then_read, _), _ = bound.bind([[2]])
     before = then_read.copy()
-    written[...] = 1e-40  # A denormal number, which makes some kernels slow.
+    written[...] = 1e-40  # This is a denormal number, which makes some kernels slow.
     assert first.args == [0, 1]
     assert read is not written
     np.testing.assert_array_equal(bound.bind([[2]])[0][0], before)
@@ -82,7 +82,7 @@ def test_a_librarys_kernel_is_bound_to_what_its_stage_computes() -> None:
 
 def test_a_large_tensor_is_full_of_random_numbers() -> None:
     program = crossing_chains()
-    wide = (3, 50_000)  # More numbers than are drawn.
+    wide = (3, 50_000)  # There are more numbers than are drawn at random.
     values = [replace(value, shape=wide, dtype="bfloat16") for value in program.values]
     bound = StageOperators(replace(program, values=values, weights={}), GivenKernels(), np.copy)
     (read, written), _ = bound.bind([[0]])

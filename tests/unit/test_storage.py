@@ -1,4 +1,4 @@
-"""Where tensors lie: what they take in each layout, and who depends on whom through parts."""
+"""Tests the sizes of tensors in each layout, and dependencies through parts of tensors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_bytes(shape: Shape, dtype: str, layout: Layout, nbytes: int) -> None:
 
 
 def whole_and_parts() -> list[Value]:
-    """x; a whole of 192 bytes; its three parts; its reshape; the first two parts as one."""
+    """x, a whole of 192 bytes, its three parts, its reshape, and the first two parts as one."""
     return [
         Value("x", (16,), "float32"),
         Value("whole", (48,), "float32"),
@@ -64,7 +64,10 @@ def test_spans() -> None:
 
 
 def edges(reads: int) -> list[tuple[int, int]]:
-    """Who must be done before an operator that reads value `reads`, of three writers of parts."""
+    """The operators that must end before an operator that reads value `reads`.
+
+    Three operators write the parts.
+    """
     writers = [Operator(f"W{v}", "k", (0,), (v,)) for v in (2, 3, 4)]
     reader = Operator("R", "k", (reads,), (7,))
     return dependencies(whole_and_parts(), [*writers, reader])
@@ -92,7 +95,7 @@ def test_a_reader_of_a_part_depends_on_who_writes_more() -> None:
 
 
 def test_parts_that_overlap_partly() -> None:
-    """A reader of bytes 64 to 192 and writers of 0 to 128 and 128 to 192."""
+    """One operator reads bytes 64 to 192. Two others write bytes 0 to 128 and 128 to 192."""
     values = [*whole_and_parts(), Value("later", (32,), "float32", alias_of=1, offset=64)]
     operators = [
         Operator("two", "k", (0,), (6,)),

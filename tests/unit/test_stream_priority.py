@@ -1,4 +1,4 @@
-"""Which stream is preferred: the one that carries most of the longest chain."""
+"""Tests that the stream with most of the longest chain has priority."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tvm_interop.program.program import Operator, Program, Value
 
 
 def program(*edges: tuple[str, str]) -> Program:
-    """An operator for each letter; what nobody reads is an output."""
+    """A program with an operator for each letter. A tensor without readers is an output."""
     names = sorted({name for edge in edges for name in edge})
     values = [Value("x", (4,), "float32"), *(Value(name, (4,), "float32") for name in names)]
     value_of = {name: i + 1 for i, name in enumerate(names)}
@@ -41,7 +41,7 @@ def urgent(plan: Plan, us: dict[str, float] | None = None) -> list[int]:
     return [s for s, stream in enumerate(streams) if stream.urgent]
 
 
-# a feeds b, and c, d, e in a row; f joins.
+# a feeds b and the row c, d, e. f reads the results of both.
 FORK = program(("a", "b"), ("a", "c"), ("c", "d"), ("d", "e"), ("b", "f"), ("e", "f"))
 
 
@@ -51,7 +51,8 @@ def test_latencies_decide_where_they_are_known() -> None:
     assert urgent(plan) == [1]
     assert urgent(plan, us) == [1]
     assert urgent(plan, us | {"b": 5.0}) == [0]
-    assert urgent(plan, us | {"a": 5.0}) == [0]  # The chain is a, c, d, e, f: 7 us of 10 on 0.
+    # The chain is a, c, d, e, f. Of its 10 us, 7 us are on stream 0.
+    assert urgent(plan, us | {"a": 5.0}) == [0]
 
 
 def test_the_order_on_a_stream_makes_a_chain_too() -> None:
@@ -92,7 +93,7 @@ def test_against_every_chain_there_is() -> None:
 
 
 def streams_of_longest_chains(plan: Plan, us: dict[str, float]) -> set[int]:
-    """Streams that carry most of some longest chain, by listing all chains."""
+    """The streams that have most of some longest chain, found by listing all chains."""
     before: list[set[int]] = []
     for i, op in enumerate(plan.operators):
         same = [j for j in range(i) if plan.operators[j].stream == op.stream]
@@ -125,9 +126,10 @@ def test_a_compilation_goes_by_the_latencies_given() -> None:
         streams = compilation.plan(schedule).streams
         assert [stream.urgent for stream in streams].index(True) == wanted
     on_two = dataclasses.replace(schedule, devices=[s % 2 for s in range(len(schedule.streams))])
-    streams = compilation.plan(on_two).streams  # Copies count nothing.
+    streams = compilation.plan(on_two).streams  # Copies do not count.
     assert [stream.urgent for stream in streams].index(True) == wanted
-    compilation.schedule("lios", LatencyTable([1.0] * len(names)))  # What another is given stays.
+    # The latencies of another schedule are not used.
+    compilation.schedule("lios", LatencyTable([1.0] * len(names)))
     assert compilation.plan(schedule).streams[wanted].urgent
     compilation.options.stream_priorities = False
     assert not any(stream.urgent for stream in compilation.plan(schedule).streams)

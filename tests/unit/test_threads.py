@@ -1,4 +1,4 @@
-"""The threads behind a module: several at once, and none to be had."""
+"""Tests the threads behind a module: several at once, and threads that cannot be started."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_run_beside_a_profile(kernels: Any, streams: int) -> None:
         thread.join()
         assert not [error for error in told if "already running" not in str(error)]
 
-    assert in_forked_child(work) == ""  # The mistake this looks for is a crash.
+    assert in_forked_child(work) == ""  # The fault that this test looks for is a crash.
 
 
 def test_threads_that_cannot_be_started(kernels: Any) -> None:
@@ -88,7 +88,7 @@ def test_no_more_threads_than_asked_for(kernels: Any) -> None:
         before = len(os.listdir("/proc/self/task"))
         for streams, kernel, threads in [(2, "serial", 1), (4, "parallel", 8), (16, "parallel", 1)]:
             Chain(kernels, streams, kernel, threads).check(1.0)
-        # Two that work, and one that sleeps for good (`StartWitness`).
+        # There are two working threads and a witness that sleeps forever (`StartWitness`).
         assert len(os.listdir("/proc/self/task")) <= before + 3
         affinity = os.sched_getaffinity(0)
         Chain(kernels, 2).check(2.0)
@@ -99,7 +99,7 @@ def test_no_more_threads_than_asked_for(kernels: Any) -> None:
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one CPU")
 def test_what_a_user_lets_threads_run_on_is_kept(kernels: Any) -> None:
-    """As `taskset -ap` says it of each thread of a process that runs."""
+    """`taskset -ap` sets the mask of each thread of a running process in this way."""
 
     def work() -> None:
         tvm_interop.set_num_threads(3)

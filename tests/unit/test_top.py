@@ -1,4 +1,4 @@
-"""TOP's decisions, agents and policies: numbers into combinations, training, serving."""
+"""Tests TOP's decisions, agents and policies: how they decide, train and serve."""
 
 import itertools
 from dataclasses import replace
@@ -37,7 +37,7 @@ TINY = replace(
 def one_thread():
     torch = pytest.importorskip("torch")
     before = torch.get_num_threads()
-    torch.set_num_threads(1)  # So small is what is computed here.
+    torch.set_num_threads(1)  # The networks are so small that more threads would be slower.
     yield
     torch.set_num_threads(before)
 
@@ -103,7 +103,7 @@ def test_of_all_actions_for_a_decision_one_stands_for_it_in_the_middle(levels):
 
 
 class Paid:
-    """An environment in which the levels of the two intervals alone are paid for."""
+    """An environment whose reward depends only on the levels of the two intervals."""
 
     calls = 0
 
@@ -126,7 +126,7 @@ class Paid:
     "gains",
     [
         {(4, other): 1.0 for other in range(1, 6)},
-        # From (2, 2) neither can change alone.
+        # To leave (2, 2) for a better reward, both agents must change together.
         {(2, 2): 0.6, (4, 4): 1.0},
     ],
     ids=["one of them", "both together"],
@@ -147,13 +147,14 @@ def test_agents_learn_the_candidate_that_pays_where_the_reward_has_no_slope(gain
 def test_of_candidates_as_good_as_the_best_the_nearest_is_taken():
     from tvm_interop.serving.learning.maddpg import _nearest_of_the_best
 
-    # Two states; the fourth candidate is the worst in both.
+    # There are two states. The fourth candidate is the worst in both.
     places = np.array([[0.1, 0.1], [0.4, 0.4], [0.2, 0.2], [0.2, 0.3]], dtype=np.float32)
     candidates = np.repeat(places[:, None], 2, axis=1)
     chosen = np.array([[0.2, 0.2], [0.35, 0.35]], dtype=np.float32)
     values = np.array([[3.0, 3.0], [2.99, 2.99], [2.9, 2.9], [1.0, 1.0]], dtype=np.float32)
     found = _nearest_of_the_best(candidates, values, chosen)
-    # 0.01 below the best is as good, 0.1 below it is not, where the worst is 2 below.
+    # The worst value is 2 below the best. Relative to that, a value 0.01 below the best counts as
+    # good, and a value 0.1 below does not.
     np.testing.assert_array_equal(found, [places[0], places[1]])
     values[1] = 2.97
     found = _nearest_of_the_best(candidates, values, chosen)
@@ -261,7 +262,7 @@ def test_a_training_goes_on_where_it_was_saved(agents, actor_update, tmp_path):
     ],
 )
 def test_the_final_agents_decide_as_the_best_of_all_decisions(case, config):
-    """All 375 simulated; not the best that was ever visited, but what the agents end with."""
+    """The final decision of the agents is within 2% of the best of all 375 decisions."""
     found = train_and_compare(case, config)
     assert found["decisions"] == 375
     assert found["final over best"] >= 0.98
@@ -323,7 +324,7 @@ def test_top_keeps_what_it_has_where_a_combined_block_is_too_large():
 
 
 class Watched(Search):
-    """Two combined blocks in flight; notes what runs side by side."""
+    """A policy with two combined blocks in flight, which notes how many run side by side."""
 
     most = 0
 

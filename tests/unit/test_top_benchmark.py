@@ -1,4 +1,4 @@
-"""The programme of TOP's benchmark in small: cells that are kept, searches, and the report."""
+"""Tests the benchmark of TOP at a small size: its kept cells, its searches and its report."""
 
 import json
 
@@ -56,7 +56,7 @@ def test_all_contestants_see_the_same_world_and_the_report_tells_what_is_there(t
     table = (tmp_path / "top_claims.md").read_text()
     assert "hill climbing" in table
     assert "(2 seeds)" in table
-    assert "375 decisions" not in table  # No such cells.
+    assert "375 decisions" not in table  # Cells of this kind were not run.
     assert (tmp_path / "top_curves.svg").stat().st_size > 1000
 
 
@@ -80,7 +80,7 @@ def test_claims_of_figures_16_and_23_follow_the_cells_that_were_run():
 
     (claim,) = shared_queue(cells)
     assert claim.holds == "not reproduced"
-    # Both seeds ended with a combined block that is too large, which serves nothing.
+    # With both seeds, the final combined block is too large, so no request is served.
     assert all("in mix" not in run_["final"] for run_ in seeds(cells, "shared-mended"))
     assert "mended, 0 and 0 (2 seeds, 2000 calls)" in claim.ours
     for run_, served in zip(seeds(cells, "shared-mended"), (700.0, 900.0), strict=True):

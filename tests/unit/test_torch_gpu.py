@@ -1,4 +1,4 @@
-"""PyTorch's side of the GPU benchmark, as far as it goes without a GPU: what it computes."""
+"""Tests the results of PyTorch in the GPU benchmark, as far as this is possible without a GPU."""
 
 from __future__ import annotations
 

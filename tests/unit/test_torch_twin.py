@@ -1,4 +1,4 @@
-"""PyTorch's twin of an ONNX model computes what onnxruntime does, operator by operator."""
+"""Tests that `TorchTwin` computes the same as onnxruntime, operator by operator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from benchmarks.torch_twin import TorchTwin  # noqa: E402
 
 
 def check(model: onnx.ModelProto, feed: dict[str, np.ndarray], rtol: float = 1e-5) -> TorchTwin:
-    """The twin of `model`, whose results are near onnxruntime's: relative to the largest value."""
+    """Check the results of the twin of `model`, and return the twin.
+
+    They must be near onnxruntime's. `rtol` is the largest error, relative to the largest value.
+    """
     twin = TorchTwin(model).eval()
     with torch.inference_mode():
         outputs = twin(*(torch.from_numpy(array) for array in feed.values()))
@@ -31,7 +34,7 @@ def check(model: onnx.ModelProto, feed: dict[str, np.ndarray], rtol: float = 1e-
 
 
 def check_operator(kind: str, opset: int = 17, **attributes: Any) -> None:
-    """`kind` on an image."""
+    """Check the operator `kind` on an image."""
     net = nets.Net()
     net.op(kind, [net.input("x", [1, 3, 8, 7])], "y", **attributes)
     model = net.model("y", opset=opset)
@@ -68,7 +71,7 @@ def test_max_pooling(pads: list[int]) -> None:
 @pytest.mark.parametrize("opset", [9, 13])
 @pytest.mark.parametrize("attributes", [{}, {"axis": 1}, {"axis": 2}])
 def test_softmax_of_each_version(opset: int, attributes: dict[str, int]) -> None:
-    """Before version 13 it is over the axis and all behind it, and the axis is 1 where not said."""
+    """Before version 13, Softmax normalises over `axis` and all later axes; the default is 1."""
     check_operator("Softmax", opset, **attributes)
 
 

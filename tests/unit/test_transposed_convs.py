@@ -1,4 +1,4 @@
-"""Transposed convolutions as convolutions: the same numbers, for every stride and padding."""
+"""Tests that transposed convolutions become convolutions, for every stride and padding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tvm_interop.lowering.transposed_convs import TransposedConvs
 def network(
     size: tuple[int, ...], kernel: tuple[int, ...], groups: int = 1, **attributes: object
 ) -> onnx.ModelProto:
-    """A transposed convolution of 6 channels to 4, with a bias."""
+    """A transposed convolution from 6 to 4 channels with a bias."""
     rng = np.random.default_rng(1)
     weights = rng.standard_normal((6, 4 // groups, *kernel)).astype("float32")
     bias = rng.standard_normal(4).astype("float32")
@@ -39,12 +39,14 @@ def is_replaced(model: onnx.ModelProto) -> bool:
 @pytest.mark.parametrize(
     ("size", "kernel", "attributes"),
     [
-        ((5, 7), (2, 2), {"strides": [2, 2]}),  # A U-Net's.
-        ((5, 7), (4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),  # A generator's.
+        ((5, 7), (2, 2), {"strides": [2, 2]}),  # As in a U-Net.
+        ((5, 7), (4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),  # As in a generator of images.
         ((5, 7), (3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]}),
         ((4, 6), (5, 3), {"strides": [3, 1], "pads": [2, 0, 1, 1]}),
-        ((4, 4), (3, 3), {"pads": [1, 1, 1, 1]}),  # Stride 1: a convolution turned round.
-        ((6, 5), (2, 3), {"strides": [3, 4]}),  # Kernels smaller than strides leave zeros.
+        # With stride 1, it is a convolution with a mirrored kernel.
+        ((4, 4), (3, 3), {"pads": [1, 1, 1, 1]}),
+        # Kernels smaller than the stride leave zeros between.
+        ((6, 5), (2, 3), {"strides": [3, 4]}),
         ((9,), (4,), {"strides": [2], "pads": [1, 1]}),
         ((3, 4, 2), (2, 3, 2), {"strides": [2, 2, 1]}),
     ],
@@ -62,7 +64,7 @@ def test_numbers(
     [
         {"groups": 2, "strides": [2, 2]},
         {"dilations": [2, 2], "strides": [2, 2]},
-        {"strides": [2, 2], "pads": [3, 3, 3, 3]},  # Inputs at the border go nowhere.
+        {"strides": [2, 2], "pads": [3, 3, 3, 3]},  # Some inputs at the border have no effect.
     ],
     ids=["groups", "dilated", "cropped"],
 )

@@ -1,4 +1,4 @@
-"""What reads across memory is written in tiles, and right whatever the shape."""
+"""Tests that kernels which read across memory write in tiles, and are right for any shape."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def transposed(*axes: int) -> Callable[[relax.Expr], relax.Expr]:
     ("shape", "axes"),
     [
         ((64, 96), (1, 0)),
-        ((1, 49, 64), (0, 2, 1)),  # Vectors of seven lanes.
-        ((2, 197, 24), (0, 2, 1)),  # A prime: tiles that are cut short.
+        ((1, 49, 64), (0, 2, 1)),  # The vectors have seven lanes.
+        ((2, 197, 24), (0, 2, 1)),  # 197 is a prime number, so some tiles are cut short.
         ((2, 24, 197), (0, 2, 1)),
         ((31, 37), (1, 0)),
-        ((1, 3, 40, 40), (0, 2, 3, 1)),  # Planes to pixels of three channels, and back.
+        ((1, 3, 40, 40), (0, 2, 3, 1)),  # Planes become pixels of three channels, and back.
         ((1, 40, 40, 3), (0, 3, 1, 2)),
         ((8, 9, 10, 11), (3, 2, 1, 0)),
         ((64, 1, 48, 1), (2, 1, 0, 3)),
@@ -56,7 +56,7 @@ def test_what_is_computed_with_a_transposition_is_tiled_with_it(tmp_path: Path) 
     ("shape", "axes"),
     [
         ((1, 8, 49, 32), (0, 2, 1, 3)),  # Rows stay rows.
-        ((16, 16), (1, 0)),  # Small.
+        ((16, 16), (1, 0)),  # The tensor is small.
     ],
 )
 def test_what_needs_no_tiles_has_none(
@@ -69,7 +69,7 @@ def test_what_needs_no_tiles_has_none(
 
 
 def is_tiled(loops: str) -> bool:
-    """Whether two loops were split in two; TVM names the halves so."""
+    """Whether two loops were split into two. TVM names the halves in this way."""
     return len(set(re.findall(r"(ax\d)_1\b", loops))) == 2
 
 

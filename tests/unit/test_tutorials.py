@@ -1,4 +1,4 @@
-"""Every tutorial runs."""
+"""Tests that every tutorial runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_without_xgboost_the_extra_is_named(tmp_path: Path) -> None:
 
 
 def run(folder: Path, *arguments: str) -> str:
-    """What Python prints, run with these arguments in `folder`."""
+    """Run Python with these arguments in `folder`, and return what it prints."""
     ran = subprocess.run(
         [sys.executable, *arguments],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""tvmc's command lines, as its tutorials have them."""
+"""Tests that the command lines of tvmc's tutorials work here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tvm_interop.tvmc import main, translate
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to be in, with a model."""
+    """A temporary folder with a model. It becomes the working directory."""
     monkeypatch.chdir(tmp_path)
     onnx.save(two_inputs(), tmp_path / "two.onnx")
     return tmp_path

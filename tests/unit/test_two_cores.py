@@ -1,4 +1,4 @@
-"""`benchmarks.two_cores`: what operators are charged for on two cores, on profiles by hand."""
+"""Tests how `benchmarks.two_cores` charges core time to operators, on profiles made by hand."""
 
 import pytest
 
@@ -17,7 +17,8 @@ def test_an_operator_alone_is_charged_all_cores():
 
 def test_two_at_a_time_are_charged_their_halves_and_parts_belong_to_one():
     profile = [row("a[1/2]", 0, 4), row("a[2/2]", 0, 6), row("b", 5, 9), row("nothing", 9, 9)]
-    # 4 us with two parts, 1 of one part alone, 1 beside b, 3 of b alone.
+    # Both parts of `a` run for 4 us, then one part alone for 1 us and beside `b` for 1 us. Then `b`
+    # runs alone for 3 us.
     assert charged(profile, cores=2) == {"a": 2 * 4 + 2 * 1 + 1, "b": 1 + 2 * 3}
 
 

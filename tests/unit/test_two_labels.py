@@ -1,4 +1,4 @@
-"""The cheapest labels: as cheap as trying all of them, and what becomes of costs without a cut."""
+"""Compares the cheapest labels with all labels, and tests costs that have no cut."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ Pairs = list[tuple[int, int]]
 
 
 def all_labels(things: int, equal: Pairs = ()) -> list[Labels]:  # type: ignore[assignment]
-    """Every way to label `things` things that keeps `equal` ones alike."""
+    """All ways to label `things` things so that `equal` things have equal labels."""
     found = (dict(enumerate(labels)) for labels in product((0, 1), repeat=things))
     return [labels for labels in found if all(labels[a] == labels[b] for a, b in equal)]
 
 
 def random_cost(rng: random.Random, things: int) -> PairCost:
-    """Whole nanoseconds; unlike labels cost at least as much as like ones. Some things are None."""
+    """A random cost in whole nanoseconds. Unlike labels cost at least as much as like labels.
+
+    Some things are None.
+    """
     c00, c11, c01 = (rng.randint(0, 40) for _ in range(3))
     c10 = max(c00 + c11 - c01, 0) + rng.choice([0, 0, rng.randint(0, 20)])
     ends = [rng.choice([None, *range(things)]), rng.choice([None, *range(things)])]
@@ -38,7 +41,7 @@ def random_instance(seed: int) -> tuple[int, list[PairCost], Pairs]:
 
 
 def labels_cost(labels: Labels, costs: list[PairCost]) -> float:
-    """What these labels cost together, in microseconds."""
+    """The cost of these labels, in microseconds."""
     total = 0.0
     for cost in costs:
         first = 0 if cost.first is None else labels[cost.first]
@@ -58,7 +61,7 @@ def test_as_cheap_as_trying_all(hundred: int) -> None:
         found = all_labels(things, equal)
         least = min(labels_cost(each, costs) for each in found)
         assert labels_cost(labels, costs) == pytest.approx(least, abs=1e-9)
-        # Of all that are as cheap, the one with the fewest ones.
+        # Among the cheapest labels, those with the fewest ones are chosen.
         ties = [each for each in found if labels_cost(each, costs) < least + 1e-6]
         assert sum(labels.values()) == min(sum(each.values()) for each in ties)
         mixed += len(set(labels.values())) == 2
@@ -66,7 +69,7 @@ def test_as_cheap_as_trying_all(hundred: int) -> None:
 
 
 def test_like_labels_hold_together() -> None:
-    """1 wants label 1 by 5, 0 wants label 0 by 3, and unlike labels cost 4."""
+    """Thing 1 gains 5 by label 1, thing 0 gains 3 by label 0, and unlike labels cost 4."""
     costs = [
         PairCost(None, 1, ((5.0, 0.0), (0.0, 0.0))),
         PairCost(0, None, ((0.0, 0.0), (3.0, 0.0))),
@@ -85,7 +88,7 @@ def test_things_that_must_be_equal_are() -> None:
 
 
 def test_a_cost_between_a_thing_and_itself() -> None:
-    """An operator may read one part of a tensor and write another."""
+    """An operator may read one part of a tensor and write another part."""
     cost = PairCost(0, 0, ((3.0, 9.0), (9.0, 2.0)))
     assert cheapest_labels([0], [cost]) == {0: 1}
 
@@ -99,7 +102,7 @@ def test_ties_give_label_zero() -> None:
 
 
 def test_a_cost_that_prefers_unlike_labels_is_raised() -> None:
-    """Never cheaper than it is, and exact on those that have a cut."""
+    """The raised cost is never below the true cost, and is exact if the cost has a cut."""
     unlike = PairCost(0, 1, ((9.0, 0.0), (1.0, 9.0)))
     labels = cheapest_labels([0, 1], [unlike])
     raised = PairCost(0, 1, ((9.0, 17.0), (1.0, 9.0)))
@@ -120,6 +123,6 @@ def test_a_cost_that_prefers_unlike_labels_is_raised() -> None:
 
 
 def _raised(cost: PairCost) -> PairCost:
-    """With unlike labels, first 0 and second 1, as dear as there must be for a cut."""
+    """The cost with the labels 0 and 1 raised as far as a cut needs it."""
     (c00, c01), (c10, c11) = cost.us
     return PairCost(cost.first, cost.second, ((c00, max(c01, c00 + c11 - c10)), (c10, c11)))

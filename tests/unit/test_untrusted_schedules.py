@@ -1,4 +1,4 @@
-"""What users and their schedulers hand over: nothing malformed is accepted, each fault is named."""
+"""Tests that malformed input of users and their schedulers is refused, and each fault named."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SURROGATE = "\ud800"
 
 @pytest.fixture
 def register(monkeypatch):
-    """Register what returns a schedule, for one test."""
+    """Register a function that returns a schedule, for one test."""
     monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
 
     def made(make):
@@ -150,7 +150,7 @@ def test_the_largest_option_is_one_without_effect():
 
 
 class Answers(LatencyModel):
-    """Says `op_us` of each operator and `stage_us` of each stage, whatever they are."""
+    """A latency model that returns `op_us` and `stage_us`, whatever they are."""
 
     def __init__(self, op_us, stage_us):
         self.op_us, self.stage_us = op_us, stage_us
@@ -217,7 +217,7 @@ def test_prices_that_no_number_can_hold_together():
 
 @pytest.mark.parametrize("op", [10**9, 2**70, -1, 0.5, None, "a"])
 def test_no_id_crosses_unchecked(op):
-    """With `op` overridden the table's own check of ids was passed by: a segmentation fault."""
+    """If `op` was overridden, the table's own check of ids was skipped, and the process crashed."""
 
     class Trusting(LatencyTable):
         def op(self, op):
@@ -251,7 +251,7 @@ def test_a_batch_that_points_outside_of_itself(ends):
 
 
 def test_buffers_of_more_bytes_than_there_are():
-    """Three buffers of 2**62 bytes overflowed, and lay on top of each other."""
+    """The sizes of three buffers of 2**62 bytes overflowed, and the buffers overlapped."""
     graph = OpGraph.from_edges(3, [])
     buffers = [Buffer(2**62, (op,)) for op in range(3)]
     streams, waits = [[0], [1], [2]], [()] * 3
@@ -270,7 +270,7 @@ def compensate(monkeypatch):
 
 
 def test_sums_are_those_of_the_native_code(monkeypatch):
-    """Whatever Python's `sum` does: from 3.12 on it compensates, as `fsum` does here."""
+    """Python's `sum` compensates for rounding from 3.12 on, as `fsum` does here."""
     compensate(monkeypatch)
     rng = np.random.default_rng(0)
     for _ in range(300):

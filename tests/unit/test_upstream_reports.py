@@ -1,4 +1,4 @@
-"""What is to be reported upstream is still so: where it is not, the mend here can go."""
+"""Tests that faults we report to other projects still exist. If not, our workaround can go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transcendental functions written out: how far from the truth, and that no call is left."""
+"""Tests the accuracy of our transcendental functions, and that kernels call no library for them."""
 
 import math
 from pathlib import Path
@@ -15,7 +15,7 @@ from tvm_interop.kernels.vectorize_math import FUNCTIONS, VectorizeMath
 
 LENGTH = 1 << 14
 LIMIT = 2.0
-"""Units in the last place."""
+"""The largest error, in units in the last place."""
 SPECIAL = [0.0, math.inf, math.nan, 1.0, 1e-45, 1e-40, 2.0**-126, 3.4028235e38, 1e-8, 0.5, 88.8]
 SPECIAL += [103.9, 0.625, 0.925, 9.0, 17.3, 3.0, 2.0, 5.0, 16777215.0, 16777217.0, 4.0, 0.99999994]
 
@@ -26,14 +26,14 @@ FUNCTIONS_OF_ONE = {
     "log": np.log,
     "log2": np.log2,
     "log10": np.log10,
-    # As NumPy's float64 has them, written so that nothing cancels.
+    # The functions of NumPy in float64, written so that no digits cancel.
     "sigmoid": lambda x: np.where(x < 0, np.exp(np.minimum(x, 0)), 1) / (1 + np.exp(-np.abs(x))),
     "tanh": np.tanh,
 }
 
 
 def arguments(seed: int) -> np.ndarray:
-    """Numbers from the whole range of float32, by their bits; and those where something ends."""
+    """Random bits as float32, usual numbers, and numbers at which the functions change."""
     rng = np.random.default_rng(seed)
     by_bits = rng.integers(0, 2**32, LENGTH // 2, dtype=np.uint64).astype(np.uint32)
     usual = rng.standard_normal(LENGTH // 2).astype(np.float32) * 4
@@ -43,7 +43,7 @@ def arguments(seed: int) -> np.ndarray:
 
 
 def kernel(function, count: int = 1, dtype: str = "float32") -> tvm.IRModule:
-    """`function` of each element of `count` tensors."""
+    """A kernel that computes `function` for each element of `count` tensors."""
     inputs = [te.placeholder((LENGTH,), dtype, name=f"x{i}") for i in range(count)]
     result = te.compute((LENGTH,), lambda i: function(*(x[i] for x in inputs)))
     func = te.create_prim_func([*inputs, result])
@@ -59,7 +59,7 @@ def run(function, *arrays: np.ndarray) -> np.ndarray:
 
 
 def units_off(got: np.ndarray, exact: np.ndarray) -> np.ndarray:
-    """By how many units in the last place of float32 each is off; infinity where it is wrong."""
+    """The error of each number in units in the last place of float32. Infinity if it is wrong."""
     with np.errstate(all="ignore"):
         wanted = exact.astype(np.float32)
         unit = np.spacing(np.abs(np.where(np.isfinite(wanted), wanted, 1))).astype(np.float64)
@@ -133,7 +133,7 @@ def test_double_precision_stays_a_call():
 def test_functions_of_functions_compile_in_no_time(
     in_a_branch: bool, lanes: int, tmp_path: Path
 ) -> None:
-    """TVM's analyzer would write the innermost out hundreds of thousands of times."""
+    """TVM's analyzer would write out the innermost function hundreds of thousands of times."""
 
     def nested(x: Any) -> Any:
         value = tirx.tanh(tirx.sigmoid(tirx.tanh(tirx.sigmoid(x))) * x)

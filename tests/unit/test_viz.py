@@ -1,4 +1,4 @@
-"""The pictures: what they say is what ran, and nothing lies over anything else."""
+"""Tests the drawings: they show what ran, and nothing overlaps."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tvm_interop.viz.timeline import MARGIN, labels, timeline
 
 @pytest.fixture(scope="module")
 def artifacts() -> dict[str, tvm_interop.Artifact]:
-    """One of stages, one of streams."""
+    """An artifact with stages, and an artifact with streams."""
     return {
         name: tvm_interop.compile(inception_like(), scheduler=name, streams=2, keep_slower=True)
         for name in ("greedy", "lios")
@@ -45,13 +45,13 @@ def artifacts() -> dict[str, tvm_interop.Artifact]:
 @pytest.fixture(scope="module")
 def records(artifacts: dict[str, tvm_interop.Artifact]) -> dict[str, Record]:
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # That it runs on zeros is what it is for.
+        warnings.simplefilter("error")  # Running on zeros must cause no warning.
         return {name: record(artifact, name, runs=1) for name, artifact in artifacts.items()}
 
 
 @pytest.fixture(scope="module")
 def over_gpus(artifacts: dict[str, tvm_interop.Artifact]) -> tvm_interop.Artifact:
-    """Stages on three GPUs, and copies between them."""
+    """An artifact with stages on three GPUs and copies between them."""
     program = random_program(2, num_ops=24)
     graph = program.graph()
     latency = LatencyTable([5.0] * graph.num_ops, transfers=Link(32.0).transfers(graph))
@@ -61,7 +61,7 @@ def over_gpus(artifacts: dict[str, tvm_interop.Artifact]) -> tvm_interop.Artifac
 
 
 def in_turn(artifact: tvm_interop.Artifact) -> list[OpProfile]:
-    """A profile as if every operator took 10 us, one after the other."""
+    """A profile in which every operator takes 10 us, one after the other."""
     return [
         OpProfile(op.name, op.kernel, op.stream, 10.0 * i, 10.0 * (i + 1))
         for i, op in enumerate(artifact.plan.operators)
@@ -78,7 +78,7 @@ def test_record(artifacts: dict[str, tvm_interop.Artifact]) -> None:
     assert sum(seen.busy_share(s) for s in range(2)) == pytest.approx(1)
     assert seen.num_waits == sum(len(op.waits) for op in artifact.plan.operators)
     names = [op.name for op in seen.operators]
-    # It reads what four operators have written parts of.
+    # This operator reads a tensor of which four operators have written parts.
     reader = seen.operators[names.index("b1/Conv")]
     assert reader.kind == "convolution"
     assert {names[i] for i in reader.reads} == {"a1/Conv", "a3/Conv", "a5/Conv", "app/Conv"}
@@ -87,7 +87,7 @@ def test_record(artifacts: dict[str, tvm_interop.Artifact]) -> None:
 def test_what_a_stream_did_adds_up_and_has_room(
     artifacts: dict[str, tvm_interop.Artifact],
 ) -> None:
-    """Half of its time each operator has no core: that is no time in which its stream is busy."""
+    """Each operator has no core for half of its time. In that time its stream is not busy."""
     artifact = artifacts["greedy"]
     profile = [row._replace(lost_us=5.0, off_core_us=5.0) for row in in_turn(artifact)]
     seen = from_profile(artifact, "net", profile)
@@ -105,7 +105,7 @@ def test_what_a_stream_did_adds_up_and_has_room(
 
 
 def _width(text: str, size: int) -> float:
-    """Pixels of a text in the widest of the fonts that drawings ask for."""
+    """The width of a text in pixels, in the widest font that drawings use."""
     found = TextPath((0, 0), text, size=size, prop=FontProperties(family="DejaVu Sans"))
     return float(found.get_extents().x1)
 
@@ -117,7 +117,7 @@ def test_memory_is_what_is_in_use(artifacts: dict[str, tvm_interop.Artifact]) ->
     assert 0 < max(used for _, used in seen.memory) <= seen.arena_bytes
     first = next(op for op in seen.operators if op.output_bytes)
     assert seen.memory[0][0] == first.start_us
-    # The storage of a part is there from its first part on.
+    # The memory of the whole tensor is in use from its first part on.
     assert seen.memory[0][1] >= first.output_bytes
 
 
@@ -179,7 +179,8 @@ def test_svg(records: dict[str, Record]) -> None:
     assert root.tag == f"{namespace}svg"
     boxes = [e for e in root.iter(f"{namespace}svg") if e.get("class") == "op"]
     measured = sum(len(shown.operators) for shown in records.values())
-    assert len(boxes) == measured + len(records["lios"].operators)  # and those predicted
+    # The measured operators, and the predicted operators.
+    assert len(boxes) == measured + len(records["lios"].operators)
     waits = [e for e in root.iter(f"{namespace}line") if e.get("class") == "wait"]
     assert len(waits) == sum(shown.num_waits for shown in records.values())
 
@@ -232,7 +233,7 @@ def test_one_device_needs_no_name(records: dict[str, Record]) -> None:
 
 
 def test_names_with_control_characters_are_drawn(records: dict[str, Record]) -> None:
-    """They come from models; a NUL has no place in XML, nor in a page."""
+    """Names come from models. XML and HTML cannot contain a NUL."""
     shown = records["greedy"]
     odd = "a\x00b\x1b[31m\ufffe<i>&"
     operators = tuple(replace(op, name=f"{odd}{i}") for i, op in enumerate(shown.operators))
@@ -318,7 +319,7 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_show_without_running(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing of the artifact's code is even loaded: here there is none that could be."""
+    """No code of the artifact is loaded. This artifact has no valid code."""
     artifact = tvm_interop.compile(two_inputs(), scheduler="lios", streams=2, keep_slower=True)
     out, page = str(tmp_path / "net.tar"), str(tmp_path / "page.html")
     replace(artifact, kernels=b"no library").save(out)
@@ -351,7 +352,7 @@ def test_a_plan_that_is_not_run(artifacts: dict[str, tvm_interop.Artifact]) -> N
 def test_the_fastest_of_several_runs_is_shown(
     artifacts: dict[str, tvm_interop.Artifact], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not the one in which something else took the cores."""
+    """A run in which another program took the cores is not drawn."""
     artifact = artifacts["lios"]
     took_us = iter([30.0, 10.0, 500.0, 20.0])
 
@@ -392,7 +393,7 @@ def test_wrong_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_a_stages_number_is_shown_whole_or_not_at_all(
     artifacts: dict[str, tvm_interop.Artifact],
 ) -> None:
-    """17 of 173 would be another stage."""
+    """A text that is cut to 17 of 173 would name another stage."""
     seen = from_profile(artifacts["greedy"], "net", in_turn(artifacts["greedy"]))
     operators = [replace(op, stage=op.stage + 171) for op in seen.operators if op.stage is not None]
     renumbered = replace(seen, operators=operators)

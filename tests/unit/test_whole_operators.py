@@ -1,4 +1,4 @@
-"""IOS over operators that are divided into parts: each whole, its parts side by side."""
+"""Tests IOS over divided operators: an operator is scheduled as a whole, its parts side by side."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_schedules_of_divided_operators(seed: int) -> None:
     stage_of = {op: i for i, s in enumerate(found.stages) for group in s.groups for op in group}
     for ops in parts:
         assert len({stage_of[op] for op in ops}) == 1
-    # No worse than a stage an operator, its parts side by side.
+    # The schedule is no worse than one stage for each operator with its parts side by side.
     in_turn = sum(table.stages([[[op] for op in ops] for ops in parts]))
     assert found.makespan is not None
     assert found.makespan <= in_turn + 1e-9
@@ -39,7 +39,7 @@ def test_schedules_of_divided_operators(seed: int) -> None:
 
 
 def test_the_work_of_all_parts_spares_stages() -> None:
-    """Operators that fill every stream gain nothing side by side, and that need not be measured."""
+    """Operators that fill all streams gain nothing side by side, and need not be measured."""
     spared = 0
     for seed in range(20):
         rng = random.Random(seed)
@@ -50,7 +50,7 @@ def test_the_work_of_all_parts_spares_stages() -> None:
         full = schedule(graph, "ios", latency=table, bounds=False, **options)
         made = schedule(graph, "ios", latency=table, **options)
         assert made == full
-        # Bounds as they would be if each operator had one core.
+        # `loose` has the bounds that hold if each operator had one core.
         loose = schedule(graph, "ios", latency=table, **options, cores=1_000_000)
         assert made.stats["stages_priced"] <= loose.stats["stages_priced"]
         spared += loose.stats["stages_priced"] - made.stats["stages_priced"]

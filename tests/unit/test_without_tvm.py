@@ -1,4 +1,4 @@
-"""A compiled model runs without TVM's Python package, whose import takes longer than the run."""
+"""Tests that a compiled model runs without TVM's Python package, whose import takes seconds."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_compiled_model_runs_without_importing_tvm(tmp_path: Path, scheduler: 
     artifact.save(path)
     x = np.linspace(-1, 1, 512, dtype="float32").reshape(1, 8, 8, 8)
     np.save(x_path, x)
-    # tvm-ffi imports PyTorch where it is installed.
+    # tvm-ffi imports PyTorch if it is installed. This line prevents the import.
     command = [sys.executable, "-c", "import sys; sys.modules['torch'] = None\n" + _RUN]
     subprocess.run([*command, str(path), str(x_path), str(y_path)], check=True, timeout=300)
     module = tvm_interop.GraphModule(artifact)

@@ -1,4 +1,4 @@
-"""What runs for a change elsewhere is what `make` runs here."""
+"""Tests that GitHub's workflows and the pre-commit hooks run the targets and tools of `make`."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def run_app(arguments: Sequence[str]) -> int:
             code = typer.main.get_command(app).main(
                 args=list(arguments) or ["--help"], prog_name="tvm-interop", standalone_mode=False
             )
-    except SystemExit as exit:  # Shell completion ends so, and typer turns Ctrl-C into it.
+    except SystemExit as exit:  # Shell completion exits in this way.
         code = exit.code
     except typer.Abort:
         code = INTERRUPTED
@@ -144,7 +144,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def _message(error: Exception) -> str:
-    """The error in one line; an error of the command line itself also names its `--help`."""
+    """The error in one line. If the command line is wrong, the line also names the verb's help."""
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.strerror}: `{error.filename}`"
     if not isinstance(error, typer.TyperException):

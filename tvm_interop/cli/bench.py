@@ -31,7 +31,7 @@ class Row:
     ----------
     stages: the number of stages; 0 if the schedule has none.
     streams: the number of streams.
-    waits: how many times an operator waits for another one.
+    waits: how many times an operator waits for another operator.
     arena_bytes: the size of the memory for intermediate tensors, in bytes.
     search_us: how long the scheduler ran, in microseconds.
     median_us: the median latency, in microseconds.
@@ -70,8 +70,8 @@ def compare(
     """Compare schedulers on one model, by runs that take turns.
 
     Each round runs each schedule once, in a new random order. Sequential execution takes part
-    twice. The difference between its two medians is the noise, and a smaller difference means
-    nothing.
+    twice. The difference between its two medians is the noise. A smaller difference between
+    schedules means nothing.
     """
     from ..compiler.api import Compilation, CompileOptions
 

@@ -48,7 +48,7 @@ KeepSlower = Annotated[
     bool,
     typer.Option(
         "--keep-slower",
-        help="Ship the schedule even where sequential execution is faster.",
+        help="Ship the schedule even if sequential execution is faster.",
         rich_help_panel="Scheduling",
     ),
 ]
@@ -77,7 +77,7 @@ def compile_model(
 ) -> None:
     """Compile a model: schedule its operators by measured latencies and write one artifact.
 
-    The schedule runs against sequential execution before it ships. If it is not faster, the
+    Before the schedule ships, it is measured against sequential execution. If it is not faster, the
     artifact runs sequentially, and a line of the output says so.
     """
     import_tvm(str(model))
@@ -194,9 +194,7 @@ def _precision(artifact: Artifact) -> dict[str, object]:
 def _products(artifact: Artifact) -> list[tuple[str, int]]:
     """The number of convolutions and matrix products for each type of number that they multiply.
 
-    The most frequent type comes first.
-
-    The parts of a divided operator count as one operator.
+    The most frequent type comes first. The parts of a divided operator count as one operator.
     """
     wholes: dict[str, str] = {
         op.whole: op.description.dtype
@@ -230,9 +228,9 @@ def _summary(artifact: Artifact, given: str | None) -> str:
     if in_bf16 is not None:
         products = ", ".join(f"{number} of {dtype}" for dtype, number in _products(artifact))
         lines.append(
-            f"bf16: products: {products}; error to f32 on {in_bf16.inputs} inputs "
-            f"{in_bf16.error:.2g}, largest difference {in_bf16.largest_difference:.2g} of the "
-            "largest output"
+            f"bf16: convolutions and matrix products: {products}; error against f32 on "
+            f"{in_bf16.inputs} inputs: {in_bf16.error:.2g}; largest difference: "
+            f"{in_bf16.largest_difference:.2g} times the largest output"
         )
     if len(artifact.plan.devices) > 1:
         lines.append(

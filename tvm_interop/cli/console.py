@@ -33,14 +33,15 @@ def complain(message: str) -> None:
 
 
 def note(message: str) -> None:
-    """Print a message that is no error on standard error."""
+    """Print a note, which is no error, on standard error."""
     print(f"tvm-interop: {message}", file=sys.stderr)
 
 
 def note_warning(message: Warning | str, *_: object) -> None:
-    """Print a warning of Python's on standard error, in place of `warnings.showwarning`.
+    """Print a warning of Python on standard error, in place of `warnings.showwarning`.
 
-    The line of source that raised it says nothing to a user of the command line.
+    Python would also print the line of source code that raised the warning. That line says nothing
+    to a user of the command line.
     """
     note(f"warning: {message}")
 
@@ -60,7 +61,7 @@ def note_missing_libraries(wanted: Sequence[str] | None, device: Device) -> None
     from ..machine.kernel_libraries import TVM, provider_names, why_missing
 
     if wanted is not None and device == "cuda":
-        # TVM's kernels do not replace a library that is named for a GPU: see `CudaBackend`.
+        # On a GPU, TVM's kernels do not replace a library that the user named: see `CudaBackend`.
         return
     for name in wanted if wanted is not None else provider_names(device):
         why = None if name == TVM else why_missing(name)
@@ -126,9 +127,9 @@ class _MeasuringBar:
 
 @contextmanager
 def counting_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on standard error.
+    """Show a progress bar on standard error while the `with` block runs.
 
-    The block gets a function to call with the amount done and the total amount.
+    The block gets a function. It calls the function with the amount done and the total amount.
 
     Nothing is shown if standard error is no terminal.
     """

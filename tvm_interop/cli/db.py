@@ -47,7 +47,7 @@ def export_db(
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Write all workloads and records as JSON lines, for `import` elsewhere."""
+    """Write all workloads and records as JSON lines, which `db import` reads elsewhere."""
     from ..measure.exchange import export_lines
 
     store = _open(latency_db)
@@ -56,7 +56,7 @@ def export_db(
             typer.echo(line)
         return
     with replacing(output) as temporary, open(temporary, "w") as file:
-        count = -1  # The first line is a header, and not counted.
+        count = -1  # The first line is a header, which is not counted.
         for line in export_lines(store):
             file.write(line + "\n")
             count += 1

@@ -25,7 +25,7 @@ def explain_model(
         typer.Option(
             "--operator",
             metavar="NAME",
-            help="Tell which kernels run this operator, and why providers refuse it; also on GPUs.",
+            help="Say which kernels run this operator, and why providers refuse it; also on GPUs.",
         ),
     ] = None,
     no_measure: Annotated[
@@ -55,13 +55,13 @@ def explain_model(
     """Say whether it pays to run independent operators side by side, and if not, why.
 
     Operators at the same depth of the graph form a set; --pair selects two operators instead. Each
-    set is measured in turn, each operator over all cores, and side by side, each on one core. That
-    pays if it saves 3% or more. Otherwise the output gives one of these reasons. One operator fills
-    the device: its speedup over all cores is at least 80% of their number. The set is memory-bound:
-    at once it takes at least 1.05 times as long as alone. Waits cost more than they save. There is
-    little to gain. A measurement chose sequential execution. The output ends with a
-    ceiling, the critical path over sequential execution, and up to three changes that help. With
-    --operator it lists the kernels for one operator instead.
+    set is measured in two ways: in turn, with each operator divided over all cores, and side by
+    side, with each operator on one core. Side by side pays if it saves 3% or more of the time. If
+    not, the output gives one of these reasons: waits cost more than they save; one operator fills
+    the device (all cores speed it up by at least 80% of their number); the set is memory-bound (it
+    takes at least 1.05 times as long as without contention); there is little to gain; a measurement
+    chose sequential execution. The output ends with a ceiling (the critical path over the time of
+    sequential execution) and up to three changes that help. With --operator it lists kernels.
     """
     from ..compiler.options import CompileOptions
     from ..explaining.api import explain

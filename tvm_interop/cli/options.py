@@ -17,15 +17,12 @@ if TYPE_CHECKING:
 
 
 def _models_like(incomplete: str) -> list[str]:
-    """The models whose names begin like `incomplete`: networks, ONNX files, and folders."""
+    """The networks, ONNX files and folders whose names begin with `incomplete`."""
     return _found(incomplete, (".onnx",))
 
 
 def _models_and_artifacts_like(incomplete: str) -> list[str]:
-    """The models and artifacts whose names begin like `incomplete`.
-
-    These are networks, ONNX files, .tar files, and folders.
-    """
+    """The networks, ONNX files, .tar files and folders whose names begin with `incomplete`."""
     return _found(incomplete, (".onnx", ".tar"))
 
 
@@ -86,7 +83,7 @@ Target = Annotated[
     str,
     typer.Option(
         "--target",
-        help="TVM target of the kernels: a kind, as in `llvm`, one with options, as in "
+        help="TVM target of the kernels: a kind such as `llvm`, a kind with options such as "
         "`llvm -mcpu=core-avx2`, or JSON.",
         rich_help_panel="Model",
     ),
@@ -115,7 +112,8 @@ Streams = Annotated[
     typer.Option(
         "--streams",
         min=1,
-        help="CPU streams that run side by side; by default as many as there are cores for.",
+        help="Number of streams that run side by side; by default one for each core of a CPU, and "
+        "up to 8 on a GPU.",
         rich_help_panel="Scheduling",
     ),
 ]
@@ -131,8 +129,8 @@ AllowTf32 = Annotated[
     bool,
     typer.Option(
         "--allow-tf32",
-        help="For `--target cuda`: kernel libraries may round the factors of float32 products to "
-        "TF32.",
+        help="For `--target cuda`: kernel libraries may round the inputs of float32 convolutions "
+        "and matrix products to TF32.",
         rich_help_panel="Model",
     ),
 ]

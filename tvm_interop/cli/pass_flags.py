@@ -19,7 +19,8 @@ OptLevel = Annotated[
         "--opt-level",
         min=0,
         max=3,
-        help="Which of TVM's passes run; by default TVM's own level, 2.",
+        help="Optimization level, which decides which of TVM's passes run; by default TVM's own "
+        "level, 2.",
         rich_help_panel=_PASSES,
     ),
 ]

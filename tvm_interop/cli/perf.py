@@ -95,7 +95,9 @@ class LoadFlags(Flags):
     concurrency: Annotated[
         int,
         typer.Option(
-            "--concurrency", min=1, help="Runs at once; each has its own instance of the model."
+            "--concurrency",
+            min=1,
+            help="Number of runs at once; each has its own instance of the model.",
         ),
     ] = 1
     rate: Annotated[
@@ -104,9 +106,9 @@ class LoadFlags(Flags):
             "--rate",
             metavar="PER_SECOND",
             min=0.001,
-            help="Runs requested per second, whether or not earlier runs have ended; a latency "
-            "then counts from the time at which the run was due. By default, a new run starts "
-            "when one ends.",
+            help="Number of runs requested per second, whether or not earlier runs have ended. A "
+            "latency then counts from the time at which the run was due. By default, a new run "
+            "starts when a run ends.",
         ),
     ] = None
     arrivals: Annotated[
@@ -177,7 +179,7 @@ def measure(
     Each engine runs in a process of its own, with the number of threads that is best for it. The
     engines take turns. Each turn begins with a rest, because threads of the engine that ran before
     may still use a core. With --against the artifact takes part twice, in two processes. The
-    difference between the two is the noise, and a smaller difference means nothing.
+    difference between the two is the noise. A smaller difference between engines means nothing.
 
     An artifact holds machine code, which runs with all your rights: see `tvm-interop run --help`.
     """

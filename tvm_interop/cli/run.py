@@ -66,7 +66,7 @@ class WhereFlags(Flags):
     rpc_key: options.RpcKey = None
 
     def server(self) -> ServerAddress | None:
-        """The tracker and the key to request a server with; None to run on this machine."""
+        """The tracker and the key with which a server is requested; None to run on this machine."""
         return options.server_address(self.rpc_tracker, self.rpc_key)
 
     def set_threads(self) -> None:
@@ -221,9 +221,9 @@ def run_model(
     (see `tvm-interop sign`).
 
     With --rpc-tracker and --rpc-key the artifact runs on a server. The server receives kernels,
-    weights and inputs, and its clock measures the times. Start a server with `python -m
-    tvm.exec.rpc_server --tracker HOST:PORT --key KEY --load-library libtvm_interop.so`. It runs
-    TVM's kernels alone.
+    weights and inputs, and its clock measures the times. A server runs only TVM's kernels. Start it
+    with `python -m tvm.exec.rpc_server --tracker HOST:PORT --key KEY --load-library
+    libtvm_interop.so`.
     """
     from ..execution.graph_module import GraphModule
 
@@ -233,7 +233,7 @@ def run_model(
     _check_device(where.device, {stream.device for stream in artifact.plan.streams})
     if server is None:
         _note_idle_cores(artifact)
-        artifact.from_elsewhere = False  # The note on idle cores is printed only once.
+        artifact.from_elsewhere = False  # So that `GraphModule` does not warn of idle cores again.
     module = GraphModule(artifact, server)
     module.run(given.arrays(*module.get_input_info()))
     facts = report.facts(module)

@@ -162,8 +162,7 @@ class ServerFlags(Flags):
         float | None,
         typer.Option(
             "--drain-limit-s",
-            help="How many seconds to go on after SIGTERM with requests that were accepted; by "
-            "default 30.",
+            help="How many seconds after SIGTERM accepted requests may still run; by default 30.",
         ),
     ] = None
 

@@ -45,7 +45,7 @@ BatchSizes = Annotated[
         "--batch-sizes",
         metavar="N,...",
         help="Sizes of the inputs' first dimension, such as 1,2,4,8; `serve` joins requests into "
-        "batches of these sizes. The first size is the usual one. The rows of a batch must "
+        "batches of these sizes. Printed figures are of the first size. The rows of a batch must "
         "not depend on each other.",
         rich_help_panel="Model",
     ),

@@ -47,7 +47,7 @@ def show(
         typer.Option(
             "--format",
             help="html: a page of everything; svg, png: the timelines; dot: the graph. By default "
-            "the ending of the output file's name decides, else html.",
+            "the suffix of --output decides; without a suffix, html.",
         ),
     ] = None,
     runs: Annotated[

@@ -24,8 +24,9 @@ def sign_artifact(
     """Check an artifact and sign it; the signature is written beside it, as ARTIFACT.sig.
 
     With the public key (`openssl pkey -in KEY -pubout`), users can refuse to run artifacts that the
-    key did not sign: by `run --trusted-key`, `load(..., trusted_keys=...)`, or
-    TVM_INTEROP_TRUSTED_KEYS. The environment variable holds for `serve` as well.
+    key did not sign. They give the public key to `run --trusted-key`, to
+    `load(..., trusted_keys=...)`, or in the environment variable TVM_INTEROP_TRUSTED_KEYS, which
+    `serve` reads as well.
     """
     from ..artifact.artifact import load
     from ..artifact.signature import sign
@@ -48,4 +49,4 @@ def verify_artifact(
     from ..artifact.artifact import load
 
     load(artifact, kernels=False, trusted_keys=trusted_key)
-    typer.echo(f"`{artifact}` is signed by one of these keys, and whole")
+    typer.echo(f"`{artifact}` is signed by one of these keys, and undamaged")

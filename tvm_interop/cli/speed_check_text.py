@@ -31,9 +31,9 @@ def speed_check_line(artifact: Artifact, given: str | None = None) -> str | None
     rounds = f" in {checked.rounds} rounds" if checked.rounds else ""
     fresh = " that had no part in choosing it" if ships_schedule and by_auto else ""
     if checked.interval is None:
-        surely = "too few rounds to say more"
+        surely = "There were too few rounds to say more"
     else:
-        surely = f"below {checked.interval[1]:.3f} at a level of 5%"
+        surely = f"At a significance level of 5% it is below {checked.interval[1]:.3f}"
     if ships_schedule:
         verdict = "it ships"
     else:
@@ -42,6 +42,6 @@ def speed_check_line(artifact: Artifact, given: str | None = None) -> str | None
     return (
         f"speed check: {what} takes {checked.ratio:.3f} of sequential execution's time "
         f"(medians {checked.scheduled_us / 1e3:.3f} and {checked.sequential_us / 1e3:.3f} ms, "
-        f"sequential against itself {checked.noise_ratio:.3f}){rounds}{fresh}, {surely}; to ship, "
-        f"that must be below {_NEEDED:.3f}: {verdict}"
+        f"sequential against itself {checked.noise_ratio:.3f}){rounds}{fresh}. {surely}; to ship, "
+        f"it must be below {_NEEDED:.3f}: {verdict}"
     )

@@ -87,15 +87,15 @@ def tune_model(
 ) -> None:
     """Search for the fastest schedule, or with --kernels for faster kernels.
 
-    A search for a schedule predicts the latency of most stages. It measures the stages that decide.
+    A search for a schedule predicts the latencies of most stages, and measures the decisive stages.
 
-    Stop it at any time with Ctrl-C. Measurements are kept, the best schedule so far is written, and
-    the next call continues from there. `tvm-interop compile MODEL --schedule schedule.json` uses
-    the schedule. The search needs the extra `learned`.
+    Stop the search at any time with Ctrl-C. Measurements are kept, the best schedule so far is
+    written, and the next call continues from there. `tvm-interop compile MODEL --schedule
+    schedule.json` uses the schedule. The search needs the extra `learned`.
 
     With --rpc-tracker and --rpc-key stages are measured on several servers at once. Start each
     server with `python -m tvm.exec.rpc_server --tracker HOST:PORT --key KEY --load-library
-    libtvm_interop.so`. The servers run TVM's kernels alone (--providers tvm).
+    libtvm_interop.so`. The servers run only TVM's kernels (--providers tvm).
 
     With --kernels MetaSchedule searches for faster loops for the model's TVM kernels, which run the
     operators that no kernel library runs. --providers tvm tunes all operators' kernels. Each trial

@@ -23,8 +23,9 @@ from .engines import Feed
 
 PERCENTILES = (50, 90, 95, 99)
 REST_S = 0.5
-"""The rest between turns, in seconds. After a run, an engine's threads spin for less than that."""
+"""The rest before a turn, in seconds. After a run, an engine's threads spin for less than this."""
 Progress = Callable[[int, int], object]
+"""A function that is called with the number of finished turns and the number of all turns."""
 _CONFIDENCE = 0.95
 _RESAMPLES = 2000
 
@@ -108,7 +109,9 @@ def hold(
     progress: Progress = lambda done, total: None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> dict[str, str]:
-    """Start contestants, let them run in turns, and stop them. The results are in their `turns`.
+    """Start contestants, let them run in turns, and stop them.
+
+    The results are in the attribute `turns` of each contestant.
 
     Parameters
     ----------
@@ -160,14 +163,14 @@ def take_turns(
     progress: Progress = lambda done, total: None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> None:
-    """Let started contestants run in turns. One that fails gets no further turns.
+    """Let started contestants run in turns. A contestant that fails gets no further turns.
 
     Parameters
     ----------
     timing: how long contestants run.
-    failed: the reasons of failures so far; new ones are added.
+    failed: the reasons of failures so far; reasons of new failures are added.
     seed: seed of the order of turns and of arrival times.
-    progress: a function that is called with the number of finished turns and of all turns.
+    progress: a function that is called after each turn; see `Progress`.
     sleep: the function that waits for the rest before a turn.
 
     Raises

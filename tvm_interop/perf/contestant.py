@@ -26,7 +26,7 @@ _STARTED_WITHIN_S = 600.0
 It is long because some engines compile the model first.
 """
 _PLACE = re.compile(r"(Exception from|Check '.*' failed at) \S+:\d+:$")
-"""A line of an engine's error that only names a place in its sources."""
+"""Matches a line of an engine's error that only names a place in the engine's source code."""
 _LEAD_IN = 2
 """The number of untimed runs at the beginning of each turn, which wake threads that sleep."""
 
@@ -152,9 +152,10 @@ def _serve(connection: Connection, engine: Engine, model: Any, feed: Feed, load:
 
 
 def _reason(error: Exception) -> str:
-    """Return what an engine's error says, without the places in its sources.
+    """Return the message of an engine's error, without the places in the engine's source code.
 
-    OpenVINO's messages begin with such places, and their lines that end with a colon go on.
+    OpenVINO's messages begin with such places. A line that ends with a colon continues on the next
+    line, so the message ends with the first line that has no colon at its end.
     """
     lines = [line.strip() for line in str(error).splitlines() if not _PLACE.match(line.strip())]
     for number, line in enumerate(lines, 1):

@@ -1,8 +1,8 @@
 """The engines that can be measured, such as onnxruntime: one interface and a class per engine.
 
 An engine either says why it is missing, or prepares a model and returns a function that runs the
-model once. Before it is timed, an engine warms up, compiles the model and finds its best setting,
-such as the number of threads.
+model once. To prepare, an engine compiles the model, warms up and finds its fastest setting, such
+as the number of threads. None of this is timed.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ def compiled_once(
     Parameters
     ----------
     options: the options for `compile`. With `fresh`, a stored artifact is not used. Nothing is
-        stored if equal options do not guarantee equal artifacts. This is so if the options contain
-        a schedule or tuning records.
+        stored if equal options can give different artifacts, for example if the options contain a
+        schedule or tuning records.
     shapes: the shapes of more inputs, by name. They override `input_shapes` of `options`.
 
     Raises
@@ -67,8 +67,8 @@ def compiled_once(
 def _tell_all(options: Mapping[str, Any]) -> bool:
     """Whether equal options always give equal artifacts.
 
-    Equal options may give different artifacts if an option is an object, names a file of tuning
-    records, or is a scheduler that this package does not contain.
+    Equal options may give different artifacts in three cases: an option is an object that is not
+    plain data, tuning records are used, or the scheduler is not part of this package.
     """
     counted = {name: value for name, value in options.items() if name not in _NOT_IN_KEY}
     return (

@@ -149,8 +149,8 @@ class Session(AbstractContextManager["Session"]):
 
     def __reduce__(self) -> Any:
         raise ExecutionError(
-            "a Session has threads and memory of this process: it can be neither copied nor "
-            "pickled. Make one of the same model where it is needed"
+            "a Session uses threads and memory of this process: it can be neither copied nor "
+            "pickled. Make another session from the model where you need it"
         )
 
     def __exit__(self, *_: object) -> None:
@@ -172,7 +172,7 @@ class Session(AbstractContextManager["Session"]):
         return list(self.outputs)
 
     def get_providers(self) -> list[str]:
-        """Return the device that the model runs on, as onnxruntime's name of a provider."""
+        """Return onnxruntime's name for the device that the model runs on, in a list."""
         on_gpu = self._pool is not None and any(
             stream.device.startswith("cuda") for stream in self._pool.artifact.plan.streams
         )
@@ -190,8 +190,8 @@ class Session(AbstractContextManager["Session"]):
         """
         if self._source is None:
             raise InputError(
-                "an artifact does not hold what the exporter wrote into the model: make the "
-                "session of the ONNX file"
+                "an artifact does not hold the metadata that the exporter wrote: make the "
+                "session from the ONNX file"
             )
         return SimpleNamespace(custom_metadata_map=dict(self._source.metadata))
 

@@ -60,7 +60,7 @@ def artifact_or_source(given: Any) -> Artifact | Source:
         return load(given)
     if given is None or isinstance(given, (int, float)):
         kind = type(given).__name__
-        raise InputError(f"a session is made of a model, an artifact or a path, not of a `{kind}`")
+        raise InputError(f"make a session from a model, an artifact or a path, not from a `{kind}`")
     _require_compiler(f"`{given}`" if is_path else "what was given")
     if is_path and os.fspath(given).endswith(".pt2"):
         digest = _digest_of_files([Path(given)]) if Path(given).is_file() else None

@@ -10,9 +10,10 @@ namespace tvm_interop {
 namespace onednn {
 
 // The part of oneDNN 3's C interface that we use, under our own names. It consists of handles, the
-// numbers of enumerators, and functions that are found at run time. What one kind of operator alone
-// needs is declared in the kind's file (`kind_function.h`). oneDNN keeps all of these in
-// every release 3.x. Neither oneDNN's headers nor its library are needed to build this project.
+// numbers of enumerators, and functions that are found at run time. If only one kind of operator
+// needs a function or a number, the file of the kind declares it (see `kind_function.h`). oneDNN
+// keeps all of these in every release 3.x. Neither oneDNN's headers nor its library are needed to
+// build this project.
 
 using Engine = struct EngineObject*;
 using Stream = struct StreamObject*;

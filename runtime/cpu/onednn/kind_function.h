@@ -8,9 +8,9 @@
 namespace tvm_interop {
 namespace onednn {
 
-// A function of oneDNN that the kernels of one kind call. The kind's own file declares it, so a new
-// kind leaves `api.h` alone. Objects of this class have static lifetime: `Api::Load` finds the
-// functions of all that exist.
+// A function of oneDNN that only the kernels of one kind call. The file of the kind declares the
+// function as an object of this class, so `api.h` does not change for a new kind. The objects have
+// static lifetime. They register the names of their functions, and `Api::Load` finds the functions.
 template <typename Signature>
 class KindFunction;
 
@@ -29,15 +29,16 @@ class KindFunction<Result(Args...)> {
   size_t index_;
 };
 
-// The test `vendor_headers_test` compiles the files of the kinds once more. It defines the next two
-// macros as comparisons with oneDNN's own header. Elsewhere they compare nothing.
+// The test `vendor_headers_test` compiles the files of the kinds once more. The test defines the
+// next two macros, which then compare our declarations with oneDNN's own header. In other builds
+// the macros are empty.
 #ifndef TVM_INTEROP_SAME_FUNCTION
 #define TVM_INTEROP_SAME_FUNCTION(signature, theirs)
 #define TVM_INTEROP_SAME_NUMBER(ours, theirs)
 #endif
 
-// Declares a function. For example, `lrn_forward_primitive_desc_create` is then oneDNN's
-// `dnnl_lrn_forward_primitive_desc_create`, with the `Api` as one more argument at the front.
+// Declares the function `name`, which oneDNN's header calls `dnnl_` and then `name`. Its first
+// argument is the `Api`, and oneDNN's own arguments follow.
 #define TVM_INTEROP_ONEDNN_FUNCTION(result, name, args) \
   const KindFunction<result args> name("dnnl_" #name);  \
   TVM_INTEROP_SAME_FUNCTION(result args, dnnl_##name)

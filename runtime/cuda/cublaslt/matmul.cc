@@ -53,9 +53,9 @@ struct Sizes {
   int64_t m, n, k, batch;
 };
 
-// The descriptors of a product. cuBLASLt's matrices are column-major, so our matrices look
-// transposed to it. It computes right * left, our columns are its rows, and the bias has a number
-// for each of its rows.
+// The descriptors of a product. Our matrices are row-major, and cuBLASLt's are column-major. So
+// cuBLASLt reads each of our matrices as its transpose. We let cuBLASLt compute right * left, and
+// its result is the transpose of ours. The bias has one number for each row of cuBLASLt's result.
 class Descs {
  public:
   Descs(const Api& api, const Matmul& op, const void* bias)

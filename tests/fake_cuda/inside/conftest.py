@@ -1,4 +1,4 @@
-"""For tests that need the fake CUDA on the library path: `test_under_fake_cuda.py` runs them."""
+"""Fixtures for tests that need the fake CUDA. `test_under_fake_cuda.py` runs these tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ collect_ignore_glob = [] if os.environ.get("UNDER_FAKE_CUDA") else ["test_*.py"]
 
 @pytest.fixture
 def check_log(tmp_path: Path) -> Iterator[Callable[..., list[str]]]:
-    """Log all calls of the test; the fixture ends the log and says what was wrong in it."""
+    """Log all calls of the test. The fixture is a function that ends the log and returns faults."""
     from tests.fake_cuda import fake_gpu
     from tests.fake_cuda.happens_before import OpAccesses, check
 
@@ -22,7 +22,7 @@ def check_log(tmp_path: Path) -> Iterator[Callable[..., list[str]]]:
     fake_gpu.start_log(log)
 
     def end_and_check(accesses: Mapping[str, OpAccesses] | None = None) -> list[str]:
-        gc.collect()  # What nobody holds is given back.
+        gc.collect()  # Objects that nobody holds are released now.
         fake_gpu.stop_log()
         return check(log, accesses)
 

@@ -1,4 +1,4 @@
-"""From a model to results on a GPU, as far as the fake CUDA goes: all but the numbers."""
+"""Compiles models for the fake GPU and runs them. Only the numbers of results are not tested."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
 
 @pytest.fixture(scope="module")
 def artifact() -> Artifact:
-    """Scheduled by latencies that were measured by the fake GPU's clock."""
+    """An artifact that was scheduled by latencies from the clock of the fake GPU."""
     return tvm_interop.compile(
         inception_like(), target="cuda", scheduler="nimble", keep_slower=True, latency_db=":memory:"
     )
@@ -74,7 +74,7 @@ def on_two_gpus() -> Artifact:
 def test_tvms_kernels_run_on_the_gpu_of_their_stream(
     on_two_gpus: Artifact, dispatch: _cuda.Dispatch, check_log: Callable[..., list[str]]
 ) -> None:
-    """One library serves all GPUs: TVM loads its code for each at the first launch there."""
+    """One library serves all GPUs. TVM loads its code for a GPU at the first launch on this GPU."""
     plan = on_two_gpus.plan
     kernels = fake_gpu.Noted(on_two_gpus.load_kernels(), plan)
     instance = CudaInstance(plan, kernels, on_two_gpus.weights, dispatch=dispatch)
@@ -166,7 +166,7 @@ def test_kernels_with_a_workspace_run_side_by_side(
     plan = with_workspaces.plan
     first, second = (op for op in plan.operators if op.kernel == "attention")
     assert first.stream != second.stream
-    if are_shared:  # As TVM would: whoever is launched next gets the bytes.
+    if are_shared:  # As in TVM, the next kernel that is launched gets the same bytes.
         places = dict(zip(second.outputs[1:], first.outputs[1:], strict=True))
         values = tuple(
             msgspec.structs.replace(v, offset=plan.values[places[i]].offset) if i in places else v

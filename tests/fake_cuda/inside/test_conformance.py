@@ -1,4 +1,4 @@
-"""The executor for GPUs passes the suite that all executors pass, in every way of dispatch."""
+"""Runs the tests that all executors must pass on the executor for GPUs, in each dispatch mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The executor under the fake CUDA: right results, right calls, in every way of dispatch."""
+"""Tests the results and the calls of the CUDA executor in each dispatch mode."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_random_plans_are_right_and_safe(
     instance, _ = make_instance(program, schedule, dispatch)
     assert instance.dispatch == dispatch
     rng = np.random.default_rng(seed)
-    for _ in range(3):  # Inputs that change: no run may see an earlier one's.
+    for _ in range(3):  # The inputs change, because no run may see the inputs of an earlier run.
         x = rng.standard_normal(SHAPE).astype(np.float32)
         instance.write(0, x)
         instance.run()
@@ -64,9 +64,9 @@ def test_a_graph_is_recorded_in_launch_order(check_log: Callable[..., list[str]]
     schedule = random_schedule(program, 3, 3)
     instance, kernels = make_instance(program, schedule, "captured")
     order = [op.name for op in instance.plan.operators]
-    assert kernels.called == order * 2  # Warmed up, then recorded.
+    assert kernels.called == order * 2  # Each kernel is called to warm up, and for the capture.
     instance.run()
-    assert kernels.called == order * 2  # Replayed: no kernel is called any more.
+    assert kernels.called == order * 2  # A replay of the graph calls no kernel.
     del instance
     assert check_log() == []
 
@@ -190,7 +190,7 @@ def test_the_longest_chain_runs_on_the_preferred_stream(
 ) -> None:
     program = random_program(seed)
     plan = make_plan(program, random_schedule(program, 3, seed), device="cuda:0")
-    slow = plan.operators[seed].name  # Longer by itself than all others together.
+    slow = plan.operators[seed].name  # This operator takes longer than all others together.
     op_us = [100.0 if op.name == slow else 1.0 for op in plan.operators]
     preferring = prefer_longest_chain(plan, op_us)
     priorities: dict[bool, dict[str, int]] = {}
@@ -205,7 +205,8 @@ def test_the_longest_chain_runs_on_the_preferred_stream(
         of_stream = {e["stream"]: e["priority"] for e in logged(log, "cudaStreamCreate")}
         launches = logged(log, "launch")
         priorities[is_asked_for] = {e["kernel"]: of_stream[e["stream"]] for e in launches}
-        if dispatch != "streams":  # A graph keeps its kernels' priorities only where told so.
+        # A graph keeps the priorities of its kernels only if it is told to.
+        if dispatch != "streams":
             (instantiated,) = logged(log, "cudaGraphInstantiate")
             assert instantiated["flags"] == (8 if is_asked_for else 0)
     urgent = plan.operators[seed].stream
@@ -220,7 +221,7 @@ def test_shared_streams_have_the_priorities_that_a_plan_wants() -> None:
     kernels = fake_gpu.Kernels(effects_of(program))
     pool = make_cuda_streams(preferring)
     x = np.ones(SHAPE, np.float32)
-    for _ in range(2):  # Both of the plan that the pool is for.
+    for _ in range(2):  # Both instances have the plan for which the pool was made.
         instance = CudaInstance(preferring, kernels, program.weights, streams=pool)
         instance.write(0, x)
         instance.run()

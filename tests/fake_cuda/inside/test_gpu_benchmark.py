@@ -1,4 +1,4 @@
-"""The GPU benchmark, as far as a GPU that computes nothing can take it."""
+"""Tests the GPU benchmark on the fake GPU, which computes nothing."""
 
 from __future__ import annotations
 
@@ -42,16 +42,18 @@ def test_every_schedule_is_checked_and_timed(folder: Path) -> None:
     report = Bench(folder, deadline=time.monotonic() + 600).run()
     assert set(report.median_us) == set(report.bits)
     assert {"sequential", "sequential, linked", *SCHEDULERS} <= set(report.median_us)
-    # Others find the fake GPU's kernels too short for a second stream.
+    # Other schedulers find that the kernels of the fake GPU are too short for a second stream.
     assert "nimble" + PREFERRING in report.median_us
     assert set(report.bits.values()) == {"same"}
     assert report.no_graph == {}
     assert report.stages_measured > 0
     on_fastest = {f"{name}, fastest kernels" for name in FASTEST_SCHEDULERS}
     assert {LIBRARIES, FASTEST, *on_fastest} <= set(report.median_us)
-    assert report.kernels == {"tvm": report.operators}  # All take equally long here.
+    assert report.kernels == {
+        "tvm": report.operators
+    }  # On the fake GPU all kernels take the same time.
     assert set(report.library_numbers) == {LIBRARIES, FASTEST}
-    # The fake GPU computes nothing, and is found out.
+    # The fake GPU computes nothing, so the benchmark must notice wrong numbers.
     assert report.numbers == "WRONG"
     assert not report.is_right
 
@@ -78,7 +80,7 @@ def test_what_is_not_run_is_said(folder: Path, capsys: pytest.CaptureFixture[str
 
 @pytest.fixture
 def torch_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch takes part with a GPU that is the host, and takes a second for each run."""
+    """Let PyTorch take part with the host in place of a GPU. Each run takes one second."""
     pytest.importorskip("torch")
 
     class OnHost(torch_gpu.TorchRunner):
@@ -96,7 +98,7 @@ def test_pytorch_beside_us(folder: Path, torch_on_the_host: None) -> None:
     report = Bench(folder, deadline=time.monotonic() - 1).run()
     assert report.median_us["PyTorch eager"] == 1e6
     assert 0 <= report.peer_errors["PyTorch eager"] <= 1
-    # The host captures no graph: that is said, and the others are timed all the same.
+    # PyTorch cannot capture a graph on the host. The report says so, and the rest is timed.
     assert "PyTorch CUDA graph" not in report.median_us
     assert any(line.startswith("PyTorch CUDA graph: ") for line in report.not_run)
 
@@ -128,7 +130,7 @@ def test_the_script(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     out = tmp_path / "gpu.json"
     arguments = ["--networks", str(folder.parent), "--out", str(out), "--minutes", "0.02"]
     monkeypatch.setattr("sys.argv", ["gpu.py", *arguments])
-    assert main() == 1  # The numbers of a fake GPU are wrong.
+    assert main() == 1  # The exit code is 1, because the numbers of the fake GPU are wrong.
     (network,) = json.loads(out.read_text())["networks"]
     assert network["numbers"] == "WRONG"
     assert any(line.startswith("torch.compile: ") for line in network["not_run"])

@@ -1,4 +1,4 @@
-"""TVM's own kernels under the fake CUDA: compiled here, loaded and launched by TVM."""
+"""Compiles TVM's kernels, and lets TVM load and launch them under the fake CUDA."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def without_tvm_cuda() -> Iterator[None]:
-    """TVM as it is where no driver is installed: without its CUDA runtime."""
+    """TVM without its CUDA runtime, as on a machine without a driver."""
     name = "ffi.Module.create.cuda"
     create = tvm_ffi.get_global_func(name)
     tvm_ffi.remove_global_func(name)
@@ -50,7 +50,7 @@ def without_tvm_cuda() -> Iterator[None]:
 
 @pytest.mark.usefixtures("without_tvm_cuda")
 def test_the_library_is_the_same_without_tvms_cuda_runtime(library: Path, tmp_path: Path) -> None:
-    """What we make of TVM's saved form is, to the byte, what TVM would have saved."""
+    """The module that we write has the same bytes as the module that TVM saves."""
     ours = build_cuda_kernels(doubling(), tmp_path / "kernels.so", ("sm_90",))
     assert _imports_of(ours) == _imports_of(library)
 
@@ -79,7 +79,7 @@ def test_tvms_kernels_run_on_the_planned_streams(
 
 
 def test_they_take_tensors_at_any_part_of_another(library: Path) -> None:
-    """TVM's checks of arguments do not ask for more than `GPU_PART_ALIGNMENT`."""
+    """TVM's checks of arguments require no larger alignment than `GPU_PART_ALIGNMENT`."""
     kernel = tvm.runtime.load_module(str(library)).get_function("double", True)
     block = _cuda.make_memory(0, 2048)
     x, y = (_cuda.tensor_within(block, at, (100,), "float32") for at in (0, 1024 + 32))
@@ -87,7 +87,7 @@ def test_they_take_tensors_at_any_part_of_another(library: Path) -> None:
 
 
 def _imports_of(library: Path) -> bytes:
-    """What a library holds of the modules that its host code calls."""
+    """The part of a library that holds the modules which its host code calls."""
     symbol = ctypes.c_char.in_dll(ctypes.CDLL(str(library)), "__tvm_ffi__library_bin")
     address = ctypes.addressof(symbol)
     nbytes = ctypes.c_uint64.from_address(address).value

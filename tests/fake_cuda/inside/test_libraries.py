@@ -1,4 +1,4 @@
-"""cuDNN and cuBLASLt behind operators: what they are told, and what their kernels share."""
+"""Tests operators that cuDNN and cuBLASLt run: their calls, and the workspaces that they share."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_libraries_are_told_what_to_compute(case: str, check_log: Callable[..., 
 def test_kernels_are_chosen_on_the_gpus_that_run_them(
     make: Callable[[int], LibraryOp], check_log: Callable[..., list[str]]
 ) -> None:
-    """Of shapes that no other test has: what was chosen before is remembered."""
+    """The shapes occur in no other test, because earlier choices of algorithms are remembered."""
     ops = [make(i) for i in range(2)]
     program = Program(
         values=[
@@ -84,7 +84,10 @@ def test_kernels_are_chosen_on_the_gpus_that_run_them(
 
 
 def diamond(op: LibraryOp) -> tuple[Program, Plan]:
-    """Two of `op` on two streams, a third that adds the output of the one to its own."""
+    """A plan with three operators `op`. Two run on two streams, and the third adds a result.
+
+    The third adds the output of one of the first two to its own.
+    """
     joined = conv2d(*op.shapes[:2], op.shapes[-1], has_sum=True)
     shapes = [op.shapes[0], op.shapes[1], *[op.shapes[-1]] * 3]
     program = Program(
@@ -105,7 +108,7 @@ SQUARE = conv2d((1, 4, 6, 5), (4, 4, 3, 3), (1, 4, 6, 5))
 
 
 def run_diamond(dispatch: _cuda.Dispatch) -> tuple[np.ndarray, np.ndarray]:
-    """The output of two runs on other inputs, and what it should be."""
+    """The outputs of two runs on different inputs, and the expected outputs."""
     _, plan = diamond(SQUARE)
     instance = CudaInstance(plan, None, {}, dispatch=dispatch)
     assert instance.dispatch == dispatch
@@ -121,7 +124,7 @@ def run_diamond(dispatch: _cuda.Dispatch) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def chosen() -> None:
-    """All algorithms of the diamond are chosen: its log has nothing but its own kernels."""
+    """Choose all algorithms of the diamond, so that later logs have only the diamond's kernels."""
     run_diamond("streams")
 
 
@@ -147,7 +150,7 @@ def test_streams_do_not_share_a_workspace(
 def test_one_workspace_for_two_streams_is_a_race(
     dispatch: _cuda.Dispatch, chosen: None, tmp_path: Path, check_log: Callable[..., list[str]]
 ) -> None:
-    """As it would be in the log, had both streams the first one's."""
+    """The log is changed as if both streams used the workspace of the first stream."""
     run_diamond(dispatch)
     check_log()
     lines = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
@@ -173,7 +176,7 @@ def test_a_dropped_wait_between_kernels_of_libraries(
 
 
 def prepared(op: LibraryOp, streams: _cuda.CudaStreams) -> str:
-    """What is chosen for `op`."""
+    """The name of the algorithm that is chosen for `op`."""
     memory = _cuda.make_memory(0, 1 << 20)
     offsets = range(0, 1 << 20, 1 << 16)
     tensors = [
@@ -185,22 +188,23 @@ def prepared(op: LibraryOp, streams: _cuda.CudaStreams) -> str:
 
 
 def new_conv(width: int, **fields: Any) -> LibraryOp:
-    """One that no other test has chosen an algorithm for."""
+    """A convolution for which no other test has chosen an algorithm."""
     return conv2d((1, 2, 3, width), (2, 2, 3, 3), (1, 2, 3, width), **fields)
 
 
 @pytest.mark.parametrize(
     ("ms", "fields", "choice"),
     [
-        # Equally fast: the first, if it takes one kernel in place of two.
+        # All are equally fast: the first algorithm that takes one kernel instead of two is chosen.
         ({}, {"has_bias": True, "activation": "relu"}, "algorithm 1, fused"),
         ({1: 1.0}, {"has_bias": True, "activation": "relu"}, "algorithm 0, fused"),
         ({1: 1.0, 0: 1.0}, {"has_bias": True, "activation": "relu"}, "algorithm 7, fused"),
-        # Without an activation one algorithm alone is fused.
+        # Without an activation, only one algorithm can be fused.
         ({}, {"has_bias": True}, "algorithm 1, fused"),
         ({1: 1.0}, {"has_bias": True}, "algorithm 0"),
         ({}, {}, "algorithm 1"),
-        # Too much memory (4), other bits each time (5), refused (3): never taken.
+        # Some algorithms are never chosen: 4 needs too much memory, 5 gives other bits in each run,
+        # and 3 is refused.
         ({0: 1.0, 1: 1.0, 7: 1.0, 4: -1.0, 5: -1.0, 3: -1.0}, {}, "algorithm 1"),
     ],
 )
@@ -227,7 +231,7 @@ def test_what_is_remembered_is_not_measured_again(
     instance = CudaInstance(diamond(SQUARE)[1], None, {}, dispatch="streams")
     del instance
     check_log()
-    # Each kernel once, to see it run: those of the sum are two.
+    # Each kernel is launched once, to see whether it runs. The sum has two kernels.
     assert (tmp_path / "calls.jsonl").read_text().count('"call":"launch"') == 4
 
 
@@ -246,7 +250,7 @@ def test_products_are_chosen_too(tmp_path: Path, check_log: Callable[..., list[s
     assert check_log() == []
     asked = [json.loads(x) for x in (tmp_path / "calls.jsonl").read_text().splitlines()]
     asked = [line for line in asked if line["call"] == "cublasLtMatmulAlgoGetHeuristic"]
-    # Sums that are divided are added up in an order of their own, in float32.
+    # The parts of a divided sum must be added up in float32, in a fixed order.
     assert {line["reduction_schemes"] for line in asked} == {2}
     assert {line["alignment"] for line in asked} == {16}
 

@@ -1,4 +1,4 @@
-"""From a model to kernels of cuDNN and cuBLASLt on a GPU, as far as the fake CUDA goes."""
+"""Compiles models with kernels of cuDNN and cuBLASLt, and runs them on the fake GPU."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is no
 DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
 LIBRARIES = ["cudnn", "cublaslt"]
 FAST = dict.fromkeys((0, 1), -0.0005)
-"""Of libraries' algorithms: each takes half of what a kernel takes."""
+"""Times for `algorithm_times`: algorithms 0 and 1 take half the time of an ordinary kernel."""
 
 
 @pytest.fixture(scope="module", params=["float32", "float16"])
 def artifact(request: pytest.FixtureRequest) -> Artifact:
-    """Libraries run whatever they can."""
+    """An artifact in which libraries run every operator that they can run."""
     model = inception_like() if request.param == "float32" else in_float16(inception_like())
     return tvm_interop.compile(
         model, target="cuda", scheduler="nimble", keep_slower=True, providers=LIBRARIES
@@ -61,7 +61,7 @@ def test_kernels_are_ordered_as_their_data_is(
 
 
 def convolutions() -> onnx.ModelProto:
-    """Nothing but what cuDNN computes: two branches, their sum, one that is grouped."""
+    """A model that cuDNN can run as a whole: two branches and their sum, one branch grouped."""
     net = Net()
     x = net.input("x", [1, 8, 6, 6])
     one = net.op("Relu", [net.conv(x, "one", (8, 8), 3)], "one_relu")
@@ -72,7 +72,10 @@ def convolutions() -> onnx.ModelProto:
 
 
 def test_a_whole_network_of_libraries_gives_onnxruntimes_numbers() -> None:
-    """The fake cuDNN computes; every schedule and dispatch gives the bits of sequential runs."""
+    """The fake cuDNN computes, so numbers can be compared with onnxruntime's.
+
+    Every schedule and dispatch mode gives the bits of sequential runs.
+    """
     model = convolutions()
     options = CompileOptions("cuda", providers=LIBRARIES, latency_db=":memory:", streams=2)
     compilation = Compilation(model, options)
@@ -97,7 +100,7 @@ def test_a_whole_network_of_libraries_gives_onnxruntimes_numbers() -> None:
 
 def test_the_fastest_provider_is_chosen() -> None:
     options = CompileOptions("cuda", latency_db=":memory:")
-    # Equally fast: TVM's.
+    # If the providers are equally fast, TVM's kernels run.
     assert set(_libraries(Compilation(inception_like(), options))) == {None}
     with fake_gpu.algorithm_times(FAST):
         compilation = Compilation(inception_like(channels=24), options)

@@ -1,4 +1,4 @@
-"""Schedules over GPUs by our own schedulers, from prices to what the fake GPUs ran."""
+"""Schedules programs over several GPUs with our schedulers, and runs them on the fake GPUs."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ SCHEDULERS = ("hios-lp", "hios-mr", "heft", "multi-gpu")
 
 
 def ran_right_and_safe(seed: int, name: str, num_ops: int, log: Path) -> Plan:
-    """Schedule a random program over GPUs and run it; the plan that ran.
+    """Schedule a random program over several GPUs, run it, and return the plan.
 
-    The schedule is valid and takes as long as an evaluator says that shares nothing with its
-    scheduler, the plan passes its checker, the results are right, and nothing that the GPUs were
-    told to do could go wrong in another order.
+    The function checks that the schedule is valid, and that its makespan is the makespan of an
+    evaluator that shares no code with the scheduler. It checks that the plan passes its checker,
+    and that the results are right. It also checks that no other order of the GPUs' work, as far as
+    the calls allow one, could give wrong results.
     """
     rng = random.Random(seed)
     program = random_program(seed, num_ops)
@@ -67,7 +68,10 @@ def ran_right_and_safe(seed: int, name: str, num_ops: int, log: Path) -> Plan:
 
 
 def predicted(graph: OpGraph, made: Schedule, latency: LatencyTable) -> float:
-    """What a schedule takes, by the tests' own evaluators; one of one GPU may have any form."""
+    """The makespan of a schedule, computed by the tests' own evaluators.
+
+    A schedule for one GPU may have any form.
+    """
     if not made.is_staged:
         return streams_makespan_of(graph, made.streams, latency)
     if not made.devices:
@@ -77,7 +81,7 @@ def predicted(graph: OpGraph, made: Schedule, latency: LatencyTable) -> float:
 
 @pytest.fixture
 def little_to_collect() -> Iterator[None]:
-    """Let the garbage collector look only at what the test makes: it is called for each graph."""
+    """Let the garbage collector look only at the objects of the test, because it runs often."""
     gc.collect()
     gc.freeze()
     yield
@@ -133,7 +137,7 @@ def test_random_programs_are_right_and_safe(
 
 
 def test_these_schedules_have_what_they_are_for() -> None:
-    """Several GPUs, copies, and windows that other work of the GPU waits for."""
+    """The schedules use several GPUs, copies, and windows that other work of a GPU waits for."""
     plans = []
     for seed in range(6):
         program = random_program(seed, num_ops=24)
@@ -168,7 +172,7 @@ def test_a_model_compiled_for_two_gpus_runs_there(check_log: Callable[..., list[
     assert list(seen.lanes()) == ["cuda:0", "cuda:1"]
     assert seen.num_copies == sum(op.is_copy for op in artifact.plan.operators) > 0
     assert check_log() == []
-    # One that is compiled for a GPU more than there are.
+    # The plan is for one GPU more than there are.
     missing = _cuda.device_count()
     plan = read_plan(artifact.plan.to_json().replace("cuda:1", f"cuda:{missing}"))
     says = f"no device `cuda:{missing}`: this machine has {missing}, numbered from 0"

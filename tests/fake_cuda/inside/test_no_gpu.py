@@ -1,4 +1,4 @@
-"""What is said where CUDA or the GPU is missing."""
+"""Tests the errors if CUDA or the GPU is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every kind of mistake, made on purpose: the checker finds each, and nothing where is none."""
+"""Tests the checker of logs: it finds every kind of planted fault, and none in a correct run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
 
 
 def diamond() -> tuple[Program, Plan]:
-    """`a` feeds `left` and `right`, on two streams; `join` reads both, `tail` reads that."""
+    """`left` and `right` read `a` on two streams. `join` reads both, and `tail` reads `join`."""
     names = ["x", "a", "left", "right", "join", "tail"]
     program = Program(
         values=[Value(name, (16,), "float32") for name in names],
@@ -84,7 +84,7 @@ def test_a_dropped_wait(
     _, plan = diamond()
     broken = change_operator(plan, op, waits=())
     with pytest.raises(PlanError):
-        check_plan(broken)  # The plan's own checker says so too.
+        check_plan(broken)  # The checker of plans finds the fault too.
     assert any(f"race on `{value}`" in fault for fault in faults_of(broken, dispatch, check_log))
 
 
@@ -107,7 +107,7 @@ def test_a_buffer_used_again_while_another_stream_reads_it(
 def test_a_buffer_used_again_before_it_is_read(
     dispatch: _cuda.Dispatch, check_log: Callable[..., list[str]]
 ) -> None:
-    """All on one stream: no race, and yet wrong."""
+    """All operators are on one stream, so there is no race, and yet the result is wrong."""
     program, _ = diamond()
     names = tuple(op.name for op in program.operators)
     schedule = Schedule("by hand", names, streams=[[0, 1, 2, 3, 4]])
@@ -122,7 +122,7 @@ def test_a_buffer_used_again_before_it_is_read(
 
 
 def halves() -> tuple[Program, Plan]:
-    """`left` and `right` write the halves of `both` side by side; `tail` reads it whole."""
+    """`left` and `right` write the halves of `both` side by side, and `tail` reads `both`."""
     program = Program(
         values=[
             Value("x", (16,), "float32"),
@@ -228,13 +228,13 @@ def test_what_goes_wrong_in_a_capture(check_log: Callable[..., list[str]]) -> No
     runtime.cudaEventRecord(events[1], streams[1])
     graph = ctypes.c_void_p()
     runtime.cudaStreamBeginCapture(streams[0], 1)
-    runtime.cudaStreamWaitEvent(streams[0], events[1], 0)  # From outside.
+    runtime.cudaStreamWaitEvent(streams[0], events[1], 0)  # An event from outside the capture.
     runtime.cudaEventRecord(events[0], streams[0])
-    runtime.cudaStreamWaitEvent(streams[1], events[0], 0)  # Forked, and never joined.
+    runtime.cudaStreamWaitEvent(streams[1], events[0], 0)  # This stream is never joined again.
     fake_gpu.launch("kernel", streams[1])
     runtime.cudaStreamEndCapture(streams[0], ctypes.byref(graph))
     runtime.cudaGraphDestroy(graph)
-    runtime.cudaStreamBeginCapture(streams[0], 0)  # Another thread's calls would end it.
+    runtime.cudaStreamBeginCapture(streams[0], 0)  # Calls of other threads would end this capture.
     assert runtime.cudaStreamSynchronize(streams[0]) == 900
     assert runtime.cudaStreamEndCapture(streams[0], ctypes.byref(graph)) == 901
     for stream, event in zip(streams, events, strict=True):

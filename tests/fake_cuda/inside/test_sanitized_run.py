@@ -1,4 +1,4 @@
-"""What compute-sanitizer is to watch on a real GPU runs to its end, and sees what differs."""
+"""Tests the program that compute-sanitizer watches on a real GPU: it ends, and notices faults."""
 
 from __future__ import annotations
 

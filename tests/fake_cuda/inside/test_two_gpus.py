@@ -1,4 +1,4 @@
-"""Operators on several GPUs: copies between them, and events one records and another awaits."""
+"""Tests plans over several GPUs: copies between GPUs, and waits for events of other GPUs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
 
 
 class Relay:
-    """`double` on GPU 0, a copy to GPU 1, `increment` there, a copy back, `add` on GPU 0."""
+    """A plan: `double` on GPU 0, a copy, `increment` on GPU 1, a copy back, and `add` on GPU 0."""
 
     def __init__(self, dispatch: _cuda.Dispatch, drop_wait: bool = False) -> None:
         self.streams = _cuda.make_streams([0, 1])
@@ -153,7 +153,7 @@ def make_instance(
 
 
 def over_gpus(seed: int) -> tuple[Program, Plan]:
-    """A random program, on up to six streams of all GPUs there are."""
+    """A random program on up to six streams, which are spread over all GPUs."""
     program = random_program(seed, num_ops=20)
     gpus = range(_cuda.device_count())
     schedule = random_schedule(program, 2 + seed % 5, seed, gpus)
@@ -175,7 +175,7 @@ def test_random_plans_over_gpus_are_right_and_safe(
     instance, _ = make_instance(program, plan, dispatch)
     assert instance.dispatch == dispatch
     rng = np.random.default_rng(seed)
-    for _ in range(3):  # Inputs that change: no run may see an earlier one's.
+    for _ in range(3):  # The inputs change, because no run may see the inputs of an earlier run.
         x = rng.standard_normal(SHAPE).astype(np.float32)
         for got, expected in zip(results(instance, x), reference(program, x), strict=True):
             np.testing.assert_array_equal(got, expected)
@@ -213,7 +213,8 @@ def test_the_same_order_in_every_way_of_dispatch(tmp_path: Path) -> None:
         instance, kernels = make_instance(program, plan, dispatch)
         instance.run()
         fake_gpu.stop_log()
-        assert kernels.called == order * 2  # Warmed up, then recorded or run.
+        # Each kernel is called to warm up, and then for the capture or the run.
+        assert kernels.called == order * 2
         on = {entry["stream"]: entry["device"] for entry in logged(log, "cudaStreamCreate")}
         launches = logged(log, "launch")
         devices = {op.name: plan.streams[op.stream].device for op in plan.operators}
@@ -337,7 +338,7 @@ def test_a_dropped_wait(
     value = plan.values[(copy.inputs if late is copy else copy.outputs)[0]].name
     broken = change_operator(plan, late.name, waits=())
     with pytest.raises(PlanError):
-        check_plan(broken)  # The plan's own checker says so too.
+        check_plan(broken)  # The checker of plans finds the fault too.
     faults = faults_of(program, broken, dispatch, check_log)
     assert any(f"race on `{value}`" in fault for fault in faults)
 
@@ -361,7 +362,7 @@ def test_a_buffer_used_again_while_a_copy_still_reads_it(
 
 
 def _copied_and_later(plan: Plan) -> tuple[Any, int]:
-    """A copy, and a value that is written on its source's GPU while it may be under way."""
+    """A copy, and a value that is written on the source's GPU while the copy may still run."""
     order = OpGraph.from_edges(
         len(plan.operators),
         [(w, i) for i, op in enumerate(plan.operators) for w in op.waits]

@@ -1,4 +1,4 @@
-"""The cases, by kind of operator."""
+"""The cases of the operator tests, by kind of operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators of each element by itself: types, edges, shapes that are broadcast."""
+"""Cases of element-wise operators: types, limits of types, and shapes that are broadcast."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _SHAPES = [((), (3,)), ((2, 3), ()), ((4, 1), (1, 3)), ((1,), (2, 1, 3)), ((2, 1
 
 
 def elementwise() -> Iterator[Case]:
-    """All of them."""
+    """All cases of this module."""
     yield from _unary()
     yield from _binary()
     yield from _broadcast()
@@ -71,7 +71,7 @@ def _unary() -> Iterator[Case]:
         for opset, dtype, attributes in itertools.product(versions(op), FLOATS, settings):
             x = edges(dtype)
             if op in _ANGLES:
-                # Of angles beyond that, what is left of a turn is rounding.
+                # For larger angles, the remainder of a turn is only rounding error.
                 x = x[~(np.abs(x) > 1e4)]
             yield Case(op, [x], attributes, opset=opset)
             if opset == versions(op)[-1]:
@@ -92,7 +92,7 @@ def _binary() -> Iterator[Case]:
                 continue
             x, y = _pairs(dtype)
             if op in ("Div", "Mod", "Pow") and dtype in INTEGERS:
-                # What ends onnxruntime's process, or has no result, is for tests of its own.
+                # Other tests have the cases that crash onnxruntime or that have no defined result.
                 fits = (y != 0) & (np.abs(y.astype("float64")) < 4)
                 fits &= ~((y.astype("float64") < 0) & (x == np.iinfo(dtype).min))
                 fits &= np.abs(x.astype("float64")) < 1e4 if op == "Pow" else True
@@ -121,7 +121,7 @@ def _binary() -> Iterator[Case]:
 
 
 def _pairs(dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """Each number at an edge beside each."""
+    """All pairs of numbers at the limits of a type."""
     values = edges(dtype)
     x, y = np.meshgrid(values, values)
     return x.ravel(), y.ravel()
@@ -168,7 +168,7 @@ def _casts() -> Iterator[Case]:
     for source, target in itertools.product(TYPES, TYPES):
         x = edges(source)
         if source in FLOATS and target not in FLOATS and target != "bool":
-            # What does not fit has no result that is defined.
+            # The result of a number that does not fit into the type is not defined.
             x = np.array([0, -0.0, 0.5, 1.5, 2.5, 3.99, 100, 127], source)
             if not target.startswith("u"):
                 x = np.concatenate([x, -x])

@@ -1,4 +1,4 @@
-"""Operators that move elements, look them up, or say where they are."""
+"""Cases of operators that move elements, look them up, or return their indices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SOME = ("float32", "float16", "float64", "int8", "int32", "int64", "uint8", "bo
 
 
 def movement() -> Iterator[Case]:
-    """All of them."""
+    """All cases of this module."""
     yield from _shapes()
     yield from _joins()
     yield from _pads()
@@ -158,7 +158,7 @@ def _writes() -> Iterator[Case]:
         if dtype == "bool" and reduction != "none":
             continue
         x = numbers(dtype, 4, 5)
-        # Each place once, where the order in which they are written would matter.
+        # Each place occurs once if the order of writes would matter.
         rows = np.array([[0, 1, 3], [-1, -3, 2]])
         if reduction != "none":
             rows = np.array([[0, 0, 3], [-1, -4, 0]])

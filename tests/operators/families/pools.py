@@ -1,4 +1,4 @@
-"""Poolings: windows, strides, paddings, dilations, roundings, ranks."""
+"""Cases of poolings: windows, strides, paddings, dilations, roundings and ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHAPES = {1: (2, 3, 11), 2: (1, 2, 7, 9), 3: (1, 2, 5, 6, 4)}
 
 
 def pools() -> Iterator[Case]:
-    """All of them."""
+    """All cases of this module."""
     yield from _windows()
     yield from _types()
     yield from _whole()
@@ -91,12 +91,12 @@ def _whole() -> Iterator[Case]:
         if op == "GlobalLpPool":
             yield Case(op, [x], {"p": 1}, sums=True)
             yield Case(op, [x], {"p": 3}, sums=True)
-        if op != "GlobalMaxPool":  # onnxruntime begins with the smallest finite number.
+        if op != "GlobalMaxPool":  # onnxruntime starts with the smallest finite number.
             yield Case(op, [np.full((1, 1, 2, 2), -np.inf, dtype)])
 
 
 def _places() -> Iterator[Case]:
-    """Where the largest elements are, and elements put back there."""
+    """Indices of the largest elements, and elements that are put back at these indices."""
     for rank, order in itertools.product(_SHAPES, (0, 1)):
         x = numbers("float32", *_SHAPES[rank])
         window, strides = [3, 2, 2][:rank], [2, 1, 2][:rank]

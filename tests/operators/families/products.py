@@ -1,4 +1,4 @@
-"""Products: matrices, convolutions, sums of Einstein's."""
+"""Cases of products: matrices, convolutions and Einstein sums."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _IMAGES = {1: (2, 4, 9), 2: (1, 4, 7, 6), 3: (1, 4, 4, 5, 4)}
 
 
 def products() -> Iterator[Case]:
-    """All of them."""
+    """All cases of this module."""
     yield from _matrices()
     yield from _sums_of_einstein()
     yield from _convolutions()

@@ -1,4 +1,4 @@
-"""Quantised numbers: rounding, saturation, axes, blocks, integer products."""
+"""Cases of quantised numbers: rounding, saturation, axes, blocks and integer products."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SMALL = ("int8", "uint8")
 
 
 def quantised() -> Iterator[Case]:
-    """All of them."""
+    """All cases of this module."""
     yield from _rounded()
     yield from _widened()
     yield from _by_channel()

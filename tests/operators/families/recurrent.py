@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN: directions, layouts, states, lengths, activations."""
+"""Cases of LSTM, GRU and RNN: directions, layouts, states, lengths and activations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LENGTH, _BATCH, _INPUTS, _HIDDEN = 5, 3, 4, 6
 
 
 def recurrent() -> Iterator[Case]:
-    """All of them."""
+    """All cases of this module."""
     for op in _GATES:
         for direction in ("forward", "reverse", "bidirectional"):
             yield from _of_direction(op, direction)

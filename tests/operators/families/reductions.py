@@ -1,4 +1,4 @@
-"""Operators over axes: sums, norms, softmax, normalisation."""
+"""Cases of operators over axes: sums, norms, softmax and normalisations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KINDS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum"
 
 
 def reductions() -> Iterator[Case]:
-    """All of them."""
+    """All cases of this module."""
     yield from _sums()
     yield from _softmax()
     yield from _norms()
@@ -24,7 +24,7 @@ def _sums() -> Iterator[Case]:
     for kind, dtype in itertools.product(_KINDS, (*FLOATS, "int32", "int64", "int8", "uint8")):
         op = f"Reduce{kind}"
         if dtype not in FLOATS and kind in ("LogSum", "LogSumExp", "L2"):
-            continue  # Of integers onnxruntime computes these in integers.
+            continue  # onnxruntime computes these reductions of integers in integers.
         x = abs(numbers(dtype, 2, 3, 4)) + np.array(1, dtype)
         first_with_input = 13 if kind == "Sum" else 18
         for opset, keep in itertools.product(versions(op), (0, 1)):
@@ -59,7 +59,7 @@ def _softmax() -> Iterator[Case]:
                 yield Case(op, [x], named, opset=opset, sums=True)
         yield Case(op, [ties(dtype, 3, 4)])
         rows = [[1e4, 1, 2], [-1e4, 0, 1], [-np.inf, 0, 0], [np.inf, 0, 0]]
-        if op != "Hardmax":  # Which of NaN and numbers is the largest is open.
+        if op != "Hardmax":  # Whether NaN counts as the largest number is not defined.
             rows.append([np.nan, 0, 1])
         yield Case(op, [np.array(rows, dtype)])
         yield Case(op, [np.full((2, 3), -np.inf, dtype)])

@@ -1,4 +1,4 @@
-"""Resizing and sampling of images."""
+"""Cases of resizing and sampling of images."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SIZES = {
 
 
 def resizing() -> Iterator[Case]:
-    """All of them."""
+    """All cases of this module."""
     yield from _resized()
     yield from _old()
     yield from _axes()
@@ -89,7 +89,7 @@ def _axes() -> Iterator[Case]:
     x = numbers("float32", 1, 2, 6, 5)
     for axes in ([2, 3], [3, 2], [-1], [3], [-2, -1]):
         sizes = np.array([9, 4][: len(axes)])
-        # onnxruntime leaves negative axes as they are where the aspect ratio is kept.
+        # If the aspect ratio is kept, onnxruntime ignores negative axes.
         for policy in ("stretch",) if min(axes) < 0 else ("stretch", "not_larger", "not_smaller"):
             named = {"axes": axes, "keep_aspect_ratio_policy": policy, "mode": "linear"}
             yield Case("Resize", [x, None, None, sizes], named, (3,), sums=True)

@@ -1,4 +1,4 @@
-"""Fourier transforms, and what goes with them."""
+"""Cases of Fourier transforms and related operators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LENGTH = np.array(8)
 
 
 def spectra() -> Iterator[Case]:
-    """All of them."""
+    """All cases of this module."""
     yield from _transforms()
     yield from _long()
     yield from _frames()
@@ -40,13 +40,13 @@ def _transforms() -> Iterator[Case]:
 
 
 def _directions() -> list[tuple[int, dict[str, Any]]]:
-    """The parts of a number, and the attributes."""
+    """The number of parts (1 for real numbers, 2 for complex), and the attributes."""
     both = [(parts, {"inverse": inverse}) for parts in (1, 2) for inverse in (0, 1)]
     return [*both, (1, {"onesided": 1}), (2, {"onesided": 1, "inverse": 1})]
 
 
 def _long() -> Iterator[Case]:
-    """Lengths that are one product, two factors, three, a large prime, and twice one."""
+    """Lengths: a power of 2, products of two and of three factors, a prime, twice a prime."""
     for length, (parts, named) in itertools.product((1024, 1536, 2058, 1031, 2062), _directions()):
         taken = length // 2 + 1 if named.get("onesided") and named.get("inverse") else length
         for count in (taken, taken - 37):

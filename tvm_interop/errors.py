@@ -56,6 +56,10 @@ class InputError(TVMInteropError):
     """An input or output of a model has a wrong name, shape or type."""
 
 
+class OutOfTimeError(TVMInteropError):
+    """The time budget of a compilation is spent, and something would have to be measured."""
+
+
 class LatencyError(TVMInteropError, ValueError):
     """A latency is negative, not a number, or missing; the message names the operator."""
 

@@ -142,6 +142,7 @@ Manifest ReadManifest(const std::string& name, const std::string& text) {
   CheckOptional(&object, "precision", CheckPrecision);
   CheckOptional(&object, "quantised", CheckQuantised);
   CheckOptional(&object, "kernel_check", CheckKernelCheck);
+  if (const auto not_tried = object.Find("not_tried")) ReadTexts(*not_tried);
   if (const auto digests = object.Find("sha256")) {
     ForEachField(*digests, [&](const std::string& member, const JsonValue& digest) {
       manifest.sha256[member] = digest.Text();

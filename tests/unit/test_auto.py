@@ -242,6 +242,26 @@ def test_the_budget_stops_pricing(monkeypatch):
     assert asked[0] < asked[100] < asked[200] < asked[10_000]
 
 
+@pytest.mark.parametrize("seconds", [0, 3, 30])
+def test_divided_operators_are_priced_whatever_the_budget(monkeypatch, seconds):
+    """No stage of a divided operator's parts is refused: no schedule would be left for `ios`."""
+    clock = Clock(monkeypatch)
+
+    class Slow(Contended):
+        def stages(self, stages):
+            clock.s += 1
+            return super().stages(stages)
+
+    graph = OpGraph.from_edges(5, [(0, 1), (0, 2), (1, 3), (2, 3), (0, 4), (4, 3)])
+    parts = [[0], [1, 2], [3], [4]]
+    model = Slow([10.0, 20.0, 20.0, 10.0, 30.0], 0.1)
+    made = schedule(graph, "auto", model, streams=2, time_budget_s=seconds, parts=parts)
+    made.validate(graph)
+    assert math.isfinite(made.makespan)
+    assert made.stats["budget_used_up"] == (seconds < 30)
+    assert not made.stats["not_run"]
+
+
 def test_running_schedules_is_part_of_the_budget(monkeypatch):
     """Each run takes a tenth of a second on the clock of the budget. All else takes no time."""
     clock = Clock(monkeypatch)
@@ -266,6 +286,8 @@ def test_where_no_time_is_left_sequential_wins(caplog):
     second = LatencyTable([1e6] * len(US))
     made = schedule(GRAPH, "auto", second, streams=2, evaluate=evaluate, time_budget_s=60)
     assert made.stats["winner"] == "sequential"
+    assert made.stats["not_run"]
+    assert made.stats["budget_used_up"]
     assert "`time_budget_s`" in caplog.text
 
 

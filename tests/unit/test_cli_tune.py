@@ -122,7 +122,7 @@ def test_wrong_requests(net: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert run_app(["compile", str(net), "-o", out, "--latency", "guessed"]) == 2
     assert "`guessed`" in capsys.readouterr().err
     lios = ["--scheduler", "lios", "--time-budget", "3"]
-    assert run_app(["compile", str(net), "-o", out, *lios]) == 2
+    assert run_app(["schedule", str(net), "-o", out, *lios]) == 2
     assert "time_budget_s" in capsys.readouterr().err
 
 

@@ -71,7 +71,7 @@ def test_how_long_schedules_are_measured(
     monkeypatch.setattr(
         "tvm_interop.compiler.api.compile",
         lambda model, **options: (
-            given.append(options.get("time_budget_s")) or compile(model, **options)
+            given.append(options.get("time_budget")) or compile(model, **options)
         ),
     )
     path = tmp_path / "net.onnx"

@@ -152,6 +152,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kernel_check: which kernels were checked, and with what result; None in artifacts of older
         versions.
     weights: where each weight begins in `weights.bin`, in bytes, by index into `plan.values`.
+    not_tried: what the compilation left out because its time budget was spent, in words; empty if
+        it left out nothing or had no time budget, and in artifacts of older versions.
     batch_sizes: the batch size of each shape, in order, if the artifact's shapes are batch sizes;
         empty otherwise. The first axis of all inputs and outputs is then the batch, and each row is
         computed independently.
@@ -170,6 +172,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sha256: dict[str, str] = {}
     weights: dict[int, int] = {}
     batch_sizes: tuple[int, ...] = ()
+    not_tried: tuple[str, ...] = ()
     format: Literal["tvm_interop.artifact"] = "tvm_interop.artifact"
     version: Literal[1, 2, 3, 4] = 2
 
@@ -179,7 +182,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Newer fields that are empty are left out, so that older versions can read the text.
         """
         fields = msgspec.to_builtins(self)
-        for name in ("batch_sizes", "kernel_check", "precision", "quantised"):
+        for name in ("batch_sizes", "kernel_check", "not_tried", "precision", "quantised"):
             if not fields[name]:
                 del fields[name]
         return msgspec.json.format(msgspec.json.encode(fields), indent=2)

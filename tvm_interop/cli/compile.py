@@ -79,6 +79,9 @@ def compile_model(
 
     Before the schedule ships, it is measured against sequential execution. If it is not faster, the
     artifact runs sequentially, and a line of the output says so.
+
+    --time-budget limits the time of all this. The best that was found by then ships, and what was
+    not tried is printed and kept in the artifact's manifest.
     """
     import_tvm(str(model))
     from ..compiler.api import compile as compile_to_artifact
@@ -146,6 +149,8 @@ def _given_line(artifact: Artifact, given: Schedule, name: str) -> str:
     checked = artifact.manifest.speed_check
     if checked is not None and checked.shipped == "sequential":
         ships = "it does not ship, and sequential execution ships instead:"
+    elif artifact.schedule.scheduler == "sequential" and artifact.manifest.not_tried:
+        ships = "its speed was not checked in time, and sequential execution ships instead:"
     else:
         ships = "it ships:"
     return f"`{name}` has {stages}{given.num_streams} streams; {ships}"
@@ -172,9 +177,16 @@ def _facts(artifact: Artifact) -> dict[str, object]:
         "quantised": msgspec.to_builtins(artifact.manifest.quantised),
         "batch_sizes": list(artifact.manifest.batch_sizes) or None,
         "kernels": dict(_kernels(artifact)),
+        "not_tried": _not_tried(artifact),
         "ratio_to_sequential": checked.ratio if checked else None,
         "noise_ratio": checked.noise_ratio if checked else None,
     }
+
+
+def _not_tried(artifact: Artifact) -> list[str]:
+    """What was left out for lack of time, for any of the shapes."""
+    each = (told for one in (artifact, *artifact.others) for told in one.manifest.not_tried)
+    return list(dict.fromkeys(each))
 
 
 def _precision(artifact: Artifact) -> dict[str, object]:
@@ -244,6 +256,9 @@ def _summary(artifact: Artifact, given: str | None) -> str:
     speed_check = speed_check_line(artifact, given)
     if speed_check is not None:
         lines.append(speed_check)
+    not_tried = _not_tried(artifact)
+    if not_tried:
+        lines.append(f"not tried within --time-budget: {'; '.join(not_tried)}")
     if artifact.others:
         shapes = "; ".join(str(shapes) for shapes in artifact.input_shapes)
         lines.append(

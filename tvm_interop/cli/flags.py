@@ -56,7 +56,6 @@ class SearchFlags(Flags):
     max_groups: options.MaxGroups = None
     endings: options.Endings = None
     max_measurements: options.MaxMeasurements = None
-    time_budget: options.TimeBudget = None
 
     def scheduler_options(self) -> dict[str, Any]:
         """The options that were given, by the names that schedulers have for them."""
@@ -65,9 +64,19 @@ class SearchFlags(Flags):
             "max_groups": self.max_groups,
             "endings": self.endings,
             "max_measurements": self.max_measurements,
-            "time_budget_s": self.time_budget,
         }
         return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class SearchTimeFlags(Flags):
+    """How long a verb that only searches for a schedule may measure."""
+
+    time_budget: options.SearchTime = None
+
+    def scheduler_options(self) -> dict[str, Any]:
+        """The option if it was given, by the name that schedulers have for it."""
+        return {} if self.time_budget is None else {"time_budget_s": self.time_budget}
 
 
 @dataclass(frozen=True)
@@ -114,6 +123,7 @@ class CompileFlags(KernelFlags):
     keep_f32: options.KeepF32 = None
     fresh: options.Fresh = False
     cross_compiler: options.CrossCompiler = None
+    time_budget: options.TimeBudget = None
 
     def compile_options(self) -> dict[str, Any]:
         """The values of these options, by the name of the parameter of `compile`."""
@@ -125,6 +135,7 @@ class CompileFlags(KernelFlags):
             "keep_f32": options.parse_names(self.keep_f32) or (),
             "fresh": self.fresh,
             "cross_compiler": self.cross_compiler,
+            "time_budget": self.time_budget,
         }
 
 

@@ -306,6 +306,16 @@ TimeBudget = Annotated[
         "--time-budget",
         metavar="SECONDS",
         min=0,
+        help="How long compiling may take in all; what was not tried is told at the end. With 0 "
+        "nothing is measured or checked, and the model runs sequentially.",
+    ),
+]
+SearchTime = Annotated[
+    float | None,
+    typer.Option(
+        "--time-budget",
+        metavar="SECONDS",
+        min=0,
         help="For scheduler auto and for learned latencies: how long stages may be measured.",
         rich_help_panel="Scheduling",
     ),

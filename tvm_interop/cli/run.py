@@ -177,7 +177,7 @@ class ModelFlags(Flags):
         """
         from ..session.compiled_once import compiled_once
 
-        given = {} if self.time_budget is None else {"time_budget_s": self.time_budget}
+        given = {} if self.time_budget is None else {"time_budget": self.time_budget}
         shapes = shape_options.shapes_of(path, self.input_shapes, self.dims)
         with measuring_bar() as progress:
             return compiled_once(source, {"progress": progress, **given}, shapes)
@@ -214,7 +214,7 @@ def run_model(
 
     A model (an .onnx or .pt2 file) is compiled first. The artifact is kept, and the next run with
     the same options finds it. --dim or --input-shapes give the sizes that the model leaves open.
-    --time-budget says for how many seconds schedules are measured.
+    --time-budget says how many seconds compiling may take.
 
     An artifact holds machine code, which runs with all your rights. Run only artifacts whose origin
     you trust. You can pin one artifact with --sha256, or require a signature with --trusted-key

@@ -11,7 +11,7 @@ import typer
 from ..atomic_file import replacing
 from . import options, shape_options
 from .console import measuring_bar
-from .flags import KernelFlags, ScheduleFlags, with_flags
+from .flags import KernelFlags, ScheduleFlags, SearchTimeFlags, with_flags
 
 if TYPE_CHECKING:
     from ..scheduling import Schedule
@@ -30,6 +30,7 @@ def schedule_model(
     *,
     flags: KernelFlags,
     scheduling: ScheduleFlags,
+    limit: SearchTimeFlags,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
@@ -55,6 +56,7 @@ def schedule_model(
             scheduler,
             options.parse_latency(scheduling.latency),
             **scheduling.scheduler_options(),
+            **limit.scheduler_options(),
         )
     if output is not None:
         with replacing(output) as temporary:

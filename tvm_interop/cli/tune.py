@@ -15,7 +15,7 @@ from ..errors import InputError
 from ..ownership import why_not_trusted
 from . import options, shape_options
 from .console import INTERRUPTED, tuning_bar
-from .flags import DeviceFlags, SearchFlags, with_flags
+from .flags import DeviceFlags, SearchFlags, SearchTimeFlags, with_flags
 
 if TYPE_CHECKING:
     from ..execution.rpc_server import ServerAddress
@@ -82,6 +82,7 @@ def tune_model(
     *,
     flags: DeviceFlags,
     search: SearchFlags,
+    limit: SearchTimeFlags,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
@@ -120,7 +121,7 @@ def tune_model(
             shapes,
             tuning_records or _own(DEFAULT_FOLDER),
             max_trials=max_trials,
-            time_budget_s=search.time_budget,
+            time_budget_s=limit.time_budget,
             seed=seed,
             as_json=as_json,
         )
@@ -131,14 +132,13 @@ def tune_model(
     if not output.resolve().parent.is_dir():
         raise InputError(f"there is no folder `{output.resolve().parent}` to write `{output}` to")
     with tuning_bar(quiet=as_json) as bar:
-        display = Display(bar, search.max_measurements, quiet=as_json)
-        tuning = Tuning(output, display)
+        tuning = Tuning(output, Display(bar, search.max_measurements, quiet=as_json))
         try:
             _search_schedule(
                 model,
                 {**flags.compile_options(), "tuning_records": tuning_records},
                 shapes,
-                {**search.scheduler_options(), "seed": seed},
+                {**search.scheduler_options(), **limit.scheduler_options(), "seed": seed},
                 tuning,
                 address,
             )

@@ -8,23 +8,29 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from ..artifact.artifact import MAX_SHAPES, Artifact
 from ..artifact.manifest import Precision, SpeedCheck
-from ..errors import ArtifactError, InputError, TVMInteropError, UnsupportedModelError
+from ..errors import (
+    ArtifactError,
+    InputError,
+    OutOfTimeError,
+    TVMInteropError,
+    UnsupportedModelError,
+)
 from ..frontend.load import batch_shapes, load_model
 from ..latency import LatencyModel, Link
 from ..lowering.split_operators import parts_in
 from ..measure.measured import Progress, tell
 from ..plain_data import is_whole
 from ..plan.validate import check_batch_sizes
-from ..scheduling import Schedule
+from ..scheduling import Schedule, options_of
 from .annotate import annotated_schedule
 from .backends import why_not_in_bf16
 from .compilation import Compilation
@@ -33,11 +39,13 @@ from .merging import merged_stages
 from .options import CompileOptions, parts_for
 from .precision import MAX_ERROR, measured_precision
 from .speed_check import speed_check_by_auto
+from .timed_search import note_search, note_speed_check
 
 _LOG = logging.getLogger("tvm_interop")
 
 __all__ = ["Compilation", "CompileOptions", "compile", "new_compilation"]
 
+_T = TypeVar("_T")
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 """Shapes of inputs, by name."""
 
@@ -104,7 +112,7 @@ def compile(
     inputs: with bf16, the inputs to measure the error on; by default random numbers.
     fresh: reuse nothing that an earlier compilation kept.
     cross_compiler: compiler that links kernels for another CPU; by default `CXX`.
-    options: options of the scheduler, such as `max_group_ops`.
+    options: `time_budget`, the seconds for all of this; options of the scheduler.
 
     Returns
     -------
@@ -117,6 +125,7 @@ def compile(
     """
     if out is not None and not Path(out).resolve().parent.is_dir():
         raise InputError(f"there is no folder `{Path(out).resolve().parent}` to write `{out}` to")
+    time_budget = options.pop("time_budget", None)
     chosen = schedule or annotated_schedule(model)
     parts = parts_for(scheduler) if chosen is None else parts_in(chosen.op_names)
     compile_options = CompileOptions(
@@ -137,6 +146,7 @@ def compile(
         precision="f32" if precision == "f32" else "bf16",
         fresh=fresh,
         cross_compiler=cross_compiler,
+        time_budget=time_budget,
     )
     _check_precision(precision, max_error, keep_f32, inputs)
     each = _shapes_of(model, input_shapes, batch_sizes)
@@ -147,14 +157,14 @@ def compile(
     try:
         artifact, *others = (
             _compile_one(
-                *_compilation(model, compile_options, shapes, precision, max_error, inputs),
+                *_compilation(model, given, shapes, precision, max_error, inputs),
                 chosen,
                 scheduler,
                 latency,
                 keep_slower,
                 options,
             )
-            for shapes in each
+            for given, shapes in _shared_out(compile_options, each)
         )
     except UnsupportedModelError as error:
         _refuse_fixed_batch(
@@ -167,6 +177,14 @@ def compile(
     if out is not None:
         artifact.save(out)
     return artifact
+
+
+def _shared_out(options: CompileOptions, each: Sequence[_T]) -> Iterator[tuple[CompileOptions, _T]]:
+    """Pair each of several shapes with options whose time budget is its share of what is left."""
+    budget = options.budget
+    for i, shapes in enumerate(each):
+        share = budget.for_one_of(len(each) - i) if budget.is_limited else None
+        yield replace(options, time_budget=share), shapes
 
 
 def _shapes_of(
@@ -292,11 +310,21 @@ def _compilation(
     """
     if precision == "f32":
         return new_compilation(model, options, shapes), None, None
+    budget = options.budget
+    if precision == "bf16" and budget.measures_nothing:
+        raise InputError(
+            "`time_budget` is 0, and for `precision` bf16 the error must be measured: give more "
+            "time, or `precision` f32"
+        )
     in_f32 = replace(options, precision="f32", keep_f32=())
     if precision == "auto":
         missing = why_not_in_bf16(options)
         if missing is not None:
             return new_compilation(model, in_f32, shapes), None, f"f32: {missing}"
+        if budget.is_spent:
+            budget.leave_out("`precision` bf16")
+            late = "f32: there was no time to measure the error of bf16"
+            return new_compilation(model, in_f32, shapes), None, late
     compilation = new_compilation(model, options, shapes)
     tell(options.progress, "measuring the error of bf16")
     found = measured_precision(compilation, model, shapes, inputs)
@@ -322,11 +350,14 @@ def _compile_one(
 
     Parameters
     ----------
-    chosen: the schedule to use; None runs the scheduler.
+    chosen: the schedule to use; None runs the scheduler. The artifact runs sequentially if there is
+        no time to check the schedule's speed.
     options: options of the scheduler.
     """
+    budget = compilation.options.budget
     kept = None
-    if chosen is None and choice_is_kept(compilation, scheduler, latency, options):
+    may_look_up = chosen is None and not budget.measures_nothing
+    if may_look_up and choice_is_kept(compilation, scheduler, latency, options):
         kept = KeptChoice(compilation, scheduler, keep_slower, options)
         found = kept.read()
         if found is not None:
@@ -336,7 +367,7 @@ def _compile_one(
     progress = compilation.options.progress
     if chosen is None:
         tell(progress, f"scheduling by {scheduler}")
-        chosen = compilation.schedule(scheduler, latency, **options)
+        chosen = _scheduled(compilation, scheduler, latency, options)
         if "evaluate" not in options:
             measured = speed_check_by_auto(chosen)
     chosen.validate(compilation.graph)
@@ -345,11 +376,37 @@ def _compile_one(
     # A schedule with latencies that were not measured here may be for a GPU that is not here. Such
     # a schedule ships unchecked.
     if wants_check and ("prices" not in chosen.stats or compilation.can_check_speed(chosen)):
-        tell(progress, "checking the speed")
-        checked = compilation.check_speed(chosen)
-    if kept is not None:
+        if compilation.time_for_schedule.is_spent:
+            budget.leave_out("the speed check, so the model runs sequentially")
+            chosen = compilation.sequential()
+        else:
+            tell(progress, "checking the speed")
+            checked = compilation.check_speed(chosen)
+    note_speed_check(checked, compilation.time_for_schedule)
+    if kept is not None and not budget.is_limited:
         kept.write(chosen, checked)
     return _artifact(compilation, chosen, checked, precision, precision_choice)
+
+
+def _scheduled(
+    compilation: Compilation,
+    scheduler: str,
+    latency: LatencyModel | str | None,
+    options: Mapping[str, Any],
+) -> Schedule:
+    """Run the scheduler; the schedule is sequential if there is no time for the scheduler."""
+    budget = compilation.options.budget
+    options_of(scheduler)  # Refuses an unknown scheduler.
+    if scheduler == "sequential" or not budget.measures_nothing:
+        try:
+            made = compilation.schedule(scheduler, latency, **options)
+        except OutOfTimeError:
+            pass
+        else:
+            note_search(made, budget)
+            return made
+    budget.leave_out(f"scheduler `{scheduler}` and the speed check, so the model runs sequentially")
+    return compilation.sequential()
 
 
 def _artifact(
@@ -363,6 +420,8 @@ def _artifact(
     quantised = artifact.manifest.quantised
     if quantised is not None and quantised.has_products_in_floats:
         _LOG.warning("of the quantised model, %s", quantised)
+    if artifact.manifest.not_tried:
+        _LOG.warning("not tried within `time_budget`: %s", "; ".join(artifact.manifest.not_tried))
     artifact.precision_choice = precision_choice
     return artifact
 

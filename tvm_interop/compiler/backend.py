@@ -27,6 +27,7 @@ from ..measure.stage_timer import StageTimer
 from ..measure.store import LatencyStore
 from ..plan.plan import Plan
 from ..program.program import Program
+from ..scheduling.budget import Budget
 from ..scheduling.schedules import Schedule
 from ..scratch import scratch_folder
 from .checked_kernels import CheckedKernels, KernelChecker
@@ -96,6 +97,10 @@ class Kernels:
         if self._kept is not None:
             keep_kernels(self._kept, self.hashes, code)
         return code
+
+    def build(self) -> None:
+        """Compile the kernels now instead of when they are first needed."""
+        _ = self.code
 
     def _built(self) -> bytes:
         tell(self._progress, f"compiling {len(self._module.functions_items())} kernels")
@@ -209,10 +214,16 @@ class Lowered(ABC):
         threads: int,
         store: LatencyStore,
         progress: Progress | None,
+        budget: Budget | None = None,
     ) -> MeasuredLatency:
-        """Make the latency model that measures stages of `program` on the device."""
+        """Make the latency model that measures stages of `program` on the device.
+
+        Parameters
+        ----------
+        budget: the time in which stages may be measured; None for no limit.
+        """
         timer = self.stage_timer(program, streams, threads)
-        return self.latency_by(timer, program, store, progress)
+        return self.latency_by(timer, program, store, progress, budget)
 
     def latency_by(
         self,
@@ -220,6 +231,7 @@ class Lowered(ABC):
         program: Program,
         store: LatencyStore,
         progress: Progress | None,
+        budget: Budget | None = None,
     ) -> MeasuredLatency:
         """Make the latency model that measures stages of `program` with `timer`."""
         return MeasuredLatency(
@@ -229,6 +241,7 @@ class Lowered(ABC):
             parallel_kernels=self.kernels.parallel,
             store=store,
             progress=progress,
+            budget=budget,
         )
 
 

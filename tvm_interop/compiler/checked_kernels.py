@@ -10,7 +10,7 @@ import json
 import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ from ..measure.measured import Progress, counter, tell
 from ..scratch import scratch_folder
 from .checked_libraries import LibraryChecker
 from .kept_kernels import kernels_key
+from .time_budget import TimeBudget
 
 _LOG = logging.getLogger("tvm_interop")
 _KIND = "checked"
@@ -63,12 +64,14 @@ class KernelChecker:
     parameters: the types of each kernel's inputs and of its outputs, by the kernel's name.
     target: the TVM target that the kernels are compiled for.
     libraries: the checker of library kernels for the same model.
+    budget: the time of the compilation. A kernel that cannot be checked in time ships unchecked.
     """
 
     as_written: tvm.IRModule
     parameters: Mapping[str, tuple[Sequence[str], Sequence[str]]]
     target: Any
     libraries: LibraryChecker
+    budget: TimeBudget = field(default_factory=TimeBudget)
 
     def check(
         self,
@@ -124,17 +127,28 @@ class KernelChecker:
         # `context` names the versions and options that also affect the machine code.
         context = kernels_key({})
         key = json.dumps([_VERSION, context, sorted(alike.values())])
+        if self.budget.measures_nothing:
+            kept = None
         known = None if kept is None else kept.get(_KIND, key)
         if known is not None:
             return CheckedKernels(code, msgspec.json.decode(known, type=KernelCheck))
+        if self.budget.is_spent and hashes:
+            self.budget.leave_out(f"checking {len(hashes)} kernels of TVM")
+            return CheckedKernels(code, KernelCheck(unchecked=_NO_TIME))
         keys = {name: context + own for name, own in alike.items() if not self._is_too_large(name)}
-        passed = KernelCheck(checked=len(keys), too_large=len(hashes) - len(keys))
         tell(progress, f"checking {len(keys)} kernels")
         new = {name: key for name, key in keys.items() if key not in _right}
-        faults = self._faults(new, scheduled, code, counter(progress))
-        _right.update(key for name, key in new.items() if name not in faults)
+        faults, late = self._faults_in_time(new, scheduled, code, counter(progress))
+        _right.update(key for name, key in new.items() if name not in faults and name not in late)
+        passed = KernelCheck(
+            checked=len(keys) - len(late),
+            too_large=len(hashes) - len(keys),
+            unchecked=_NO_TIME if late and len(late) == len(keys) else None,
+        )
+        if late:
+            self.budget.leave_out(f"checking {len(late)} kernels of TVM")
         if not faults:
-            if kept is not None:
+            if kept is not None and not late:
                 kept.put(_KIND, key, msgspec.json.encode(passed))
             return CheckedKernels(code, passed)
         for name, fault in faults.items():
@@ -153,6 +167,38 @@ class KernelChecker:
                 f"kernel `{name}` is wrong however it is compiled: {fault}; please report it"
             )
         return CheckedKernels(plain, msgspec.structs.replace(passed, plain=faults))
+
+    def _faults_in_time(
+        self,
+        keys: Mapping[str, str],
+        scheduled: tvm.IRModule,
+        code: bytes,
+        count: Count | None,
+    ) -> tuple[dict[str, str], set[str]]:
+        """Check kernels until the time is over.
+
+        Parameters
+        ----------
+        keys, scheduled, code, count: as in `_faults`.
+
+        Returns
+        -------
+        What is wrong with each kernel at fault, by name, and the names of the kernels that were not
+        checked in time. A kernel that is equal to a checked one counts as checked.
+        """
+        alike: dict[str, list[str]] = {}
+        for name, key in keys.items():
+            alike.setdefault(key, []).append(name)
+        faults: dict[str, str] = {}
+        reached: set[str] = set()
+        done = 0
+        for piece in self.budget.pieces(list(alike.values())):
+            names = [name for group in piece for name in group]
+            in_all = _counted_from(done, len(alike), count)
+            faults |= self._faults({name: keys[name] for name in names}, scheduled, code, in_all)
+            reached.update(names)
+            done += len(piece)
+        return faults, set(keys) - reached
 
     @cached_property
     def _functions(self) -> dict[str, tuple[Any, tirx.PrimFunc]]:
@@ -286,6 +332,12 @@ class KernelChecker:
             return build_kernels(module, self.target, path, targets).read_bytes()
 
 
+def _counted_from(before: int, total: int, count: Count | None) -> Count | None:
+    """A count of some of `total` kernels, after `before` others."""
+    return None if count is None else lambda done, _: count(before + done, total)
+
+
+_NO_TIME = "the time budget left no time for it"
 _NOT_EVALUATED = (
     "NumPy cannot evaluate kernel `%s`, which is checked against a plain build instead; please "
     "report it: %s"

@@ -26,6 +26,7 @@ from ..measure.measured import Progress, tell
 from ..program.library_op import LibraryOp
 from ..program.program import Operator, Program
 from ..program.storage import BLOCK, Layout
+from .time_budget import LIBRARIES_SHARE, TimeBudget
 
 _LOG = logging.getLogger("tvm_interop")
 _KIND = "checked library"
@@ -106,15 +107,19 @@ class LibraryChecker:
     ----------
     as_written: TVM's kernels of the same operators, before any schedule.
     kept: where verdicts are remembered from one process to the next; None for nowhere.
+    budget: the time of the compilation. A kernel that cannot be checked in time ships unchecked.
     checked: the number of library kernels of the last program that were checked. Equal kernels
         count once.
+    late: the number of library kernels of the last program that could not be checked in time.
     faults: what was wrong with each kernel that failed, by the operator's name.
     """
 
     as_written: tvm.IRModule
     kept: KeptFiles | None
     progress: Progress | None
+    budget: TimeBudget = field(default_factory=TimeBudget)
     checked: int = 0
+    late: int = 0
     faults: dict[str, str] = field(default_factory=dict)
 
     def without_faults(self, program: Program, choose: Callable[[Program], Program]) -> Program:
@@ -131,6 +136,8 @@ class LibraryChecker:
             chosen = choose(program)
             faults = self._faults(chosen)
             if not faults:
+                if self.late:
+                    self.budget.leave_out(f"checking {self.late} kernels of libraries")
                 return chosen
             self.faults |= faults
             program = replace(
@@ -153,6 +160,10 @@ class LibraryChecker:
             if kernel is not None:
                 alike.setdefault(kernel.name, []).append(op.name)
                 kernels[kernel.name] = kernel
+        if self.budget.measures_nothing:
+            self.late = len(kernels)
+            return {}
+        self.late = 0
         self.checked = len(kernels) - len(_not_evaluated & kernels.keys())
         new = sorted(kernels.keys() - _right - _not_evaluated)
         all_new = json.dumps(new)
@@ -161,7 +172,16 @@ class LibraryChecker:
             return {}
         if new:
             tell(self.progress, f"checking {len(new)} kernels of libraries")
-        found, not_evaluated = find_faults([kernels[key] for key in new])
+        found: dict[str, str] = {}
+        not_evaluated: dict[str, str] = {}
+        reached: list[str] = []
+        for keys in self.budget.share(LIBRARIES_SHARE).pieces(new):
+            of_piece = find_faults([kernels[key] for key in keys])
+            found |= of_piece.faults
+            not_evaluated |= of_piece.not_evaluated
+            reached += keys
+        self.late = len(new) - len(reached)
+        self.checked -= self.late
         for key, defect in not_evaluated.items():
             _LOG.warning(
                 "the library's kernel for `%s` is not checked: NumPy cannot evaluate TVM's kernel "
@@ -171,8 +191,8 @@ class LibraryChecker:
             )
         _not_evaluated.update(not_evaluated)
         self.checked -= len(not_evaluated)
-        _right.update(key for key in new if key not in found and key not in not_evaluated)
-        if new and not found and not not_evaluated and self.kept is not None:
+        _right.update(key for key in reached if key not in found and key not in not_evaluated)
+        if new and not (found or not_evaluated or self.late) and self.kept is not None:
             self.kept.put(_KIND, all_new, b"right")
         for key, fault in found.items():
             _LOG.warning(

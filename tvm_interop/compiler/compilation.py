@@ -8,21 +8,16 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
-import tvm
-import tvm_ffi
 
-from .._version import __version__
 from ..artifact.artifact import Artifact
-from ..artifact.manifest import Manifest, Precision, Quantised, SpeedCheck
-from ..errors import DeviceError, InputError, NoLatencyError, ScheduleError
+from ..artifact.manifest import Precision, SpeedCheck
+from ..errors import DeviceError, InputError, NoLatencyError, OutOfTimeError, ScheduleError
 from ..execution.rpc_server import ServerAddress
 from ..kernels.tuning_records import TuningRecords
 from ..latency import LatencyModel
 from ..latency.base import op_latencies
-from ..lowering.quantised import QUANTISED
 from ..measure.active import ActiveSearch, active_search
 from ..measure.farm_timer import farm_timer
 from ..measure.measured import MeasuredLatency
@@ -39,7 +34,10 @@ from .offers import Offer, offers_for
 from .options import MERGING, CompileOptions
 from .price_source import ByName, Given, Learned, MeasuredHere, price_source
 from .prices import DATABASE, by_database, by_description
+from .shipping import fallback_of, manifest_of
 from .speed_check import check_rounds, interleaved_rounds
+from .time_budget import SCHEDULE_SHARE, TimeBudget
+from .timed_search import latency_in_time, options_in_time, searched_in_time, with_refused
 
 _LOG = logging.getLogger("tvm_interop")
 
@@ -131,10 +129,14 @@ class Compilation:
     def _store(self) -> LatencyStore:
         return open_store(self.options.latency_db)
 
+    @cached_property
+    def time_for_schedule(self) -> TimeBudget:
+        """The time for the search for a schedule and for its speed check."""
+        return self.options.budget.share(SCHEDULE_SHARE)
+
     def _latency_of(self, streams: int, threads: int) -> MeasuredLatency:
-        return self._lowered.latency(
-            self.program, streams, threads, self._store, self.options.progress
-        )
+        progress, budget = self.options.progress, self.time_for_schedule
+        return self._lowered.latency(self.program, streams, threads, self._store, progress, budget)
 
     def schedule(
         self,
@@ -158,6 +160,11 @@ class Compilation:
         options: options of the scheduler, or of `ActiveSearch` with `learned`. If the
             scheduler takes such options, it also gets what the compilation knows: streams, tensors,
             traits of operators, and how to measure.
+
+        Raises
+        ------
+        OutOfTimeError
+            The compilation's time is over, and not even the operators alone are measured.
         """
         if scheduler in MERGING and not self.backend.merges_operators:
             raise ScheduleError(
@@ -177,7 +184,7 @@ class Compilation:
             case Learned():
                 if missing is not None:
                     raise missing
-                return self.search(**options).run()
+                return searched_in_time(self.search, options, self.time_for_schedule)
             case Given(model) if missing is not None:
                 return self._run(scheduler, model, options)
             case Given(model):
@@ -204,6 +211,7 @@ class Compilation:
         known = {"streams": lambda: self.streams, **(known or {})}
         for name in known.keys() & set(options_of(scheduler)) - options.keys():
             options[name] = known[name]()
+        options = options_in_time(scheduler, options, self.time_for_schedule)
         return run_scheduler(self.graph, scheduler, latency=latency, **options)
 
     def _schedule_here(
@@ -220,7 +228,9 @@ class Compilation:
                 )
             latency = latency or self._merging_latency(scheduler)
         elif scheduler != "sequential":
-            latency = latency or self.measured_latency
+            latency = latency or latency_in_time(
+                scheduler, self.measured_latency, self.program, self.time_for_schedule
+            )
         known: dict[str, Callable[[], Any]] = {
             "gpus": lambda: 1,  # The latencies of copies between GPUs are not measured.
             # The operators of a window start together, each on a stream of its own.
@@ -231,7 +241,7 @@ class Compilation:
             "traits": lambda: self.traits,
             "evaluate": lambda: self.measure,
         }
-        return self._run(scheduler, latency, options, known)
+        return with_refused(self._run(scheduler, latency, options, known), latency)
 
     def _schedule_unmeasured(
         self, scheduler: str, options: dict[str, Any], missing: DeviceError
@@ -397,7 +407,10 @@ class Compilation:
                 return None
             latency = self.measured_latency
         names = self.graph.names
-        return dict(zip(names, op_latencies(latency, names).tolist(), strict=True))
+        try:
+            return dict(zip(names, op_latencies(latency, names).tolist(), strict=True))
+        except OutOfTimeError:
+            return None
 
     def offers(self, name: str, *, measure: bool = True) -> tuple[Offer, ...]:
         """The kernel that each provider offers for a whole operator, on plain tensors.
@@ -447,7 +460,8 @@ class Compilation:
         level of 5% (see `scheduling.paired_rounds`).
         """
         sequential = self.sequential()
-        return check_rounds(self.measure([sequential, sequential, schedule]))
+        rounds = self.measure([sequential, sequential, schedule])
+        return check_rounds(rounds, self.time_for_schedule.left_s())
 
     def artifact(
         self,
@@ -470,31 +484,14 @@ class Compilation:
             schedule=shipped,
             kernels=kernels,
             weights=home.program.weights,
-            fallback=home._fallback(),
-            manifest=Manifest(
-                tvm_interop_version=__version__,
-                tvm_version=tvm.__version__,
-                target=str(self.target),
+            fallback=fallback_of(home._lowered, home._op_us),
+            manifest=manifest_of(
+                home._lowered,
+                self.backend,
+                self.options.budget,
                 scheduler=schedule.scheduler,
-                cpu_features=self.backend.cpu_features(),
-                structural_hash=f"{tvm_ffi.structural_hash(home.module) % 2**64:016x}",
                 speed_check=speed_check,
                 precision=precision,
-                quantised=_quantised(home.module),
                 kernel_check=kernel_check,
             ),
         )
-
-    def _fallback(self) -> Plan | None:
-        """The plan for machines without the kernel libraries; None if the model uses none."""
-        if all(op.library is None for op in self.program.operators):
-            return None
-        alone = self._lowered.on_tvm_alone
-        in_turn = one_after_another(alone, 1)
-        return self._lowered.plan(alone, in_turn, self._op_us)
-
-
-def _quantised(module: Any) -> Quantised | None:
-    """The report on quantised operators in the lowered `module`; None if it has no such report."""
-    report = (module["main"].attrs or {}).get(QUANTISED)
-    return None if report is None else msgspec.json.decode(str(report), type=Quantised)

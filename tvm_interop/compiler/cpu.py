@@ -37,9 +37,10 @@ from ..scheduling.schedules import Schedule
 from .backend import Kernels, Lowered
 from .checked_kernels import KernelChecker
 from .checked_libraries import LibraryChecker
-from .kernel_choice import choose_kernels
+from .kernel_choice import choose_in_time
 from .options import CompileOptions, positive
 from .provider_choice import give_to_libraries
+from .time_budget import CHOICE_SHARE
 
 
 @dataclass(frozen=True)
@@ -128,16 +129,19 @@ class CpuBackend:
         lowered = self._lowered(model, input_shapes)
         program = lowered.program
         _check_kept(program, self._options.keep_f32)
+        if self._options.budget.is_limited:
+            lowered.kernels.build()  # This cannot be interrupted, so it counts in no step's share.
         if any(name != TVM for name in self.providers):
             # Always measure on one thread, so that the choice of kernels does not depend on the
             # number of streams. Then the model gives the same bits with any number of streams.
             tell(self._options.progress, "choosing kernels")
+            budget = self._options.budget.share(CHOICE_SHARE)
 
             def latency_of(program: Program) -> MeasuredLatency:
-                return lowered.latency(program, 1, 1, open_store(), self._options.progress)
+                return lowered.latency(program, 1, 1, open_store(), self._options.progress, budget)
 
             program = lowered.libraries.without_faults(
-                program, lambda program: choose_kernels(program, self.providers, latency_of)
+                program, lambda program: choose_in_time(program, self.providers, latency_of, budget)
             )
         # A team of threads and parts are two ways to divide an operator; do not use both.
         usual = lowered.streams if lowered.threads == 1 else 1
@@ -200,7 +204,8 @@ class CpuBackend:
         streams = positive("streams", self._options.streams, cores)
         threads = positive("threads", self._options.threads, max(cores // streams, 1))
         kept = kept_beside(self._options.latency_db, self._options.fresh)
-        library_checker = LibraryChecker(as_written, kept, self._options.progress)
+        budget = self._options.budget
+        library_checker = LibraryChecker(as_written, kept, self._options.progress, budget)
         write_out: Any = VectorizeMath()
         kernels = Kernels(
             program.kernels,
@@ -212,7 +217,7 @@ class CpuBackend:
             # The key of kept kernels names this machine's compiler, not the cross compiler.
             kept if self._options.cross_compiler is None else None,
             self._options.progress,
-            KernelChecker(as_written, _parameters(program), self.target, library_checker),
+            KernelChecker(as_written, _parameters(program), self.target, library_checker, budget),
         )
         return LoweredForCpu(
             import_anew, module, program, program, kernels, streams, threads, library_checker

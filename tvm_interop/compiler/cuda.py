@@ -35,6 +35,7 @@ from ..machine.kernel_libraries import (
     why_missing,
 )
 from ..measure.cuda_timer import CudaStageTimer
+from ..measure.measured import MeasuredLatency
 from ..measure.store import LatencyStore
 from ..plan.make import make_plan
 from ..plan.plan import Plan
@@ -45,7 +46,8 @@ from ..program.storage import GPU_PART_ALIGNMENT
 from ..scheduling.schedules import Schedule
 from .backend import Kernels, Lowered
 from .options import CompileOptions, positive
-from .provider_choice import fastest_plain, give_to_libraries
+from .provider_choice import give_to_libraries, plain_in_time
+from .time_budget import CHOICE_SHARE
 
 _LOG = logging.getLogger("tvm_interop")
 
@@ -174,11 +176,12 @@ class CudaBackend:
             # Measure on one stream, whatever the number of streams will be, so that all schedules
             # run the same kernels.
             alone = self._lowered(import_anew, module, program, on_tvm_alone, kernels, 1)
-            program = fastest_plain(
-                program,
-                self.providers,
-                lambda program: alone.latency(program, 1, 1, open_store(), self._options.progress),
-            ).program
+            budget = self._options.budget.share(CHOICE_SHARE)
+
+            def latency_of(program: Program) -> MeasuredLatency:
+                return alone.latency(program, 1, 1, open_store(), self._options.progress, budget)
+
+            program = plain_in_time(program, self.providers, latency_of, budget)
         else:
             program = give_to_libraries(program, libraries)
         most = min(_MOST_STREAMS, program.graph().width or 1)

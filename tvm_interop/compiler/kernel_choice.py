@@ -9,11 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from ..errors import OutOfTimeError
 from ..machine.kernel_libraries import TVM
 from ..program.library_op import library_op
 from ..program.program import Operator, Program, Value
 from ..program.storage import BLOCK, Layout, StoredType
-from .provider_choice import LatencyOf, PlainChoice, can_run, fastest_plain, given_to
+from .provider_choice import (
+    LatencyOf,
+    PlainChoice,
+    can_run,
+    fastest_known,
+    fastest_plain,
+    given_to,
+    unmeasured,
+)
+from .time_budget import TimeBudget
 from .two_labels import PairCost, cheapest_labels
 
 
@@ -48,6 +58,29 @@ def choose_kernels(program: Program, providers: Sequence[str], latency_of: Laten
         blocked = {v for v, label in labels.items() if label == 1}
         return _laid_out(chosen, blocked, library)
     return chosen
+
+
+def choose_in_time(
+    program: Program, providers: Sequence[str], latency_of: LatencyOf, budget: TimeBudget
+) -> Program:
+    """Choose as `choose_kernels` does, and by a plain rule where time is lacking.
+
+    By the rule, an operator gets the kernel of the first library that can run it, and all tensors
+    are plain.
+
+    Parameters
+    ----------
+    providers: as in `choose_kernels`.
+    latency_of: as in `choose_kernels`. Its models raise `OutOfTimeError` when `budget` is spent.
+    budget: the time for the choice. It notes what was not measured.
+    """
+    if budget.measures_nothing:
+        return unmeasured(program, providers, budget)
+    try:
+        return choose_kernels(program, providers, latency_of)
+    except OutOfTimeError:
+        budget.leave_out("measuring kernels on blocked tensors")
+        return fastest_known(program, providers, latency_of, budget, _CLEARLY_FASTER)
 
 
 _CLEARLY_FASTER = 0.95

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..errors import InputError
 from ..latency import LatencyModel, Link
 from ..machine.target_text import read_target
 from ..measure.measured import Progress
+from .time_budget import TimeBudget
 
 MERGING = ("ios-both", "ios-merge")
 """The schedulers that merge operators."""
@@ -59,6 +60,8 @@ class CompileOptions:
     cross_compiler: the compiler that links kernels for a target that is no CPU like this one, such
         as `aarch64-linux-gnu-g++`, with options if need be. None takes `CXX`, or else the system's
         compiler.
+    time_budget: seconds that the compilation may take; None for no limit. The time begins when this
+        object is made. `dataclasses.replace` does not begin it again.
     """
 
     target: Any = "llvm"
@@ -78,6 +81,7 @@ class CompileOptions:
     keep_f32: Sequence[str] = ()
     fresh: bool = False
     cross_compiler: str | None = None
+    time_budget: float | TimeBudget | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.target, str):
@@ -86,6 +90,13 @@ class CompileOptions:
             raise InputError(f"`precision` is {self.precision!r}; give `f32` or `bf16`")
         if self.keep_f32 and self.precision == "f32":
             raise InputError("`keep_f32` is for `precision` bf16: with f32 all stays in float32")
+        if self.time_budget is not None and not isinstance(self.time_budget, TimeBudget):
+            self.time_budget = TimeBudget.of(self.time_budget)
+
+    @property
+    def budget(self) -> TimeBudget:
+        """The time that the compilation may take; without a limit if none was given."""
+        return self.time_budget if isinstance(self.time_budget, TimeBudget) else TimeBudget()
 
 
 def parts_for(scheduler: str) -> int | None:

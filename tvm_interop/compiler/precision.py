@@ -29,6 +29,8 @@ def measured_precision(
 ) -> Precision:
     """Measure the difference between the outputs of a model in bf16 and in float32.
 
+    This takes place even after the time budget of the compilation is spent.
+
     Both models run once on the same inputs. All schedules of a compilation give the same bits, so
     one schedule is enough. Each operator of the float32 model runs on a library's kernel if a
     library has one, and on TVM's otherwise. Which kernel is faster does not matter here.
@@ -45,7 +47,9 @@ def measured_precision(
     InputError
         An input is missing, unknown, or of another shape or type.
     """
-    options = replace(compilation.options, precision="f32", keep_f32=(), tuning_records=None)
+    options = replace(
+        compilation.options, precision="f32", keep_f32=(), tuning_records=None, time_budget=None
+    )
     reference = CpuBackend(options).lower_unmeasured(model, input_shapes)
     in_turn = one_after_another(reference.program, 1)
     plan = reference.plan(reference.program, in_turn, lambda: None)

@@ -6,9 +6,11 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from ..errors import OutOfTimeError
 from ..machine.kernel_libraries import TVM, why_refused
 from ..measure.measured import MeasuredLatency
 from ..program.program import Operator, Program
+from .time_budget import TimeBudget
 
 _LOG = logging.getLogger("tvm_interop")
 
@@ -90,6 +92,72 @@ def fastest_plain(
         best_us |= {i: float(times_us[i]) for i in taken}
         chosen = given_to(chosen, taken, name)
     return PlainChoice(chosen, best_us)
+
+
+def plain_in_time(
+    program: Program, providers: Sequence[str], latency_of: LatencyOf, budget: TimeBudget
+) -> Program:
+    """Choose as `fastest_plain` does, and by a plain rule where time is lacking.
+
+    Parameters
+    ----------
+    providers: as in `fastest_plain`.
+    latency_of: as in `fastest_plain`. Its models raise `OutOfTimeError` when `budget` is spent.
+    budget: the time for the choice. It notes what was not measured.
+    """
+    if budget.measures_nothing:
+        return unmeasured(program, providers, budget)
+    try:
+        return fastest_plain(program, providers, latency_of).program
+    except OutOfTimeError:
+        return fastest_known(program, providers, latency_of, budget)
+
+
+def unmeasured(program: Program, providers: Sequence[str], budget: TimeBudget) -> Program:
+    """Choose by `give_to_libraries`, and note in `budget` that nothing was measured."""
+    budget.leave_out("measuring which kernel is the fastest for each operator")
+    return give_to_libraries(program, providers)
+
+
+def fastest_known(
+    program: Program,
+    providers: Sequence[str],
+    latency_of: LatencyOf,
+    budget: TimeBudget,
+    margin: float = 1.0,
+) -> Program:
+    """Choose the fastest kernel for each operator by the latencies that were measured in time.
+
+    An operator without such latencies gets the kernel of the first library that can run it.
+
+    Parameters
+    ----------
+    providers, margin: as in `fastest_plain`.
+    latency_of: as in `fastest_plain`. Its models raise `OutOfTimeError` for unknown latencies.
+    budget: notes how many operators were not measured.
+    """
+    chosen = program
+    unknown: set[int] = set()
+    for name in (name for name in providers if name != TVM):
+        described = [i for i, op in enumerate(program.operators) if can_run(name, op)]
+        given = given_to(chosen, described, name)
+        theirs, ours = latency_of(given), latency_of(chosen)
+        taken = []
+        for i in (i for i in described if _has_kernel(theirs, given.operators[i], i)):
+            is_tvms = chosen.operators[i].library is None
+            is_faster = is_tvms
+            if TVM in providers or not is_tvms:
+                try:
+                    us = float(theirs.stage([[i]]))
+                    (is_faster,) = ours.take_longer([i], [margin * us if is_tvms else us])
+                except OutOfTimeError:
+                    unknown.add(i)
+            if is_faster:
+                taken.append(i)
+        chosen = given_to(chosen, taken, name)
+    if unknown:
+        budget.leave_out(f"measuring the kernels of {len(unknown)} operators")
+    return chosen
 
 
 def _has_kernel(latency: MeasuredLatency, op: Operator, number: int) -> bool:

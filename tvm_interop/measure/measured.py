@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import OutOfTimeError
 from ..latency.base import LatencyModel, pack_groups_of_stages
 from ..latency.estimate import Estimate
 from ..latency.measurement import Record, Workload, stage_key, utc
 from ..program.program import Program
+from ..scheduling.budget import Budget
 from .repeats import run_repeatedly
 from .stage_timer import Job, Rounds, StageTimer, Streams
 from .store import LatencyStore
@@ -23,6 +27,9 @@ _SURE = 0.005
 """A latency is not measured again if its standard error is at most this share of the latency."""
 _BUSY_US = 200.0
 """About how long streams run, in microseconds, to measure the cost of a wait between them."""
+
+_IN_A_HURRY = 8
+"""The most stages in one job if the time is limited. The clock is looked at between jobs."""
 
 Programs = dict[str, Streams]
 """For each stage, by key: the operators of each stream."""
@@ -88,6 +95,7 @@ class MeasuredLatency(LatencyModel):
         parallel_kernels: bool = False,
         store: LatencyStore | None = None,
         progress: Progress | None = None,
+        budget: Budget | None = None,
     ) -> None:
         """Prepare to measure `program`'s operators.
 
@@ -97,6 +105,8 @@ class MeasuredLatency(LatencyModel):
         timer: runs stages of `program`.
         parallel_kernels: whether kernels divide their loops over a team of threads.
         store: where latencies are kept; None keeps them in memory only.
+        budget: the time in which stages may be measured; None for no limit. Then `OutOfTimeError`
+            is raised for a stage that is not known yet.
         """
         self.measured = 0
         self.timer = timer
@@ -107,6 +117,9 @@ class MeasuredLatency(LatencyModel):
         self._parallel_kernels = parallel_kernels
         self._store = store if store is not None else LatencyStore(":memory:")
         self._progress = progress
+        self._budget = Budget(math.inf) if budget is None else budget
+        most = timer.stages_per_job
+        self._per_job = most if math.isinf(self._budget.left_s()) else min(most, _IN_A_HURRY)
         self._known: dict[str, float] = {}
         self._op_us: list[float] = []
         self._workloads: dict[str, Workload] = {}
@@ -155,7 +168,13 @@ class MeasuredLatency(LatencyModel):
         return float(self.stages([groups])[0])
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
-        """Microseconds of each stage, shape (len(stages),); unknown stages are measured now."""
+        """Microseconds of each stage, shape (len(stages),); unknown stages are measured now.
+
+        Raises
+        ------
+        OutOfTimeError
+            The time is over, and a stage is unknown. What was measured before is kept.
+        """
         if any(len(groups) > self._num_streams for groups in stages):
             self._measure_ops()
         programs = [self._on_streams(groups) for groups in stages]
@@ -170,7 +189,8 @@ class MeasuredLatency(LatencyModel):
 
         A stage is left out if its median is already known to half a percent, from many runs that
         agree: such a stage does not seem fast by chance. The database keeps the estimate from all
-        runs of a stage. From now on this model answers with the new runs alone.
+        runs of a stage. From now on this model answers with the new runs alone. When the time is
+        over, the remaining stages are left out.
         """
         programs = [self._on_streams(groups) for groups in stages]
         by_key = {self._key(streams): streams for streams in programs}
@@ -180,8 +200,10 @@ class MeasuredLatency(LatencyModel):
             for key, streams in by_key.items()
             if key not in earlier or earlier[key].error_us > _SURE * earlier[key].latency_us
         }
-        self._measure(unsure, earlier)
-        return len(unsure)
+        before = self.measured
+        with contextlib.suppress(OutOfTimeError):  # The earlier latencies stand.
+            self._measure(unsure, earlier)
+        return self.measured - before
 
     def known(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
         """Microseconds of the stages that were measured before; nan for the other stages."""
@@ -291,7 +313,7 @@ class MeasuredLatency(LatencyModel):
     def _timed(self, programs: Programs) -> Iterator[dict[str, Estimate]]:
         """Measure all stages in several jobs, and yield the estimates of each job by key."""
         items = list(programs.items())
-        size = self.timer.stages_per_job
+        size = self._per_job
         chunks = [dict(items[begin : begin + size]) for begin in range(0, len(items), size)]
         return self.timer.do([self._job(chunk) for chunk in chunks])
 
@@ -301,6 +323,7 @@ class MeasuredLatency(LatencyModel):
         stages = [nothing, *programs.values()]
 
         def measure(rounds: Rounds) -> dict[str, Estimate]:
+            self._check_time()
             empty, *of_stages = run_repeatedly(rounds(stages), len(stages))
             start_us = Estimate.of_runs(empty).latency_us
             estimates = [Estimate.of_runs(runs, start_us) for runs in of_stages]
@@ -308,8 +331,16 @@ class MeasuredLatency(LatencyModel):
 
         return measure
 
+    def _check_time(self) -> None:
+        if self._budget.left_s() <= 0:
+            raise OutOfTimeError(
+                "the time budget is spent, and stages would have to be measured: give a larger "
+                "`time_budget`"
+            )
+
     def _time_once_us(self, streams: Streams) -> float:
         def measure(rounds: Rounds) -> float:
+            self._check_time()
             return float(rounds([streams])([0], 1)[0][0])
 
         (seconds,) = self.timer.do([measure])

@@ -125,7 +125,7 @@ def auto(
     schedules in the rounds of step 4. If there were no such rounds, `measured_us` and
     `confirmation` come from step 3. `measuring_us` is the time of all rounds. `stages_refused` is
     the number of stages that got no latency for lack of time. `budget_used_up` says whether time
-    ran out.
+    ran out. `not_run` says whether no time was left to run schedules.
     """
     model = required_latency(latency, "auto")
     check_streams(streams)
@@ -146,7 +146,7 @@ def auto(
         entered.enter(lios_plus(graph, model, streams), for_stages)
         entered.enter(nimble(graph, model, streams), for_stages)
         entered.enter(opara(graph, model, traits, streams), for_stages)
-        for_ios = BudgetedLatency(model, op_us, searching.share(_IOS_SHARE))
+        for_ios = BudgetedLatency(model, op_us, searching.share(_IOS_SHARE), parts or ())
         found = ios(
             graph,
             for_ios,
@@ -188,7 +188,8 @@ def auto(
             "measured_us": verdict.measured_us,
             "confirmation": verdict.confirmation,
             "stages_refused": refused,
-            "budget_used_up": used_up,
+            "budget_used_up": used_up or verdict.not_run,
+            "not_run": verdict.not_run,
         },
     )
 
@@ -276,6 +277,7 @@ class _Verdict:
     chosen: str = ""
     chosen_by_us: dict[str, float] = field(default_factory=dict)
     confirmation: Confirmation | None = None
+    not_run: bool = False
 
     @property
     def measured_us(self) -> dict[str, float]:
@@ -298,10 +300,10 @@ def _judge(entered: _Field, finalists: int, evaluate: Evaluate | None, budget: B
     if _least_s(entered, finals) > budget.left_s():
         _LOG.warning(
             "auto: no time is left to run %d schedules against sequential execution, so it takes "
-            "sequential execution; give a larger `time_budget_s`",
+            "sequential execution; give a larger `time_budget_s`, or `time_budget` of `compile`",
             len(finals),
         )
-        return _Verdict("sequential")
+        return _Verdict("sequential", not_run=True)
     schedules = {name: entered.candidates[name].schedule for name in ["sequential", *finals]}
     chosen, chosen_by_us, so_far = _choose(schedules, evaluate, budget.share(_CHOOSING_SHARE))
     confirmation = confirmation_of(so_far)

@@ -44,11 +44,14 @@ class BudgetedLatency(LatencyModel):
 
     Stages are passed on in chunks that should fit into the time that is left. Once the budget is
     spent, all further stages are refused. A refused stage gets the latency inf, so that no search
-    chooses it. A stage of a single operator is never refused, because its latency is known.
+    chooses it. A stage of a single operator is never refused, because its latency is known. Nor is
+    a stage of the parts of a divided operator: a search needs the latencies of all whole operators.
 
     Parameters
     ----------
     op_us: (num_ops,) latency of each operator when it runs alone, in microseconds.
+    wholes: the ids of the parts of each whole operator. `model` is asked for the latencies of the
+        divided ones when the object is made, whatever time that takes.
 
     Attributes
     ----------
@@ -58,7 +61,13 @@ class BudgetedLatency(LatencyModel):
 
     may_refuse = True
 
-    def __init__(self, model: LatencyModel, op_us: npt.NDArray[np.float64], budget: Budget) -> None:
+    def __init__(
+        self,
+        model: LatencyModel,
+        op_us: npt.NDArray[np.float64],
+        budget: Budget,
+        wholes: Sequence[Sequence[int]] = (),
+    ) -> None:
         self.refused = 0
         self.pricing_us = 0.0
         self.is_costly = model.is_costly
@@ -67,6 +76,9 @@ class BudgetedLatency(LatencyModel):
         self._op_us = op_us
         self._budget = budget
         self._stage_s = 0.0
+        divided = [list(parts) for parts in wholes if len(parts) > 1]
+        whole_us = stage_latencies(model, [[[part] for part in parts] for parts in divided])
+        self._whole_us = dict(zip(map(frozenset, divided), whole_us.tolist(), strict=True))
 
     def op(self, op: int) -> float:
         """Latency of operator `op` when it runs alone, in microseconds, without asking `model`."""
@@ -94,11 +106,18 @@ class BudgetedLatency(LatencyModel):
             chunk = 2 * chunk if took_s < _QUICK_S else _CHUNK
             done = end
         for i in range(done, len(batch)):
-            ops = [op for group in batch[i] for op in group]
-            is_known = len(ops) == 1
-            prices[i] = self._op_us[ops[0]] + self.stage_us if is_known else math.inf
-            self.refused += not is_known
+            prices[i] = self._without_asking(batch[i])
+            self.refused += math.isinf(prices[i])
         return prices
+
+    def _without_asking(self, groups: Sequence[Sequence[int]]) -> float:
+        """Latency of a stage that is never refused, in microseconds; inf for any other stage."""
+        ops = [op for group in groups for op in group]
+        if len(ops) == 1:
+            return float(self._op_us[ops[0]] + self.stage_us)
+        if len(ops) > len(groups):
+            return math.inf
+        return float(self._whole_us.get(frozenset(ops), math.inf))
 
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
         """Let `model` measure stages again until the budget is spent; return their number."""

@@ -1,0 +1,70 @@
+"""Makes the parts of an artifact that describe it: its manifest and its fallback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import tvm
+import tvm_ffi
+
+from .._version import __version__
+from ..artifact.manifest import KernelCheck, Manifest, Precision, Quantised, SpeedCheck
+from ..lowering.quantised import QUANTISED
+from ..plan.plan import Plan
+from ..scheduling.one_after_another import one_after_another
+from .backend import Backend, Lowered
+from .time_budget import TimeBudget
+
+
+def manifest_of(
+    lowered: Lowered,
+    backend: Backend,
+    budget: TimeBudget,
+    *,
+    scheduler: str,
+    speed_check: SpeedCheck | None,
+    precision: Precision | None,
+    kernel_check: KernelCheck,
+) -> Manifest:
+    """Describe the artifact of a model.
+
+    Parameters
+    ----------
+    lowered: the model that ships.
+    budget: the time of the compilation, which has noted what was left out.
+    scheduler, speed_check, precision, kernel_check: as in `Manifest`.
+    """
+    return Manifest(
+        tvm_interop_version=__version__,
+        tvm_version=tvm.__version__,
+        target=str(backend.target),
+        scheduler=scheduler,
+        cpu_features=backend.cpu_features(),
+        structural_hash=f"{tvm_ffi.structural_hash(lowered.module) % 2**64:016x}",
+        speed_check=speed_check,
+        precision=precision,
+        quantised=_quantised(lowered.module),
+        kernel_check=kernel_check,
+        not_tried=tuple(budget.not_tried),
+    )
+
+
+def fallback_of(lowered: Lowered, op_us: Callable[[], dict[str, float] | None]) -> Plan | None:
+    """The plan for machines without the kernel libraries; None if the model uses none.
+
+    Parameters
+    ----------
+    op_us: as in `Lowered.plan`.
+    """
+    if all(op.library is None for op in lowered.program.operators):
+        return None
+    alone = lowered.on_tvm_alone
+    return lowered.plan(alone, one_after_another(alone, 1), op_us)
+
+
+def _quantised(module: Any) -> Quantised | None:
+    """The report on quantised operators in the lowered `module`; None if it has no such report."""
+    report = (module["main"].attrs or {}).get(QUANTISED)
+    return None if report is None else msgspec.json.decode(str(report), type=Quantised)

@@ -1,0 +1,95 @@
+"""Limits the time of a compilation, and notes what is left out for lack of time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from ..errors import InputError
+from ..plain_data import is_finite
+from ..scheduling.budget import Budget
+
+CHOICE_SHARE = 0.4
+"""Share of the time for choosing a kernel for each operator."""
+LIBRARIES_SHARE = 0.5
+"""Share of the time that is left then, for checking the kernels of libraries."""
+SCHEDULE_SHARE = 0.8
+"""Share of the time that is left then, for the schedule and its speed check. The rest is for the
+check of TVM's kernels."""
+
+_T = TypeVar("_T")
+_PIECE = 8
+"""How many kernels are checked between two looks at the clock."""
+
+
+class TimeBudget(Budget):
+    """The time that a compilation may take, and what it left out for lack of time.
+
+    The time begins when the object is made. What a step does not use is left for later steps.
+
+    Attributes
+    ----------
+    is_limited: whether there is a limit.
+    measures_nothing: whether there was no time from the start. Then nothing is measured or checked,
+        and nothing that earlier compilations measured is used.
+    not_tried: what was left out for lack of time, in words.
+    """
+
+    def __init__(self, seconds: float = math.inf, not_tried: list[str] | None = None) -> None:
+        """Begin the time.
+
+        Parameters
+        ----------
+        seconds: the time; inf for no limit.
+        not_tried: the list that `leave_out` adds to; None makes a new list.
+        """
+        super().__init__(seconds)
+        self.is_limited = seconds < math.inf
+        self.measures_nothing = seconds == 0
+        self.not_tried = [] if not_tried is None else not_tried
+
+    @classmethod
+    def of(cls, seconds: object) -> TimeBudget:
+        """Begin a time that a user gave, in seconds.
+
+        Raises
+        ------
+        InputError
+            `seconds` is not a finite number of 0 or more.
+        """
+        if not is_finite(seconds) or seconds < 0:
+            raise InputError(
+                f"`time_budget` is {seconds!r}: give the seconds that compiling may take, a number "
+                "of 0 or more, or leave it out for no limit"
+            )
+        return cls(float(seconds))
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the time is over."""
+        return self.left_s() <= 0
+
+    def share(self, part: float) -> TimeBudget:
+        """Make a budget of a fraction `part`, above 0 and up to 1, of the time that is left.
+
+        It notes in the same list what is left out.
+        """
+        return TimeBudget(self.left_s() * part, self.not_tried)
+
+    def for_one_of(self, models: int) -> TimeBudget:
+        """Make a budget for the next of `models` models; its list is a new one."""
+        return TimeBudget(self.left_s() / models)
+
+    def leave_out(self, what: str) -> None:
+        """Note that `what` was left out for lack of time; the same text is noted once."""
+        if what not in self.not_tried:
+            self.not_tried.append(what)
+
+    def pieces(self, items: Sequence[_T]) -> Iterator[Sequence[_T]]:
+        """Yield `items` in small pieces until the time is over; without a limit in one piece."""
+        size = _PIECE if self.is_limited else max(len(items), 1)
+        for begin in range(0, len(items), size):
+            if self.is_spent:
+                return
+            yield items[begin : begin + size]

@@ -1,0 +1,167 @@
+"""Lets a search for a schedule measure only while there is time, and notes what it left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..artifact.manifest import SpeedCheck
+from ..errors import OutOfTimeError
+from ..latency.base import LatencyModel, op_latencies
+from ..latency.batch import StageBatch
+from ..measure.active import ActiveSearch
+from ..measure.measured import MeasuredLatency
+from ..plain_data import is_finite
+from ..program.program import Program
+from ..scheduling import Schedule, options_of
+from ..scheduling.budget import Budget, BudgetedLatency
+from .time_budget import TimeBudget
+
+_SEARCH_SHARE = 0.65
+"""Share of the time for the schedule that a search may take. The rest is for the speed check.
+`auto` divides its time itself."""
+
+
+class MeasuredInTime(BudgetedLatency):
+    """Measured latencies for a search that accepts refusals, such as `ios`.
+
+    It differs from `BudgetedLatency` in one way: a stage that is measured already is never refused.
+    """
+
+    def __init__(
+        self,
+        model: MeasuredLatency,
+        names: Sequence[str],
+        wholes: Sequence[Sequence[int]],
+        budget: Budget,
+    ) -> None:
+        """Measure all operators alone, and the parts of each divided operator side by side.
+
+        Parameters
+        ----------
+        names: the operators' names.
+        wholes: the ids of the parts of each whole operator; empty if no operator is divided.
+
+        Raises
+        ------
+        OutOfTimeError
+            The time of `model` is over before all of these are measured.
+        """
+        super().__init__(model, op_latencies(model, names), budget, wholes)
+        self._measured = model
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the time is over."""
+        return self._budget.left_s() <= 0
+
+    def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
+        """Latency of each stage in microseconds, shape (len(stages),); inf for a refused stage."""
+        batch = StageBatch.from_stages(stages)
+        us = super().stages(batch)
+        refused = np.flatnonzero(np.isinf(us))
+        if len(refused):
+            known_us = self._measured.known([batch[int(i)] for i in refused])
+            is_known = ~np.isnan(known_us)
+            us[refused[is_known]] = known_us[is_known]
+            self.refused -= int(is_known.sum())
+        return us
+
+
+def latency_in_time(
+    scheduler: str, measured: MeasuredLatency, program: Program, budget: TimeBudget
+) -> LatencyModel:
+    """The latencies for a scheduler that measures `program`.
+
+    With a limit, `ios` gets latencies that leave some of the time for the speed check.
+
+    Parameters
+    ----------
+    budget: the time for the schedule and its speed check.
+    """
+    if scheduler != "ios" or not budget.is_limited:
+        return measured
+    names = [op.name for op in program.operators]
+    return MeasuredInTime(measured, names, program.parts() or [], budget.share(_SEARCH_SHARE))
+
+
+def options_in_time(
+    scheduler: str, options: Mapping[str, Any], budget: TimeBudget
+) -> dict[str, Any]:
+    """The options of a scheduler, with its `time_budget_s` cut to its share of the time.
+
+    The options stay as they are if there is no limit, or if the scheduler has no such option.
+
+    Parameters
+    ----------
+    budget: the time for the schedule and its speed check.
+    """
+    if "time_budget_s" not in options_of(scheduler):
+        return dict(options)
+    # `auto` leaves time to run schedules itself.
+    return _cut(options, budget, 1.0 if scheduler == "auto" else _SEARCH_SHARE)
+
+
+def searched_in_time(
+    search: Callable[..., ActiveSearch], options: Mapping[str, Any], budget: TimeBudget
+) -> Schedule:
+    """Run the search with learned latencies until its share of the time is over.
+
+    Parameters
+    ----------
+    search: makes the search from its options.
+    budget: the time for the schedule and its speed check.
+    """
+    share = budget.share(_SEARCH_SHARE)
+    made = search(**_cut(options, budget, _SEARCH_SHARE))
+    try:
+        found = made.run()
+    except OutOfTimeError:
+        found = made.best()
+    return replace(found, stats={**found.stats, "budget_used_up": share.is_spent})
+
+
+def _cut(options: Mapping[str, Any], budget: TimeBudget, share: float) -> dict[str, Any]:
+    given = options.get("time_budget_s")
+    # The search says what is wrong with a `time_budget_s` that is no number.
+    if not budget.is_limited or not (given is None or is_finite(given)):
+        return dict(options)
+    left_s = budget.left_s() * share
+    return {**options, "time_budget_s": left_s if given is None else min(given, left_s)}
+
+
+def with_refused(schedule: Schedule, latency: LatencyModel | None) -> Schedule:
+    """Add to the schedule's `stats` what `latency` refused for lack of time, as `auto` does."""
+    if not isinstance(latency, MeasuredInTime):
+        return schedule
+    late = {"stages_refused": latency.refused, "budget_used_up": latency.is_late}
+    return replace(schedule, stats={**schedule.stats, **late})
+
+
+def note_speed_check(checked: SpeedCheck | None, budget: TimeBudget) -> None:
+    """Note whether a speed check that let no schedule ship ended for lack of time.
+
+    Parameters
+    ----------
+    budget: the time for the schedule and its speed check.
+    """
+    if checked is not None and checked.shipped == "sequential" and budget.is_spent:
+        budget.leave_out(f"more than {checked.rounds} rounds of the speed check")
+
+
+def note_search(schedule: Schedule, budget: TimeBudget) -> None:
+    """Note what a scheduler left out for lack of time, by the `stats` of its schedule."""
+    if not budget.is_limited:
+        return
+    stats = schedule.stats
+    refused = stats.get("stages_refused", 0)
+    if refused:
+        budget.leave_out(f"measuring {refused} stages in the search for a schedule")
+    elif stats.get("budget_used_up"):
+        budget.leave_out("a part of the search for a schedule")
+    if stats.get("not_run"):
+        budget.leave_out("running the schedules that were found against sequential execution")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from tvm_interop import models
+from tvm_interop import TVMInteropError, models
 
 from .compare import ARCHS, Verdict, check_kernel, kernels_of
 
@@ -37,7 +37,11 @@ def main() -> int:
     verdicts = []
     for name in given.model:
         print(f"{name}:")
-        for kernel in kernels_of(_model(name, given.batch, given.image_size), archs):
+        try:
+            kernels = kernels_of(_model(name, given.batch, given.image_size), archs)
+        except TVMInteropError as error:
+            parser.error(str(error))
+        for kernel in kernels:
             if given.only in kernel.name:
                 verdicts.append(check_kernel(kernel, None, archs, not given.no_sanitizers))
                 print(f"  {described(verdicts[-1])}", flush=True)

@@ -143,7 +143,7 @@ def _check(kernel: Kernel, code: DeviceCode, folder: Path, sanitize: bool) -> Ve
             fault = find_fault(checked) or ""
         except NotEvaluatedError as error:
             fault = f"its reference cannot be evaluated: {error}"
-        if not fault:
+        if not fault or emulated.failed:
             break
     if fault:
         return Verdict(kernel, fault)

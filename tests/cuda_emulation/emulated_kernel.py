@@ -30,12 +30,10 @@ _SANITIZERS = (
     "-fno-omit-frame-pointer",
     "-g1",
 )
-_SHARED = re.compile(
-    r"__shared__ (?P<alignment>(?:alignas\(\d+\) )?)(?P<type>[\w ]+?) (?P<name>\w+)\[\d+\];"
-)
-_DYNAMIC_SHARED = re.compile(
-    r"extern __shared__ (?:alignas\(\d+\) )?(?P<type>[\w ]+?) (?P<name>\w+)\[\];"
-)
+_ALIGNMENT = r"(?P<alignment>(?:(?:alignas|__align__)\(\d+\) )?)"
+_ARRAY = r"(?P<type>[\w ]+?) (?P<name>\w+)"
+_SHARED = re.compile(rf"__shared__ {_ALIGNMENT}{_ARRAY}\[\d+\];")
+_DYNAMIC_SHARED = re.compile(rf"extern __shared__ {_ALIGNMENT}{_ARRAY}\[\];")
 _FIRST_FUNCTION = 'extern "C"'
 _NOT_EMULATED = {
     r"\bwmma::": "it uses tensor cores (`wmma`)",
@@ -54,6 +52,7 @@ class EmulatedKernel:
     Attributes
     ----------
     runs: how often the kernel ran to its end.
+    failed: whether a run found something wrong with the kernel, whatever its results are.
     last: the tensors of the last of these runs: inputs, and results.
     """
 
@@ -67,6 +66,7 @@ class EmulatedKernel:
         self._program = program
         self._workspaces = list(workspaces)
         self.runs = 0
+        self.failed = False
         self.last: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
 
     def run_fenced(
@@ -80,6 +80,11 @@ class EmulatedKernel:
 
         The sanitizers are the fences, so `before_fence` has no effect.
         """
+        said = self._run(tensors, results, fill)
+        self.failed |= bool(said)
+        return said
+
+    def _run(self, tensors: Sequence[np.ndarray], results: Sequence[np.ndarray], fill: int) -> str:
         given = [array.tobytes() for array in tensors]
         sizes = [array.nbytes for array in results] + self._workspaces
         filled = [bytes([fill]) * size for size in sizes]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import sys
 from collections.abc import Callable
@@ -35,6 +36,7 @@ def made(name: str, *tensors: Any) -> Kernel:
     return Kernel(name, function, scheduled, tuple(types[:-1]), tuple(types[-1:]))
 
 
+@functools.cache
 def row_sums() -> Kernel:
     """Sums over all threads of a block: shuffles, and a barrier between warps."""
     x = te.placeholder((3, 1000), "float32", name="x")
@@ -42,18 +44,20 @@ def row_sums() -> Kernel:
     return made("row_sums", x, te.compute((3,), lambda i: te.sum(x[i, k], axis=k), name="y"))
 
 
-def product(dtype: str = "float32", size: int = 40, transposed: bool = False) -> Kernel:
+@functools.cache
+def product(transposed: bool = False) -> Kernel:
     """A matrix product: tiles in shared memory, with barriers before and after they are filled."""
-    x = te.placeholder((size, size), dtype, name="x")
-    w = te.placeholder((size, size), dtype, name="w")
-    k = te.reduce_axis((0, size), name="k")
+    x = te.placeholder((40, 40), "float32", name="x")
+    w = te.placeholder((40, 40), "float32", name="w")
+    k = te.reduce_axis((0, 40), name="k")
 
     def element(i: Any, j: Any) -> Any:
         return te.sum(x[i, k] * (w[j, k] if transposed else w[k, j]), axis=k)
 
-    return made("product", x, w, te.compute((size, size), element, name="y"))
+    return made("product", x, w, te.compute((40, 40), element, name="y"))
 
 
+@functools.cache
 def code_of(kernel: Kernel) -> DeviceCode:
     return device_code(kernel.name, kernel.scheduled, ARCHS)
 
@@ -137,15 +141,31 @@ def test_wrong_numbers_are_found() -> None:
 
 
 def test_tensor_cores_are_not_executed() -> None:
-    verdict = check_kernel(product("float16", 128))
+    kernel = row_sums()
+    code = code_of(kernel)
+    fragment = f"{BARRIER} nvcuda::wmma::fill_fragment(x, 0.0f);"
+    source = code.source.replace(BARRIER, fragment, 1)
+    verdict = check_kernel(kernel, dataclasses.replace(code, source=source))
     assert "tensor cores" in verdict.not_executed
-    assert "not executed: product: it uses tensor cores" in command.summary([verdict])
+    assert "not executed: row_sums: it uses tensor cores" in command.summary([verdict])
+
+
+def test_what_a_compiler_refuses_is_not_executed() -> None:
+    kernel = row_sums()
+    code = code_of(kernel)
+    source = code.source.replace(BARRIER, "__cluster_barrier();", 1)
+    reason = check_kernel(kernel, dataclasses.replace(code, source=source)).not_executed
+    assert "refuses it" in reason
+    assert "__cluster_barrier" in reason
 
 
 def run(source: str, block: int, arrays: list[np.ndarray], folder: Path) -> list[np.ndarray]:
-    """The results of a kernel `k` that is written by hand: one block, results after the inputs."""
+    """The results of a kernel `k` that is written by hand.
+
+    It has one input, one block, and four bytes of dynamic shared memory for each thread.
+    """
     inputs, results = arrays[:1], [np.empty_like(array) for array in arrays[1:]]
-    launch = Launch("k", tuple(range(len(arrays))), (1, 1, 1), (block, 1, 1))
+    launch = Launch("k", tuple(range(len(arrays))), (1, 1, 1), (block, 1, 1), 4 * block)
     sizes = [array.nbytes for array in arrays]
     build_program(
         DeviceCode(f'extern "C" __global__ void {source}', (launch,)), sizes, folder / "k"
@@ -184,6 +204,23 @@ def test_lanes_of_a_warp(tmp_path: Path) -> None:
         assert (votes[lanes[1::2]] == [1, 3, 0][warp]).all()
 
 
+def test_dynamic_shared_memory_and_atomics(tmp_path: Path) -> None:
+    x = np.arange(70, dtype=np.int32)
+    source = """k(int* x, int* reversed, int* sums) {
+  extern __shared__ __align__(64) unsigned char buf_dyn_shmem_ptr[];
+  ((int*)buf_dyn_shmem_ptr)[threadIdx.x] = x[threadIdx.x];
+  if (threadIdx.x < 3) sums[threadIdx.x] = 0;
+  __syncthreads();
+  reversed[threadIdx.x] = ((int*)buf_dyn_shmem_ptr)[69 - threadIdx.x];
+  atomicAdd(&sums[0], x[threadIdx.x]);
+  atomicMax(&sums[1], x[threadIdx.x]);
+  atomicMin(&sums[2], x[threadIdx.x] - 5);
+}"""
+    backwards, sums = run(source, 70, [x, x, x[:3]], tmp_path)
+    assert (backwards == x[::-1]).all()
+    assert sums.tolist() == [x.sum(), 69, -5]
+
+
 def test_half_numbers(tmp_path: Path) -> None:
     """Every number of 16 bits is widened and rounded as NumPy does it."""
     every = np.arange(65536, dtype=np.uint16).view(np.float16)
@@ -197,7 +234,8 @@ def test_half_numbers(tmp_path: Path) -> None:
     sum[i] = (half)x[i] + (half)x[131071 - i] * (half)0.5f;
   }
 }"""
-    narrow = wide.astype(np.float16)
+    with np.errstate(over="ignore"):
+        narrow = wide.astype(np.float16)
     got = run(source, 64, [wide, narrow, wide, narrow], tmp_path)
     with np.errstate(all="ignore"):
         total = narrow + narrow[::-1] * np.float16(0.5)
@@ -222,7 +260,7 @@ SMALL: dict[str, Callable[[], Any]] = {
     **nets.ALL,
     "inception_like": nets.inception_like,
     "branches in float16": lambda: nets.in_float16(nets.branches()),
-    "squeezenet": lambda: models.build("squeezenet", image_size=64),
+    "squeezenet": lambda: models.build("squeezenet", image_size=32),
     "mixture_of_experts": lambda: models.build("mixture_of_experts", 4, 24),
 }
 

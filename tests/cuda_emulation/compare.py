@@ -23,7 +23,7 @@ from tvm_interop.kernels.reference import reference_target
 from tvm_interop.lowering.extract import extract
 from tvm_interop.scratch import scratch_folder
 
-from .device_code import DeviceCode, NotExecutedError, device_code
+from .device_code import DeviceCode, NotExecutedError, WrongLaunchError, device_code
 from .emulated_kernel import EmulatedKernel, build_program
 
 ARCHS = ("sm_90",)
@@ -125,6 +125,8 @@ def check_kernel(
         code = code or device_code(kernel.name, kernel.scheduled, archs)
         with scratch_folder() as folder:
             return _check(kernel, code, folder, sanitize)
+    except WrongLaunchError as error:
+        return Verdict(kernel, str(error))
     except NotExecutedError as error:
         return Verdict(kernel, not_executed=str(error))
 

@@ -25,6 +25,10 @@ class NotExecutedError(Exception):
     """A kernel cannot be emulated; the message is the reason."""
 
 
+class WrongLaunchError(Exception):
+    """The host's code of a kernel is wrong; the message says how."""
+
+
 @dataclass(frozen=True)
 class Launch:
     """A launch of a device function, as the host's code makes it.
@@ -58,11 +62,12 @@ def device_code(name: str, scheduled: tirx.PrimFunc, archs: Sequence[str]) -> De
     Raises
     ------
     NotExecutedError
-        TVM cannot compile the kernel, or its host code does more than to launch functions with the
-        kernel's tensors.
+        TVM cannot compile the kernel, or a launch has a setting that is not emulated.
+    WrongLaunchError
+        A launch is given memory that is no tensor of the kernel.
     """
     target = cuda_target(archs)
-    seen: Any = _LaunchesSeen()
+    seen: Any = _HostFunctions()
     exact: Any = ExactFloats()
     kernel = tvm.IRModule({name: scheduled.with_attr("global_symbol", name)})
     try:
@@ -72,29 +77,28 @@ def device_code(name: str, scheduled: tirx.PrimFunc, archs: Sequence[str]) -> De
             compiling_with_nvcc(archs),
         ):
             module = tvm.compile(exact(kernel), target=target).mod
-    except NotExecutedError:
-        raise
     except Exception as error:
         raise NotExecutedError(f"TVM cannot compile it: {_first_line(error)}") from error
     sources = [part.inspect_source() for part in module.imports if part.kind == "cuda"]
-    if len(sources) != 1 or not seen.launches:
+    launches = [launch for host in seen.functions for launch in launches_of(host)]
+    if len(sources) != 1 or not launches:
         raise NotExecutedError("it has no code for a GPU")
-    return DeviceCode(sources[0], tuple(seen.launches))
+    return DeviceCode(sources[0], tuple(launches))
 
 
 @pass_instrument
-class _LaunchesSeen:
-    """Reads the launches before TVM turns them into calls of its packed functions."""
+class _HostFunctions:
+    """Keeps the host's functions as they are before TVM makes calls of packed functions of them."""
 
     def __init__(self) -> None:
-        self.launches: list[Launch] = []
+        self.functions: list[tirx.PrimFunc] = []
 
     def run_before_pass(self, mod: tvm.IRModule, info: Any) -> None:
         if str(info.name) != "tirx.MakePackedAPI":
             return
         for _, func in mod.functions_items():
             if (func.attrs or {}).get("calling_conv") != _DEVICE_FUNCTION:
-                self.launches += launches_of(func)
+                self.functions.append(func)
 
 
 def launches_of(host: tirx.PrimFunc) -> list[Launch]:
@@ -103,7 +107,9 @@ def launches_of(host: tirx.PrimFunc) -> list[Launch]:
     Raises
     ------
     NotExecutedError
-        A launch has an argument that is no parameter of the function, or an unknown setting.
+        A launch has a setting or an argument that is not emulated.
+    WrongLaunchError
+        A launch is given memory that is no tensor of the kernel.
     """
     calls: list[Any] = []
     views: list[tuple[Any, Any]] = []
@@ -128,7 +134,10 @@ def launches_of(host: tirx.PrimFunc) -> list[Launch]:
         for i, param in enumerate(host.params):
             if param.same_as(buffer):
                 return i
-        raise NotExecutedError(f"its host code gives a launch `{argument}`, which is no tensor")
+        raise WrongLaunchError(
+            f"its host code gives a launch `{buffer.name}`, which is no tensor of the kernel: the "
+            "GPU would use memory that the host has allocated"
+        )
 
     return [_launch(call, parameter) for call in calls]
 
@@ -150,7 +159,7 @@ def _launch(call: Any, parameter: Any) -> Launch:
 def _buffer_of(argument: Any) -> Any:
     """The buffer whose address an argument is."""
     if getattr(getattr(argument, "op", None), "name", "") != "tirx.buffer_data":
-        raise NotExecutedError(f"its host code gives a launch `{argument}`, which is no tensor")
+        raise NotExecutedError(f"its host code gives a launch the argument `{argument}`")
     return argument.args[0]
 
 

@@ -8,7 +8,8 @@ CMAKE_FLAGS := -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
 # A worker that crashes ends the run, which then names its test; with another in its place it may hang.
 SPREAD := --numprocesses 2 --dist loadfile --max-worker-restart 0
 CXX_CORE := $(shell find passes runtime -name '*.h' -o -name '*.cc')
-CXX_FILES := $(CXX_CORE) $(wildcard runtime/include/*/*.hpp examples/*.c examples/*.cpp benchmarks/*.c tests/cpp/*.h tests/cpp/*.cc tests/fake_cuda/*.h tests/fake_cuda/*.cc)
+CXX_FILES := $(CXX_CORE) $(wildcard runtime/include/*/*.hpp examples/*.c examples/*.cpp benchmarks/*.c \
+	tests/cpp/*.h tests/cpp/*.cc tests/fake_cuda/*.h tests/fake_cuda/*.cc tests/cuda_emulation/include/*.h)
 NATIVE := CMakeLists.txt $(CXX_CORE)
 
 .DEFAULT_GOAL := help

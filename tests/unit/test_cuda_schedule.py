@@ -16,6 +16,7 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
+from tests.cuda_emulation.device_code import device_code
 from tvm_interop.kernels.build_cuda import cuda_target, kernels_with_workspace
 from tvm_interop.kernels.cuda_schedule import DefaultCUDASchedule
 from tvm_interop.lowering.lower import LowerToUnits
@@ -102,6 +103,14 @@ CASES: dict[str, tuple[tuple[Any, ...], Callable[..., Any]]] = {
         (tensor("x", 1, 8, 10, 10), tensor("w", 16, 8, 3, 3), tensor("b", 1, 16, 1, 1)),
         lambda x, w, b: relax.op.nn.relu(relax.op.add(relax.op.nn.conv2d(x, w, padding=1), b)),
     ),
+    "squeeze and excite": (
+        (tensor("x", 1, 16, 1, 1), tensor("w", 8, 16, 1, 1)),
+        lambda x, w: relax.op.nn.relu(relax.op.nn.conv2d(x, w)),
+    ),
+    "max pool of rows": (
+        (tensor("x", 1, 5, 11, 11),),
+        lambda x: relax.op.nn.max_pool2d(x, (1, 3), strides=2),
+    ),
     "grouped convolution": (
         (tensor("x", 1, 8, 6, 6), tensor("w", 8, 4, 3, 3)),
         lambda x, w: relax.op.nn.conv2d(x, w, padding=1, groups=2),
@@ -117,7 +126,14 @@ CASES: dict[str, tuple[tuple[Any, ...], Callable[..., Any]]] = {
         lambda x, y: relax.op.concat([x, y], 1),
     ),
 }
-SHORT_SUMS = ("depthwise", "depthwise with stride", "max pool", "average pool")
+SHORT_SUMS = (
+    "depthwise",
+    "depthwise with stride",
+    "max pool",
+    "average pool",
+    "squeeze and excite",
+    "max pool of rows",
+)
 
 
 def kernels_of(case: str) -> tuple[tvm.IRModule, tvm.IRModule]:
@@ -145,6 +161,14 @@ def test_every_kernel_is_bound_to_threads(case: str) -> None:
         threads = threads_of(func)
         assert any(tag.startswith("threadIdx") for tag in threads)
         assert any(tag.startswith("blockIdx") for tag in threads)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_memory_of_the_host_is_given_to_the_gpu(case: str) -> None:
+    """A buffer of a thread that two loops over blocks use would be allocated by the host."""
+    _, scheduled = kernels_of(case)
+    for var, func in scheduled.functions_items():
+        assert device_code(var.name_hint, func, ("sm_90",)).launches
 
 
 @pytest.mark.parametrize("case", SHORT_SUMS)

@@ -118,12 +118,13 @@ def short_sums(func: tirx.PrimFunc) -> Any:
     schedule.bind(block, "blockIdx.x")
     schedule.bind(thread, "threadIdx.x")
     schedule.compute_at(summed, thread)
-    reduced = len(_extents(schedule, summed, reduced=True))
-    # Set the sum's initial value before the loop. If TVM refuses this transformation, an `if` in
-    # the loop sets that value in the first iteration. The result is the same, and the kernel is a
-    # little slower.
-    with unless_refused():
-        schedule.decompose_reduction(summed, schedule.get_loops(summed)[-reduced])
+    # Set the sum's initial value before its loops, which lie within the loops over blocks and
+    # threads. There is no loop for an axis with one term. If TVM refuses this transformation, an
+    # `if` in the loop sets that value in the first iteration. The result is the same, and the
+    # kernel is a little slower.
+    for first in schedule.get_loops(summed)[2:3]:
+        with unless_refused():
+            schedule.decompose_reduction(summed, first)
     return schedule
 
 

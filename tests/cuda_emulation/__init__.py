@@ -1,0 +1,25 @@
+"""Executes the CUDA kernels that TVM generates on a CPU, to check their numbers without a GPU.
+
+`python -m tests.cuda_emulation MODEL ...` compiles models as `compile(..., target="cuda")` does,
+takes the CUDA C source of each kernel, compiles it by a C++ compiler with the headers in `include`,
+runs it on the numbers of `tvm_interop.kernels.check`, and compares the results with the reference
+of that check: the same kernel before any schedule.
+
+How a kernel runs: one block after the other, and each thread of a block as a fiber that runs until
+it waits at a barrier, a shuffle or a vote. Each launch runs twice: with the blocks and threads in
+order, and in reverse order. What is found:
+
+- wrong numbers, from the schedule, TVM's passes or the generated source;
+- a missing barrier: the results of the two orders differ. No access to shared memory is watched, so
+  a missing barrier is found only if one of the two orders makes a difference to the results;
+- a barrier that some threads of the block do not reach, and a shuffle that waits for lanes that do
+  not come;
+- shared memory that is read before it is written: the two orders find different bytes there;
+- accesses outside of tensors and of shared and local arrays, and vectors at addresses that are not
+  aligned to their size (with the sanitizers, which is the default);
+- writes to inputs, and launches with more threads than a kernel takes.
+
+What is not found: anything about speed, and faults of nvcc, of a driver or of a GPU. A fused
+multiply and add is rounded twice here. Kernels that use tensor cores or inline assembly are not
+executed, and are listed with the reason.
+"""

@@ -1,0 +1,168 @@
+"""Gets the CUDA C source of a kernel from TVM, and the launches that the host's code makes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir.instrument import pass_instrument
+
+from tvm_interop.kernels.build_cuda import compiling_with_nvcc, cuda_target
+from tvm_interop.kernels.exact_floats import ExactFloats
+
+_DEVICE_FUNCTION = 2
+"""TVM's number for functions that run on a device."""
+_DYNAMIC_SHARED = "tirx.use_dyn_shared_memory"
+"""What TVM calls the number of bytes of dynamic shared memory among a launch's parameters."""
+_SIZES = [f"{what}Idx.{axis}" for what in ("block", "thread") for axis in "xyz"]
+
+
+class NotExecutedError(Exception):
+    """A kernel cannot be emulated; the message is the reason."""
+
+
+class WrongLaunchError(Exception):
+    """The host's code of a kernel is wrong; the message says how."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch of a device function, as the host's code makes it.
+
+    Attributes
+    ----------
+    function: the device function's name.
+    tensors: for each of its parameters, which parameter of the kernel it is.
+    grid, block: the numbers of blocks, and of threads in a block, along x, y and z.
+    dynamic_shared_bytes: bytes of dynamic shared memory of each block.
+    """
+
+    function: str
+    tensors: tuple[int, ...]
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    dynamic_shared_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class DeviceCode:
+    """The CUDA C source of a kernel, and its launches in order."""
+
+    source: str
+    launches: tuple[Launch, ...]
+
+
+def device_code(name: str, scheduled: tirx.PrimFunc, archs: Sequence[str]) -> DeviceCode:
+    """Compile a scheduled kernel as `build_cuda_kernels` does, but only to CUDA C source.
+
+    Raises
+    ------
+    NotExecutedError
+        TVM cannot compile the kernel, or a launch has a setting that is not emulated.
+    WrongLaunchError
+        A launch is given memory that is no tensor of the kernel.
+    """
+    target = cuda_target(archs)
+    seen: Any = _HostFunctions()
+    exact: Any = ExactFloats()
+    kernel = tvm.IRModule({name: scheduled.with_attr("global_symbol", name)})
+    try:
+        with (
+            target,
+            tvm.transform.PassContext(instruments=[seen]),
+            compiling_with_nvcc(archs),
+        ):
+            module = tvm.compile(exact(kernel), target=target).mod
+    except Exception as error:
+        raise NotExecutedError(f"TVM cannot compile it: {_first_line(error)}") from error
+    sources = [part.inspect_source() for part in module.imports if part.kind == "cuda"]
+    launches = [launch for host in seen.functions for launch in launches_of(host)]
+    if len(sources) != 1 or not launches:
+        raise NotExecutedError("it has no code for a GPU")
+    return DeviceCode(sources[0], tuple(launches))
+
+
+@pass_instrument
+class _HostFunctions:
+    """Keeps the host's functions as they are before TVM makes calls of packed functions of them."""
+
+    def __init__(self) -> None:
+        self.functions: list[tirx.PrimFunc] = []
+
+    def run_before_pass(self, mod: tvm.IRModule, info: Any) -> None:
+        if str(info.name) != "tirx.MakePackedAPI":
+            return
+        for _, func in mod.functions_items():
+            if (func.attrs or {}).get("calling_conv") != _DEVICE_FUNCTION:
+                self.functions.append(func)
+
+
+def launches_of(host: tirx.PrimFunc) -> list[Launch]:
+    """The launches in a host function, in order.
+
+    Raises
+    ------
+    NotExecutedError
+        A launch has a setting or an argument that is not emulated.
+    WrongLaunchError
+        A launch is given memory that is no tensor of the kernel.
+    """
+    calls: list[Any] = []
+    views: list[tuple[Any, Any]] = []
+
+    def note_call(call: Any) -> None:
+        if getattr(call.op, "name", "") == "tirx.call_ffi_kernel":
+            calls.append(call)
+
+    tvm_ffi.structural_walk(
+        host.body,
+        [
+            (tvm.ir.Call, note_call),
+            (tirx.DeclBuffer, lambda stmt: views.append((stmt.buffer, stmt.data))),
+        ],
+    )
+
+    def parameter(argument: Any) -> int:
+        buffer = _buffer_of(argument)
+        for view, data in views:
+            if view.same_as(buffer):
+                return parameter(data)
+        for i, param in enumerate(host.params):
+            if param.same_as(buffer):
+                return i
+        raise WrongLaunchError(
+            f"its host code gives a launch `{buffer.name}`, which is no tensor of the kernel: the "
+            "GPU would use memory that the host has allocated"
+        )
+
+    return [_launch(call, parameter) for call in calls]
+
+
+def _launch(call: Any, parameter: Any) -> Launch:
+    names = [str(name) for name in call.attrs.launch_params]
+    function, *arguments = call.args
+    tensors = arguments[: len(arguments) - len(names)]
+    settings = dict(zip(names, arguments[len(tensors) :], strict=True))
+    dynamic = int(settings.pop(_DYNAMIC_SHARED, 0))
+    unknown = [name for name in settings if name not in _SIZES]
+    if unknown:
+        raise NotExecutedError(f"its launch has the setting `{unknown[0]}`")
+    sizes = [int(settings.get(name, 1)) for name in _SIZES]
+    places = tuple(parameter(tensor) for tensor in tensors)
+    return Launch(str(function.value), places, tuple(sizes[:3]), tuple(sizes[3:]), dynamic)
+
+
+def _buffer_of(argument: Any) -> Any:
+    """The buffer whose address an argument is."""
+    if getattr(getattr(argument, "op", None), "name", "") != "tirx.buffer_data":
+        raise NotExecutedError(f"its host code gives a launch the argument `{argument}`")
+    return argument.args[0]
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

@@ -1,0 +1,2 @@
+// Nothing is needed: `launch.h` comes first.
+#pragma once

@@ -1,10 +1,10 @@
 /*
  * Runs a model from a cold start, for `benchmarks.start_up`.
  *
- *     start_up MODEL.tar
+ *     start_up MODEL.tar RUNS
  *
  * Prints one line of JSON: the clock's nanoseconds when output 1, 2, 5 and 20 were there, and the
- * process's peak memory after the first output and its memory after 100 runs, in KiB.
+ * process's peak memory after the first output and its memory after all runs, in KiB.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,14 +37,14 @@ static long memory_kib(const char* name) {
 }
 
 int main(int argc, char** argv) {
-  if (argc != 2) return 2;
+  if (argc != 3) return 2;
   tvi_model* model = NULL;
   tvi_instance* instance = NULL;
   check(tvi_model_load(argv[1], NULL, &model));
   check(tvi_instance_create(model, 0, &instance));
   long long at[4] = {0};
   long peak = 0;
-  for (int run = 1; run <= 100; ++run) {
+  for (int run = 1; run <= atoi(argv[2]); ++run) {
     check(tvi_run(instance, NULL, NULL));
     if (run == 1) peak = memory_kib("VmHWM");
     if (run == 1) at[0] = now_ns();

@@ -4,8 +4,8 @@ memory.
     python -m benchmarks.start_up FOLDER NAME ...
 
 The folder holds `NAME.onnx` and `NAME.tar`, our compiled model. For each network and contestant, a
-process starts, loads the model, and runs it 100 times on zeros. The contestants take turns, each in
-a process of its own, after half a second of rest. The first round is left out.
+process starts, loads the model, and runs it on zeros, 100 times by default. The contestants take
+turns, each in a process of its own, after half a second of rest. The first round is left out.
 
 Contestants are our library from C, our `GraphModule` from Python, onnxruntime and OpenVINO. A
 contestant that is not installed is named and left out.
@@ -40,7 +40,7 @@ def memory_kib(name):
 def go(run):
     import json
     at, peak = [], 0
-    for i in range(1, 101):
+    for i in range(1, int(sys.argv[2]) + 1):
         run()
         if i == 1:
             peak = memory_kib("VmHWM")
@@ -78,7 +78,7 @@ go(lambda: request.infer(feeds))
 
 COLUMNS = ("first ms", "second ms", "fifth ms", "twentieth ms", "peak MiB", "steady MiB")
 """The results of one process: milliseconds from its start until an output was there, its peak
-memory until the first output, and its memory after 100 runs."""
+memory until the first output, and its memory after all runs."""
 Sample: TypeAlias = dict[str, float]
 """The result in each of `COLUMNS`."""
 
@@ -119,10 +119,10 @@ def sample(command: Sequence[str], environment: dict[str, str] | None = None) ->
     return dict(zip(COLUMNS, (*at, *mib), strict=True))
 
 
-def contestants(folder: Path, native: list[str]) -> dict[str, Any]:
+def contestants(folder: Path, native: list[str], runs: int) -> dict[str, Any]:
     """The command of each contestant, as a function of the network's name."""
     found: dict[str, Any] = {
-        "ours, C": lambda name: [*native, str(folder / f"{name}.tar")],
+        "ours, C": lambda name: [*native, str(folder / f"{name}.tar"), str(runs)],
     }
     modules = {"onnxruntime": "onnxruntime", "OpenVINO": "openvino"}
     for label, text in _PYTHON.items():
@@ -133,15 +133,17 @@ def contestants(folder: Path, native: list[str]) -> dict[str, Any]:
                 print(f"{label} is not installed, and is left out")
                 continue
         found[label] = lambda name, text=text: [
-            sys.executable, "-c", _COMMON + text, str(folder / name),
+            sys.executable, "-c", _COMMON + text, str(folder / name), str(runs),
         ]  # fmt: skip
     return found
 
 
-def measure(folder: Path, names: Sequence[str], rounds: int, native: list[str]) -> list[Row]:
+def measure(
+    folder: Path, names: Sequence[str], rounds: int, runs: int, native: list[str]
+) -> list[Row]:
     """Measure all contestants in turns."""
     rows = []
-    commands = contestants(folder, native)
+    commands = contestants(folder, native, runs)
     for name in names:
         row = Row(name, {label: [] for label in commands})
         for i in range(rounds + 1):
@@ -170,14 +172,16 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="+")
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--runs", type=int, default=100, help="of each process; at least 20")
+    parser.add_argument("--json", type=Path, help="write the samples there")
     parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
     given = parser.parse_args()
     state = machine_state.observe_quiet(given.force)
     if state is None:
         return 1
     with tempfile.TemporaryDirectory() as folder:
-        rows = measure(given.folder, given.names, given.rounds, build_c_contestant(Path(folder)))
+        native = build_c_contestant(Path(folder))
+        rows = measure(given.folder, given.names, given.rounds, given.runs, native)
     if given.json is not None:
         document = {"machine": asdict(state), "rows": [asdict(row) for row in rows]}
         given.json.write_text(json.dumps(document, indent=1) + "\n")

@@ -1,8 +1,5 @@
 #include "runtime/model/model.h"
 
-#include <dlfcn.h>
-#include <unistd.h>
-
 #include <cstdlib>
 
 #include "runtime/model/cpu_features.h"
@@ -11,17 +8,9 @@
 namespace tvm_interop {
 
 std::string FindOneDnn() {
-  constexpr const char* kFile = "libdnnl.so.3";
   const char* named = std::getenv("TVM_INTEROP_ONEDNN_LIBRARY");
   if (named != nullptr && *named != '\0') return named;
-  Dl_info here;
-  if (dladdr(reinterpret_cast<void*>(&FindOneDnn), &here) != 0 && here.dli_fname != nullptr) {
-    std::string beside = here.dli_fname;
-    const size_t slash = beside.rfind('/');
-    beside = slash == std::string::npos ? kFile : beside.substr(0, slash + 1) + kFile;
-    if (access(beside.c_str(), R_OK) == 0) return beside;
-  }
-  return kFile;
+  return "libdnnl.so.3";
 }
 
 Model::Model(const Source& source, const LoadOptions& options)

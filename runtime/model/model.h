@@ -52,7 +52,8 @@ class Model {
 };
 
 // Returns the file of oneDNN: the one that the environment variable TVM_INTEROP_ONEDNN_LIBRARY
-// names, or `libdnnl.so.3` beside this library, or the one that the system's loader finds.
+// names, or else a bare name. For a bare name, the system's loader looks beside this library, where
+// oneDNN's wheel puts the file, and in the system's folders.
 std::string FindOneDnn();
 
 }  // namespace tvm_interop

@@ -31,6 +31,7 @@ NOT_RUN = {
     ("docs/add_kind.rst", "pytest tests/unit/test_kinds.py        # each case in every layout, "
      "precision and cut"): "commands of the tests themselves",
     ("docs/install.rst", "pip install ."): "needs a network",
+    ("docs/runtime.rst", "app/run_model                      1 MB    the program"): "a listing",
     ("docs/runtime.rst", 'cmake -S examples -B build/examples -Dtvm_interop_DIR="$(tvm-interop '
      'config --cmakedir)"'): "test_runtime_examples does that",
     ("docs/runtime.rst", "find_package(tvm_interop REQUIRED)"): "test_runtime_examples does that",

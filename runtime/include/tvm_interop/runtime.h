@@ -102,8 +102,8 @@ typedef struct tvi_load_options {
   /* The SHA-256 that the file must have, in hexadecimal; NULL for any. */
   const char* sha256;
   /* The file of oneDNN. NULL takes the file that the environment variable
-   * TVM_INTEROP_ONEDNN_LIBRARY names, or libdnnl.so.3 beside this library, or the one that the
-   * system's loader finds. */
+   * TVM_INTEROP_ONEDNN_LIBRARY names. If it is not set, libdnnl.so.3 is looked for beside this
+   * library, where oneDNN's wheel puts it, and in the system's folders. */
   const char* onednn_path;
   /* What to do if a model needs oneDNN and it is missing. 0 runs the slower kernels that the model
    * carries for this case, and `tvi_model_warning` says so. 1 is an error. */

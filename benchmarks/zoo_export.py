@@ -134,6 +134,16 @@ def own(network: Callable[[], nn.Module], inputs: Callable[[int], Inputs]) -> Ma
     return lambda batch: (network(), inputs(batch))
 
 
+def keeping_variance(maker: Maker) -> Maker:
+    """Makes the network of `maker`, with weights from `keep_variance`."""
+
+    def make(batch: int) -> tuple[nn.Module, Inputs]:
+        network, inputs = maker(batch)
+        return keep_variance(network), inputs
+
+    return make
+
+
 _SMALL_BERT = {
     "hidden_size": 256,
     "num_hidden_layers": 4,
@@ -223,7 +233,9 @@ NETWORKS: dict[str, Maker] = {
     # above: gathers and scatters, scans, caches, convolutions over time and over films.
     "tv_r3d_18": torchvision_net("r3d_18", lambda b: (torch.randn(b, 3, 8, 80, 80),)),
     # NASNet-A with the widths of NASNetMobile (1056 features), and six cells for each size.
-    "timm_nasnet_mobile": timm_net("nasnetalarge", stem_size=32, num_features=1056),
+    "timm_nasnet_mobile": keeping_variance(
+        timm_net("nasnetalarge", stem_size=32, num_features=1056)
+    ),
     "hf_segformer_b0": transformer(
         "SegformerForSemanticSegmentation", "SegformerConfig", image(384), num_labels=150,
     ),
@@ -250,10 +262,10 @@ NETWORKS: dict[str, Maker] = {
     ),
     "my_gat": own(Gat, lambda b: random_graph(1000 * b, 5000 * b)),
     "my_autoint_b64": own(AutoInt, lambda b: (torch.randint(0, 1000, (64 * b, 39)),)),
-    "my_crnn": own(lambda: keep_variance(Crnn()), lambda b: (torch.randn(b, 1, 32, 160),)),
-    "my_hifigan": own(lambda: keep_variance(HifiGan()), lambda b: (torch.randn(b, 80, 64),)),
-    "my_u2netp": own(lambda: keep_variance(U2NetP()), image(256)),
-    "my_yolov8n": own(lambda: keep_variance(YoloV8()), image(640)),
+    "my_crnn": keeping_variance(own(Crnn, lambda b: (torch.randn(b, 1, 32, 160),))),
+    "my_hifigan": keeping_variance(own(HifiGan, lambda b: (torch.randn(b, 80, 64),))),
+    "my_u2netp": keeping_variance(own(U2NetP, image(256))),
+    "my_yolov8n": keeping_variance(own(YoloV8, image(640))),
 }  # fmt: skip
 
 

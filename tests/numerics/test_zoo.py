@@ -112,16 +112,12 @@ _ZOO = {
     "decoder": (_Decoder, lambda: (torch.randint(0, 100, (1, 20)),)),
     "dlrm": (_Dlrm, lambda: (torch.randint(0, 50, (4, 6)),)),
     "recurrent": (_Recurrent, lambda: (torch.randn(1, 40, 24),)),
-    "graph_attention": (
-        lambda: zoo_networks.Gat(features=16),
-        lambda: zoo_networks.random_graph(40, 120, features=16),
-    ),
     "fields": (
         lambda: zoo_networks.AutoInt(fields=6, width=8),
         lambda: (torch.randint(0, 1000, (4, 6)),),
     ),
     "sound": (
-        lambda: zoo_networks.keep_variance(zoo_networks.HifiGan(width=16)),
+        lambda: zoo_networks.keep_variance(zoo_networks.HifiGan(width=48)),
         lambda: (torch.randn(1, 80, 6),),
     ),
 }

@@ -65,22 +65,27 @@ def choose_in_time(
 ) -> Program:
     """Choose as `choose_kernels` does, and by a plain rule where time is lacking.
 
-    By the rule, an operator gets the kernel of the first library that can run it, and all tensors
-    are plain.
+    By the rule, an operator gets the kernel of the first library that can run it. A tensor is
+    blocked if it can be, and if only kernels of the library and element-wise operators touch it.
 
     Parameters
     ----------
-    providers: as in `choose_kernels`.
+    providers: as in `choose_kernels`, at least one of them a library.
     latency_of: as in `choose_kernels`. Its models raise `OutOfTimeError` when `budget` is spent.
     budget: the time for the choice. It notes what was not measured.
     """
     if budget.measures_nothing:
-        return unmeasured(program, providers, budget)
-    try:
-        return choose_kernels(program, providers, latency_of)
-    except OutOfTimeError:
-        budget.leave_out("measuring kernels on blocked tensors")
-        return fastest_known(program, providers, latency_of, budget, _CLEARLY_FASTER)
+        chosen = unmeasured(program, providers, budget)
+    else:
+        try:
+            return choose_kernels(program, providers, latency_of)
+        except OutOfTimeError:
+            budget.leave_out("measuring kernels on blocked tensors")
+            chosen = fastest_known(program, providers, latency_of, budget, _CLEARLY_FASTER)
+    library = next(name for name in providers if name != TVM)
+    theirs = [i for i, op in enumerate(chosen.operators) if op.library == library]
+    elementwise = [i for i in range(len(chosen.operators)) if _any_layout(chosen, i)]
+    return _laid_out(chosen, _blockable(chosen, theirs, elementwise), library)
 
 
 _CLEARLY_FASTER = 0.95

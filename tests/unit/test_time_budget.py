@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,17 @@ def test_without_time_nothing_is_measured_or_checked(
     side_by_side = compiled(schedule=by_hand(None), providers=None, keep_slower=True, time_budget=0)
     assert len(side_by_side.plan.streams) == 2
     assert bits(artifact) == bits(side_by_side)
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+def test_without_time_a_model_for_a_gpu_runs_sequentially() -> None:
+    artifact = compiled(
+        target="cuda", archs=["sm_90"], scheduler="nimble", providers=None, time_budget=0
+    )
+    assert len(artifact.plan.streams) == 1
+    assert any("`nimble`" in text for text in artifact.manifest.not_tried)
+    assert artifact.manifest.kernel_check is not None
+    assert artifact.manifest.kernel_check.unchecked == "the kernels are for a GPU"
 
 
 @pytest.mark.skipif(library_version("onednn") is None, reason="oneDNN is not here")

@@ -65,8 +65,10 @@ def choose_in_time(
 ) -> Program:
     """Choose as `choose_kernels` does, and by a plain rule where time is lacking.
 
-    By the rule, an operator gets the kernel of the first library that can run it. A tensor is
-    blocked if it can be, and if only kernels of the library and element-wise operators touch it.
+    By the rule, an operator gets the kernel of the first library that can run it, and a tensor is
+    blocked if the library and element-wise operators alone can do all that is done with it. If not
+    all layouts were measured, the rule holds for all operators on such tensors: which kernel is the
+    fastest on plain tensors says little about them.
 
     Parameters
     ----------
@@ -83,9 +85,9 @@ def choose_in_time(
             budget.leave_out("measuring kernels on blocked tensors")
             chosen = fastest_known(program, providers, latency_of, budget, _CLEARLY_FASTER)
     library = next(name for name in providers if name != TVM)
-    theirs = [i for i, op in enumerate(chosen.operators) if op.library == library]
-    elementwise = [i for i in range(len(chosen.operators)) if _any_layout(chosen, i)]
-    return _laid_out(chosen, _blockable(chosen, theirs, elementwise), library)
+    able = [i for i, op in enumerate(program.operators) if can_run(library, op)]
+    elementwise = [i for i in range(len(program.operators)) if _any_layout(program, i)]
+    return _laid_out(chosen, _blockable(program, able, elementwise), library)
 
 
 _CLEARLY_FASTER = 0.95

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,17 @@ def test_without_time_nothing_is_measured_or_checked(
     assert bits(artifact) == bits(side_by_side)
 
 
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+def test_without_time_a_model_for_a_gpu_runs_sequentially() -> None:
+    artifact = compiled(
+        target="cuda", archs=["sm_90"], scheduler="nimble", providers=None, time_budget=0
+    )
+    assert len(artifact.plan.streams) == 1
+    assert any("`nimble`" in text for text in artifact.manifest.not_tried)
+    assert artifact.manifest.kernel_check is not None
+    assert artifact.manifest.kernel_check.unchecked == "the kernels are for a GPU"
+
+
 @pytest.mark.skipif(library_version("onednn") is None, reason="oneDNN is not here")
 @pytest.mark.parametrize("seconds", [1, 4, 6, 9, 12])
 def test_the_deadline_falls_while_kernels_are_measured(
@@ -172,7 +184,7 @@ def test_the_deadline_falls_while_kernels_are_measured(
     assert "measuring kernels on blocked tensors" in cut.manifest.not_tried
     given = [op.library for op in cut.plan.operators]
     assert "onednn" in given
-    assert all(value.layout == "plain" for value in cut.plan.values)
+    assert "blocked16" in {value.layout for value in cut.plan.values}, "by the rule"
     schedule = by_hand(None)
     clock.s = 0
     side_by_side = compiled(

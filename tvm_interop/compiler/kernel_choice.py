@@ -65,22 +65,29 @@ def choose_in_time(
 ) -> Program:
     """Choose as `choose_kernels` does, and by a plain rule where time is lacking.
 
-    By the rule, an operator gets the kernel of the first library that can run it, and all tensors
-    are plain.
+    By the rule, an operator gets the kernel of the first library that can run it, and a tensor is
+    blocked if the library and element-wise operators alone can do all that is done with it. If not
+    all layouts were measured, the rule holds for all operators on such tensors: which kernel is the
+    fastest on plain tensors says little about them.
 
     Parameters
     ----------
-    providers: as in `choose_kernels`.
+    providers: as in `choose_kernels`, at least one of them a library.
     latency_of: as in `choose_kernels`. Its models raise `OutOfTimeError` when `budget` is spent.
     budget: the time for the choice. It notes what was not measured.
     """
     if budget.measures_nothing:
-        return unmeasured(program, providers, budget)
-    try:
-        return choose_kernels(program, providers, latency_of)
-    except OutOfTimeError:
-        budget.leave_out("measuring kernels on blocked tensors")
-        return fastest_known(program, providers, latency_of, budget, _CLEARLY_FASTER)
+        chosen = unmeasured(program, providers, budget)
+    else:
+        try:
+            return choose_kernels(program, providers, latency_of)
+        except OutOfTimeError:
+            budget.leave_out("measuring kernels on blocked tensors")
+            chosen = fastest_known(program, providers, latency_of, budget, _CLEARLY_FASTER)
+    library = next(name for name in providers if name != TVM)
+    able = [i for i, op in enumerate(program.operators) if can_run(library, op)]
+    elementwise = [i for i in range(len(program.operators)) if _any_layout(program, i)]
+    return _laid_out(chosen, _blockable(program, able, elementwise), library)
 
 
 _CLEARLY_FASTER = 0.95

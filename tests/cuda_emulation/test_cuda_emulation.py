@@ -266,6 +266,7 @@ SMALL: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", SMALL)
 def test_networks(name: str) -> None:
     verdicts = [check_kernel(kernel) for kernel in kernels_of(SMALL[name]())]

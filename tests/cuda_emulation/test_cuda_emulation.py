@@ -269,6 +269,11 @@ def test_the_command(
     monkeypatch.setattr(sys, "argv", ["cuda_emulation", str(path)])
     assert command.main() == 0
     assert "1 of 1 distinct kernels executed, 0 wrong" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", ["cuda_emulation", str(path), "--only", "softmax"])
+    with pytest.raises(SystemExit):
+        command.main()
+    assert "no kernel has `softmax` in its name" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["cuda_emulation", str(path)])
     monkeypatch.setattr(command, "check_kernel", lambda kernel, *_: Verdict(kernel, "it is wrong"))
     assert command.main() == 1
     assert "wrong: " in capsys.readouterr().out

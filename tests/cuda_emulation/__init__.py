@@ -17,7 +17,8 @@ order, and in reverse order. What is found:
 - shared memory that is read before it is written: the two orders find different bytes there;
 - accesses outside of tensors and of shared and local arrays, and vectors at addresses that are not
   aligned to their size (with the sanitizers, which is the default);
-- writes to inputs, and launches with more threads than a kernel takes.
+- writes to inputs, launches with more threads than a kernel takes, and launches that are given
+  memory of the host.
 
 What is not found: anything about speed, and faults of nvcc, of a driver or of a GPU. A fused
 multiply and add is rounded twice here. Kernels that use tensor cores or inline assembly are not

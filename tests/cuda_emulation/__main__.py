@@ -45,6 +45,8 @@ def main() -> int:
             if given.only in kernel.name:
                 verdicts.append(check_kernel(kernel, None, archs, not given.no_sanitizers))
                 print(f"  {described(verdicts[-1])}", flush=True)
+    if not verdicts:
+        parser.error(f"no kernel has `{given.only}` in its name")
     print(summary(verdicts))
     return int(any(verdict.fault for verdict in verdicts))
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from tvm import te
+from tvm import s_tir, te
 
 from tests import nets
 from tests.cuda_emulation import __main__ as command
@@ -124,6 +124,24 @@ def test_a_wrong_launch_is_found() -> None:
     assert half
     many = check_kernel(kernel, with_launch(code, block=(launch.block[0] * 2, 1, 1))).fault
     assert "threads a block, and takes 1 to" in many
+
+
+def test_memory_of_the_host_in_a_launch_is_found() -> None:
+    """Planted: the initial values of sums are set by a kernel of their own, in local memory."""
+    x = te.placeholder((8, 16), "float32", name="x")
+    k = te.reduce_axis((0, 16), name="k")
+    y = te.compute((8,), lambda i: te.sum(x[i, k], axis=k), name="y")
+    function = te.create_prim_func([x, y]).with_attr("global_symbol", "sums")
+    schedule = s_tir.Schedule(function)
+    summed = schedule.get_sblock("y")
+    written = schedule.cache_write(summed, 0, "local")
+    block, thread = schedule.split(schedule.get_loops(written)[0], [None, 8])
+    schedule.bind(block, "blockIdx.x")
+    schedule.bind(thread, "threadIdx.x")
+    schedule.compute_at(summed, thread)
+    schedule.decompose_reduction(summed, block)
+    kernel = Kernel("sums", function, schedule.mod["main"], ("float32",), ("float32",))
+    assert "memory that the host has allocated" in check_kernel(kernel).fault
 
 
 def test_a_write_to_an_input_is_found() -> None:
@@ -251,6 +269,11 @@ def test_the_command(
     monkeypatch.setattr(sys, "argv", ["cuda_emulation", str(path)])
     assert command.main() == 0
     assert "1 of 1 distinct kernels executed, 0 wrong" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", ["cuda_emulation", str(path), "--only", "softmax"])
+    with pytest.raises(SystemExit):
+        command.main()
+    assert "no kernel has `softmax` in its name" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["cuda_emulation", str(path)])
     monkeypatch.setattr(command, "check_kernel", lambda kernel, *_: Verdict(kernel, "it is wrong"))
     assert command.main() == 1
     assert "wrong: " in capsys.readouterr().out
@@ -266,6 +289,7 @@ SMALL: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", SMALL)
 def test_networks(name: str) -> None:
     verdicts = [check_kernel(kernel) for kernel in kernels_of(SMALL[name]())]

@@ -280,12 +280,11 @@ def test_the_command(
 
 
 SMALL: dict[str, Callable[[], Any]] = {
-    **nets.ALL,
-    "inception_like": nets.inception_like,
-    "branches in float16": lambda: nets.in_float16(nets.branches()),
-    "squeezenet": lambda: models.build("squeezenet", image_size=32),
+    "attention": nets.attention,
+    "branches": nets.branches,
     "mixture_of_experts": lambda: models.build("mixture_of_experts", 4, 24),
 }
+"""Networks of which each kernel is executed in a few minutes. The command takes any network."""
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from tvm_interop.plan.check import read_plan
 from tvm_interop.plan.plan import Plan
 from tvm_interop.program.host_memory import aligned_empty
 
+_ROOT = Path(__file__).parents[1]
 OK, INVALID_ARGUMENT, BAD_ARTIFACT, UNSUPPORTED, EXECUTION = range(5)
 TYPES = {
     1: np.bool_, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 6: np.uint8, 7: np.uint16,
@@ -188,7 +189,8 @@ class Reader:
     """The program `read_check`, which reads artifacts and plans natively and runs nothing."""
 
     def __init__(self) -> None:
-        path = library_path().parent / "tests" / "cpp" / "read_check"
+        fake_cuda = os.environ.get("TVM_INTEROP_FAKE_CUDA", _ROOT / "build/test/tests/fake_cuda")
+        path = Path(fake_cuda).parent / "cpp" / "read_check"
         if not path.exists():
             raise FileNotFoundError(f"`{path}` is missing; `make cpp-build` makes it")
         self._process = subprocess.Popen(

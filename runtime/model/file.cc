@@ -87,7 +87,7 @@ class File : public Source {
   }
 
   std::shared_ptr<const Memory> Map(uint64_t offset, size_t nbytes) const override {
-    if (nbytes == 0) return std::make_shared<Copied>(nullptr, 0);
+    if (nbytes == 0) return std::make_shared<Copied>("", 0);
     return std::make_shared<Mapped>(file_, offset, nbytes);
   }
 

@@ -1,5 +1,6 @@
 // Checks the operators that kernel libraries run. A library learns from a description what to
-// compute, and on which shapes, layouts and types.
+// compute, and on which shapes, layouts and types. Whether the fields of a description fit together
+// is checked later, when the library prepares the operator's kernel.
 
 #include <string>
 #include <vector>
@@ -58,8 +59,6 @@ void CheckOperator(const Plan& plan, const PlannedOperator& op) {
       throw ArtifactError(which + " takes `" + value.name + "` in another layout than it has");
     }
   }
-  const std::string why = WhyMalformed(description);
-  if (!why.empty()) throw ArtifactError(which + ": " + why + "; compile the model again");
 }
 
 }  // namespace

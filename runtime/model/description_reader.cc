@@ -44,16 +44,19 @@ Value Choice(const JsonValue& value, const std::map<std::string, Value>& choices
   return found->second;
 }
 
-int64_t BoundedInt(const JsonValue& value, int64_t least = 0) {
+// Returns an integer, which must be within bounds if the description `is_used`.
+int64_t BoundedInt(const JsonValue& value, bool is_used, int64_t least = 0) {
   const int64_t number = value.Int();
+  if (!is_used) return number;
   if (number < least || number > kMaxParameter) {
     value.Refuse(std::to_string(number) + " is out of bounds");
   }
   return number;
 }
 
-float BoundedFloat(const JsonValue& value) {
+float BoundedFloat(const JsonValue& value, bool is_used) {
   const double number = value.Number();
+  if (!is_used) return 0;  // The number may be too large for a float.
   if (!(std::abs(number) <= double{std::numeric_limits<float>::max()})) {
     value.Refuse(std::to_string(number) + " is out of bounds");
   }
@@ -63,7 +66,7 @@ float BoundedFloat(const JsonValue& value) {
 // Reads the fields that it visits from a JSON object.
 class Read : public Fields {
  public:
-  explicit Read(JsonObject* from) : from_(*from) {}
+  Read(JsonObject* from, bool is_used) : from_(*from), is_used_(is_used) {}
 
   void Visit(const char* name, bool* to) override {
     if (const auto value = At(name)) *to = value->Bool();
@@ -71,16 +74,16 @@ class Read : public Fields {
   void Visit(const char* name, int64_t* to) override {
     const std::string field = name;
     const bool is_zero_point = field == "data_zero" || field == "weight_zero";
-    if (const auto value = At(name)) *to = BoundedInt(*value, is_zero_point ? -128 : 0);
+    if (const auto value = At(name)) *to = BoundedInt(*value, is_used_, is_zero_point ? -128 : 0);
   }
   void Visit(const char* name, float* to) override {
-    if (const auto value = At(name)) *to = BoundedFloat(*value);
+    if (const auto value = At(name)) *to = BoundedFloat(*value, is_used_);
   }
   void Visit(const char* name, std::vector<int64_t>* to) override {
     const auto value = At(name);
     if (!value.has_value()) return;
     to->clear();
-    for (const JsonValue& element : value->List()) to->push_back(BoundedInt(element));
+    for (const JsonValue& element : value->List()) to->push_back(BoundedInt(element, is_used_));
   }
   void Visit(const char* name, Activation* to) override {
     static const std::map<std::string, Activation> activations{
@@ -102,7 +105,8 @@ class Read : public Fields {
     for (const JsonValue& element : value->List()) {
       const std::vector<JsonValue> step = element.List();
       if (step.size() != 3) element.Refuse("a step has a kind and two numbers");
-      to->push_back({Choice(step[0], kinds), BoundedFloat(step[1]), BoundedFloat(step[2])});
+      to->push_back({Choice(step[0], kinds), BoundedFloat(step[1], is_used_),
+                     BoundedFloat(step[2], is_used_)});
     }
   }
 
@@ -113,6 +117,7 @@ class Read : public Fields {
   }
 
   JsonObject& from_;
+  const bool is_used_;
 };
 
 const std::map<std::string, DataType>& Types() {
@@ -124,20 +129,21 @@ const std::map<std::string, DataType>& Types() {
   return types;
 }
 
-void ReadTensors(JsonObject* object, OpDescription* to, std::vector<std::string>* types) {
+void ReadTensors(JsonObject* object, bool is_used, OpDescription* to,
+                 std::vector<std::string>* types) {
   static const std::map<std::string, Layout> layouts{{"plain", Layout::kPlain},
                                                      {"blocked16", Layout::kBlocked16}};
   for (const JsonValue& shape : object->At("shapes").List()) {
     to->shapes.push_back(shape.Ints());
     bool in_bounds = to->shapes.back().size() <= kMaxRank;
     for (int64_t dim : to->shapes.back()) in_bounds = in_bounds && 0 <= dim && dim <= kMaxDimension;
-    if (!in_bounds) shape.Refuse("the shape is out of bounds");
+    if (is_used && !in_bounds) shape.Refuse("the shape is out of bounds");
   }
   const JsonValue given_layouts = object->At("layouts");
   for (const JsonValue& layout : given_layouts.List()) {
     to->layouts.push_back(Choice(layout, layouts));
   }
-  if (to->layouts.size() != to->shapes.size()) {
+  if (is_used && to->layouts.size() != to->shapes.size()) {
     given_layouts.Refuse("there are " + std::to_string(to->shapes.size()) + " shapes and " +
                          std::to_string(to->layouts.size()) + " layouts");
   }
@@ -156,11 +162,11 @@ void ReadTensors(JsonObject* object, OpDescription* to, std::vector<std::string>
   if (types->empty()) types->assign(to->shapes.size(), dtype);
 }
 
-void ReadCut(JsonObject* object, OpDescription* to) {
+void ReadCut(JsonObject* object, bool is_used, OpDescription* to) {
   const auto cut = object->Find("cut");
   if (!cut.has_value()) return;
-  for (const JsonValue& number : cut->List()) to->cut.push_back(BoundedInt(number));
-  if (to->cut.empty()) return;
+  for (const JsonValue& number : cut->List()) to->cut.push_back(BoundedInt(number, is_used));
+  if (to->cut.empty() || !is_used) return;
   const auto is_below = [](int64_t number, size_t end) {
     return number < static_cast<int64_t>(end);
   };
@@ -173,7 +179,7 @@ void ReadCut(JsonObject* object, OpDescription* to) {
 
 }  // namespace
 
-std::unique_ptr<OpDescription> ReadDescription(const JsonValue& value,
+std::unique_ptr<OpDescription> ReadDescription(const JsonValue& value, bool is_used,
                                                std::vector<std::string>* types) {
   JsonObject object(value);
   const JsonValue kind = object.At("op");
@@ -181,9 +187,9 @@ std::unique_ptr<OpDescription> ReadDescription(const JsonValue& value,
     kind.Refuse("`" + kind.Text() + "` is no kind of operator that this version knows");
   }
   std::unique_ptr<OpDescription> description = NewOpDescription(kind.Text());
-  ReadTensors(&object, description.get(), types);
-  ReadCut(&object, description.get());
-  Read fields(&object);
+  ReadTensors(&object, is_used, description.get(), types);
+  ReadCut(&object, is_used, description.get());
+  Read fields(&object, is_used);
   description->VisitFields(&fields);
   for (const std::string& name : object.Others()) {
     const auto known = Defaults().find(name);

@@ -63,7 +63,7 @@ PlannedOperator ReadOperator(const JsonValue& value) {
   if (library.has_value() && !library->is_null()) op.library = library->Text();
   const auto description = object.Find("description");
   if (description.has_value() && !description->is_null()) {
-    op.description = ReadDescription(*description, &op.described_types);
+    op.description = ReadDescription(*description, op.library.has_value(), &op.described_types);
   }
   const auto share = object.Find("share");
   if (share.has_value() && !share->is_null()) {

@@ -24,6 +24,13 @@ void ForEachField(const JsonValue& value,
   }
 }
 
+// Reads a number that counts something or names a place.
+int64_t Count(const JsonValue& value) {
+  const int64_t number = value.Int();
+  if (number < 0) value.Refuse("the number must be 0 or more");
+  return number;
+}
+
 double NotNegative(const JsonValue& value) {
   const double number = value.Number();
   if (!(number >= 0) || !std::isfinite(number)) {
@@ -51,7 +58,7 @@ void CheckSpeedCheck(const JsonValue& value) {
   NotNegative(object.At("noise_ratio"));
   CheckOneOf(object.At("shipped"), {"scheduled", "sequential"});
   if (const auto rounds = object.Find("rounds")) {
-    if (rounds->Int() < 0) rounds->Refuse("the number must be 0 or more");
+    Count(*rounds);
   }
   const auto ratio = object.Find("paired_ratio");
   if (ratio.has_value() && !ratio->is_null()) NotNegative(*ratio);
@@ -76,7 +83,7 @@ void CheckPrecision(const JsonValue& value) {
 
 void CheckQuantised(const JsonValue& value) {
   JsonObject object(value);
-  ForEachField(object.At("int8"), [](const std::string&, const JsonValue& n) { n.Int(); });
+  ForEachField(object.At("int8"), [](const std::string&, const JsonValue& n) { Count(n); });
   ForEachField(object.At("floats"), [](const std::string&, const JsonValue& n) { ReadTexts(n); });
   object.RefuseOthers();
 }
@@ -84,7 +91,7 @@ void CheckQuantised(const JsonValue& value) {
 void CheckKernelCheck(const JsonValue& value) {
   JsonObject object(value);
   for (const char* name : {"checked", "libraries", "too_large"}) {
-    if (const auto number = object.Find(name)) number->Int();
+    if (const auto number = object.Find(name)) Count(*number);
   }
   if (const auto plain = object.Find("plain")) {
     ForEachField(*plain, [](const std::string&, const JsonValue& why) { why.Text(); });
@@ -106,7 +113,7 @@ bool IsSha256(const std::string& text) {
 int64_t WeightIndex(const std::string& key, const JsonValue& value) {
   int64_t index = 0;
   const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), index);
-  if (error != std::errc() || end != key.data() + key.size()) {
+  if (error != std::errc() || end != key.data() + key.size() || index < 0) {
     value.Refuse("`" + key + "` is no index of a value");
   }
   return index;

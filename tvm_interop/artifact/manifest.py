@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
 
 from ..errors import ArtifactError
+from ..plain_data import LARGEST
 from ..program.library_op import kinds
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -188,6 +190,22 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.json.format(msgspec.json.encode(fields), indent=2)
 
 
+def _counts(manifest: Manifest) -> Iterator[tuple[str, int]]:
+    """The numbers of the manifest that count something or name a place, each with its name."""
+    checked, quantised = manifest.kernel_check, manifest.quantised
+    if manifest.speed_check is not None:
+        yield "a `rounds`", manifest.speed_check.rounds
+    if checked is not None:
+        for field in ("checked", "libraries", "too_large"):
+            yield f"a `{field}`", getattr(checked, field)
+    if quantised is not None:
+        yield from ((f"a number of `{kind}`", number) for kind, number in quantised.int8.items())
+    for value, offset in manifest.weights.items():
+        yield "a weight with an index", value
+        if offset > 0:  # The reader of weights names a weight that begins before byte 0.
+            yield "a weight at a place", offset
+
+
 def check_manifest(manifest: Manifest) -> None:
     """Check the manifest's digests and numbers.
 
@@ -199,6 +217,11 @@ def check_manifest(manifest: Manifest) -> None:
     for name, digest in manifest.sha256.items():
         if not _SHA256.fullmatch(digest):
             raise ArtifactError(f"`manifest.json` has a digest of `{name}` that is no SHA-256")
+    for what, number in _counts(manifest):
+        if not 0 <= number <= LARGEST:
+            raise ArtifactError(
+                f"`manifest.json` has {what} of {number}; it must be 0 to {LARGEST}"
+            )
     precision = manifest.precision
     for field in ("error", "largest_difference") if precision is not None else ():
         if not getattr(precision, field) >= 0:

@@ -2,7 +2,11 @@
 #define RUNTIME_CPU_KERNEL_SHARE_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
+
+#include "runtime/cpu/executor.h"
 
 namespace tvm_interop {
 
@@ -40,6 +44,22 @@ class KernelShare {
   ~KernelShare();
   KernelShare(const KernelShare&) = delete;
   KernelShare& operator=(const KernelShare&) = delete;
+};
+
+// One share of a kernel, whose parallel loops are divided into shares.
+class SharedKernel : public Kernel {
+ public:
+  SharedKernel(std::unique_ptr<Kernel> kernel, int index, int count)
+      : kernel_(std::move(kernel)), index_(index), count_(count) {}
+
+  void Run() override {
+    const KernelShare share(index_, count_);
+    kernel_->Run();
+  }
+
+ private:
+  std::unique_ptr<Kernel> kernel_;
+  int index_, count_;
 };
 
 }  // namespace tvm_interop

@@ -53,22 +53,6 @@ class PackedKernel : public Kernel {
   std::vector<ffi::AnyView> args_;
 };
 
-// One share of a packed function, whose parallel loops are divided into shares.
-class SharedKernel : public Kernel {
- public:
-  SharedKernel(std::unique_ptr<Kernel> kernel, int index, int count)
-      : kernel_(std::move(kernel)), index_(index), count_(count) {}
-
-  void Run() override {
-    const KernelShare share(index_, count_);
-    kernel_->Run();
-  }
-
- private:
-  std::unique_ptr<Kernel> kernel_;
-  int index_, count_;
-};
-
 void CheckTensorAlignment(const ffi::Tensor& tensor) {
   const auto address = reinterpret_cast<uintptr_t>(tensor.data_ptr());
   if (address % kTensorAlignment != 0) {

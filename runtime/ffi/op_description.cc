@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/core/names.h"
+
 namespace tvm_interop {
 namespace {
 
@@ -26,22 +28,12 @@ class Read : public Fields {
     value->assign(array.begin(), array.end());
   }
   void Visit(const char* name, Activation* value) override {
-    static const std::map<std::string, Activation> activations{
-        {"none", Activation::kNone},           {"relu", Activation::kRelu},
-        {"clip", Activation::kClip},           {"sigmoid", Activation::kSigmoid},
-        {"tanh", Activation::kTanh},           {"swish", Activation::kSwish},
-        {"hardswish", Activation::kHardSwish}, {"hardsigmoid", Activation::kHardSigmoid},
-        {"gelu", Activation::kGelu},           {"gelu_tanh", Activation::kGeluTanh}};
-    *value = activations.at(At(name).cast<std::string>());
+    *value = Activations().at(At(name).cast<std::string>());
   }
   void Visit(const char* name, std::vector<Step>* value) override {
-    static const std::map<std::string, StepKind> kinds{{"clip", StepKind::kClip},
-                                                       {"round", StepKind::kRound},
-                                                       {"linear", StepKind::kLinear},
-                                                       {"add_tensor", StepKind::kAddTensor}};
     value->clear();
     for (const auto& step : At(name).cast<ffi::Array<ffi::Array<ffi::Any>>>()) {
-      value->push_back({kinds.at(step[0].cast<std::string>()),
+      value->push_back({StepKinds().at(step[0].cast<std::string>()),
                         static_cast<float>(step[1].cast<double>()),
                         static_cast<float>(step[2].cast<double>())});
     }
@@ -56,8 +48,6 @@ class Read : public Fields {
 }  // namespace
 
 std::unique_ptr<OpDescription> ToOpDescription(const Description& from) {
-  static const std::map<std::string, Layout> layouts{{"plain", Layout::kPlain},
-                                                     {"blocked16", Layout::kBlocked16}};
   static const std::map<std::string, DataType> types{
       {"float32", DataType::kFloat32},   {"float16", DataType::kFloat16},
       {"bfloat16", DataType::kBfloat16}, {"int8", DataType::kInt8},
@@ -67,7 +57,7 @@ std::unique_ptr<OpDescription> ToOpDescription(const Description& from) {
     to->shapes.emplace_back(shape.begin(), shape.end());
   }
   for (const auto& layout : from.at("layouts").cast<ffi::Array<ffi::String>>()) {
-    to->layouts.push_back(layouts.at(layout));
+    to->layouts.push_back(Layouts().at(layout));
   }
   to->dtype = types.at(from.at("dtype").cast<std::string>());
   // Descriptions from older versions have no `stored`. All of their tensors have the type `dtype`.

@@ -2,8 +2,6 @@
 #define RUNTIME_MODEL_CHECK_PLAN_H_
 
 #include <cstdint>
-#include <utility>
-#include <vector>
 
 #include "runtime/model/plan.h"
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "runtime/core/names.h"
 #include "runtime/model/plan.h"
 
 namespace tvm_interop {
@@ -86,26 +87,16 @@ class Read : public Fields {
     for (const JsonValue& element : value->List()) to->push_back(BoundedInt(element, is_used_));
   }
   void Visit(const char* name, Activation* to) override {
-    static const std::map<std::string, Activation> activations{
-        {"none", Activation::kNone},           {"relu", Activation::kRelu},
-        {"clip", Activation::kClip},           {"sigmoid", Activation::kSigmoid},
-        {"tanh", Activation::kTanh},           {"swish", Activation::kSwish},
-        {"hardswish", Activation::kHardSwish}, {"hardsigmoid", Activation::kHardSigmoid},
-        {"gelu", Activation::kGelu},           {"gelu_tanh", Activation::kGeluTanh}};
-    if (const auto value = At(name)) *to = Choice(*value, activations);
+    if (const auto value = At(name)) *to = Choice(*value, Activations());
   }
   void Visit(const char* name, std::vector<Step>* to) override {
-    static const std::map<std::string, StepKind> kinds{{"clip", StepKind::kClip},
-                                                       {"round", StepKind::kRound},
-                                                       {"linear", StepKind::kLinear},
-                                                       {"add_tensor", StepKind::kAddTensor}};
     const auto value = At(name);
     if (!value.has_value()) return;
     to->clear();
     for (const JsonValue& element : value->List()) {
       const std::vector<JsonValue> step = element.List();
       if (step.size() != 3) element.Refuse("a step has a kind and two numbers");
-      to->push_back({Choice(step[0], kinds), BoundedFloat(step[1], is_used_),
+      to->push_back({Choice(step[0], StepKinds()), BoundedFloat(step[1], is_used_),
                      BoundedFloat(step[2], is_used_)});
     }
   }
@@ -131,8 +122,6 @@ const std::map<std::string, DataType>& Types() {
 
 void ReadTensors(JsonObject* object, bool is_used, OpDescription* to,
                  std::vector<std::string>* types) {
-  static const std::map<std::string, Layout> layouts{{"plain", Layout::kPlain},
-                                                     {"blocked16", Layout::kBlocked16}};
   for (const JsonValue& shape : object->At("shapes").List()) {
     to->shapes.push_back(shape.Ints());
     bool in_bounds = to->shapes.back().size() <= kMaxRank;
@@ -141,7 +130,7 @@ void ReadTensors(JsonObject* object, bool is_used, OpDescription* to,
   }
   const JsonValue given_layouts = object->At("layouts");
   for (const JsonValue& layout : given_layouts.List()) {
-    to->layouts.push_back(Choice(layout, layouts));
+    to->layouts.push_back(Choice(layout, Layouts()));
   }
   if (is_used && to->layouts.size() != to->shapes.size()) {
     given_layouts.Refuse("there are " + std::to_string(to->shapes.size()) + " shapes and " +

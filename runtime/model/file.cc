@@ -6,11 +6,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 #include <system_error>
 
+#include "runtime/core/aligned_memory.h"
 #include "runtime/model/error.h"
 
 namespace tvm_interop {
@@ -120,21 +119,6 @@ std::unique_ptr<Source> OpenFile(const std::string& path) { return std::make_uni
 
 std::unique_ptr<Source> OpenMemory(const void* data, size_t nbytes) {
   return std::make_unique<GivenMemory>(data, nbytes);
-}
-
-std::shared_ptr<char> AlignedMemory(size_t nbytes) {
-  constexpr size_t kAlignment = 64;
-  const size_t rounded = (nbytes / kAlignment + 1) * kAlignment;
-  std::shared_ptr<char> memory(static_cast<char*>(std::aligned_alloc(kAlignment, rounded)),
-                               std::free);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-std::shared_ptr<char> AlignedZeros(size_t nbytes) {
-  std::shared_ptr<char> memory = AlignedMemory(nbytes);
-  std::memset(memory.get(), 0, nbytes);
-  return memory;
 }
 
 }  // namespace tvm_interop

@@ -46,11 +46,6 @@ std::unique_ptr<Source> OpenFile(const std::string& path);
 // Weights are copied.
 std::unique_ptr<Source> OpenMemory(const void* data, size_t nbytes);
 
-// Return memory at an address that is a multiple of 64, with any contents or with zeros. The
-// address is not null, even if `nbytes` is 0. Throw std::bad_alloc.
-std::shared_ptr<char> AlignedMemory(size_t nbytes);
-std::shared_ptr<char> AlignedZeros(size_t nbytes);
-
 }  // namespace tvm_interop
 
 #endif  // RUNTIME_MODEL_FILE_H_

@@ -6,6 +6,7 @@
 #include <system_error>
 #include <thread>
 
+#include "runtime/core/aligned_memory.h"
 #include "runtime/cpu/kernel_share.h"
 #include "runtime/cpu/thread_pool.h"
 #include "runtime/model/error.h"
@@ -14,22 +15,6 @@ namespace tvm_interop {
 namespace {
 
 constexpr int kCpu = 1;  // kDLCPU
-
-// One share of a TVM kernel, whose parallel loops are divided into shares.
-class SharedKernel : public Kernel {
- public:
-  SharedKernel(std::unique_ptr<Kernel> kernel, int index, int count)
-      : kernel_(std::move(kernel)), index_(index), count_(count) {}
-
-  void Run() override {
-    const KernelShare share(index_, count_);
-    kernel_->Run();
-  }
-
- private:
-  std::unique_ptr<Kernel> kernel_;
-  int index_, count_;
-};
 
 bool IsAligned(const void* address) {
   return reinterpret_cast<uintptr_t>(address) % kTensorAlignment == 0;

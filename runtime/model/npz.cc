@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/core/aligned_memory.h"
 #include "runtime/model/error.h"
 
 namespace tvm_interop {

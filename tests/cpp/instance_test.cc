@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "check.h"
+#include "runtime/core/aligned_memory.h"
 #include "runtime/model/error.h"
 #include "runtime/model/sha256.h"
 

@@ -24,9 +24,6 @@ std::string Answer(const std::string& kind, const std::string& path) {
   try {
     if (kind == "artifact") {
       ReadArtifact(*OpenFile(path), "");
-    } else if (kind == "memory") {
-      const std::string data = ReadFile(path);
-      ReadArtifact(*OpenMemory(data.data(), data.size()), "");
     } else {
       CheckPlan(ReadPlan("plan.json", ReadFile(path)));
     }

@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "runtime/core/aligned_memory.h"
 #include "runtime/cpu/onednn/packed.h"
 
 namespace tvm_interop {
@@ -29,7 +30,7 @@ int OneDnnKernel::AddArgument(const KernelArgument& argument, const MemoryDescOb
 }
 
 int OneDnnKernel::AddBuffer(const MemoryDescObject* desc) {
-  std::shared_ptr<void> own = AllocateZeros(api_.memory_desc_get_size(desc));
+  std::shared_ptr<void> own = AlignedZeros(api_.memory_desc_get_size(desc));
   const int index = AddTensor(desc, own.get());
   tensors_[index].own = std::move(own);
   return index;

@@ -1,17 +1,15 @@
 #include "runtime/cpu/onednn/packed.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 #include <stdexcept>
 #include <utility>
+
+#include "runtime/core/aligned_memory.h"
 
 namespace tvm_interop {
 namespace onednn {
 namespace {
-
-constexpr size_t kAlignment = 64;
 
 // Hashes a block of memory. The four lanes do not depend on each other, so hashing is about as fast
 // as reading the memory. The constants come from splitmix64.
@@ -45,14 +43,6 @@ Owned<MemoryDesc> CopyOf(const Api& api, const MemoryDescObject* desc) {
 
 }  // namespace
 
-std::shared_ptr<void> AllocateZeros(size_t bytes) {
-  const size_t rounded = std::max((bytes + kAlignment - 1) / kAlignment * kAlignment, kAlignment);
-  std::shared_ptr<void> memory(std::aligned_alloc(kAlignment, rounded), std::free);
-  if (memory == nullptr) throw std::bad_alloc();
-  std::memset(memory.get(), 0, rounded);
-  return memory;
-}
-
 std::shared_ptr<void> PackedConstants::Get(const Api& api, const void* constant, size_t bytes,
                                            const MemoryDescObject* given,
                                            const MemoryDescObject* wanted,
@@ -64,7 +54,7 @@ std::shared_ptr<void> PackedConstants::Get(const Api& api, const void* constant,
     if (known != nullptr) return known;
   }
   // The mutex is free here, so that several threads can pack at once.
-  std::shared_ptr<void> memory = AllocateZeros(api.memory_desc_get_size(wanted));
+  std::shared_ptr<void> memory = AlignedZeros(api.memory_desc_get_size(wanted));
   pack(memory.get());
   const std::lock_guard<std::mutex> lock(mutex_);
   std::shared_ptr<void> other = Find(api, constant, hash, given, wanted);

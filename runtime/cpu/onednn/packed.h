@@ -14,9 +14,6 @@
 namespace tvm_interop {
 namespace onednn {
 
-// Allocates aligned memory that is filled with zeros. Throws std::bad_alloc.
-std::shared_ptr<void> AllocateZeros(size_t bytes);
-
 // Constants in the layouts that kernels want. A constant is packed once for all kernels that want
 // the same tensor in the same layout. Such kernels belong, for example, to several instances of a
 // model, or to the model at several batch sizes. The packed memory is freed with the last kernel

@@ -188,6 +188,27 @@ def test_several_processes_write(tmp_path: Path) -> None:
     assert len(LatencyStore(path).get(keys)) == 300
 
 
+def test_another_process_makes_the_tables_between_two_questions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "latency.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")  # As far as the other process has come.
+    connection.close()
+    pragma = LatencyStore._pragma
+
+    def ask_then_make_tables(store: LatencyStore, name: str) -> int:
+        answer = pragma(store, name)
+        monkeypatch.undo()
+        LatencyStore(path).put([record("theirs")], [CONV, POOL])
+        return answer
+
+    monkeypatch.setattr(LatencyStore, "_pragma", ask_then_make_tables)
+    store = LatencyStore(path)
+    store.put([record("ours")], [CONV, POOL])
+    assert store.get(["theirs", "ours"]) == {"theirs": 1.0, "ours": 1.0}
+
+
 _WRITER = """
 import sys
 sys.path.insert(0, ".")

@@ -257,10 +257,11 @@ class LatencyStore:
             connection.execute(f"PRAGMA user_version = {_LAYOUT}")
 
     def _check_origin(self) -> None:
-        # Look for tables before reading the application id. A process writes the id in the same
-        # transaction as the tables. So if the tables are there, the id is there too.
-        occupied, is_old = self._has(), self._has("latency")
-        origin, layout = self._pragma("application_id"), self._pragma("user_version")
+        # All four answers come from one state of the file. Another process writes the tables, the
+        # application id and the layout in one transaction, which may end between two questions.
+        with self._transaction("DEFERRED"):
+            occupied, is_old = self._has(), self._has("latency")
+            origin, layout = self._pragma("application_id"), self._pragma("user_version")
         named = f"name another file in {_ENVIRONMENT}, or by `--latency-db`"
         if origin == _APPLICATION_ID or (origin == 0 and layout == 1 and is_old):
             if layout <= _LAYOUT:
@@ -297,13 +298,14 @@ class LatencyStore:
         return self._connection.execute(find, (table,)).fetchone() is not None
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, kind: str = "IMMEDIATE") -> Iterator[sqlite3.Connection]:
         """A transaction, which makes all changes of the block or none.
 
-        The block begins only when no other process is writing.
+        An IMMEDIATE one begins only when no other process is writing. A DEFERRED one, for reading,
+        sees one state of the file throughout.
         """
         with self._explained():
-            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute(f"BEGIN {kind}")
             try:
                 yield self._connection
             except BaseException:

@@ -133,23 +133,27 @@ $(VENV)/docs-installed: $(VENV)/installed
 MACHINE := $(shell uname -m)
 ZIG = $(shell $(BIN)/python -c 'import pathlib, ziglang; print(pathlib.Path(ziglang.__file__).parent / "zig")')
 
-wheel: $(VENV)/wheel-installed ## Build dist/*.whl, for glibc 2.28 and later
+wheel: $(VENV)/wheel-installed ## Build dist/*.whl, for glibc 2.28 and later: the runtime, and the rest
 	rm -rf dist build/wheel
 	CXX="$(ZIG) c++ -target $(MACHINE)-linux-gnu.2.28" $(BIN)/python -m pip wheel --quiet --no-deps \
 	  --config-settings=build-dir=build/manylinux --wheel-dir build/wheel .
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --plat manylinux_2_28_$(MACHINE) \
 	  --exclude libtvm_ffi.so --wheel-dir dist build/wheel/*.whl
 	$(BIN)/auditwheel show dist/*.whl
+	$(BIN)/python .ci/split_wheel.py dist/*.whl
 
 $(VENV)/wheel-installed: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --editable '.[test,wheel]'
 	touch $@
 
-wheel-test: wheel ## Install the wheel into an empty environment and use it outside the checkout
+wheel-test: wheel ## Install the wheels into empty environments and use them outside the checkout
 	folder=$$(mktemp -d) && trap 'rm -rf $$folder' EXIT && \
-	$(PYTHON) -m venv $$folder && \
-	$$folder/bin/python -m pip install --quiet dist/*.whl && \
-	cd / && $$folder/bin/python $(CURDIR)/tests/wheel_check.py
+	$(PYTHON) -m venv $$folder/whole && \
+	$$folder/whole/bin/python -m pip install --quiet dist/*.whl && \
+	$(PYTHON) -m venv $$folder/runtime && \
+	$$folder/runtime/bin/python -m pip install --quiet dist/tvm_interop_runtime-*.whl && \
+	cd / && $$folder/whole/bin/python $(CURDIR)/tests/wheel_check.py $$folder && \
+	$$folder/runtime/bin/python $(CURDIR)/tests/runtime_wheel_check.py $$folder
 
 clean: ## Remove what was built
 	rm -rf build dist .venv

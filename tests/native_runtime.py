@@ -64,6 +64,8 @@ class OperatorTime(ctypes.Structure):
         ("thread", ctypes.c_int32),
         ("start_ns", ctypes.c_int64),
         ("end_ns", ctypes.c_int64),
+        ("on_core_ns", ctypes.c_int64),
+        ("op", ctypes.c_int32),
     )
 
 
@@ -105,7 +107,7 @@ def library() -> Any:
         buffer.argtypes, buffer.restype = [pointer, size], pointer
     loaded.tvi_instance_create.argtypes = [pointer, size, pointer]
     loaded.tvi_run.argtypes = [pointer, pointer, pointer]
-    loaded.tvi_profile.argtypes = [pointer, pointer, size, pointer]
+    loaded.tvi_profile.argtypes = [pointer, pointer, pointer, pointer, size, pointer]
     loaded.tvi_model_free.argtypes = loaded.tvi_instance_free.argtypes = [pointer]
     return loaded
 
@@ -175,9 +177,9 @@ class NativeModel:
     def profile(self) -> list[OperatorTime]:
         """When each operator ran."""
         count = ctypes.c_size_t()
-        check(library().tvi_profile(self.instance, None, 0, ctypes.byref(count)))
+        check(library().tvi_profile(self.instance, None, None, None, 0, ctypes.byref(count)))
         times = (OperatorTime * count.value)()
-        check(library().tvi_profile(self.instance, times, count, ctypes.byref(count)))
+        check(library().tvi_profile(self.instance, None, None, times, count, ctypes.byref(count)))
         return list(times)
 
 

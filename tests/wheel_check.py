@@ -1,7 +1,12 @@
-"""Checks that the installed wheel works. Runs in an empty environment, outside of the checkout."""
+"""Checks that the installed wheels work. Runs in an empty environment, outside of the checkout.
+
+    python tests/wheel_check.py FOLDER
+
+The artifact, an input and the output stay in the folder, for `runtime_wheel_check.py`.
+"""
 
 import ctypes
-import tempfile
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -65,21 +70,22 @@ def main() -> None:
     assert checkout not in Path(tvm_interop.__file__).resolve().parents, "not the installed package"
     data = np.random.default_rng(1).standard_normal((1, 4, 16, 16)).astype("float32")
     results = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for scheduler in ("sequential", "ios"):
-            out = Path(folder) / f"{scheduler}.tar"
-            tvm_interop.compile(
-                two_branches(),
-                scheduler=scheduler,
-                out=out,
-                # Both compilations use one database, so that they choose the same kernels.
-                latency_db=Path(folder) / "latency.db",
-                keep_slower=True,
-            )
-            module = tvm_interop.GraphModule(tvm_interop.load(out))
-            module.run(x=data)
-            results[scheduler] = module.get_output(0).numpy()
-        results["without Python"] = by_runtime_library(out, data)
+    folder = Path(sys.argv[1])
+    for scheduler in ("sequential", "ios"):
+        out = folder / f"{scheduler}.tar"
+        tvm_interop.compile(
+            two_branches(),
+            scheduler=scheduler,
+            out=out,
+            # Both compilations use one database, so that they choose the same kernels.
+            latency_db=folder / "latency.db",
+            keep_slower=True,
+        )
+        module = tvm_interop.GraphModule(tvm_interop.load(out))
+        module.run(x=data)
+        results[scheduler] = module.get_output(0).numpy()
+    results["without Python"] = by_runtime_library(out, data)
+    np.savez(folder / "arrays.npz", x=data, y=results["ios"])
     page = to_page([record(module.artifact, "two branches", runs=1)], "here")
     assert "left" in page  # The wheel contains the template of the page.
     assert (Path(tvm_interop.__file__).parent / "py.typed").is_file()

@@ -19,7 +19,6 @@ from typing import Any as _Any
 _os.environ.setdefault("TVM_BIND_THREADS", "0")
 
 from . import _pass_hook
-from ._version import __version__
 from .errors import (
     ArtifactError,
     DeviceError,
@@ -30,10 +29,12 @@ from .errors import (
     ScheduleError,
     TVMInteropError,
     UnsupportedModelError,
+    only_runtime,
 )
 
 if TYPE_CHECKING:
     from . import transform
+    from ._version import __version__
     from .artifact.artifact import Artifact, load
     from .checking.api import check
     from .compiler.api import compile
@@ -94,6 +95,7 @@ _HOME = {
     "Schedule": "scheduling",
     "Session": "session.session",
     "Stage": "scheduling",
+    "__version__": "_version",
     "aligned_empty": "program.host_memory",
     "check": "checking.api",
     "compare": "explaining.compare",
@@ -120,6 +122,8 @@ def __getattr__(name: str) -> _Any:
     if name in _NEEDS_COMPILER:
         _require_compiler(name)
     if name in _HOME:
+        if _util.find_spec(f".{_HOME[name].partition('.')[0]}", __name__) is None:
+            raise only_runtime(f"`tvm_interop.{name}`")
         value = getattr(_importlib.import_module(f".{_HOME[name]}", __name__), name)
     elif not name.startswith("_") and _util.find_spec(f".{name}", __name__):
         value = _importlib.import_module(f".{name}", __name__)
@@ -135,6 +139,8 @@ def __dir__() -> list[str]:
 
 def _require_compiler(name: str) -> None:
     """Raise DeviceError if only TVM's runtime is loaded: it runs artifacts, but cannot compile."""
+    if _util.find_spec(".compiler", __name__) is None:
+        raise only_runtime(f"`tvm_interop.{name}`")
     import tvm
 
     if tvm.base._RUNTIME_ONLY:

@@ -2,7 +2,14 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-try:
-    __version__ = version("tvm-interop")
-except PackageNotFoundError:  # The package runs from a source tree and is not installed.
-    __version__ = "0+unknown"
+
+def _installed() -> str:
+    for distribution in ("tvm-interop", "tvm-interop-runtime"):
+        try:
+            return version(distribution)
+        except PackageNotFoundError:
+            continue
+    return "0+unknown"  # The package runs from a source tree and is not installed.
+
+
+__version__ = _installed()

@@ -127,6 +127,14 @@ def cut(value: object, most: int = 100) -> str:
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
 
 
+def only_runtime(what: str) -> DeviceError:
+    """The error for something that the package `tvm-interop-runtime` alone cannot do."""
+    return DeviceError(
+        f"{what} needs the package `tvm-interop`, and only `tvm-interop-runtime` is installed, "
+        "which loads and runs compiled models: `pip install tvm-interop`"
+    )
+
+
 def did_you_mean(name: str, known: Sequence[str]) -> str:
     """Ask, for an error message, whether the user meant the name in `known` closest to `name`.
 

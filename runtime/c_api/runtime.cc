@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/c_api/executor_of.h"
 #include "runtime/cpu/thread_pool.h"
 #include "runtime/model/error.h"
 #include "runtime/model/instance.h"
@@ -117,6 +118,12 @@ struct tvi_instance {
   Instance instance;
 };
 
+namespace tvm_interop {
+
+CpuExecutor& ExecutorOf(tvi_instance* instance) { return instance->instance.executor(); }
+
+}  // namespace tvm_interop
+
 namespace {
 
 tvi_status Load(const std::string& prefix, std::unique_ptr<Source> (*open)(const void*, size_t),
@@ -166,6 +173,10 @@ void tvi_model_free(tvi_model* model) { delete model; }
 
 const char* tvi_model_warning(const tvi_model* model) {
   return model->model->warning().empty() ? nullptr : model->model->warning().c_str();
+}
+
+int32_t tvi_model_uses_fallback(const tvi_model* model) {
+  return model->model->uses_fallback() ? 1 : 0;
 }
 
 size_t tvi_model_num_shapes(const tvi_model* model) { return model->inputs.size(); }
@@ -250,8 +261,8 @@ void* tvi_instance_output_buffer(tvi_instance* instance, size_t index) {
   return buffer;
 }
 
-tvi_status tvi_profile(tvi_instance* instance, tvi_operator_time* times, size_t capacity,
-                       size_t* count) {
+tvi_status tvi_profile(tvi_instance* instance, const void* const* inputs, void* const* outputs,
+                       tvi_operator_time* times, size_t capacity, size_t* count) {
   return Guarded("", [&] {
     RequireInstance(instance);
     if (count == nullptr) RefuseArgument("`count` is NULL");
@@ -259,9 +270,14 @@ tvi_status tvi_profile(tvi_instance* instance, tvi_operator_time* times, size_t 
     *count = plan.operators.size();
     if (*count > capacity || times == nullptr) return;
     size_t i = 0;
-    for (const OpTiming& timing : instance->instance.Profile()) {
-      times[i++] = {plan.operators[timing.op].name.c_str(), timing.stream, timing.thread,
-                    timing.start_ns, timing.end_ns};
+    for (const OpTiming& timing : instance->instance.Profile(inputs, outputs)) {
+      times[i++] = {plan.operators[timing.op].name.c_str(),
+                    timing.stream,
+                    timing.thread,
+                    timing.start_ns,
+                    timing.end_ns,
+                    timing.on_core_ns,
+                    timing.op};
     }
   });
 }

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/c_api/executor_of.h"
 #include "runtime/core/measure.h"
 #include "runtime/cpu/executor.h"
 #include "runtime/cpu/kernel_library.h"
@@ -142,8 +143,12 @@ class ExecutorObj : public ffi::Object {
       Kernel* kernel = BindKernel(op);
       ops.push_back({std::move(op.name), kernel, op.stream, std::move(op.waits)});
     }
-    executor = std::make_unique<CpuExecutor>(num_streams, threads, ops);
+    own_ = std::make_unique<CpuExecutor>(num_streams, threads, ops);
+    executor = own_.get();
   }
+
+  // Takes the executor of an instance of the C interface, which must outlive this object.
+  explicit ExecutorObj(CpuExecutor* of_instance) : executor(of_instance) {}
 
   void Bind(int64_t value, const ffi::Tensor& tensor) {
     CheckTensorAlignment(tensor);
@@ -158,7 +163,7 @@ class ExecutorObj : public ffi::Object {
     }
   }
 
-  std::unique_ptr<CpuExecutor> executor;
+  CpuExecutor* executor = nullptr;
 
   static constexpr bool _type_mutable = true;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.Executor", ExecutorObj, ffi::Object);
@@ -183,6 +188,7 @@ class ExecutorObj : public ffi::Object {
     return kernels_.back().get();
   }
 
+  std::unique_ptr<CpuExecutor> own_;
   std::vector<ffi::Tensor> tensors_;  // Keeps the memory of the tensors alive.
   std::vector<DLTensor> headers_;     // Never resized: the kernels point to its elements.
   std::vector<std::unique_ptr<Kernel>> kernels_;
@@ -225,7 +231,7 @@ ffi::Array<double> MeasureExecutors(const ffi::Array<ExecutorRef>& executors, in
                                     int64_t repeats, int64_t seed, bool primed) {
   return Guarded([&] {
     std::vector<Timed*> contestants;
-    for (const ExecutorRef& executor : executors) contestants.push_back(executor->executor.get());
+    for (const ExecutorRef& executor : executors) contestants.push_back(executor->executor);
     ffi::Array<double> seconds;
     for (double s :
          MeasureInterleaved(contestants, static_cast<int>(warmup), static_cast<int>(repeats),
@@ -290,6 +296,11 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              });
            })
       .def("tvm_interop.runtime.make_executor", MakeExecutor)
+      .def("tvm_interop.runtime.executor_of",
+           [](void* instance) {
+             return ExecutorRef(
+                 ffi::make_object<ExecutorObj>(&ExecutorOf(static_cast<tvi_instance*>(instance))));
+           })
       .def("tvm_interop.runtime.bind",
            [](const ExecutorRef& executor, int64_t value, const ffi::Tensor& tensor) {
              Guarded([&] {

@@ -248,6 +248,8 @@ void Instance::Bind(const void* const* inputs, void* const* outputs) {
   FindOverlaps();
   for (std::vector<Port>* ports : {&inputs_, &outputs_}) {
     for (Port& port : *ports) {
+      // An output that cannot move is copied to its own buffer after each run.
+      if (port.given == nullptr) OwnBuffer(&port);
       if (!port.may_move) continue;
       const bool in_place = port.given != nullptr && !port.is_copied;
       Place(port, in_place ? port.given : OwnBuffer(&port));
@@ -289,15 +291,19 @@ void Instance::FindOverlaps() {
 void Instance::Run(const void* const* inputs, void* const* outputs) {
   const BusyGuard guard(this);
   Bind(inputs, outputs);
-  for (const Port& port : inputs_) {
-    if (port.is_copied) std::memcpy(port.own.get(), port.given, port.nbytes);
-  }
+  CopyInputs();
   try {
     executor_->Run();
   } catch (const std::runtime_error& error) {
     throw ModelError(ErrorCode::kExecution, error.what());
   }
   CopyOutputs();
+}
+
+void Instance::CopyInputs() {
+  for (const Port& port : inputs_) {
+    if (port.is_copied) std::memcpy(port.own.get(), port.given, port.nbytes);
+  }
 }
 
 void Instance::CopyOutputs() {
@@ -308,9 +314,10 @@ void Instance::CopyOutputs() {
   }
 }
 
-std::vector<OpTiming> Instance::Profile() {
+std::vector<OpTiming> Instance::Profile(const void* const* inputs, void* const* outputs) {
   const BusyGuard guard(this);
-  Bind(nullptr, nullptr);
+  Bind(inputs, outputs);
+  CopyInputs();
   try {
     std::vector<OpTiming> timings = executor_->Profile();
     CopyOutputs();

@@ -30,8 +30,8 @@ class Instance {
   // instance.
   void Run(const void* const* inputs, void* const* outputs);
 
-  // Runs the model once on its own buffers, and returns when each operator began and ended.
-  std::vector<OpTiming> Profile();
+  // Runs the model once, as `Run` does, and returns when each operator began and ended.
+  std::vector<OpTiming> Profile(const void* const* inputs, void* const* outputs);
 
   // The instance's own buffers, whose addresses do not change.
   void* InputBuffer(size_t index) { return OwnBuffer(&inputs_[index]); }
@@ -40,6 +40,7 @@ class Instance {
   Model& model() const { return *model_; }
   size_t shape() const { return shape_; }
   const Plan& plan() const { return plan_; }
+  CpuExecutor& executor() { return *executor_; }
 
  private:
   // An input or output of the model.
@@ -69,6 +70,8 @@ class Instance {
   // Places all ports for a run with these addresses.
   void Bind(const void* const* inputs, void* const* outputs);
   void FindOverlaps();
+  // Copies the inputs that are not read in place.
+  void CopyInputs();
   // Copies the outputs that were not written in place.
   void CopyOutputs();
 

@@ -39,6 +39,8 @@ class Model {
   std::shared_ptr<const TvmKernels> Kernels(size_t shape);
   // The kernel library that plans need; null if they need none.
   KernelLibrary* library() const { return library_; }
+  // Whether the library is missing, and plans without it run.
+  bool uses_fallback() const { return uses_fallback_; }
   // What the user should know, such as that a library is missing; "" if there is nothing.
   const std::string& warning() const { return warning_; }
 

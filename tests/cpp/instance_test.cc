@@ -166,7 +166,7 @@ TEST_CASE(OwnBuffers) {
   instance.Run(nullptr, nullptr);
   CHECK(IsRight(static_cast<float*>(instance.OutputBuffer(0)),
                 static_cast<float*>(instance.OutputBuffer(1)), 0));
-  CHECK_EQ(instance.Profile().size(), size_t{5});
+  CHECK_EQ(instance.Profile(nullptr, nullptr).size(), size_t{5});
 }
 
 TEST_CASE(AnOutputMayShareMemoryWithAnInput) {

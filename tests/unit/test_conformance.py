@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.chains import chain_kernels
 from tests.conformance import InstanceSuite, crossing_chains, crossing_plan
 from tests.rpc import Farm, running_farm
-from tvm_interop import Artifact, Schedule
+from tvm_interop import Artifact, Schedule, load
 from tvm_interop._native.kernels import load_kernels_from
 from tvm_interop._version import __version__
 from tvm_interop.artifact.manifest import Manifest
 from tvm_interop.execution.cpu import Instance
 from tvm_interop.execution.instance import PlanInstance
+from tvm_interop.execution.native import NativeInstance
 from tvm_interop.execution.rpc import RemoteInstance
 
 
@@ -41,6 +43,20 @@ class TestCpu(InstanceSuite):
     def instance(self, artifact: Artifact) -> PlanInstance:
         assert artifact.kernels is not None
         return Instance(artifact.plan, load_kernels_from(artifact.kernels), artifact.weights)
+
+    other = instance
+
+
+class TestNative(InstanceSuite):
+    reads_in_place = True
+    changes_weights = False
+
+    @pytest.fixture
+    def instance(self, artifact: Artifact, tmp_path: Path) -> PlanInstance:
+        artifact.save(tmp_path / "chains.tar")
+        loaded = load(tmp_path / "chains.tar")
+        assert loaded.native is not None
+        return NativeInstance(loaded)
 
     other = instance
 

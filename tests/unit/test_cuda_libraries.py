@@ -194,10 +194,9 @@ def test_an_artifact_that_needs_cudnn(
     assert artifact.fallback is not None
     assert {stream.device for stream in artifact.fallback.streams} == {"cuda:0"}
     assert not any(op.library for op in artifact.fallback.operators)
-    monkeypatch.setattr("tvm_interop.artifact.artifact.library_version", lambda name: None)
-    monkeypatch.setattr(
-        "tvm_interop.artifact.artifact.why_missing", lambda name: "nobody installed it"
-    )
+    libraries = "tvm_interop.machine.kernel_libraries"
+    monkeypatch.setattr(f"{libraries}.library_version", lambda name: None)
+    monkeypatch.setattr(f"{libraries}.why_missing", lambda name: "nobody installed it")
     with caplog.at_level("WARNING", logger="tvm_interop"):
         assert artifact.usable_plan() == artifact.fallback
     assert "`cudnn`, which is missing here (nobody installed it)" in caplog.text

@@ -16,7 +16,7 @@ from tests import nets
 from tests.native_runtime import library_path
 from tests.unit.test_runtime_library import by_graph_module, saved
 from tvm_interop._native.runtime_files import runtime_file
-from tvm_interop.machine.kernel_libraries import _LIBRARIES
+from tvm_interop.machine.library_files import ONEDNN
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -58,7 +58,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def environment() -> dict[str, str]:
-    return os.environ | {"TVM_INTEROP_ONEDNN_LIBRARY": _LIBRARIES["onednn"].find()}
+    return os.environ | {"TVM_INTEROP_ONEDNN_LIBRARY": ONEDNN.find()}
 
 
 def test_in_c(examples: Path, model: Path, environment: dict[str, str], tmp_path: Path) -> None:

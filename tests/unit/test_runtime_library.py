@@ -32,8 +32,9 @@ from tests.native_runtime import (
 )
 from tests.served import perceptron
 from tests.unit.test_onednn import needs_onednn
+from tvm_interop.execution.open_instance import open_instance
 from tvm_interop.machine.cpu_features import host_features
-from tvm_interop.machine.kernel_libraries import _LIBRARIES
+from tvm_interop.machine.library_files import ONEDNN
 from tvm_interop.program.host_memory import aligned_copy, aligned_empty
 
 NETS = {
@@ -48,7 +49,7 @@ NETS = {
 
 @pytest.fixture(autouse=True)
 def _onednn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TVM_INTEROP_ONEDNN_LIBRARY", _LIBRARIES["onednn"].find())
+    monkeypatch.setenv("TVM_INTEROP_ONEDNN_LIBRARY", ONEDNN.find())
 
 
 def saved(net: onnx.ModelProto, path: Path, **options: Any) -> Path:
@@ -58,13 +59,14 @@ def saved(net: onnx.ModelProto, path: Path, **options: Any) -> Path:
     return path
 
 
-def by_graph_module(path: Path, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """What `GraphModule` gives."""
-    module = tvm_interop.GraphModule(tvm_interop.load(path))
-    for name, array in inputs.items():
-        module.set_input(name, array)
-    module.run()
-    return [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
+def by_tvm_ffi(path: Path, inputs: dict[str, np.ndarray], shape: int = 0) -> list[np.ndarray]:
+    """What the executor gives that compiles and measures: Python makes it of plan and weights."""
+    artifact = tvm_interop.load(path)
+    instance = open_instance([artifact, *artifact.others][shape])
+    for port in instance.inputs:
+        instance.write(port.value, inputs[port.name])
+    instance.run()
+    return [instance.read(port.value).copy() for port in instance.outputs]
 
 
 def same(one: list[np.ndarray], other: list[np.ndarray]) -> None:
@@ -99,7 +101,7 @@ def test_it_gives_the_same_bits(name: str, providers: list[str] | None, tmp_path
         each: array.astype(dtype)
         for (each, array), dtype in zip(nets.feeds(net).items(), types, strict=True)
     }
-    expected = by_graph_module(path, feeds)
+    expected = by_tvm_ffi(path, feeds)
     assert [each[0] for each in model.infos("input")] == list(feeds)
     arrays = [aligned_copy(array) for array in feeds.values()]
     for _ in range(3):
@@ -118,7 +120,7 @@ def test_every_batch_size(tmp_path: Path) -> None:
         (array,) = inputs_of(model)
         assert array.shape[0] == size
         ((name, *_),) = model.infos("input")
-        same(model.run(array), by_graph_module(path, {name: array}))
+        same(model.run(array), by_tvm_ffi(path, {name: array}, shape))
     with pytest.raises(RuntimeLibraryError, match="no shape 3; the model has 3") as caught:
         NativeModel(path, shape=3)
     assert caught.value.status == INVALID_ARGUMENT
@@ -309,9 +311,10 @@ except RuntimeLibraryError as error:
 print("----")
 if sys.argv[2] != "without":
     import tvm_interop
-    module = tvm_interop.GraphModule(tvm_interop.load(sys.argv[1]))
+    from tvm_interop.execution.open_instance import open_instance
+    instance = open_instance(tvm_interop.load(sys.argv[1]))
     try:
-        module.run()
+        instance.run()
     except tvm_interop.ExecutionError as error:
         print(error)
 """
@@ -387,4 +390,4 @@ def test_older_artifacts(tmp_path: Path) -> None:
         model = NativeModel(path)
         arrays = inputs_of(model)
         names = [name for name, *_ in model.infos("input")]
-        same(model.run(*arrays), by_graph_module(path, dict(zip(names, arrays, strict=True))))
+        same(model.run(*arrays), by_tvm_ffi(path, dict(zip(names, arrays, strict=True))))

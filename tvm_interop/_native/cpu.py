@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,8 +11,9 @@ import numpy as np
 import tvm_ffi
 
 from .gate import GATE
-from .library import OperatorTiming, cpu_timings, native_function
+from .library import cpu_timings, native_function
 from .operators import BoundOperator, as_native
+from .timing import OperatorTiming
 
 _function = functools.partial(native_function, "runtime")
 
@@ -164,6 +166,12 @@ def make_executor(
     executor: Executor = _function("make_executor")(
         num_streams, threads, list(values), as_native(operators)
     )
+    return executor
+
+
+def executor_of(instance: int) -> Executor:
+    """Return the executor of the `tvi_instance` at an address, which must outlive the result."""
+    executor: Executor = _function("executor_of")(ctypes.c_void_p(instance))
     return executor
 
 

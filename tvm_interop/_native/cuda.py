@@ -12,8 +12,9 @@ from typing import Any, Literal
 import tvm_ffi
 
 from .gate import GATE
-from .library import OperatorTiming, gpu_timings, native_function
+from .library import gpu_timings, native_function
 from .operators import BoundOperator, as_native
+from .timing import OperatorTiming
 
 _function = functools.partial(native_function, "cuda")
 

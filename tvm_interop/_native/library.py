@@ -3,39 +3,14 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import tvm_ffi
-from tvm_ffi.libinfo import load_lib_ctypes
 
 from .. import errors
-from ..ownership import TRUSTED_FOLDERS, why_not_trusted
-
-OVERRIDE = "TVM_INTEROP_LIBRARY"
-
-
-def _path() -> Path:
-    """Return the path of `libtvm_interop.so`.
-
-    The environment variable `TVM_INTEROP_LIBRARY` can name another build of the library, such as a
-    sanitizer build. That file must not belong to another user. Without the variable, the library of
-    the installed distribution is taken. In an editable install, that library is in another folder
-    than this file.
-    """
-    override = os.environ.get(OVERRIDE)
-    if override:
-        reason = why_not_trusted(override)
-        if reason is not None:
-            raise errors.ExecutionError(
-                f"{reason}, so the library that {OVERRIDE} names is not loaded; if you trust the "
-                f"users who may write there, name the library's folder in {TRUSTED_FOLDERS}"
-            )
-        return Path(override)
-    return Path(load_lib_ctypes("tvm-interop", "tvm_interop", "RTLD_LOCAL")._name)
-
+from .library_path import library_path
+from .timing import OperatorTiming
 
 # The library raises these errors. The other classes in `errors` are raised only by Python code.
 # TVM has a `ScheduleError` of its own, so the name of ours differs in native code.
@@ -52,36 +27,21 @@ for _error in (
 ):
     tvm_ffi.register_error(_error.__name__, _error)
 
-LIBRARY_PATH = _path()
+LIBRARY_PATH = library_path()
 """The path of the loaded library."""
 LIBRARY = tvm_ffi.load_module(LIBRARY_PATH)
 """The loaded library. Its functions are registered with tvm-ffi under `tvm_interop.*`."""
 
 
+def find(name: str) -> Any:
+    """Return the library's function `name`."""
+    return tvm_ffi.get_global_func(f"tvm_interop.{name}")
+
+
 @functools.cache
 def native_function(group: str, name: str) -> Any:
     """Return the library's function `name` in a group such as `runtime` or `cuda`."""
-    return tvm_ffi.get_global_func(f"tvm_interop.{group}.{name}")
-
-
-class OperatorTiming(NamedTuple):
-    """The times at which one operator ran, in microseconds since the run began.
-
-    Attributes
-    ----------
-    op, stream: indices of the operator and of its stream in the plan.
-    start_us, end_us: when the operator started and when it ended.
-    thread: on a CPU, the thread that ran it: 0 for the thread that called `run`, else the number of
-        a helper thread.
-    on_core_us: on a CPU, how long the thread had a core between `start_us` and `end_us`.
-    """
-
-    op: int
-    stream: int
-    start_us: float
-    end_us: float
-    thread: int | None = None
-    on_core_us: float | None = None
+    return find(f"{group}.{name}")
 
 
 def cpu_timings(flat: Iterable[Any]) -> list[OperatorTiming]:

@@ -14,10 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import tvm_ffi
-
-from . import library as library  # This import registers the functions.
-
 OpGraph: TypeAlias = Any
 IosSearch: TypeAlias = Any
 IosPricing: TypeAlias = Any
@@ -35,7 +31,21 @@ list holds the operators of one group."""
 
 
 def _find(name: str) -> Any:
-    return tvm_ffi.get_global_func(f"tvm_interop.{name}")
+    """Return a function that finds the native one at its first call.
+
+    Until then, the native library and tvm-ffi are not loaded, which takes a while.
+    """
+    found: Any = None
+
+    def call(*args: Any) -> Any:
+        nonlocal found
+        if found is None:
+            from .library import find
+
+            found = find(name)
+        return found(*args)
+
+    return call
 
 
 # The functions below make and simulate schedules over several GPUs. `gpus` is the number of GPUs,

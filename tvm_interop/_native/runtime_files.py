@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from ..errors import DeviceError
+from .library_path import installed_file
 
 RuntimeFile = Literal["library", "header", "cmake", "pkgconfig"]
 _FILES: dict[RuntimeFile, str] = {
@@ -27,9 +26,4 @@ def runtime_file(kind: RuntimeFile) -> Path:
     DeviceError
         The file is not installed.
     """
-    wanted = _FILES[kind]
-    files: Any = importlib.metadata.files("tvm-interop") or ()
-    for file in files:
-        if str(file) == wanted and file.locate().is_file():
-            return Path(file.locate())
-    raise DeviceError(f"`{wanted}` is not installed: install `tvm-interop` again")
+    return installed_file(_FILES[kind])

@@ -20,58 +20,36 @@ the contents only after that. The machine code runs as soon as a `GraphModule` i
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-import numpy as np
-
-from .._native.kernels import load_kernels_from
-from ..errors import ArtifactError, DeviceError, PlanError, ScheduleError
-from ..machine.cpu_features import missing_features
-from ..machine.kernel_libraries import library_version, why_missing
-from ..plan.check import read_plan
-from ..plan.plan import Plan
-from ..plan.validate import (
-    check_batch_sizes,
-    check_fallback,
-    check_schedule,
-    check_shapes,
-    check_weights,
-    decoded,
-    weights_of,
+from .._native.runtime import NativeModel
+from ..errors import (
+    ArtifactError,
+    DeviceError,
+    PlanError,
+    ScheduleError,
+    TVMInteropError,
+    only_runtime,
 )
-from ..scheduling import Schedule
-from . import weights as weights_file
-from .manifest import Manifest, check_manifest
-from .signature import signed_sha256, trusted_keys_of_environment
-from .tar import Member, mapped, read_tar, write_tar
+from ..machine.library_files import ONEDNN
+from .trusted_keys import keys_of_environment
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..plan.plan import Plan
+    from ..scheduling import Schedule
+    from .manifest import Manifest
 
 _LOG = logging.getLogger("tvm_interop")
 
-VERSION = 4
-_VERSION_OF_ONE_SHAPE, _VERSION_OF_SHAPES = 2, 3
-"""The versions of a file with one input shape and of a file with several. A file is written in the
-lowest version that can hold its contents, so that older releases can read the file."""
-MAX_SHAPES = 64
-"""The most input shapes that one artifact may be compiled for."""
-_KEPT = {
-    "manifest.json": 2**24,
-    "plan.json": 2**28,
-    "schedule.json": 2**28,
-    "fallback.json": 2**28,
-    "kernels.so": 2**32,
-    "weights.npz": 2**36,
-}
-"""The members that are read into memory, each with its largest allowed size in bytes."""
-_OF_A_SHAPE = ("manifest.json", "plan.json", "schedule.json", "fallback.json", "kernels.so")
-"""The members that each input shape after the first has in a folder of its own."""
-_REQUIRED = {"plan.json", "schedule.json", "kernels.so"}
+_READ_LATER = ("plan", "schedule", "kernels", "weights", "manifest", "fallback", "others")
+"""The fields of `Artifact` that `load` leaves in the file until they are used."""
 
 
 @dataclass(repr=False)
@@ -102,7 +80,7 @@ class Artifact:
     kernels: bytes | None
     weights: dict[int, np.ndarray]
     manifest: Manifest
-    fallback: Plan | None = None
+    fallback: Plan | None = field(default_factory=lambda: None)
     path: Path | None = field(default=None, compare=False)
     others: list[Artifact] = field(default_factory=list)
     precision_choice: str | None = field(default=None, compare=False)
@@ -111,10 +89,51 @@ class Artifact:
     def __repr__(self) -> str:
         return f"Artifact({self.summary()})"
 
+    def __getattr__(self, name: str) -> Any:
+        # Python calls this for a field that has no value yet: `load` leaves the fields unread.
+        unread = self.__dict__.get("_unread")
+        if name in _READ_LATER and unread is not None:
+            for later, value in unread.fields().items():
+                self.__dict__.setdefault(later, value)
+            self.__dict__["_unread"] = None
+        if name in _READ_LATER and name in self.__dict__:
+            return self.__dict__[name]
+        raise AttributeError(f"an Artifact has no attribute `{name}`")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _READ_LATER and self.native is not None:
+            self.__getattr__(name)
+            self.__dict__["_native"] = None  # The file no longer says what the artifact is.
+        super().__setattr__(name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    @property
+    def native(self) -> NativeModel | None:
+        """The model as the native library loaded it; None if it cannot run this artifact so."""
+        native: NativeModel | None = self.__dict__.get("_native")
+        return native
+
+    def at_home(self) -> Artifact:
+        """The same artifact with `from_elsewhere` False, so that nobody warns of idle cores."""
+        same = object.__new__(Artifact)
+        same.__dict__.update(self.__dict__, from_elsewhere=False)
+        return same
+
     def summary(self) -> str:
         """Describe the artifact in one line: its file, operators, streams, inputs and outputs."""
-        shapes = f", {1 + len(self.others)} shapes" if self.others else ""
-        return f"{self.path or 'in memory'}: {self.plan.summary()}{shapes}"
+        shapes = f", {len(self.input_shapes)} shapes" if len(self.input_shapes) > 1 else ""
+        try:
+            model = self.plan.summary()
+        except DeviceError:  # Only the runtime is installed, which does not read plans.
+            assert self.native is not None
+            inputs, outputs = (
+                ", ".join(f"{port.name} {port.dtype}{list(port.shape)}" for port in ports[0])
+                for ports in (self.native.inputs, self.native.outputs)
+            )
+            model = f"inputs {inputs}, outputs {outputs}"
+        return f"{self.path or 'in memory'}: {model}{shapes}"
 
     @property
     def input_shapes(self) -> list[dict[str, tuple[int, ...]]]:
@@ -122,10 +141,26 @@ class Artifact:
 
         The first entry is for `plan`, which runs unless inputs of other shapes are given.
         """
+        if self.native is not None:
+            return [{port.name: port.shape for port in ports} for ports in self.native.inputs]
         return [
             {plan.values[v].name: plan.values[v].shape for v in plan.inputs}
             for plan in (each.plan for each in (self, *self.others))
         ]
+
+    @property
+    def cores(self) -> int:
+        """The number of cores that the model was compiled for, for the first shape."""
+        if self.native is not None:
+            return self.native.num_threads(0)
+        return sum(stream.threads for stream in self.plan.streams)
+
+    @property
+    def is_for_gpus(self) -> bool:
+        """Whether the model was compiled for GPUs."""
+        return self.native is None and any(
+            stream.device.startswith("cuda") for stream in self.plan.streams
+        )
 
     def usable_plan(self) -> Plan:
         """Return `plan`, or log a warning and return `fallback` if a kernel library is missing.
@@ -135,6 +170,8 @@ class Artifact:
         ArtifactError
             A library is missing, and there is no fallback.
         """
+        from ..machine.kernel_libraries import library_version, why_missing
+
         for name in sorted({op.library for op in self.plan.operators if op.library is not None}):
             if library_version(name) is not None:
                 continue
@@ -165,57 +202,15 @@ class Artifact:
             was loaded without its kernels. Or `others` holds another model, or the same input
             shapes twice.
         """
-        models = (self, *self.others)
-        check_shapes([model.plan for model in models])
-        check_batch_sizes(self.manifest.batch_sizes, [model.plan for model in models])
-        each = [model._weights_to_save() for model in models]
-        table, places = weights_file.shared(each) if self.others else (each[0], [])
-        offsets = weights_file.offsets_of(table)
-        small: dict[str, bytes] = {}
-        for i, (model, place) in enumerate(zip(self.others, places[1:], strict=True), 1):
-            own = msgspec.structs.replace(
-                model.manifest,
-                sha256={},
-                weights={v: offsets[index] for v, index in place.items()},
-                version=_VERSION_OF_SHAPES,
-            )
-            texts = {"manifest.json": own.to_json(), **model._texts()}
-            small.update((f"{_prefix(i)}{name}", data) for name, data in texts.items())
-        small |= self._texts()
-        manifest = msgspec.structs.replace(
-            self.manifest,
-            sha256={
-                **{name: _sha256([data]) for name, data in small.items()},
-                "weights.bin": _sha256(weights_file.chunks_of(table)),
-            },
-            weights={v: offsets[i] for v, i in places[0].items()} if self.others else offsets,
-            version=self._version(),
-        )
-        members: dict[str, Iterable[bytes | memoryview]] = {"manifest.json": [manifest.to_json()]}
-        members.update((name, [data]) for name, data in small.items())
-        write_tar(path, {**members, "weights.bin": weights_file.chunks_of(table)})
-        self.manifest = manifest
+        from .layout import Contents
+        from .writing import write
+
+        each = [
+            Contents(m.plan, m.schedule, m.machine_code(), m.weights, m.manifest, m.fallback)
+            for m in (self, *self.others)
+        ]
+        self.manifest = write(each, path)
         self.path = Path(path)
-
-    def _version(self) -> int:
-        if self.manifest.batch_sizes:
-            return VERSION
-        return _VERSION_OF_SHAPES if self.others else _VERSION_OF_ONE_SHAPE
-
-    def _weights_to_save(self) -> dict[int, np.ndarray]:
-        plans = [self.plan, *([self.fallback] if self.fallback else [])]
-        check_weights(plans, self.weights)
-        needed = sorted({v for plan in plans for v in weights_of(plan)})
-        return {v: self.weights[v] for v in needed}
-
-    def _texts(self) -> dict[str, bytes]:
-        """All members except the manifest and the weights, as bytes by name."""
-        texts = {"plan.json": self.plan.to_json(), "schedule.json": self.schedule.to_json()}
-        if self.fallback is not None:
-            texts["fallback.json"] = self.fallback.to_json()
-        return {name: text.encode() for name, text in texts.items()} | {
-            "kernels.so": self.machine_code()
-        }
 
     def load_kernels(self) -> Any:
         """Load the kernel library and return a module that gives each kernel by name.
@@ -228,6 +223,9 @@ class Artifact:
         DeviceError
             No library can be loaded from the folder for temporary files.
         """
+        from .._native.kernels import load_kernels_from
+        from ..machine.cpu_features import missing_features
+
         missing = missing_features(self.manifest.cpu_features)
         if missing:
             # Without this error the library would load, but its first kernel would crash the
@@ -279,6 +277,9 @@ def load(
     only one particular file, give its `sha256`. To accept only files of certain signers, give their
     `trusted_keys`.
 
+    The native library reads and checks the file. If it cannot run the model, such as a model for a
+    GPU, Python reads the file. `plan`, `schedule` and the other fields are read when they are used.
+
     Weights stay in the file and come into memory when they are used. Do not overwrite a file in
     place while it is in use; `save` and `compile` never do.
 
@@ -302,11 +303,13 @@ def load(
         A key file holds no Ed25519 public key; `cryptography` is not installed (extra `sign`).
     """
     if trusted_keys is None and kernels:
-        trusted_keys = trusted_keys_of_environment()
+        trusted_keys = keys_of_environment()
     try:
         if not Path(path).is_file():
             raise ArtifactError("it is no file; make one with `tvm-interop compile`")
         if trusted_keys:
+            from .signature import signed_sha256
+
             signed = signed_sha256(path, trusted_keys)
             if sha256 is not None and sha256.lower() != signed:
                 raise ArtifactError(
@@ -314,8 +317,14 @@ def load(
                     "the file that you mean"
                 )
             sha256 = signed
-        artifact = _read(Path(path), kernels, sha256)
-        artifact.from_elsewhere = True
+        unread = _Unread(path, kernels, sha256)
+        native = unread.native_model() if kernels else None
+        artifact = object.__new__(Artifact)
+        artifact.__dict__.update(
+            path=Path(path), from_elsewhere=True, _native=native, _unread=unread
+        )
+        if native is None:
+            artifact.__getattr__("plan")
         return artifact
     except (ArtifactError, PlanError, ScheduleError) as error:
         raise ArtifactError(f"`{path}`: {error}") from error
@@ -323,129 +332,40 @@ def load(
         raise ArtifactError(f"`{path}`: it cannot be read: {error.strerror or error}") from error
 
 
-def _read(path: Path, kernels: bool, sha256: str | None) -> Artifact:
-    prefixes = ["", *(_prefix(i) for i in range(1, MAX_SHAPES))]
-    kept = {
-        prefix + name: most
-        for prefix in prefixes
-        for name, most in _KEPT.items()
-        if kernels or name != "kernels.so"
-    }
-    with open(path, "rb") as file:
-        members = read_tar(file, kept, sha256)
-        manifest = _manifest(members)
-        block = None if manifest.version == 1 else mapped(file, members["weights.bin"])
-    first = _model(members, "", manifest, block)
-    others = []
-    for prefix in _prefixes_in(members):
-        own = decoded(f"{prefix}manifest.json", _data(members, f"{prefix}manifest.json"), Manifest)
-        check_manifest(own)
-        others.append(_model(members, prefix, own, block))
-    plans = [first.plan, *(other.plan for other in others)]
-    check_shapes(plans)
-    check_batch_sizes(manifest.batch_sizes, plans)
-    return replace(first, others=others, path=path)
+class _Unread:
+    """An artifact's file whose contents Python has not read yet."""
 
+    def __init__(self, path: str | os.PathLike[str], kernels: bool, sha256: str | None) -> None:
+        self._path, self._kernels, self._sha256 = path, kernels, sha256
+        self._refusal = ""  # why the native library does not load the file
+        self._file = open(path, "rb")  # noqa: SIM115  `fields` or `__del__` closes it.
 
-def _model(
-    members: dict[str, Member], prefix: str, manifest: Manifest, block: np.ndarray | None
-) -> Artifact:
-    """Read the model for one shape of its inputs.
+    def __del__(self) -> None:
+        self._file.close()
 
-    Parameters
-    ----------
-    prefix: the folder of the shape's members in the tar file; empty for the first shape.
-    block: the bytes of all weights; None in version 1, which has `weights.npz`.
-    """
-    plan = read_plan(_data(members, f"{prefix}plan.json"))
-    fallback = None
-    if f"{prefix}fallback.json" in members:
-        fallback = read_plan(_data(members, f"{prefix}fallback.json"))
-        check_fallback(fallback, plan)
-    plans = (plan, *([fallback] if fallback else []))
-    wanted = {v: value for each in plans for v, value in weights_of(each).items()}
-    if block is None:
-        weights = weights_file.from_npz(_data(members, "weights.npz"), wanted)
-    else:
-        weights = weights_file.views(block, manifest.weights, wanted)
-    check_weights(plans, weights)
-    text = _data(members, f"{prefix}schedule.json").decode("utf-8", "replace")
-    schedule = Schedule.from_json(text)
-    check_schedule(schedule, plan)
-    return Artifact(
-        plan=plan,
-        schedule=schedule,
-        kernels=members[f"{prefix}kernels.so"].data,
-        weights=weights,
-        manifest=manifest,
-        fallback=fallback,
-    )
+    def native_model(self) -> NativeModel | None:
+        """Load the file in the native library; return None if the library refuses it.
 
+        Python then reads the file, and says what is wrong with it.
+        """
+        try:
+            native = NativeModel(os.fspath(self._path), self._sha256, ONEDNN.find())
+        except (TVMInteropError, MemoryError) as error:
+            _LOG.debug("the native library does not load it: %s", error)
+            self._refusal = str(error).removeprefix(f"`{self._path}`: ")
+            return None
+        opened, loaded = os.fstat(self._file.fileno()), os.stat(self._path)
+        is_same = (opened.st_dev, opened.st_ino) == (loaded.st_dev, loaded.st_ino)
+        return native if is_same else None  # Another file has taken the place of this one.
 
-def _prefix(shape: int) -> str:
-    """The folder in the tar file that holds the members of input shape number `shape`.
-
-    Shapes are numbered from 0. Shape 0 has no folder.
-    """
-    return f"shapes/{shape}/"
-
-
-def _prefixes_in(members: Mapping[str, object]) -> list[str]:
-    """The folders of the input shapes 1, 2, ..., up to the first folder that is missing."""
-    found = []
-    for i in range(1, MAX_SHAPES):
-        if f"{_prefix(i)}plan.json" not in members:
-            break
-        found.append(_prefix(i))
-    return found
-
-
-def _manifest(members: dict[str, Member]) -> Manifest:
-    """Read the manifest, and check that all other members have the digests it lists."""
-    if "manifest.json" not in members:
-        raise ArtifactError(
-            "it is a tar file but no artifact of tvm_interop: it has no `manifest.json`"
-        )
-    data = _data(members, "manifest.json")
-    head = decoded("manifest.json", data, _Head)
-    if head.version is not None and head.version > VERSION:
-        raise ArtifactError(
-            f"it is an artifact of version {head.version}, and this tvm_interop reads versions up "
-            f"to {VERSION}; upgrade tvm_interop, or compile the model again"
-        )
-    manifest = decoded("manifest.json", data, Manifest)
-    check_manifest(manifest)
-    required = _REQUIRED | {"weights.npz" if manifest.version == 1 else "weights.bin"}
-    prefixes = _prefixes_in(members) if manifest.version >= 3 else []
-    optional = {f"{prefix}fallback.json" for prefix in ("", *prefixes)}
-    for prefix in prefixes:
-        required |= {prefix + name for name in _OF_A_SHAPE if name != "fallback.json"}
-    for name in sorted({*required, *manifest.sha256, *members} - {"manifest.json"}):
-        if name not in required | optional:
-            raise ArtifactError(
-                f"it has a member `{name!a}`, and artifacts have no such member; compile the model "
-                "again"
-            )
-        if name not in members or members[name].sha256 != manifest.sha256.get(name):
-            state = "damaged" if name in members else "missing"
-            raise ArtifactError(f"its `{name}` is {state}; compile the model again")
-    return manifest
-
-
-class _Head(msgspec.Struct):
-    """The one field of a manifest that every version has: its version."""
-
-    version: int | None = None
-
-
-def _data(members: dict[str, Member], name: str) -> bytes:
-    data = members[name].data
-    assert data is not None, "it is among those that are kept"
-    return data
-
-
-def _sha256(chunks: Iterable[bytes | memoryview]) -> str:
-    digest = hashlib.sha256()
-    for chunk in chunks:
-        digest.update(chunk)
-    return digest.hexdigest()
+    def fields(self) -> dict[str, Any]:
+        """Read the file, and return the fields in `_READ_LATER` by name."""
+        try:
+            from .reading import read
+        except ModuleNotFoundError as error:
+            if self._refusal:
+                raise ArtifactError(self._refusal) from error
+            raise only_runtime("reading the plan of an artifact") from error
+        with self._file as file:
+            first, *others = read(file, self._kernels, self._sha256)
+        return {**first._asdict(), "others": [Artifact(*other) for other in others]}

@@ -21,9 +21,6 @@ from ..atomic_file import replacing
 from ..errors import ArtifactError, InputError
 
 SUFFIX = ".sig"
-ENVIRONMENT = "TVM_INTEROP_TRUSTED_KEYS"
-"""The environment variable that lists files of public keys, separated by colons."""
-
 _CHUNK = 2**20
 _MOST_BYTES = 4096
 """The most bytes that are read from a signature file."""
@@ -73,11 +70,6 @@ def sign(path: str | os.PathLike[str], key: str | os.PathLike[str]) -> Path:
     with replacing(made) as temporary:
         Path(temporary).write_bytes(msgspec.json.encode(_Signature(digest, signature)) + b"\n")
     return made
-
-
-def trusted_keys_of_environment() -> list[str]:
-    """The files of public keys that the variable `TVM_INTEROP_TRUSTED_KEYS` lists."""
-    return [name for name in os.environ.get(ENVIRONMENT, "").split(os.pathsep) if name]
 
 
 def signed_sha256(path: str | os.PathLike[str], keys: Sequence[str | os.PathLike[str]]) -> str:

@@ -129,8 +129,7 @@ class ReportFlags(Flags):
         module: a module that has run once.
         """
         results = {
-            module.plan.values[v].name: module.get_output(i).numpy()
-            for i, v in enumerate(module.plan.outputs)
+            port.name: module.get_output(i).numpy() for i, port in enumerate(module.ports()[1])
         }
         facts: dict[str, Any] = {
             "outputs": {
@@ -230,7 +229,7 @@ def run_model(
     server = where.server()
     where.set_threads()
     artifact = _artifact(model, sha256, trusted_key, compiling)
-    _check_device(where.device, {stream.device for stream in artifact.plan.streams})
+    _check_device(where.device, "cuda" if artifact.is_for_gpus else "cpu")
     if server is None:
         _note_idle_cores(artifact)
         artifact.from_elsewhere = False  # So that `GraphModule` does not warn of idle cores again.
@@ -270,22 +269,21 @@ def _artifact(
 
 def _note_idle_cores(artifact: Artifact) -> None:
     """Print a note on standard error if the artifact leaves cores of this process idle."""
-    from ..execution.open_instance import cores_of, leaves_cores_idle
+    from ..execution.open_instance import leaves_cores_idle
     from ..execution.threads import num_threads
 
-    if leaves_cores_idle(artifact.plan):
+    if leaves_cores_idle(artifact):
         note(
-            f"the artifact runs on {cores_of(artifact.plan)} of the {num_threads()} cores that "
+            f"the artifact runs on {artifact.cores} of the {num_threads()} cores that "
             "this process may use: if the model was compiled for fewer cores, compile it again here"
         )
 
 
-def _check_device(wanted: str | None, compiled_for: set[str]) -> None:
-    kinds = {device.partition(":")[0] for device in compiled_for}
-    if wanted is not None and wanted.partition(":")[0] not in kinds:
+def _check_device(wanted: str | None, compiled_for: str) -> None:
+    if wanted is not None and wanted.partition(":")[0] != compiled_for:
         raise DeviceError(
-            f"--device `{wanted}`: the model was compiled for {', '.join(sorted(kinds))}; "
-            "compile it for another target, or leave --device out"
+            f"--device `{wanted}`: the model was compiled for {compiled_for}; compile it for "
+            "another target, or leave --device out"
         )
 
 

@@ -15,7 +15,8 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from ..artifact.artifact import MAX_SHAPES, Artifact
+from ..artifact.artifact import Artifact
+from ..artifact.layout import MAX_SHAPES
 from ..artifact.manifest import Precision, SpeedCheck
 from ..errors import (
     ArtifactError,

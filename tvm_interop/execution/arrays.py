@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tvm_ffi
 
 from ..errors import InputError, first_line
 from ..plain_data import is_whole
-from ..plan.plan import PlannedValue
 from ..program.host_memory import aligned_empty
-from .cpu import as_tensor
+
+if TYPE_CHECKING:
+    from .._native.runtime import Port
 
 
 class HostTensor(np.ndarray):
@@ -41,7 +41,7 @@ def _array_of_tensor(self: Any, dtype: Any = None, copy: bool | None = None) -> 
     return array if dtype is None else array.astype(dtype, copy=False)
 
 
-def described(value: PlannedValue) -> str:
+def described(value: Port) -> str:
     """Return the name, dtype and shape of an input or output, as text for messages."""
     return f"`{value.name}` ({value.dtype} of shape {value.shape})"
 
@@ -52,7 +52,7 @@ def shape_of(value: Any) -> tuple[int, ...]:
     return tuple(np.shape(value) if shape is None else (int(size) for size in shape))
 
 
-def as_array(value: Any, expected: PlannedValue, kind: str) -> np.ndarray:
+def as_array(value: Any, expected: Port, kind: str) -> np.ndarray:
     """Return `value` as an array, and check that it has the shape and dtype of `expected`.
 
     If `value` is an array or a tensor, the result shares its memory.
@@ -78,7 +78,7 @@ def as_array(value: Any, expected: PlannedValue, kind: str) -> np.ndarray:
     return array
 
 
-def writable_array(value: Any, expected: PlannedValue) -> np.ndarray:
+def writable_array(value: Any, expected: Port) -> np.ndarray:
     """Return `value`, to which output `expected` is to be written, as an array over its memory.
 
     Raises
@@ -129,6 +129,8 @@ def copied_out(array: np.ndarray, out: Any) -> Any:
 def _new_tensor(array: np.ndarray) -> Any:
     if "tvm" not in sys.modules:
         return array.view(HostTensor)
+    from .cpu import as_tensor
+
     tensor = as_tensor(array)
     if not hasattr(type(tensor), "__array__"):
         # Without `__array__`, `np.asarray` silently makes an array whose only element is the
@@ -165,6 +167,8 @@ def _tensor_over(out: Any) -> Any:
             f"`out` is a `{type(out).__name__}`; give an array or a tensor to write to"
         )
     _refuse_gradients(out, "`out`")
+    import tvm_ffi
+
     if out.__dlpack_device__()[0] != tvm_ffi.DLDeviceType.kDLCPU:
         import tvm  # noqa: F401  Tensors then get `copyfrom`, which writes to devices.
     try:

@@ -10,13 +10,13 @@ import numpy as np
 import tvm_ffi
 
 from .._native import cpu as _runtime
-from .._native.library import OperatorTiming
 from .._native.operators import BoundOperator
-from ..errors import DeviceError, InputError
+from .._native.timing import OperatorTiming
+from ..errors import DeviceError
 from ..plan.plan import Plan, PlannedOperator, PlannedValue
 from ..program.host_memory import aligned_copy, aligned_empty
-from ..program.storage import ALIGNMENT
-from .instance import Clock
+from .bound_memory import check_alignment
+from .instance import Clock, ports_of
 from .kernels import cpu_kernels
 
 
@@ -54,6 +54,7 @@ class Instance:
             The plan needs more memory than this process can get.
         """
         self.plan = plan
+        self.inputs, self.outputs = ports_of(plan)
         try:
             self.arrays = _allocate(plan, weights)
         except MemoryError as error:
@@ -141,14 +142,9 @@ class Instance:
         Raises
         ------
         InputError
-            The memory is not contiguous, or its address is not a multiple of `ALIGNMENT` bytes.
+            The memory is not contiguous, or its address is not a multiple of 64 bytes.
         """
-        if not array.flags.c_contiguous or array.ctypes.data % ALIGNMENT != 0:
-            raise InputError(
-                f"`{self.plan.values[value].name}`: zero copy needs contiguous memory at an "
-                f"address that is a multiple of {ALIGNMENT}; allocate it with "
-                "tvm_interop.aligned_empty, or use set_input or get_output, which copy"
-            )
+        check_alignment(self.plan.values[value].name, array)
         # An array that shares another library's memory is often marked read-only, and NumPy does
         # not export a read-only array by DLPack. A new array at the same address is writable.
         memory = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)

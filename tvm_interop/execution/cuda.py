@@ -12,12 +12,12 @@ import numpy as np
 import tvm_ffi
 
 from .._native import cuda as _cuda
-from .._native.library import OperatorTiming
+from .._native.timing import OperatorTiming
 from ..errors import ArtifactError, DeviceError, InputError
 from ..plan.plan import Plan, PlannedOperator
 from ..program.host_memory import aligned_copy, aligned_empty
 from .cpu import as_tensor, bound_operator
-from .instance import Clock
+from .instance import Clock, ports_of
 from .kernels import Kernels, cuda_kernels
 
 _LOG = logging.getLogger("tvm_interop")
@@ -74,6 +74,7 @@ class CudaInstance:
             The message names the operator.
         """
         self.plan = plan
+        self.inputs, self.outputs = ports_of(plan)
         self.streams = streams if streams is not None else make_cuda_streams(plan)
         _require_alike(plan, self.streams)
         self.tensors = self._allocate(plan)

@@ -5,22 +5,24 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from .._native.runtime import Port
 from ..artifact.artifact import Artifact
 from ..errors import DeviceError, ExecutionError, InputError
-from ..plan.plan import Plan, PlannedValue
 from ..program.host_memory import aligned_empty
 from .arrays import as_array, check_key, copied_out, described, shape_of, writable_array
-from .instance import ClosedInstance, PlanInstance
-from .open_instance import artifact_at, open_instance, tell_of_idle_cores
-from .operator_profile import OpProfile, operator_profile
-from .rpc import RemoteInstance
-from .rpc_server import ServerAddress
+from .instance import ChangeableInstance, ClosedInstance, PlanInstance
+from .open_instance import Shapes, artifact_at, tell_of_idle_cores
+
+if TYPE_CHECKING:
+    from ..plan.plan import Plan
+    from .operator_profile import OpProfile
+    from .rpc_server import ServerAddress
 
 
 class GraphModule(AbstractContextManager["GraphModule"]):
@@ -64,17 +66,23 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         """
         artifact = artifact_at(artifact)
         self.artifact = artifact
-        self._models = [artifact, *(artifact.others if server is None else ())]
-        self._instance: PlanInstance = (
-            open_instance(artifact) if server is None else RemoteInstance(artifact, server)
-        )
+        self._shapes = Shapes(artifact, server)
+        self._instance = self._shapes.open(0)
         if server is None and artifact.from_elsewhere:
-            tell_of_idle_cores(self._instance.plan)
+            tell_of_idle_cores(artifact)
         self._instances: dict[int, PlanInstance] = {0: self._instance}
         self._params: dict[str, np.ndarray] = {}
-        self.plan = self._instance.plan
-        self._input_index = {self.plan.values[v].name: i for i, v in enumerate(self.plan.inputs)}
-        self._never_set = set(range(len(self.plan.inputs)))
+        self._input_index = {port.name: i for i, port in enumerate(self._instance.inputs)}
+        self._never_set = set(range(len(self._instance.inputs)))
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that runs for the current input shapes."""
+        return self._instance.plan
+
+    def ports(self) -> tuple[list[Port], list[Port]]:
+        """Return the inputs and the outputs for the current input shapes."""
+        return self._instance.inputs, self._instance.outputs
 
     def __repr__(self) -> str:
         return f"GraphModule({self.artifact.summary()})"
@@ -92,7 +100,6 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         """Free memory and threads now. Later uses of the module raise `ExecutionError`."""
         self._instance = cast(PlanInstance, ClosedInstance())
         self._instances.clear()
-        self._models.clear()
         self._params.clear()
 
     # Inputs.
@@ -122,7 +129,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         # Check all arrays before any is copied.
         checked = {k: self._checked(k, v) for k, v in given.items()}
         for k, array in checked.items():
-            self._instance.write(self._input_value(k), array)
+            self._instance.write(self._input(k).value, array)
             self._never_set.discard(self._position(k))
 
     def _given(
@@ -159,16 +166,16 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         """
         self._take_fitting_shape({key: value})
         array = self._checked(key, value)
-        self._instance.rebind(self._input_value(key), array)
+        self._instance.rebind(self._input(key).value, array)
         self._never_set.discard(self._position(key))
 
     def get_input(self, index: str | int, out: Any = None) -> Any:
         """Copy the current value of an input into `out` or a new tensor, and return the copy."""
-        return copied_out(self._instance.read(self._input_value(index)), out)
+        return copied_out(self._instance.read(self._input(index).value), out)
 
     def get_num_inputs(self) -> int:
         """Return the number of inputs of the model."""
-        return len(self.plan.inputs)
+        return len(self._instance.inputs)
 
     def get_input_index(self, name: str) -> int:
         """Return the index of the input `name`, or -1 if there is no such input."""
@@ -176,8 +183,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
 
     def get_input_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
         """Return two mappings: the shapes and the dtypes of the inputs, by name."""
-        values = [self.plan.values[v] for v in self.plan.inputs]
-        return {v.name: v.shape for v in values}, {v.name: v.dtype for v in values}
+        return _info(self._instance.inputs)
 
     # Running.
 
@@ -239,17 +245,16 @@ class GraphModule(AbstractContextManager["GraphModule"]):
 
     def get_num_outputs(self) -> int:
         """Return the number of outputs of the model."""
-        return len(self.plan.outputs)
+        return len(self._instance.outputs)
 
     def get_output_index(self, name: str) -> int:
         """Return the index of the output `name`, or -1 if there is no such output."""
-        names = [self.plan.values[v].name for v in self.plan.outputs]
+        names = [port.name for port in self._instance.outputs]
         return names.index(name) if name in names else -1
 
     def get_output_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
         """Return two mappings: the shapes and the dtypes of the outputs, by name."""
-        values = [self.plan.values[v] for v in self.plan.outputs]
-        return {v.name: v.shape for v in values}, {v.name: v.dtype for v in values}
+        return _info(self._instance.outputs)
 
     def get_output(self, index: int | str, out: Any = None) -> Any:
         """Copy an output of the last run into `out` or a new tensor, and return the copy.
@@ -264,8 +269,8 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         InputError
             There is no such output, or `out` has another shape or dtype.
         """
-        position = self._output_position(index)
-        return copied_out(self._instance.read(self.plan.outputs[position]), out)
+        port = self._instance.outputs[self._output_position(index)]
+        return copied_out(self._instance.read(port.value), out)
 
     def set_output_zero_copy(self, key: str | int, value: Any = None) -> np.ndarray:
         """From now on, write an output into the memory of `value`, without a copy.
@@ -291,9 +296,9 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         DeviceError
             The module runs on a GPU, or on a server.
         """
-        index = self.plan.outputs[self._output_position(key)]
-        expected = self.plan.values[index]
-        if expected.storage != "output":
+        position = self._output_position(key)
+        expected = self._instance.outputs[position]
+        if self.plan.values[self.plan.outputs[position]].storage != "output":
             raise InputError(
                 f"output `{expected.name}` has no memory of its own: it is an input, a weight, or "
                 "in the memory of another; take it with get_output, which copies"
@@ -301,17 +306,17 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         if value is None:
             value = aligned_empty(expected.shape, expected.dtype)
         array = writable_array(value, expected)
-        self._instance.rebind(index, array)
+        self._instance.rebind(expected.value, array)
         return array
 
     def _output_position(self, key: str | int) -> int:
         check_key(key, "output")
         position = self.get_output_index(key) if isinstance(key, str) else key
-        if not 0 <= position < len(self.plan.outputs):
-            outputs = ", ".join(described(self.plan.values[v]) for v in self.plan.outputs)
+        known = self._instance.outputs
+        if not 0 <= position < len(known):
             which = f"`{key}`" if isinstance(key, str) else key
             raise InputError(
-                f"no output {which}: the model has {len(self.plan.outputs)}, {outputs}"
+                f"no output {which}: the model has {len(known)}, {', '.join(map(described, known))}"
             )
         return position
 
@@ -329,18 +334,23 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         import tvm
 
         index = self.plan.weight_indices()
+        values = self.plan.values
         arrays = {}
         for name, tensor in tvm.runtime.load_param_dict(params_bytes).items():
             if name not in index:
                 raise InputError(f"no weight `{name}`; the model's are {', '.join(index)}")
-            value = self.plan.values[index[name]]
-            arrays[str(name)] = as_array(tensor, value, "weight")
-        for instance in self._instances.values():
-            self._replace_weights(instance, arrays)
+            value = values[index[name]]
+            port = Port(index[name], value.name, value.shape, value.dtype)
+            arrays[str(name)] = as_array(tensor, port, "weight")
+        for shape in list(self._instances):
+            self._replace_weights(shape, arrays)
         # Instances for other input shapes get these weights when they are made.
         self._params.update(arrays)
 
-    def _replace_weights(self, instance: Any, arrays: Mapping[str, np.ndarray]) -> None:
+    def _replace_weights(self, shape: int, arrays: Mapping[str, np.ndarray]) -> None:
+        instance = self._changeable(shape) if arrays else None
+        if instance is None:
+            return
         index = instance.plan.weight_indices()
         for name, array in arrays.items():
             if name not in index:
@@ -349,6 +359,14 @@ class GraphModule(AbstractContextManager["GraphModule"]):
                     "weights when the model is compiled"
                 )
             instance.replace(index[name], array)
+
+    def _changeable(self, shape: int) -> ChangeableInstance:
+        """Return the instance for a set of input shapes, in a form whose weights can change."""
+        before = self._instances[shape]
+        instance = self._instances[shape] = self._shapes.changeable(before, shape)
+        if self._instance is before:
+            self._instance = instance
+        return instance
 
     # Time.
 
@@ -408,88 +426,74 @@ class GraphModule(AbstractContextManager["GraphModule"]):
 
         There is one row for each operator, in the order in which the operators started.
         """
+        from .operator_profile import operator_profile
+
         return operator_profile(self.plan, self._instance.profile())
 
     def _time(self, number: int) -> float:
         return self._instance.time(number)
 
     def _time_end_to_end(self, number: int) -> float:
-        values = {self.plan.values[v].name: self._instance.read(v).copy() for v in self.plan.inputs}
+        ports = self._instance.inputs
+        values = {port.name: self._instance.read(port.value).copy() for port in ports}
         began = time.perf_counter()
         for _ in range(number):
             self.set_input(**values)
             self._instance.run()
-            for i in range(len(self.plan.outputs)):
+            for i in range(len(self._instance.outputs)):
                 self.get_output(i)
         return time.perf_counter() - began
 
     def _take_fitting_shape(self, given: Mapping[str | int, Any]) -> None:
-        """Switch to the plan for the shapes of the given arrays, unless it is the current plan."""
-        if len(self._models) < 2 or self._fits(self.plan, given):
-            return
-        fitting = [i for i, each in enumerate(self._models) if self._fits(each.plan, given)]
-        if not fitting:
-            known = "; ".join(str(shapes) for shapes in self.artifact.input_shapes)
-            found = {key: shape_of(value) for key, value in given.items()}
-            raise InputError(
-                f"the model was not compiled for the shapes {found}; it was compiled for {known}"
-            )
-        i = fitting[0]
-        model = self._models[i]
-        kept = self._kept_inputs(model.plan, given)
-        if i not in self._instances:
-            self._instances[i] = open_instance(model)
-            self._replace_weights(self._instances[i], self._params)
-        self._instance = self._instances[i]
-        self.plan = self._instance.plan
-        for index, array in kept.items():
-            self._instance.write(self.plan.inputs[index], array)
+        """Switch to the plan for the shapes of the given arrays, unless it is the current plan.
 
-    def _fits(self, plan: Plan, given: Mapping[str | int, Any]) -> bool:
-        return all(
-            shape_of(value) == plan.values[plan.inputs[self._position(key)]].shape
-            for key, value in given.items()
-        )
-
-    def _kept_inputs(self, plan: Plan, given: Mapping[str | int, Any]) -> dict[int, np.ndarray]:
-        """Return the current values of the inputs that are not in `given`, by index of the input.
-
-        The inputs keep these values when the module switches to `plan`.
+        Inputs that are not in `given` keep their values.
 
         Raises
         ------
         InputError
-            Such an input has another shape in `plan`.
+            There is no such plan, or an input that is not in `given` has another shape in it.
         """
-        new = {self._position(key) for key in given}
+        if len(self._shapes.inputs) < 2:
+            return
+        sizes = {self._position(key): shape_of(value) for key, value in given.items()}
+        if all(self._instance.inputs[i].shape == size for i, size in sizes.items()):
+            return
+        shape = self._shapes.fitting(sizes)
         kept = {}
-        for index, (ours, theirs) in enumerate(zip(self.plan.inputs, plan.inputs, strict=True)):
-            if index in new:
+        for i, port in enumerate(self._instance.inputs):
+            wanted = self._shapes.inputs[shape][i].shape
+            if i in sizes:
                 continue
-            value = self.plan.values[ours]
-            if value.shape != plan.values[theirs].shape:
+            if port.shape != wanted:
                 raise InputError(
-                    f"input `{value.name}` changes its shape too, to {plan.values[theirs].shape}: "
-                    "give it in the same call"
+                    f"input `{port.name}` changes its shape too, to {wanted}: give it in the same "
+                    "call"
                 )
-            kept[index] = self._instance.read(ours).copy()
-        return kept
+            kept[i] = self._instance.read(port.value).copy()
+        if shape not in self._instances:
+            self._instances[shape] = self._shapes.open(shape)
+            self._replace_weights(shape, self._params)
+        self._instance = self._instances[shape]
+        for i, array in kept.items():
+            self._instance.write(self._instance.inputs[i].value, array)
 
-    def _input_value(self, key: str | int) -> int:
-        return self.plan.inputs[self._position(key)]
+    def _input(self, key: str | int) -> Port:
+        return self._instance.inputs[self._position(key)]
 
     def _position(self, key: str | int) -> int:
         check_key(key, "input")
         index = self._input_index.get(key, -1) if isinstance(key, str) else key
-        if not 0 <= index < len(self.plan.inputs):
+        if not 0 <= index < len(self._input_index):
             raise InputError(f"the model has no input `{key}`; it has {self._inputs_in_words()}")
         return index
 
     def _inputs_in_words(self) -> str:
-        return ", ".join(described(self.plan.values[v]) for v in self.plan.inputs)
-
-    def _input(self, key: str | int) -> PlannedValue:
-        return self.plan.values[self._input_value(key)]
+        return ", ".join(map(described, self._instance.inputs))
 
     def _checked(self, key: str | int, value: Any) -> np.ndarray:
         return as_array(value, self._input(key), "input")
+
+
+def _info(ports: Sequence[Port]) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+    return {port.name: port.shape for port in ports}, {port.name: port.dtype for port in ports}

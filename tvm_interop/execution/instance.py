@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NoReturn, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 
-from .._native.library import OperatorTiming
+from .._native.runtime import Port
+from .._native.timing import OperatorTiming
 from ..errors import ExecutionError
-from ..plan.plan import Plan
+
+if TYPE_CHECKING:
+    from ..plan.plan import Plan
 
 
 class Clock(Protocol):
@@ -49,36 +52,38 @@ class PlanInstance(Protocol):
     Attributes
     ----------
     plan: the plan that runs.
+    inputs, outputs: the model's inputs and outputs, with the numbers by which `write`, `read` and
+        `rebind` know them.
     executor: the object that `clock` times.
     clock: times executors on this kind of device; None if they cannot be timed against each other.
     dlpack_device_type: the device's type in DLPack: 1 for a CPU, 2 for CUDA.
     """
 
-    plan: Plan
-    executor: Any
-    clock: ClassVar[Clock | None]
+    inputs: list[Port]
+    outputs: list[Port]
     dlpack_device_type: ClassVar[int]
+
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def executor(self) -> Any: ...
+    @property
+    def clock(self) -> Clock | None: ...
 
     def run(self) -> None:
         """Run every operator once, and return when the outputs are ready."""
         ...
 
     def write(self, value: int, array: np.ndarray) -> None:
-        """Copy `array` into value number `value`, which does not change until the next `write`."""
+        """Copy `array` into input `value`, which does not change until the next `write`."""
         ...
 
     def read(self, value: int) -> np.ndarray:
-        """Return value number `value`, an input or output. The next run may change the array."""
-        ...
-
-    def replace(self, value: int, array: np.ndarray) -> None:
-        """Set a weight to a copy of `array`, for this instance only."""
+        """Return an input or output. The next run may change the array."""
         ...
 
     def rebind(self, value: int, array: np.ndarray) -> None:
-        """From the next run on, use the memory of `array` for value number `value`.
-
-        The value is an input or output.
+        """From the next run on, use the memory of `array` for an input or output.
 
         Raises
         ------
@@ -97,6 +102,27 @@ class PlanInstance(Protocol):
     def profile(self) -> list[OperatorTiming]:
         """Run every operator once, and return the times at which each operator ran."""
         ...
+
+
+@runtime_checkable
+class ChangeableInstance(PlanInstance, Protocol):
+    """An instance whose weights can be replaced."""
+
+    def replace(self, value: int, array: np.ndarray) -> None:
+        """Set weight `value`, an index into `plan.values`, to a copy of `array`.
+
+        Other instances keep the old weight.
+        """
+        ...
+
+
+def ports_of(plan: Plan) -> tuple[list[Port], list[Port]]:
+    """Return the inputs and outputs of a plan. Their numbers are indices into `plan.values`."""
+    inputs, outputs = (
+        [Port(v, plan.values[v].name, plan.values[v].shape, plan.values[v].dtype) for v in values]
+        for values in (plan.inputs, plan.outputs)
+    )
+    return inputs, outputs
 
 
 class ClosedInstance:

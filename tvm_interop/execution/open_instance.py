@@ -4,14 +4,86 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from .._native import cpu as _runtime
+from .._native.runtime import Port, num_threads
 from ..artifact.artifact import Artifact, load
 from ..errors import InputError
-from ..plan.plan import Plan
-from .cpu import Instance
-from .cuda import CudaInstance, require_gpu, runs_on_cuda
+from .instance import ChangeableInstance, PlanInstance, ports_of
+from .native import NativeInstance
+
+if TYPE_CHECKING:
+    from .cpu import Instance
+    from .cuda import CudaInstance
+    from .rpc_server import ServerAddress
+
+
+class Shapes:
+    """The sets of input shapes that a model was compiled for, and instances for each of them.
+
+    Attributes
+    ----------
+    inputs: the model's inputs, for each set.
+    """
+
+    def __init__(self, artifact: Artifact, server: ServerAddress | None) -> None:
+        """List the sets; a model on a server has the first alone."""
+        self._artifact, self._server = artifact, server
+        self.inputs: list[list[Port]]
+        if artifact.native is not None and server is None:
+            self.inputs = artifact.native.inputs
+        else:
+            models = [artifact, *(artifact.others if server is None else ())]
+            self.inputs = [ports_of(model.plan)[0] for model in models]
+
+    def open(self, shape: int) -> PlanInstance:
+        """Return a new instance for a set of input shapes.
+
+        Raises
+        ------
+        ArtifactError, DeviceError
+            The same cases as for `GraphModule`.
+        """
+        artifact = self._artifact
+        if self._server is not None:
+            from .rpc import RemoteInstance
+
+            return RemoteInstance(artifact, self._server)
+        if artifact.native is None:
+            return open_instance([artifact, *artifact.others][shape])
+        instance = NativeInstance(artifact, shape)
+        _warn_of_few_cores(artifact.native.num_threads(shape))
+        return instance
+
+    def changeable(self, instance: PlanInstance, shape: int) -> ChangeableInstance:
+        """Return `instance` if its weights can be replaced, or else a new one with the same inputs.
+
+        The new one uses the same memory of the caller.
+        """
+        if isinstance(instance, ChangeableInstance):
+            return instance
+        assert isinstance(instance, NativeInstance), "all others can change their weights"
+        changeable = open_instance([self._artifact, *self._artifact.others][shape])
+        instance.take_over(changeable)
+        return changeable
+
+    def fitting(self, sizes: Mapping[int, tuple[int, ...]]) -> int:
+        """Return the first set of input shapes that has the given shapes, by the inputs' positions.
+
+        Raises
+        ------
+        InputError
+            There is none.
+        """
+        for shape, ports in enumerate(self.inputs):
+            if all(ports[i].shape == size for i, size in sizes.items()):
+                return shape
+        found = {self.inputs[0][i].name: size for i, size in sizes.items()}
+        known = "; ".join(str(shapes) for shapes in self._artifact.input_shapes)
+        raise InputError(
+            f"the model was not compiled for the shapes {found}; it was compiled for {known}"
+        )
 
 
 def open_instance(artifact: Artifact, kernels: Any = None) -> Instance | CudaInstance:
@@ -29,6 +101,9 @@ def open_instance(artifact: Artifact, kernels: Any = None) -> Instance | CudaIns
     ArtifactError, DeviceError
         The same cases as for `GraphModule`.
     """
+    from .cpu import Instance
+    from .cuda import CudaInstance, require_gpu, runs_on_cuda
+
     plan = artifact.usable_plan()
     if runs_on_cuda(plan):
         require_gpu(plan)
@@ -36,24 +111,27 @@ def open_instance(artifact: Artifact, kernels: Any = None) -> Instance | CudaIns
     if runs_on_cuda(plan):
         return CudaInstance(plan, kernels, artifact.weights)
     instance = Instance(plan, kernels, artifact.weights)
-    wanted = cores_of(plan)
-    if wanted > _runtime.num_threads():
-        warnings.warn(
-            f"the model was compiled for {wanted} cores, and this process may use "
-            f"{_runtime.num_threads()}: parts that should run side by side take turns, which is "
-            "right but slow; compile the model here, or with fewer streams, or allow more threads "
-            "with tvm_interop.set_num_threads",
-            RuntimeWarning,
-            stacklevel=3,
-        )
+    _warn_of_few_cores(sum(stream.threads for stream in plan.streams))
     return instance
 
 
-def tell_of_idle_cores(plan: Plan) -> None:
-    """Warn if a plan for a CPU was made for fewer cores than this process may use."""
-    if not leaves_cores_idle(plan):
+def _warn_of_few_cores(wanted: int) -> None:
+    here = num_threads()
+    if wanted > here:
+        warnings.warn(
+            f"the model was compiled for {wanted} cores, and this process may use {here}: parts "
+            "that should run side by side take turns, which is right but slow; compile the model "
+            "here, or with fewer streams, or allow more threads with tvm_interop.set_num_threads",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+
+def tell_of_idle_cores(artifact: Artifact) -> None:
+    """Warn if a model for a CPU was compiled for fewer cores than this process may use."""
+    if not leaves_cores_idle(artifact):
         return
-    wanted, here = cores_of(plan), _runtime.num_threads()
+    wanted, here = artifact.cores, num_threads()
     warnings.warn(
         f"the model was compiled for {wanted} core{'s' if wanted > 1 else ''}, and this process "
         f"may use {here}: the other cores stay idle. Compile the model here to use all cores, or "
@@ -63,14 +141,9 @@ def tell_of_idle_cores(plan: Plan) -> None:
     )
 
 
-def leaves_cores_idle(plan: Plan) -> bool:
-    """Whether a plan for a CPU was made for fewer cores than this process may use."""
-    return not runs_on_cuda(plan) and 0 < cores_of(plan) < _runtime.num_threads()
-
-
-def cores_of(plan: Plan) -> int:
-    """Return the number of cores that a plan for a CPU was made for."""
-    return sum(stream.threads for stream in plan.streams)
+def leaves_cores_idle(artifact: Artifact) -> bool:
+    """Whether a model for a CPU was compiled for fewer cores than this process may use."""
+    return not artifact.is_for_gpus and 0 < artifact.cores < num_threads()
 
 
 def artifact_at(artifact: Any) -> Artifact:

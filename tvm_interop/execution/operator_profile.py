@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from .._native.library import OperatorTiming
-from ..plan.plan import Plan
+from .._native.timing import OperatorTiming
+
+if TYPE_CHECKING:
+    from ..plan.plan import Plan
 
 
 class OpProfile(NamedTuple):

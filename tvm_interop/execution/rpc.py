@@ -9,11 +9,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .._native.library import OperatorTiming, cpu_timings
+from .._native.library import cpu_timings
+from .._native.timing import OperatorTiming
 from ..artifact.artifact import Artifact
 from ..errors import ArtifactError, DeviceError
 from ..plan.plan import Plan
-from .instance import Clock
+from .instance import Clock, ports_of
 from .rpc_server import (
     ServedOperator,
     ServedProgram,
@@ -52,6 +53,7 @@ class RemoteInstance:
             instructions that the kernels need.
         """
         self.plan = _plan_on_tvm_alone(artifact)
+        self.inputs, self.outputs = ports_of(self.plan)
         (session,) = free_sessions(address, limit=1)
         self._program = ServedProgram(
             session, artifact.machine_code(), **_described(self.plan),

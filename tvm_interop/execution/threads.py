@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._native import cpu as _runtime
+from .._native import runtime as _runtime
 from ..errors import InputError
 
 

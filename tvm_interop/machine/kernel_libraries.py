@@ -6,17 +6,14 @@ A process looks for each library once. If a library is missing, TVM's kernels ar
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import logging
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .._native import cpu as _cpu
-from .._native import cuda as _cuda
 from ..errors import ArtifactError, ExecutionError, InputError
 from ..program.library_op import LibraryOp
+from .library_files import CUBLASLT, CUDNN, ONEDNN, LibraryFile
 
 _LOG = logging.getLogger("tvm_interop")
 
@@ -28,47 +25,23 @@ Device = Literal["cpu", "cuda"]
 
 @dataclass(frozen=True)
 class _Library:
-    """Where to look for a kernel library.
-
-    Attributes
-    ----------
-    device: the kind of device that its kernels run on.
-    override: the environment variable that can name the library's file.
-    package: the Python package that contains the library.
-    file: the library's file name. The system's loader looks for it if the package is not installed.
-    """
+    """A kernel library: the kind of device that its kernels run on, and where to look for it."""
 
     device: Device
-    override: str
-    package: str
-    file: str
+    place: LibraryFile
 
     @property
     def native(self) -> Any:
         """The module with the native functions for this library."""
-        return _cpu if self.device == "cpu" else _cuda
+        from .._native import cpu, cuda
 
-    def find(self) -> str:
-        """Return the path or name of the file to load."""
-        override = os.environ.get(self.override)
-        if override:
-            return override
-        try:
-            files: Any = importlib.metadata.files(self.package) or ()
-        except importlib.metadata.PackageNotFoundError:
-            files = ()
-        for file in files:
-            if file.name == self.file:
-                return str(file.locate().resolve())
-        return self.file
+        return cpu if self.device == "cpu" else cuda
 
 
 _LIBRARIES = {
-    "onednn": _Library("cpu", "TVM_INTEROP_ONEDNN_LIBRARY", "onednn-cpu-gomp", "libdnnl.so.3"),
-    "cudnn": _Library("cuda", "TVM_INTEROP_CUDNN_LIBRARY", "nvidia-cudnn-cu13", "libcudnn.so.9"),
-    "cublaslt": _Library(
-        "cuda", "TVM_INTEROP_CUBLASLT_LIBRARY", "nvidia-cublas", "libcublasLt.so.13"
-    ),
+    "onednn": _Library("cpu", ONEDNN),
+    "cudnn": _Library("cuda", CUDNN),
+    "cublaslt": _Library("cuda", CUBLASLT),
 }
 _WHY_MISSING: dict[str, str] = {}
 
@@ -130,7 +103,7 @@ def library_version(name: str) -> str | None:
     """
     library = _library(name)
     try:
-        return str(library.native.load_kernel_library(name, library.find()))
+        return str(library.native.load_kernel_library(name, library.place.find()))
     except ExecutionError as error:
         _LOG.info("no kernels of %s; TVM's kernels run instead: %s", name, error)
         _WHY_MISSING[name] = str(error)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .storage import ALIGNMENT
+ALIGNMENT = 64
+"""Every tensor's address is a multiple of this many bytes, as TVM's code generator assumes."""
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
     """An uninitialised array whose address is a multiple of `ALIGNMENT`."""
+    if dtype == "bfloat16":
+        import ml_dtypes  # noqa: F401  It lets NumPy know `bfloat16` by name.
     dtype = np.dtype(dtype)
     nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     memory = np.empty(nbytes + ALIGNMENT, np.uint8)

@@ -9,6 +9,8 @@ from typing import Literal, NamedTuple, Protocol
 import ml_dtypes  # noqa: F401  It lets NumPy know `bfloat16` by name.
 import numpy as np
 
+from .host_memory import ALIGNMENT as ALIGNMENT
+
 Layout = Literal["plain", "blocked16"]
 """`plain` is row-major. `blocked16` is for images (N,C,H,W). It keeps 16 channels of a pixel side
 by side, as (N,C/16,H,W,16), and fills up the last block with zeros."""
@@ -17,10 +19,6 @@ StoredType = Literal["float32", "float16", "bfloat16", "int8", "uint8"]
 """Types in memory of the tensors that libraries take."""
 
 BLOCK = 16
-
-ALIGNMENT = 64
-"""Every tensor's address is a multiple of this many bytes, as TVM's code generator assumes."""
-
 
 GPU_PART_ALIGNMENT = 32
 """On a GPU, a part of a tensor begins at a multiple of this many bytes.

@@ -26,8 +26,7 @@ class Binding:
 
     def __init__(self, artifact: Artifact) -> None:
         self._module = GraphModule(artifact)
-        plan = self._module.plan
-        self._outputs = {plan.values[v].name: plan.values[v] for v in plan.outputs}
+        self._outputs = {port.name: port for port in self._module.ports()[1]}
         self._copied_in: dict[str, Any] = {}
         self._copied_out: dict[str, Any] = {}
         self._in_place: set[str] = set()

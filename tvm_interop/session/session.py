@@ -8,10 +8,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,12 +18,13 @@ from ..artifact.artifact import Artifact
 from ..errors import DeviceError, ExecutionError, InputError, did_you_mean
 from ..execution.arrays import shape_of
 from ..execution.graph_module import GraphModule
-from ..execution.operator_profile import OpProfile
 from ..plain_data import is_whole
 from .binding import Binding
-from .compiled_once import compiled_once
 from .source import Source, artifact_or_source
-from .tensor_info import TensorInfo, infos_of_plan
+from .tensor_info import TensorInfo, infos_of_ports
+
+if TYPE_CHECKING:
+    from ..execution.operator_profile import OpProfile
 
 _MOST_SHAPES = 16
 """A model with open dimensions has instances for at most this many combinations of input shapes.
@@ -109,9 +109,9 @@ class Session(AbstractContextManager["Session"]):
         self.path: Path | None = None
         given = artifact_or_source(model)
         if isinstance(given, Artifact):
-            self._check_artifact_options(given.plan.streams, threads)
+            self._check_artifact_options(given.cores, threads)
             # If the user gives `threads`, do not warn about idle cores.
-            self._take(given if threads is None else replace(given, from_elsewhere=False))
+            self._take(given if threads is None else given.at_home())
             return
         self._source = given
         if threads is not None:
@@ -119,21 +119,21 @@ class Session(AbstractContextManager["Session"]):
         if _is_open(given, options):
             self.inputs, self.outputs = given.inputs, given.outputs
         else:
-            self._take(compiled_once(given, self._options))
+            self._take(self._compiled(given, None))
 
     def _take(self, artifact: Artifact) -> None:
         """Use `artifact` for all runs, whatever the shapes of their inputs."""
         self._pool = _Pool(artifact, self._instances)
-        self.inputs, self.outputs = infos_of_plan(artifact.plan)
+        module = self._pool.modules.queue[0]
+        self.inputs, self.outputs = map(infos_of_ports, module.ports())
         self.path = artifact.path
 
-    def _check_artifact_options(self, streams: Sequence[Any], threads: int | None) -> None:
+    def _check_artifact_options(self, wanted: int, threads: int | None) -> None:
         if self._options:
             raise InputError(
                 f"`{'`, `'.join(self._options)}`: options are for models that are compiled, and "
                 "this is an artifact, which is compiled already; leave them out"
             )
-        wanted = sum(stream.threads for stream in streams)
         if threads is not None and threads < wanted:
             raise InputError(
                 f"the artifact was compiled for {wanted} threads, and `threads` is {threads}: give "
@@ -173,9 +173,7 @@ class Session(AbstractContextManager["Session"]):
 
     def get_providers(self) -> list[str]:
         """Return onnxruntime's name for the device that the model runs on, in a list."""
-        on_gpu = self._pool is not None and any(
-            stream.device.startswith("cuda") for stream in self._pool.artifact.plan.streams
-        )
+        on_gpu = self._pool is not None and self._pool.artifact.is_for_gpus
         return ["CUDAExecutionProvider"] if on_gpu else ["CPUExecutionProvider"]
 
     def get_modelmeta(self) -> Any:
@@ -230,8 +228,8 @@ class Session(AbstractContextManager["Session"]):
         module = pool.modules.get()
         try:
             module.run(feed)
-            values = [module.plan.values[v] for v in module.plan.outputs]
-            made = {i: np.empty(values[i].shape, values[i].dtype) for i in wanted}
+            ports = module.ports()[1]
+            made = {i: np.empty(ports[i].shape, ports[i].dtype) for i in wanted}
             return [module.get_output(i, out=made[i]) for i in wanted]
         finally:
             pool.modules.put(module)
@@ -342,6 +340,11 @@ class Session(AbstractContextManager["Session"]):
 
     # Compiling.
 
+    def _compiled(self, source: Source, shapes: Mapping[str, tuple[int, ...]] | None) -> Artifact:
+        from .compiled_once import compiled_once
+
+        return compiled_once(source, self._options, shapes)
+
     def _pool_for(self, feed: Mapping[str, Any]) -> _Pool:
         """Return the instances for inputs of these shapes; compile the model for them if needed."""
         if self._pool is not None:
@@ -352,7 +355,7 @@ class Session(AbstractContextManager["Session"]):
         with self._compiling:
             self._check_is_open()
             if key not in self._by_shape:
-                artifact = compiled_once(self._source, self._options, shapes)
+                artifact = self._compiled(self._source, shapes)
                 self._by_shape[key] = _Pool(artifact, self._instances)
                 self.path = artifact.path
                 if len(self._by_shape) > _MOST_SHAPES:

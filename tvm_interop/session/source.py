@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..artifact.artifact import Artifact, load
-from ..errors import DeviceError, InputError
+from ..errors import DeviceError, InputError, only_runtime
 from .tensor_info import TensorInfo, infos_of_onnx
 
 _CHUNK = 1 << 22
@@ -145,8 +145,10 @@ def _digest_of_message(model: Any) -> str | None:
 
 
 def _require_compiler(what: str) -> None:
-    import tvm
-
+    try:
+        import tvm
+    except ModuleNotFoundError as error:
+        raise only_runtime(f"{what} is a model and no artifact. Compiling it") from error
     missing = "TVM's compiler, but only TVM's runtime is loaded; unset TVM_USE_RUNTIME_LIB, or"
     if not tvm.base._RUNTIME_ONLY:
         try:

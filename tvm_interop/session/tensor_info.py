@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from ..plan.plan import Plan, PlannedValue
+    from collections.abc import Iterable
+
+    from .._native.runtime import Port
 
 _OF_ONNX = {"float32": "float", "float64": "double"}
 """onnxruntime's name for each type that NumPy names differently, by NumPy's name."""
@@ -41,16 +43,9 @@ class TensorInfo(NamedTuple):
         return f"`{self.name}` ({self.dtype} of shape [{sizes}])"
 
 
-def infos_of_plan(plan: Plan) -> tuple[list[TensorInfo], list[TensorInfo]]:
-    """Return the inputs and the outputs of a compiled model."""
-
-    def info(value: PlannedValue) -> TensorInfo:
-        return TensorInfo(value.name, value.shape, value.dtype)
-
-    return (
-        [info(plan.values[v]) for v in plan.inputs],
-        [info(plan.values[v]) for v in plan.outputs],
-    )
+def infos_of_ports(ports: Iterable[Port]) -> list[TensorInfo]:
+    """Return the inputs or the outputs of a compiled model."""
+    return [TensorInfo(port.name, port.shape, port.dtype) for port in ports]
 
 
 def infos_of_onnx(model: Any) -> tuple[list[TensorInfo], list[TensorInfo]]:

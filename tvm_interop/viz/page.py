@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 import jinja2.utils
 
 from .._version import __version__
-from ..explaining.api import Explanation
 from .graph_svg import graph
 from .kinds import KINDS, WAIT
 from .record import OperatorRecord, Record
 from .svg import printable, to_text
 from .timeline import MARGIN, labels, scale_of, timeline
+
+if TYPE_CHECKING:
+    from ..explaining.api import Explanation
 
 
 def to_page(records: list[Record], machine: str, explanations: Sequence[Explanation] = ()) -> str:

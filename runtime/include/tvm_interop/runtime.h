@@ -124,6 +124,8 @@ TVI_EXPORT void tvi_model_free(tvi_model* model);
 /* What the user should know about a loaded model, such as that oneDNN is missing; NULL if there is
  * nothing. Valid as long as the model. */
 TVI_EXPORT const char* tvi_model_warning(const tvi_model* model);
+/* 1 if the model needs oneDNN, which is missing, and runs its slower kernels; else 0. */
+TVI_EXPORT int32_t tvi_model_uses_fallback(const tvi_model* model);
 
 /* A model may be compiled for several shapes of its inputs. They are numbered from 0. */
 TVI_EXPORT size_t tvi_model_num_shapes(const tvi_model* model);
@@ -161,24 +163,29 @@ TVI_EXPORT void* tvi_instance_input_buffer(tvi_instance* instance, size_t index)
 TVI_EXPORT void* tvi_instance_output_buffer(tvi_instance* instance, size_t index);
 
 /* When one operator ran, in nanoseconds since the run began. `name` is valid as long as the
- * instance. `thread` is 0 for the thread that called, and the number of a helper thread otherwise.
- */
+ * instance. `op` is the operator's number in the model, from 0. `thread` is 0 for the thread that
+ * called, and the number of a helper thread otherwise. `on_core_ns` is how long the thread had a
+ * core between `start_ns` and `end_ns`. */
 typedef struct tvi_operator_time {
   const char* name;
   int32_t stream;
   int32_t thread;
   int64_t start_ns;
   int64_t end_ns;
+  int64_t on_core_ns;
+  int32_t op;
 } tvi_operator_time;
 
-/* Runs the model once on the instance's own buffers, and writes when each operator ran. `times` has
- * room for `capacity` entries. `*count` becomes the number of operators, even if that is more than
+/* Runs the model once, as `tvi_run` does, and writes when each operator ran. `times` has room for
+ * `capacity` entries. `*count` becomes the number of operators, even if that is more than
  * `capacity`; then nothing is written to `times`, and nothing runs. */
-TVI_EXPORT tvi_status tvi_profile(tvi_instance* instance, tvi_operator_time* times, size_t capacity,
+TVI_EXPORT tvi_status tvi_profile(tvi_instance* instance, const void* const* inputs,
+                                  void* const* outputs, tvi_operator_time* times, size_t capacity,
                                   size_t* count);
 
 /* The largest number of threads that run models at once in this process, callers included. By
- * default it is the number of cores that this process may use. */
+ * default it is the number of cores that this process may use, or the value of the environment
+ * variable TVM_INTEROP_NUM_THREADS. 0 is an error: the variable is no number of threads. */
 TVI_EXPORT int32_t tvi_num_threads(void);
 /* Sets it. If `pin` is not 0, helper threads that start later stay on one core each. */
 TVI_EXPORT tvi_status tvi_set_num_threads(int32_t num_threads, int32_t pin);

@@ -170,6 +170,7 @@ struct OperatorTime {
   int thread;
   int64_t start_ns;
   int64_t end_ns;
+  int64_t on_core_ns;
 };
 
 // Runs a model for one shape. Only one thread at a time may use an instance.
@@ -208,13 +209,13 @@ class Instance {
   // Runs once on the instance's own buffers, and returns when each operator ran.
   std::vector<OperatorTime> Profile() {
     size_t count = 0;
-    internal::Check(tvi_profile(get(), nullptr, 0, &count));
+    internal::Check(tvi_profile(get(), nullptr, nullptr, nullptr, 0, &count));
     std::vector<tvi_operator_time> times(count + 1);
-    internal::Check(tvi_profile(get(), times.data(), times.size(), &count));
+    internal::Check(tvi_profile(get(), nullptr, nullptr, times.data(), times.size(), &count));
     std::vector<OperatorTime> result;
     for (size_t i = 0; i < count; ++i) {
-      result.push_back(
-          {times[i].name, times[i].stream, times[i].thread, times[i].start_ns, times[i].end_ns});
+      result.push_back({times[i].name, times[i].stream, times[i].thread, times[i].start_ns,
+                        times[i].end_ns, times[i].on_core_ns});
     }
     return result;
   }

@@ -1,0 +1,204 @@
+"""Tests artifacts that the native library loads: what `load` reads later, and what it runs."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+
+import tvm_interop
+from tests import nets
+from tests.unit.test_onednn import needs_onednn
+from tvm_interop import Artifact, GraphModule, load
+from tvm_interop._native import cpu as _cpu
+from tvm_interop._native import runtime as _runtime
+from tvm_interop.artifact import artifact as artifact_module
+from tvm_interop.execution.cpu import Instance
+from tvm_interop.execution.native import NativeInstance
+
+
+def feed(seed: int = 0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {
+        "image": rng.standard_normal((1, 4, 2, 2)).astype("float32"),
+        "vector": rng.standard_normal((1, 6)).astype("float32"),
+    }
+
+
+def outputs(module: GraphModule, seed: int = 0) -> list[bytes]:
+    return [output.numpy().tobytes() for output in module(**feed(seed))]
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    path = tmp_path_factory.mktemp("native") / "model.tar"
+    return tvm_interop.compile(
+        nets.two_inputs(), scheduler="greedy", keep_slower=True, streams=2, out=path
+    )
+
+
+@pytest.fixture
+def path(compiled: Artifact) -> Path:
+    assert compiled.path is not None
+    return compiled.path
+
+
+def test_what_was_compiled_and_what_was_loaded_give_the_same_bits(
+    compiled: Artifact, path: Path
+) -> None:
+    ours, loaded = GraphModule(compiled), GraphModule(path)
+    assert isinstance(ours._instance, Instance)
+    assert isinstance(loaded._instance, NativeInstance)
+    for seed in range(3):
+        assert outputs(ours, seed) == outputs(loaded, seed)
+
+
+def test_fields_are_read_when_they_are_used(compiled: Artifact, path: Path) -> None:
+    loaded = load(path)
+    module = GraphModule(loaded)
+    assert outputs(module) == outputs(GraphModule(compiled))
+    assert "plan" not in vars(loaded)
+    assert loaded.plan == compiled.plan
+    assert loaded.schedule == compiled.schedule
+    assert loaded.native is not None
+    with pytest.raises(AttributeError, match="an Artifact has no attribute `plam`"):
+        loaded.plam  # noqa: B018
+
+
+def test_a_changed_artifact_runs_as_it_is_now(compiled: Artifact, path: Path) -> None:
+    loaded = load(path)
+    before = outputs(GraphModule(loaded))
+    loaded.weights = {v: np.zeros_like(array) for v, array in loaded.weights.items()}
+    assert loaded.native is None
+    assert outputs(GraphModule(loaded)) != before
+    assert outputs(GraphModule(load(path))) == before
+
+
+@pytest.mark.parametrize("again", [copy.copy, lambda a: pickle.loads(pickle.dumps(a))])
+def test_copies(again: Any, compiled: Artifact, path: Path) -> None:
+    twin = again(load(path))
+    assert twin.plan == compiled.plan
+    assert outputs(GraphModule(twin)) == outputs(GraphModule(compiled))
+
+
+def test_a_file_that_is_replaced_while_it_is_loaded(
+    compiled: Artifact, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python has opened the old file by then, and the native library would read the new one."""
+    place, other = tmp_path / "model.tar", tmp_path / "other.tar"
+    shutil.copy(path, place)
+    tvm_interop.compile(nets.branches(), scheduler="sequential", out=other)
+
+    def replace_and_load(*args: Any) -> _runtime.NativeModel:
+        os.replace(other, place)
+        return _runtime.NativeModel(*args)
+
+    monkeypatch.setattr(artifact_module, "NativeModel", replace_and_load)
+    loaded = load(place)
+    assert loaded.plan == compiled.plan
+    assert loaded.native is None
+    assert outputs(GraphModule(loaded)) == outputs(GraphModule(compiled))
+
+
+def test_weights_given_later_keep_inputs_and_memory(compiled: Artifact, path: Path) -> None:
+    modules = [GraphModule(compiled), GraphModule(path)]
+    name, index = next(iter(compiled.plan.weight_indices().items()))
+    weight = np.full_like(compiled.weights[index], 0.5)
+    params = tvm.runtime.save_param_dict({name: tvm.runtime.tensor(weight)})
+    given = tvm_interop.aligned_empty((1, 6), "float32")
+    bound = []
+    for module in modules:
+        module.set_input("image", feed()["image"])
+        module.set_input_zero_copy("vector", given)
+        bound.append(module.set_output_zero_copy("scores"))
+        module.load_params(params)
+    given[...] = feed()["vector"]
+    for module in modules:
+        module.run()
+    assert bound[0].tobytes() == bound[1].tobytes()
+    assert bound[0].any()
+
+
+def test_memory_outlives_the_module(path: Path) -> None:
+    module = GraphModule(path)
+    module.run(**feed())
+    array = module._instance.read(module._instance.outputs[0].value)
+    kept = array.copy()
+    del module
+    gc.collect()
+    np.testing.assert_array_equal(array, kept)
+
+
+def test_a_profile_runs_on_the_memory_that_was_bound(path: Path) -> None:
+    module = GraphModule(path)
+    module.run(**feed())
+    wanted = module.get_output("scores").numpy()
+    bound = module.set_output_zero_copy("scores")
+    bound[...] = 0
+    rows = module.profile()
+    assert len(rows) == len(module.plan.operators)
+    assert all(row.end_us - row.start_us >= row.off_core_us >= 0 for row in rows)
+    np.testing.assert_array_equal(bound, wanted)
+
+
+def test_an_output_of_an_input_that_was_bound_and_then_set(path: Path) -> None:
+    module = GraphModule(path)
+    given = tvm_interop.aligned_empty((1, 6), "float32")
+    given[...] = feed()["vector"]
+    module.set_input_zero_copy("vector", given)
+    module.run(image=feed()["image"])
+    module.set_input("vector", feed(1)["vector"])  # The caller's memory does not change.
+    np.testing.assert_array_equal(given, feed()["vector"])
+    np.testing.assert_array_equal(module.get_input("vector").numpy(), feed(1)["vector"])
+
+
+def test_all_share_one_pool_of_threads(path: Path) -> None:
+    before = tvm_interop.num_threads()
+    try:
+        tvm_interop.set_num_threads(3)
+        assert _cpu.num_threads() == _runtime.num_threads() == 3
+    finally:
+        tvm_interop.set_num_threads(before)
+
+
+def test_compiled_and_loaded_are_timed_in_one_run(compiled: Artifact, path: Path) -> None:
+    modules = {"compiled": GraphModule(compiled), "loaded": GraphModule(path)}
+    times = tvm_interop.measure_interleaved(modules, repeats=4)
+    assert {name: us.shape for name, us in times.items()} == {"compiled": (4,), "loaded": (4,)}
+    assert all((us > 0).all() for us in times.values())
+
+
+@needs_onednn
+def test_a_missing_library_in_a_process_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "model.tar"
+    tvm_interop.compile(nets.two_inputs(), "llvm", "lios", path, providers=["onednn"])
+    program = (
+        "import sys, logging\n"
+        "logging.basicConfig()\n"
+        "from tests.unit.test_native_model import feed\n"
+        "import numpy as np, tvm_interop\n"
+        "module = tvm_interop.GraphModule(sys.argv[1])\n"
+        "assert module.artifact.native.uses_fallback\n"
+        "assert module.plan == module.artifact.fallback\n"
+        "np.savez(sys.argv[2], *[output.numpy() for output in module(**feed())])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, path, tmp_path / "out.npz"],
+        env=os.environ | {"TVM_INTEROP_ONEDNN_LIBRARY": "/none.so", "PYTHONPATH": os.getcwd()},
+        stderr=subprocess.PIPE, text=True, check=True,
+    )  # fmt: skip
+    assert "compiled for kernel library `onednn`, which is missing here" in done.stderr
+    module = GraphModule(path)
+    with np.load(tmp_path / "out.npz") as found:
+        for name, output in zip(found.files, module(**feed()), strict=True):
+            np.testing.assert_allclose(found[name], output.numpy(), rtol=1e-5, atol=1e-6)

@@ -1,0 +1,88 @@
+"""Finds the native library, without loading it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+from .. import errors
+from ..ownership import TRUSTED_FOLDERS, why_not_trusted
+
+OVERRIDE = "TVM_INTEROP_LIBRARY"
+_NAME = "libtvm_interop.so"
+
+
+def library_path() -> Path:
+    """Return the path of `libtvm_interop.so`.
+
+    The environment variable `TVM_INTEROP_LIBRARY` can name another build of the library, such as a
+    sanitizer build. That file must not belong to another user. Without the variable, the library of
+    the installed distribution is taken. In an editable install, that library is in another folder
+    than this file.
+
+    Raises
+    ------
+    DeviceError
+        The library is not installed.
+    ExecutionError
+        Another user can change the file that the variable names.
+    """
+    override = os.environ.get(OVERRIDE)
+    if override:
+        reason = why_not_trusted(override)
+        if reason is not None:
+            raise errors.ExecutionError(
+                f"{reason}, so the library that {OVERRIDE} names is not loaded; if you trust the "
+                f"users who may write there, name the library's folder in {TRUSTED_FOLDERS}"
+            )
+        return Path(override)
+    return installed_file(f"tvm_interop/{_NAME}")
+
+
+def runtime_library_path() -> Path:
+    """Return the path of the library with the C interface.
+
+    `libtvm_interop.so` contains that interface too. Where it is installed, it is the one, so that a
+    process that also compiles models has one pool of threads.
+
+    Raises
+    ------
+    DeviceError, ExecutionError
+        The same cases as for `library_path`.
+    """
+    alone = Path(__file__).parents[1] / "libtvm_interop_runtime.so.1"
+    is_alone = alone.is_file() and not alone.with_name(_NAME).is_file()
+    return alone if is_alone and not os.environ.get(OVERRIDE) else library_path()
+
+
+def installed_file(name: str) -> Path:
+    """Return the path of an installed file of this package, by its name in the wheel.
+
+    Raises
+    ------
+    DeviceError
+        The file is not installed.
+    """
+    beside = Path(__file__).parents[2] / name
+    if beside.is_file():
+        return beside
+    import importlib.metadata
+
+    for file in importlib.metadata.files("tvm-interop") or ():
+        path = Path(str(file.locate()))
+        if str(file) == name and path.is_file():
+            return path
+    raise errors.DeviceError(f"`{name}` is not installed: install `tvm-interop` again")
+
+
+def tvm_ffi_path() -> Path | None:
+    """Return the path of `libtvm_ffi.so`, which the native library needs; None if it is missing.
+
+    tvm-ffi is not imported, because it imports PyTorch if that is installed.
+    """
+    package = importlib.util.find_spec("tvm_ffi")
+    if package is None or package.origin is None:
+        return None
+    path = Path(package.origin).parent / "lib" / "libtvm_ffi.so"
+    return path if path.is_file() else None

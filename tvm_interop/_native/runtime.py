@@ -1,0 +1,322 @@
+"""Loads and runs models through the C interface of the native library, `tvm_interop/runtime.h`.
+
+Neither TVM nor tvm-ffi is imported, so a model is ready in a fraction of the time that their
+imports take. The functions are called by ctypes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import ArtifactError, DeviceError, ExecutionError, InputError
+from .gate import GATE
+from .library_path import runtime_library_path, tvm_ffi_path
+from .timing import OperatorTiming
+
+OUT_OF_MEMORY = 5
+_ERRORS: dict[int, type[Exception]] = {
+    1: InputError,
+    2: ArtifactError,
+    3: ArtifactError,
+    4: ExecutionError,
+    OUT_OF_MEMORY: MemoryError,
+}
+"""The error for each failing `tvi_status`."""
+_DTYPES = {
+    1: "bool", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "uint8", 7: "uint16",
+    8: "uint32", 9: "uint64", 10: "float16", 11: "float32", 12: "float64", 13: "bfloat16",
+}  # fmt: skip
+"""NumPy's name for each `tvi_type`."""
+
+
+class Port(NamedTuple):
+    """An input or output of a model.
+
+    Attributes
+    ----------
+    value: the number of the port's tensor, by which an instance knows it.
+    """
+
+    value: int
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class _TensorInfo(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("type", ctypes.c_int),
+        ("rank", ctypes.c_int32),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("nbytes", ctypes.c_size_t),
+    )
+
+
+class _LoadOptions(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("sha256", ctypes.c_char_p),
+        ("onednn_path", ctypes.c_char_p),
+        ("needs_onednn", ctypes.c_int32),
+    )
+
+
+class _OperatorTime(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("stream", ctypes.c_int32),
+        ("thread", ctypes.c_int32),
+        ("start_ns", ctypes.c_int64),
+        ("end_ns", ctypes.c_int64),
+        ("on_core_ns", ctypes.c_int64),
+        ("op", ctypes.c_int32),
+    )
+
+
+@functools.cache
+def _library() -> Any:
+    """Return the native library, with the types of its functions."""
+    tvm_ffi = tvm_ffi_path()
+    try:
+        if tvm_ffi is not None:
+            ctypes.CDLL(str(tvm_ffi), ctypes.RTLD_GLOBAL)
+        library = ctypes.CDLL(str(runtime_library_path()))
+    except OSError as error:
+        raise DeviceError(
+            f"the native library does not load: {error}; install `tvm-interop` again"
+        ) from error
+    pointer, size, status = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    info = ctypes.POINTER(_TensorInfo)
+    types: dict[str, tuple[Any, list[Any]]] = {
+        "last_error": (ctypes.c_char_p, []),
+        "model_load": (status, [ctypes.c_char_p, pointer, pointer]),
+        "model_free": (None, [pointer]),
+        "model_uses_fallback": (ctypes.c_int32, [pointer]),
+        "model_warning": (ctypes.c_char_p, [pointer]),
+        "model_num_shapes": (size, [pointer]),
+        "model_num_inputs": (size, [pointer]),
+        "model_num_outputs": (size, [pointer]),
+        "model_input": (info, [pointer, size, size]),
+        "model_output": (info, [pointer, size, size]),
+        "model_num_threads": (ctypes.c_int32, [pointer, size]),
+        "instance_create": (status, [pointer, size, pointer]),
+        "instance_free": (None, [pointer]),
+        "instance_input_buffer": (pointer, [pointer, size]),
+        "instance_output_buffer": (pointer, [pointer, size]),
+        "run": (status, [pointer, pointer, pointer]),
+        "profile": (status, [pointer, pointer, pointer, pointer, size, pointer]),
+        "num_threads": (ctypes.c_int32, []),
+        "set_num_threads": (status, [ctypes.c_int32, ctypes.c_int32]),
+    }
+    for name, (result, arguments) in types.items():
+        function = getattr(library, f"tvi_{name}")
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def _check(status: int) -> None:
+    if status != 0:
+        text = _library().tvi_last_error().decode("utf-8", "replace")
+        raise _ERRORS.get(status, ExecutionError)(text)
+
+
+class NativeModel:
+    """A loaded model, which its instances share.
+
+    Attributes
+    ----------
+    warning: what the user should know about the model, such as that a library is missing; None if
+        there is nothing.
+    uses_fallback: whether the slower kernels run that the model carries in case oneDNN is missing.
+    inputs, outputs: for each set of input shapes, the inputs and the outputs of the model. Their
+        numbers count the inputs from 0, and go on with the outputs.
+    """
+
+    def __init__(self, path: str, sha256: str | None, onednn: str) -> None:
+        """Load the artifact at `path`, and check all of it but the machine code.
+
+        Parameters
+        ----------
+        sha256: the digest that the file must have, in hexadecimal; None for any.
+        onednn: the file of oneDNN, in case the model needs it.
+
+        Raises
+        ------
+        ArtifactError
+            The file is no artifact, is damaged or unsafe, or cannot run on this machine.
+        """
+        self._handle = ctypes.c_void_p()
+        self._library = _library()
+        options = _LoadOptions(
+            ctypes.sizeof(_LoadOptions),
+            None if sha256 is None else sha256.encode(),
+            onednn.encode(),
+        )
+        _check(
+            self._library.tvi_model_load(
+                os.fsencode(path), ctypes.byref(options), ctypes.byref(self._handle)
+            )
+        )
+        warning = self._library.tvi_model_warning(self._handle)
+        self.warning: str | None = None if warning is None else warning.decode()
+        self.uses_fallback = bool(self._library.tvi_model_uses_fallback(self._handle))
+        shapes = range(self._library.tvi_model_num_shapes(self._handle))
+        ins = self._library.tvi_model_num_inputs(self._handle)
+        outs = self._library.tvi_model_num_outputs(self._handle)
+        info = self._library.tvi_model_input
+        self.inputs = [self._ports(info, shape, ins, 0) for shape in shapes]
+        info = self._library.tvi_model_output
+        self.outputs = [self._ports(info, shape, outs, ins) for shape in shapes]
+
+    def __del__(self) -> None:
+        if self._handle:
+            self._library.tvi_model_free(self._handle)
+
+    def num_threads(self, shape: int) -> int:
+        """Return the number of threads that the model was compiled for, for a set of shapes."""
+        return int(self._library.tvi_model_num_threads(self._handle, shape))
+
+    def open(self, shape: int) -> NativeModelInstance:
+        """Make an instance for a set of input shapes."""
+        return NativeModelInstance(self, self._handle, shape)
+
+    def _ports(self, info: Callable[..., Any], shape: int, count: int, first: int) -> list[Port]:
+        ports = []
+        for i in range(count):
+            port = info(self._handle, shape, i).contents
+            if port.type == 13:
+                import ml_dtypes  # noqa: F401  It lets NumPy know `bfloat16` by name.
+            ports.append(
+                Port(
+                    first + i,
+                    port.name.decode(),
+                    tuple(port.shape[: port.rank]),
+                    _DTYPES[port.type],
+                )
+            )
+        return ports
+
+
+class NativeModelInstance:
+    """An instance of a model, with memory of its own for inputs and outputs."""
+
+    def __init__(self, model: NativeModel, handle: ctypes.c_void_p, shape: int) -> None:
+        """Allocate memory and prepare kernels; `NativeModel.open` calls this.
+
+        Raises
+        ------
+        ArtifactError
+            The model's machine code does not load here, or a kernel library refuses an operator.
+        MemoryError
+            There is not enough memory.
+        """
+        self._handle = ctypes.c_void_p()
+        self._library = _library()
+        self.model = model  # Descriptions of inputs and outputs live as long as the model.
+        _check(self._library.tvi_instance_create(handle, shape, ctypes.byref(self._handle)))
+        self._num_inputs = len(model.inputs[shape])
+        self._ports = [*model.inputs[shape], *model.outputs[shape]]
+        self._inputs = (ctypes.c_void_p * self._num_inputs)()
+        self._outputs = (ctypes.c_void_p * (len(self._ports) - self._num_inputs))()
+
+    def __del__(self) -> None:
+        if self._handle:
+            self._library.tvi_instance_free(self._handle)
+
+    @property
+    def address(self) -> int:
+        """The address of the `tvi_instance`."""
+        assert self._handle.value is not None
+        return self._handle.value
+
+    def own_array(self, value: int) -> np.ndarray:
+        """Return an array over the instance's own memory for an input or output.
+
+        The instance lives as long as the array.
+        """
+        port = self._ports[value]
+        if value < self._num_inputs:
+            address = self._library.tvi_instance_input_buffer(self._handle, value)
+        else:
+            position = value - self._num_inputs
+            address = self._library.tvi_instance_output_buffer(self._handle, position)
+        dtype = np.dtype(port.dtype)
+        count = int(np.prod(port.shape, dtype=np.int64))
+        if count == 0:
+            return np.empty(port.shape, dtype)
+        if address is None:
+            _check(OUT_OF_MEMORY)
+        memory: Any = (ctypes.c_uint8 * (count * dtype.itemsize)).from_address(address)
+        memory.owner = self
+        array: np.ndarray = np.frombuffer(memory, np.uint8).view(dtype).reshape(port.shape)
+        return array
+
+    def place(self, value: int, address: int | None) -> None:
+        """From the next run on, use the memory at `address`; None is the instance's own memory."""
+        if value < self._num_inputs:
+            self._inputs[value] = address
+        else:
+            self._outputs[value - self._num_inputs] = address
+
+    def run(self) -> None:
+        """Run every operator once.
+
+        Raises
+        ------
+        ExecutionError
+            An operator failed (the message names it), or another thread is in `run`.
+        """
+        with GATE:
+            status = self._library.tvi_run(self._handle, self._inputs, self._outputs)
+        if status != 0:
+            _check(status)
+
+    def profile(self) -> list[OperatorTiming]:
+        """Run every operator once, and return when each operator ran."""
+        count = ctypes.c_size_t()
+        profile = functools.partial(
+            self._library.tvi_profile, self._handle, self._inputs, self._outputs
+        )
+        _check(profile(None, 0, ctypes.byref(count)))
+        times = (_OperatorTime * max(count.value, 1))()
+        with GATE:
+            status = profile(times, len(times), ctypes.byref(count))
+        _check(status)
+        return [
+            OperatorTiming(
+                t.op, t.stream, t.start_ns / 1e3, t.end_ns / 1e3, t.thread, t.on_core_ns / 1e3
+            )
+            for t in times[: count.value]
+        ]
+
+
+def num_threads() -> int:
+    """Return how many threads may run models at once. Threads that call `run` are counted too.
+
+    Raises
+    ------
+    ExecutionError
+        The environment variable TVM_INTEROP_NUM_THREADS is no number of threads.
+    """
+    threads = int(_library().tvi_num_threads())
+    if threads == 0:
+        raise ExecutionError(_library().tvi_last_error().decode("utf-8", "replace"))
+    return threads
+
+
+def set_num_threads(threads: int, pin: bool) -> None:
+    """Set how many threads may run models at once; `pin` pins each of these threads to one core.
+
+    Raises
+    ------
+    ExecutionError
+        The same case as for `num_threads`.
+    """
+    _check(_library().tvi_set_num_threads(threads, int(pin)))

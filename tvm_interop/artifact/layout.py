@@ -1,0 +1,35 @@
+"""The layout of an artifact's file, which `reading` and `writing` share."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..plan.plan import Plan
+from ..scheduling import Schedule
+from .manifest import Manifest
+
+VERSION = 4
+"""The newest version of the file that this release reads."""
+MAX_SHAPES = 64
+"""The most input shapes that one artifact may be compiled for."""
+
+
+class Contents(NamedTuple):
+    """What the file holds for one set of input shapes. `Artifact` says what each field is."""
+
+    plan: Plan
+    schedule: Schedule
+    kernels: bytes | None
+    weights: dict[int, np.ndarray]
+    manifest: Manifest
+    fallback: Plan | None
+
+
+def prefix(shape: int) -> str:
+    """The folder in the tar file that holds the members of input shape number `shape`.
+
+    Shapes are numbered from 0. Shape 0 has no folder.
+    """
+    return f"shapes/{shape}/"

@@ -1,0 +1,166 @@
+"""Reads an artifact's file in Python, for those who look at its plan, its schedule or its weights.
+
+The native library has a reader of its own, which `GraphModule` uses. Both accept the same files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import BinaryIO
+
+import msgspec
+import numpy as np
+
+from ..errors import ArtifactError
+from ..plan.check import read_plan
+from ..plan.validate import (
+    check_batch_sizes,
+    check_fallback,
+    check_schedule,
+    check_shapes,
+    check_weights,
+    decoded,
+    weights_of,
+)
+from ..scheduling import Schedule
+from . import weights as weights_file
+from .layout import MAX_SHAPES, VERSION, Contents, prefix
+from .manifest import Manifest, check_manifest
+from .tar import Member, mapped, read_tar
+
+_KEPT = {
+    "manifest.json": 2**24,
+    "plan.json": 2**28,
+    "schedule.json": 2**28,
+    "fallback.json": 2**28,
+    "kernels.so": 2**32,
+    "weights.npz": 2**36,
+}
+"""The members that are read into memory, each with its largest allowed size in bytes."""
+_OF_A_SHAPE = ("manifest.json", "plan.json", "schedule.json", "fallback.json", "kernels.so")
+"""The members that each input shape after the first has in a folder of its own."""
+_REQUIRED = {"plan.json", "schedule.json", "kernels.so"}
+
+
+def read(file: BinaryIO, kernels: bool, sha256: str | None) -> list[Contents]:
+    """Read an open artifact for each set of input shapes; check all of it but the machine code.
+
+    Parameters
+    ----------
+    kernels: whether to read the machine code too.
+    sha256: the digest that the file must have, in hexadecimal; None for any.
+
+    Raises
+    ------
+    ArtifactError, PlanError, ScheduleError
+        The file is not an artifact, or is damaged or unsafe.
+    """
+    prefixes = ["", *(prefix(i) for i in range(1, MAX_SHAPES))]
+    kept = {
+        folder + name: most
+        for folder in prefixes
+        for name, most in _KEPT.items()
+        if kernels or name != "kernels.so"
+    }
+    members = read_tar(file, kept, sha256)
+    manifest = _manifest(members)
+    block = None if manifest.version == 1 else mapped(file, members["weights.bin"])
+    models = [_model(members, "", manifest, block)]
+    for folder in _prefixes_in(members):
+        name = f"{folder}manifest.json"
+        own = decoded(name, _data(members, name), Manifest)
+        check_manifest(own)
+        models.append(_model(members, folder, own, block))
+    plans = [model.plan for model in models]
+    check_shapes(plans)
+    check_batch_sizes(manifest.batch_sizes, plans)
+    return models
+
+
+def _model(
+    members: dict[str, Member], folder: str, manifest: Manifest, block: np.ndarray | None
+) -> Contents:
+    """Read the model for one shape of its inputs.
+
+    Parameters
+    ----------
+    folder: the folder of the shape's members in the tar file; empty for the first shape.
+    block: the bytes of all weights; None in version 1, which has `weights.npz`.
+    """
+    plan = read_plan(_data(members, f"{folder}plan.json"))
+    fallback = None
+    if f"{folder}fallback.json" in members:
+        fallback = read_plan(_data(members, f"{folder}fallback.json"))
+        check_fallback(fallback, plan)
+    plans = (plan, *([fallback] if fallback else []))
+    wanted = {v: value for each in plans for v, value in weights_of(each).items()}
+    if block is None:
+        weights = weights_file.from_npz(_data(members, "weights.npz"), wanted)
+    else:
+        weights = weights_file.views(block, manifest.weights, wanted)
+    check_weights(plans, weights)
+    text = _data(members, f"{folder}schedule.json").decode("utf-8", "replace")
+    schedule = Schedule.from_json(text)
+    check_schedule(schedule, plan)
+    return Contents(
+        plan=plan,
+        schedule=schedule,
+        kernels=members[f"{folder}kernels.so"].data,
+        weights=weights,
+        manifest=manifest,
+        fallback=fallback,
+    )
+
+
+def _prefixes_in(members: Mapping[str, object]) -> list[str]:
+    """The folders of the input shapes 1, 2, ..., up to the first folder that is missing."""
+    found = []
+    for i in range(1, MAX_SHAPES):
+        if f"{prefix(i)}plan.json" not in members:
+            break
+        found.append(prefix(i))
+    return found
+
+
+def _manifest(members: dict[str, Member]) -> Manifest:
+    """Read the manifest, and check that all other members have the digests it lists."""
+    if "manifest.json" not in members:
+        raise ArtifactError(
+            "it is a tar file but no artifact of tvm_interop: it has no `manifest.json`"
+        )
+    data = _data(members, "manifest.json")
+    head = decoded("manifest.json", data, _Head)
+    if head.version is not None and head.version > VERSION:
+        raise ArtifactError(
+            f"it is an artifact of version {head.version}, and this tvm_interop reads versions up "
+            f"to {VERSION}; upgrade tvm_interop, or compile the model again"
+        )
+    manifest = decoded("manifest.json", data, Manifest)
+    check_manifest(manifest)
+    required = _REQUIRED | {"weights.npz" if manifest.version == 1 else "weights.bin"}
+    prefixes = _prefixes_in(members) if manifest.version >= 3 else []
+    optional = {f"{folder}fallback.json" for folder in ("", *prefixes)}
+    for folder in prefixes:
+        required |= {folder + name for name in _OF_A_SHAPE if name != "fallback.json"}
+    for name in sorted({*required, *manifest.sha256, *members} - {"manifest.json"}):
+        if name not in required | optional:
+            raise ArtifactError(
+                f"it has a member `{name!a}`, and artifacts have no such member; compile the model "
+                "again"
+            )
+        if name not in members or members[name].sha256 != manifest.sha256.get(name):
+            state = "damaged" if name in members else "missing"
+            raise ArtifactError(f"its `{name}` is {state}; compile the model again")
+    return manifest
+
+
+class _Head(msgspec.Struct):
+    """The one field of a manifest that every version has: its version."""
+
+    version: int | None = None
+
+
+def _data(members: dict[str, Member], name: str) -> bytes:
+    data = members[name].data
+    assert data is not None, "it is among those that are kept"
+    return data

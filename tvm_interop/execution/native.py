@@ -1,0 +1,153 @@
+"""Runs a model that the native library has loaded, without TVM and tvm-ffi."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from .._native.runtime import NativeModelInstance
+from .._native.timing import OperatorTiming
+from ..errors import DeviceError, only_runtime
+from .bound_memory import check_alignment
+from .instance import Clock, PlanInstance
+
+if TYPE_CHECKING:
+    from ..artifact.artifact import Artifact
+    from ..plan.plan import Plan
+
+_LOG = logging.getLogger("tvm_interop")
+
+
+class NativeInstance:
+    """One executable copy of a loaded artifact, on this machine's CPU.
+
+    Weights are shared by all instances of the artifact.
+    """
+
+    dlpack_device_type: ClassVar[int] = 1
+
+    def __init__(self, artifact: Artifact, shape: int = 0) -> None:
+        """Allocate memory and prepare kernels.
+
+        Parameters
+        ----------
+        artifact: an artifact whose `native` is not None.
+        shape: which of the model's sets of input shapes the instance is for.
+
+        Raises
+        ------
+        ArtifactError
+            The machine code does not load here, or a kernel library refuses an operator.
+        DeviceError
+            The plan needs more memory than this process can get, or no library can be loaded from
+            the folder for temporary files.
+        """
+        assert artifact.native is not None
+        self._artifact, self._model, self._shape = artifact, artifact.native, shape
+        if self._model.warning is not None:
+            _LOG.warning("%s", self._model.warning)
+        self._native = self._opened()
+        self.inputs = self._model.inputs[shape]
+        self.outputs = self._model.outputs[shape]
+        self._arrays: dict[int, np.ndarray] = {}
+        self._bound: dict[int, np.ndarray] = {}  # The caller's arrays, kept alive, by value.
+        self._timed: Any = None
+
+    def _opened(self) -> NativeModelInstance:
+        try:
+            return self._model.open(self._shape)
+        except MemoryError as error:
+            held = sum(
+                value.nbytes for value in self.plan.values if value.storage in ("input", "output")
+            )
+            needed = (self.plan.arena_bytes + held) / 2**30
+            raise DeviceError(
+                f"the plan needs {needed:.1f} GiB for its tensors, and this process cannot get "
+                "that much memory; compile for smaller inputs, or run it on a larger machine"
+            ) from error
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that runs."""
+        model = [self._artifact, *self._artifact.others][self._shape]
+        if self._model.uses_fallback and model.fallback is not None:
+            return model.fallback
+        return model.plan
+
+    @property
+    def clock(self) -> Clock:
+        """The functions that time instances on this machine's CPU."""
+        clock: Clock = _cpu()
+        return clock
+
+    @property
+    def executor(self) -> Any:
+        """The object that `clock` times. It works on the memory of the latest run."""
+        if self._timed is None:
+            self._timed = _cpu().executor_of(self._native.address)
+        return self._timed
+
+    def run(self) -> None:
+        """Run every operator once."""
+        self._native.run()
+
+    def write(self, value: int, array: np.ndarray) -> None:
+        """Copy `array` into an input; if the input was bound to a caller's memory, it no longer is.
+
+        The caller's memory does not change.
+        """
+        if self._bound.pop(value, None) is not None:
+            self._native.place(value, None)
+        np.copyto(self._own(value), array)
+
+    def read(self, value: int) -> np.ndarray:
+        """Return an input or output without a copy; the next run may change it."""
+        bound = self._bound.get(value)
+        return self._own(value) if bound is None else bound
+
+    def rebind(self, value: int, array: np.ndarray) -> None:
+        """From the next run on, use the memory of `array` for an input or output.
+
+        Raises
+        ------
+        InputError
+            The memory is not contiguous, or its address is not a multiple of 64 bytes.
+        """
+        check_alignment([*self.inputs, *self.outputs][value].name, array)
+        self._bound[value] = array
+        self._native.place(value, array.ctypes.data)
+
+    def time(self, number: int) -> float:
+        """Run `number` times, one run after the other, and return the total time in seconds."""
+        seconds: float = _cpu().time(self.executor, number)
+        return seconds
+
+    def profile(self) -> list[OperatorTiming]:
+        """Run every operator once, and return the times at which each operator ran."""
+        return self._native.profile()
+
+    def take_over(self, instance: PlanInstance) -> None:
+        """Give another instance of the same model this one's inputs and bound memory."""
+        theirs = [*instance.inputs, *instance.outputs]
+        for ours in [*self.inputs, *self.outputs]:
+            value = theirs[ours.value].value
+            if ours.value in self._bound:
+                instance.rebind(value, self._bound[ours.value])
+            elif ours.value < len(self.inputs):
+                instance.write(value, self._own(ours.value))
+
+    def _own(self, value: int) -> np.ndarray:
+        if value not in self._arrays:
+            self._arrays[value] = self._native.own_array(value)
+        return self._arrays[value]
+
+
+def _cpu() -> Any:
+    """Return the functions that time executors."""
+    try:
+        return importlib.import_module(".._native.cpu", __package__)
+    except ModuleNotFoundError as error:
+        raise only_runtime("timing a model") from error

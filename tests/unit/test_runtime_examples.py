@@ -14,7 +14,7 @@ import pytest
 
 from tests import nets
 from tests.native_runtime import library_path
-from tests.unit.test_runtime_library import by_graph_module, saved
+from tests.unit.test_runtime_library import by_tvm_ffi, saved
 from tvm_interop._native.runtime_files import runtime_file
 from tvm_interop.machine.library_files import ONEDNN
 
@@ -68,7 +68,7 @@ def test_in_c(examples: Path, model: Path, environment: dict[str, str], tmp_path
         files.append(tmp_path / f"input{i}.bin")
         array.tofile(files[-1])
     said = run(examples / "run_model", model, *files, cwd=tmp_path, env=environment)
-    (expected,) = by_graph_module(model, feeds)
+    (expected,) = by_tvm_ffi(model, feeds)
     assert f"{expected.nbytes} bytes, shape ({', '.join(map(str, expected.shape))})" in said
     made = np.fromfile(tmp_path / "output0.bin", expected.dtype).reshape(expected.shape)
     assert made.tobytes() == expected.tobytes()

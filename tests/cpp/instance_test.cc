@@ -171,7 +171,7 @@ TEST_CASE(OwnBuffers) {
 
 TEST_CASE(AnOutputMayShareMemoryWithAnInput) {
   Instance instance(Example(), 0);
-  // D, which writes y, ends before E, which reads x, may have begun.
+  // D writes y and E reads x. D may end before E begins.
   const Buffer x, z;
   Fill(x, 3);
   const void* inputs[] = {x.data()};

@@ -76,13 +76,13 @@ def plans() -> list[str]:
 
 @functools.cache
 def graph() -> OpGraph:
-    """The graph of the schedules."""
+    """The operator graph that the valid schedules are for."""
     return program().graph()
 
 
 @functools.cache
 def latencies() -> LatencyTable:
-    """The latencies of its operators."""
+    """The latencies of the operators of `graph`."""
     return LatencyTable([1.0 + i % 5 for i in range(graph().num_ops)])
 
 

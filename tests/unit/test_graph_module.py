@@ -274,7 +274,7 @@ def test_ten_thousand_runs_with_alternating_inputs() -> None:
         module.run(x=inputs[i % 2])
         assert np.array_equal(module.get_output(0).numpy(), expected[i % 2])
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib
-    # If the output of each run were kept, 40 bytes each, this would be above 2048.
+    # If the 40 bytes of each run's output were kept, `grown_kib` would be above 2048.
     assert grown_kib < 1024
 
 

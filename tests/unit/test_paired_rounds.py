@@ -66,7 +66,7 @@ def test_a_schedule_is_faster_if_it_is_so_beyond_the_least_gain() -> None:
 
 
 def test_the_number_of_rounds_does_not_depend_on_who_was_faster() -> None:
-    """Otherwise false positives would become more frequent than the level of the test allows."""
+    """A biased number of rounds would give more false positives than the test's level allows."""
     draw = np.random.default_rng(1)
     for seed in range(20):
         rounds = list(itertools.islice(rounds_of("gaussian, 10%", [1.0, 0.95], seed), 500))

@@ -173,9 +173,9 @@ def test_parts_of_depthwise_convolutions_in_bf16_have_a_whole_block_at_least(
 
 
 def test_depthwise_convolutions_by_what_they_read() -> None:
-    """There are few operations for each number, so memory decides.
+    """A depthwise convolution is divided because it reads many bytes.
 
-    Operations alone would be too few.
+    By its number of floating-point operations alone it would not be divided.
     """
     whole = conv((112, 112), groups=112)
     assert sum(op.description.flops for op in whole.operators if op.description) < 2_000_000
@@ -440,7 +440,7 @@ def test_shares_of_tvms_kernels_give_the_whole_ones_bits() -> None:
 
 @pytest.mark.skipif(why_missing("onednn") is not None, reason="no oneDNN")
 def test_new_weights_and_inputs_reach_every_part() -> None:
-    """The parts of a weight and of an input are views of it."""
+    """Each part of the operator reads a view of the weight and of the input, not a copy."""
     net = nets.Net()
     x = net.input("x", [1, 128, 56, 56])
     net.conv(x, "y", (128, 128), 3, group=128)

@@ -80,8 +80,8 @@ def compile_model(
     Before the schedule ships, it is measured against sequential execution. If it is not faster, the
     artifact runs sequentially, and a line of the output says so.
 
-    --time-budget limits the time of all this. The best that was found by then ships, and what was
-    not tried is printed and kept in the artifact's manifest.
+    --time-budget limits the time of all these steps. When the time is over, the best schedule found
+    so far ships. The output and the artifact's manifest list the steps that were left out.
     """
     import_tvm(str(model))
     from ..compiler.api import compile as compile_to_artifact

@@ -233,7 +233,7 @@ def run_model(
     _check_device(where.device, {stream.device for stream in artifact.plan.streams})
     if server is None:
         _note_idle_cores(artifact)
-        artifact.from_elsewhere = False  # So that `GraphModule` does not warn of idle cores again.
+        artifact.from_elsewhere = False  # `GraphModule` must not warn again of idle cores.
     module = GraphModule(artifact, server)
     module.run(given.arrays(*module.get_input_info()))
     facts = report.facts(module)

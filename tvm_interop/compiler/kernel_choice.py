@@ -65,10 +65,10 @@ def choose_in_time(
 ) -> Program:
     """Choose as `choose_kernels` does, and by a plain rule where time is lacking.
 
-    By the rule, an operator gets the kernel of the first library that can run it, and a tensor is
-    blocked if the library and element-wise operators alone can do all that is done with it. If not
-    all layouts were measured, the rule holds for all operators on such tensors: which kernel is the
-    fastest on plain tensors says little about them.
+    By the rule, an operator gets the kernel of the first library that can run it. A tensor is
+    blocked if all operators that touch it run on that library or are element-wise. If not all
+    layouts were measured, the rule decides for every operator on a blocked tensor, because
+    latencies on plain tensors say little about blocked tensors.
 
     Parameters
     ----------

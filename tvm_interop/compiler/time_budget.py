@@ -78,7 +78,7 @@ class TimeBudget(Budget):
         return TimeBudget(self.left_s() * part, self.not_tried)
 
     def for_one_of(self, models: int) -> TimeBudget:
-        """Make a budget for the next of `models` models; its list is a new one."""
+        """Make the budget of one of `models` models, with a list `not_tried` of its own."""
         return TimeBudget(self.left_s() / models)
 
     def leave_out(self, what: str) -> None:

@@ -127,7 +127,7 @@ def searched_in_time(
 
 def _cut(options: Mapping[str, Any], budget: TimeBudget, share: float) -> dict[str, Any]:
     given = options.get("time_budget_s")
-    # The search says what is wrong with a `time_budget_s` that is no number.
+    # If `time_budget_s` is no number, the search refuses it with a message.
     if not budget.is_limited or not (given is None or is_finite(given)):
         return dict(options)
     left_s = budget.left_s() * share
@@ -143,7 +143,7 @@ def with_refused(schedule: Schedule, latency: LatencyModel | None) -> Schedule:
 
 
 def note_speed_check(checked: SpeedCheck | None, budget: TimeBudget) -> None:
-    """Note whether a speed check that let no schedule ship ended for lack of time.
+    """If a speed check shipped no schedule because its time was over, note how many rounds it made.
 
     Parameters
     ----------

@@ -135,7 +135,7 @@ class FarmStageTimer:
             server.close()
 
     def why_not(self, op: int) -> str:
-        """Return "": all kernels are TVM's."""
+        """Return "" for "no reason", because servers run only TVM's kernels."""
         return ""
 
     def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:

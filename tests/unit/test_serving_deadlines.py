@@ -63,7 +63,8 @@ def test_late_requests_leave_their_queue() -> None:
         (45.0, np.inf, [10, 40, 40, 40, 40, 44]),
         (39.0, np.inf, [10, 28, 28, 46, 46, 50]),  # A batch of two takes 18 us.
         (27.0, np.inf, [10, 20, 38, 38, 48, 52]),
-        # The other request waits for a batch of two, but not of four.
+        # The request of the other model can wait until a batch of two has ended, but not a batch of
+        # four.
         (42.0, 43.0, [10, 28, 28, 50, 50, 32]),
         (25.0, 43.0, [10, 20, 42, 42, 52, 24]),
     ],

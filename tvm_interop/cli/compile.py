@@ -184,7 +184,7 @@ def _facts(artifact: Artifact) -> dict[str, object]:
 
 
 def _not_tried(artifact: Artifact) -> list[str]:
-    """What was left out for lack of time, for any of the shapes."""
+    """The steps that were left out for lack of time, for any of the shapes."""
     each = (told for one in (artifact, *artifact.others) for told in one.manifest.not_tried)
     return list(dict.fromkeys(each))
 

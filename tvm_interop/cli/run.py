@@ -91,7 +91,7 @@ class WhereFlags(Flags):
 
 @dataclass(frozen=True)
 class ReportFlags(Flags):
-    """What to print or write after a run: outputs, times, a profile."""
+    """The options that say what is printed or written after a run: outputs, times, a profile."""
 
     outputs: Annotated[
         Path | None, typer.Option("-o", "--outputs", help="An .npz file to write the outputs to.")

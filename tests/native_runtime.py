@@ -153,7 +153,7 @@ class NativeModel:
         return found
 
     def run(self, *inputs: np.ndarray, outputs: Sequence[np.ndarray] = ()) -> list[np.ndarray]:
-        """Run on these arrays; outputs go into new memory unless it is given."""
+        """Run on these arrays. If no memory for the outputs is given, they go into new memory."""
         for (name, dtype, shape), array in zip(self.infos("input"), inputs, strict=True):
             assert (array.dtype, array.shape) == (dtype, shape), name
         made = list(outputs) or [

@@ -92,7 +92,7 @@ def test_a_deadlock_along_the_gpus_is_refused():
         "is behind stage 1",
     ):
         assert says in str(caught.value)
-    # The search for windows does not put operators into such a circle.
+    # The search for windows never makes operators wait for each other in a circle.
     latency = LatencyTable([5, 5, 1, 1])
     stages, makespan = with_windows(GpuPrices(graph, latency), [[0, 1], [3, 2]], 2, "windows")
     assert stages == [[[0], [1]], [[3, 2]]]

@@ -91,8 +91,8 @@ def test_a_schedule_that_gains_nothing_is_soon_given_up(noise: str) -> None:
     whole, soon = confirmed(1.05, False), confirmed(1.05, True)
     assert soon.compared.rounds < whole.compared.rounds
     assert not soon.compared.is_faster
-    # A schedule that gains runs in as many rounds as without giving up. Otherwise the test would
-    # in effect be repeated, and false positives would become more frequent.
+    # `gives_up` does not change the number of rounds of a schedule that gains. If it did, the test
+    # would in effect be repeated, and false positives would become more frequent.
     assert confirmed(0.95, True) == confirmed(0.95, False)
 
 

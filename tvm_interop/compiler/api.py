@@ -180,7 +180,10 @@ def compile(
 
 
 def _shared_out(options: CompileOptions, each: Sequence[_T]) -> Iterator[tuple[CompileOptions, _T]]:
-    """Pair each of several shapes with options whose time budget is its share of what is left."""
+    """Pair each of several shapes with options.
+
+    Their time budget is the shape's share of the time left.
+    """
     budget = options.budget
     for i, shapes in enumerate(each):
         share = budget.for_one_of(len(each) - i) if budget.is_limited else None

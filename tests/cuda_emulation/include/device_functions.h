@@ -169,7 +169,7 @@ using std::isfinite;
 using std::isinf;
 using std::isnan;
 
-// The fast versions are as exact as the others here.
+// In the emulation, CUDA's fast functions are as exact as the usual ones.
 inline float __expf(float x) { return expf(x); }
 inline float __exp10f(float x) { return exp10f(x); }
 inline float __logf(float x) { return logf(x); }

@@ -217,7 +217,7 @@ class Reader:
 
 @functools.cache
 def reader() -> Reader:
-    """The reader of this process."""
+    """The native reader, which is started once in this process."""
     return Reader()
 
 

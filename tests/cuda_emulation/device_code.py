@@ -157,7 +157,7 @@ def _launch(call: Any, parameter: Any) -> Launch:
 
 
 def _buffer_of(argument: Any) -> Any:
-    """The buffer whose address an argument is."""
+    """The buffer whose address a launch gets as `argument`."""
     if getattr(getattr(argument, "op", None), "name", "") != "tirx.buffer_data":
         raise NotExecutedError(f"its host code gives a launch the argument `{argument}`")
     return argument.args[0]

@@ -124,7 +124,7 @@ def test_truncated_file(tmp_path: Path) -> None:
 
 
 def test_names_that_are_no_text(tmp_path: Path) -> None:
-    """Protobuf returns such names as bytes."""
+    """Protobuf returns names that are not UTF-8 as bytes."""
     path = tmp_path / "model.onnx"
     for name in (b"Conv", b"c0"):
         path.write_bytes(nets.chain(2).SerializeToString().replace(name, name[:-1] + b"\xff"))

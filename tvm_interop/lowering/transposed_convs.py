@@ -74,7 +74,7 @@ class _Axis:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all computed outputs are needed."""
+        """Whether every output that is computed is a part of the result."""
         return self.skipped == 0 and self.positions * self.stride == self.size
 
 

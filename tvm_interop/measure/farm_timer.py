@@ -129,7 +129,7 @@ class FarmStageTimer:
         return len(self._servers)
 
     def close(self) -> None:
-        """Give the servers back."""
+        """Give the servers back to the tracker."""
         leaving, self._servers = self._servers, []
         for server in leaving:
             server.close()

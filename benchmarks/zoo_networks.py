@@ -1,6 +1,7 @@
-"""Networks that `benchmarks.zoo_export` exports and that no library has: each is written here.
+"""Networks for `benchmarks.zoo_export` that no installed library of models has.
 
-The sizes are those of the papers that the classes name. Where a class is smaller, it says so.
+The sizes are those of the papers that the classes name. A class that is smaller than in its paper
+says so.
 """
 
 from __future__ import annotations

@@ -276,7 +276,7 @@ class PartSearchOf : public PartSearch {
   size_t num_stages_ = 0;
 };
 
-// A part that always runs as one stage, so there is nothing to search.
+// The search of a part that always runs as one stage. It has nothing to choose.
 class FixedPart : public PartSearch {
  public:
   FixedPart(const OpGraph& graph, std::vector<int> ops) : graph_(graph), ops_(std::move(ops)) {}

@@ -332,7 +332,8 @@ def test_images_that_would_not_be_aligned() -> None:
 
 def test_parts_that_would_not_be_aligned() -> None:
     program = one("matmul", (128, 8000), (8000, 5), (128, 5))
-    # A third would be 42 rows of 20 bytes. So the bounds move to multiples of 64 bytes.
+    # A row has 20 bytes. Three equal parts would begin at rows 42 and 85, which are not at
+    # multiples of 64 bytes. So the parts begin at rows near them.
     parts = split_operators(program, 3)
     rows = [parts.values[op.outputs[0]].shape[0] for op in parts.operators]
     assert sum(rows) == 128

@@ -74,7 +74,7 @@ def choose_in_time(
     ----------
     providers: as in `choose_kernels`, at least one of them a library.
     latency_of: as in `choose_kernels`. Its models raise `OutOfTimeError` when `budget` is spent.
-    budget: the time for the choice. It notes what was not measured.
+    budget: the time for the choice. It also records the operators that were not measured.
     """
     if budget.measures_nothing:
         chosen = unmeasured(program, providers, budget)

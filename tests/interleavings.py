@@ -69,7 +69,8 @@ def _halves(program: StreamProgram, access: Access) -> set[Half]:
 def _written(program: StreamProgram, op: StreamOperator) -> dict[Half, object]:
     """The data that an operator leaves in memory.
 
-    An operator writes in any order. So if it writes a half twice, the half has neither value.
+    The order of its writes is unknown. So if it writes two tensors to one half of a byte, the half
+    holds the data of neither tensor.
     """
     left: dict[Half, object] = {}
     for access in op.writes:

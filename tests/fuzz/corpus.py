@@ -53,7 +53,7 @@ def program() -> Program:
 
 @functools.cache
 def plans() -> list[str]:
-    """Plans as JSON: on one stream or more, with parts and shares, on two GPUs, of a library."""
+    """Plans as JSON: with several streams, with parts and shares, with two GPUs, with a library."""
     import msgspec
 
     own = [

@@ -80,7 +80,10 @@ def test_figure_5():
 
 
 def test_a_deadlock_along_the_gpus_is_refused():
-    """The data have no circle. But b and a start together, b waits for c, c for d, and d for a."""
+    """The graph has no circle, but the orders on the GPUs make one.
+
+    `a` and `b` start together. `b` waits for `c`, `c` for `d`, and `d` for `a`.
+    """
     graph = OpGraph.from_edges(["a", "b", "c", "d"], [("a", "d"), ("c", "b")])
     stuck = Schedule.from_gpu_stages("by hand", graph.names, [[[0, 1]], [[3], [2]]])
     with pytest.raises(ScheduleError) as caught:

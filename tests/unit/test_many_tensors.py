@@ -55,9 +55,9 @@ def test_a_long_chain_of_element_wise_operators_is_several_kernels() -> None:
 
 
 def test_a_split_into_many_parts_is_no_kernel_of_as_many_outputs() -> None:
-    """500 parts took more than a minute.
+    """A kernel with 500 outputs once took LLVM more than a minute.
 
-    The last part is smaller: there are 139 rows, 2 in each part.
+    Here 139 rows are split into parts of 2 rows. The last part has only one row.
     """
     parts, soft = ([f"{kind}{i}" for i in range(70)] for kind in ("p", "s"))
     softmaxes = [

@@ -94,9 +94,9 @@ CANDIDATES = [
 def test_what_is_answered_in_time_stays_when_more_is_asked_than_can_be_served(
     policy: str, load: float, least: float
 ) -> None:
-    """The throughput in time is a share of the capacity.
+    """Requests that would be late are refused, so the others are answered in time.
 
-    Without refusals nearly no request is in time at a load of 1.5.
+    Without refusals, nearly no request is in time if the load is above the capacity.
     """
     models = [whole("a", 4e3, {2: 1.9, 4: 3.6}), whole("b", 14e3, {2: 1.9, 4: 3.6})]
     capacity = 2e6 / (4e3 + 14e3)

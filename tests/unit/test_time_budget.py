@@ -68,7 +68,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def jobs(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Lets each job of measuring take a second; the list has the number of stages of each job.
+    """The number of stages of each job of measuring; each job takes a second of the clock.
 
     The schedule that is found is always twice as fast as sequential execution.
     """
@@ -504,6 +504,6 @@ def test_parts_of_a_budget_share_a_list_and_its_models_do_not(clock: Clock) -> N
 def test_the_page_tells_the_shares() -> None:
     text = (Path(__file__).parents[2] / "docs" / "compile.rst").read_text()
     assert f"at most {time_budget.CHOICE_SHARE:.0%} of the time" in text
-    assert f"at most {time_budget.SCHEDULE_SHARE:.0%} of what is left" in text
+    assert f"at most {time_budget.SCHEDULE_SHARE:.0%} of the time that is left" in text
     assert time_budget.LIBRARIES_SHARE == 0.5
-    assert "at most half of what is left" in text
+    assert "at most half of the time that is then left" in text

@@ -63,9 +63,9 @@ def choose_kernels(program: Program, providers: Sequence[str], latency_of: Laten
 def choose_in_time(
     program: Program, providers: Sequence[str], latency_of: LatencyOf, budget: TimeBudget
 ) -> Program:
-    """Choose as `choose_kernels` does, and by a plain rule where time is lacking.
+    """Choose as `choose_kernels` does, or by a plain rule for operators not measured in time.
 
-    By the rule, an operator gets the kernel of the first library that can run it. A tensor is
+    By the plain rule, an operator gets the kernel of the first library that can run it. A tensor is
     blocked if all operators that touch it run on that library or are element-wise. If not all
     layouts were measured, the rule decides for every operator on a blocked tensor, because
     latencies on plain tensors say little about blocked tensors.

@@ -1,4 +1,4 @@
-"""Limits the time of a compilation, and notes what is left out for lack of time."""
+"""Limits the time of a compilation, and lists the work that is left out for lack of time."""
 
 from __future__ import annotations
 

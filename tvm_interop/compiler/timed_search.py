@@ -1,4 +1,4 @@
-"""Lets a search for a schedule measure only while there is time, and notes what it left out."""
+"""Lets a search for a schedule measure only while there is time, and lists the work left out."""
 
 from __future__ import annotations
 

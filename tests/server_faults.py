@@ -174,8 +174,8 @@ def malformed_http(draw: random.Random) -> bytes:
 def send(port: int, data: bytes, patience_s: float = 0.3) -> bytes:
     """Send data, and return what comes back, until it is a whole answer or the server disconnects.
 
-    A server waits for the rest of an incomplete request. After `patience_s` seconds it is told that
-    there is no rest.
+    A server waits for the rest of an incomplete request. So this function closes its side of the
+    connection after `patience_s` seconds, which tells the server that nothing more will come.
     """
     received = b""
     with socket.create_connection(("127.0.0.1", port), 10) as connection:

@@ -51,7 +51,7 @@ class TimeBudget(Budget):
 
     @classmethod
     def of(cls, seconds: object) -> TimeBudget:
-        """Begin a time that a user gave, in seconds.
+        """Make the budget of a compilation from the seconds that a user gave.
 
         Raises
         ------

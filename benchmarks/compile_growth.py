@@ -109,7 +109,7 @@ def many_users(n: int) -> onnx.ModelProto:
 
 
 def many_cheap_users(n: int) -> onnx.ModelProto:
-    """Like `many_users` with element-wise operators, which could all be fused into one kernel."""
+    """One tensor is read by n element-wise operators, which could all be fused into one kernel."""
     nodes = [_node("Relu", ["t0"], ["s0"])]
     for i in range(n):
         nodes.append(_node(("Abs", "Neg", "Relu", "Sigmoid")[i % 4], ["t0"], [f"u{i}"]))

@@ -24,7 +24,7 @@ import numpy as np
 import tvm
 from tvm import relax, te
 
-import tvm_interop  # Import it before any kernel runs, because it sets how TVM binds threads.
+import tvm_interop  # This import sets how TVM binds threads, so it comes before any kernel runs.
 from tvm_interop import Schedule
 from tvm_interop._native import cpu as _runtime
 from tvm_interop.execution.cpu import Instance

@@ -99,9 +99,9 @@ def main() -> None:
 
 
 def add_network(folder: Path, name: str, archs: list[str]) -> None:
-    """Compile a network for sequential execution, and write what `gpu.py` needs of it to `folder`.
+    """Compile a network for sequential execution, and write the files for `gpu.py` to `folder`.
 
-    That includes the outputs of onnxruntime for two sets of inputs.
+    They include the outputs of onnxruntime for two sets of inputs.
     """
     folder.mkdir(parents=True)
     began = time.monotonic()

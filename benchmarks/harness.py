@@ -135,7 +135,7 @@ def rounds_for(contestants: Sequence[Callable[[], object]], budget_s: float) -> 
     """The number of rounds that fit into `budget_s` seconds, from 15 to 201.
 
     The estimate comes from one timed call of each contestant, after a call to warm up. It assumes
-    two calls and a rest in each turn: the timed call and one call before it.
+    that a turn consists of a rest, one untimed call and one timed call.
     """
     took = 0.0
     for call in contestants:

@@ -29,7 +29,7 @@ class Row(NamedTuple):
     Attributes
     ----------
     checked, libraries: number of kernels of TVM, and of libraries, that were checked.
-    plain: what was wrong with each kernel that failed the check, by name of the kernel.
+    plain: the fault of each kernel that failed the check, by name of the kernel.
     check_s, rest_s: seconds of processor time of the check, and of the rest of compilation.
     """
 

@@ -221,8 +221,8 @@ def compare(network: str, arguments: argparse.Namespace, folder: Path) -> Found:
         artifacts = {name: measuring.artifact(schedule) for name, schedule in brought.items()}
         if not kernels.exists():
             kernels.write_text("\n".join(export_lines(LatencyStore(paths[MEASURED]))))
-        # Both searches must run on the same kernels: give the second the kernel latencies of the
-        # first, so that it chooses the same.
+        # Both searches must run on the same kernels. So the second search gets the kernel latencies
+        # of the first search, and chooses the same kernels.
         for old in folder.glob(f"{paths[LEARNED].name}*"):
             shutil.rmtree(old) if old.is_dir() else old.unlink()
         import_lines(LatencyStore(paths[LEARNED]), kernels.read_text().splitlines(), str(kernels))

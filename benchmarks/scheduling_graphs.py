@@ -307,7 +307,7 @@ def ensemble(count: int) -> Callable[[random.Random], tuple[int, Edges]]:
 
 
 def depth_first(num_ops: int, edges: Edges) -> tuple[int, Edges]:
-    """The same graph, numbered in a topological order that follows each branch to its end."""
+    """The graph with new numbers: a topological order that follows each branch to its end."""
     readers: list[list[int]] = [[] for _ in range(num_ops)]
     waits_for = [0] * num_ops
     for u, v in edges:
@@ -326,7 +326,7 @@ def depth_first(num_ops: int, edges: Edges) -> tuple[int, Edges]:
 
 
 def renumbered(num_ops: int, edges: Edges, rng: random.Random) -> tuple[int, Edges]:
-    """The same graph, numbered at random."""
+    """The graph with its operators numbered at random."""
     ids = list(range(num_ops))
     rng.shuffle(ids)
     return num_ops, [(ids[u], ids[v]) for u, v in edges]

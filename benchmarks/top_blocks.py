@@ -72,7 +72,7 @@ def split(device: str, count: int = 160, seed: int = 7) -> tuple[list[Graph], li
 
 
 def perturbed(graphs: Sequence[Graph], seed: int = 23) -> list[Graph]:
-    """The same graphs with other latencies.
+    """Copies of `graphs` with other latencies.
 
     Each operator's time is multiplied by a random factor. The numbers of cores and the memory
     shares are permuted among the operators of a graph.

@@ -58,7 +58,7 @@ class SmallCase:
 
     @classmethod
     def on(cls, device: ServingDevice) -> SmallCase:
-        """Make the case for a device."""
+        """Create the case: its two models, on the device of a data sheet."""
         programs = Programs([_model("a", 1, device.cores), _model("b", 2, device.cores)], device)
         mean_us = float(np.mean([programs.model_us(m) for m in (0, 1)]))
         space = Space((2, 2), levels=LEVELS, shortest_s=0.7e-6 * mean_us, longest_s=8e-6 * mean_us)

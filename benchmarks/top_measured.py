@@ -174,7 +174,7 @@ def predicted(
 def in_mix(served: Any, seconds: float) -> float:
     """Throughput in requests of the mix a second. Only requests that make up whole mixes count.
 
-    So the model that is furthest below its share of the mix decides.
+    So the result depends only on the model that is furthest below its share of the mix.
 
     Parameters
     ----------

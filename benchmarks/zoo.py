@@ -263,9 +263,9 @@ def means(ratios: Sequence[Mapping[str, float]]) -> str:
 
 
 def ratios_of_schedules(row: Row) -> dict[str, float]:
-    """The ratios of a network, without the ratio to sequential execution if that is what ships.
+    """The ratios of a network, but the one to sequential execution only if a schedule ships.
 
-    That ratio would compare a program with itself, and says nothing about schedules.
+    Otherwise that ratio would compare a program with itself, and say nothing about schedules.
     """
     return {name: v for name, v in row.ratios.items() if name != SEQUENTIAL or row.scheduled}
 

@@ -1,6 +1,7 @@
-"""Networks that `benchmarks.zoo_export` exports and that no library has: each is written here.
+"""Networks for `benchmarks.zoo_export` that no installed library of models has.
 
-The sizes are those of the papers that the classes name. Where a class is smaller, it says so.
+The sizes are those of the papers that the classes name. A class that is smaller than in its paper
+says so.
 """
 
 from __future__ import annotations
@@ -147,7 +148,8 @@ class GraphAttention(nn.Module):
         ----------
         x: features of the nodes, of shape (nodes, features).
         edges: int64 of shape (2, edges). Row 0 has the source of each edge, and row 1 its target.
-            Each node needs an edge that ends there, as self loops are.
+            Each node must be the target of an edge. A self loop, an edge from a node to
+            itself, is enough.
         """
         projected = self.project(x).unflatten(1, (self.heads, -1))
         source, target = edges

@@ -61,7 +61,7 @@ class Chain:
         self.instance = Instance(plan, kernels, {})
 
     def check(self, start: float) -> None:
-        """Run on `start`, and check that the result is right."""
+        """Run the chain on `start`, and check that the result is right."""
         self.instance.arrays[0][:] = start
         self.instance.run()
         np.testing.assert_array_equal(self.instance.arrays[self.operators], start + self.operators)

@@ -74,7 +74,7 @@ def _own_latency_db(tmp_path_factory: pytest.TempPathFactory) -> None:
     patch = pytest.MonkeyPatch()
     path = tmp_path_factory.mktemp("latency") / "latency.db"
     patch.setenv("TVM_INTEROP_LATENCY_DB", str(path))
-    # Tests also do not use kernels and schedules of earlier compilations.
+    # Tests do not use kernels and schedules that earlier compilations kept.
     patch.setenv("TVM_INTEROP_KEPT", "")
 
 

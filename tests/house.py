@@ -146,8 +146,8 @@ def circles_of(trees: Mapping[str, ast.Module]) -> list[list[str]]:
         for name in _imported(trees[path], package):
             # `from a import b` may mean the module `a.b`, or a name in the module `a`.
             target = name if name in modules else name.rpartition(".")[0]
-            # A module always loads the packages that contain it, and they load the module. That is
-            # no circle of ours.
+            # A module always imports the packages that contain it, and these packages often import
+            # the module. Such circles do not count.
             if target in modules and target != module:
                 imports.add_edge(module, target)
     circles = networkx.strongly_connected_components(imports)

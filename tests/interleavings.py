@@ -1,8 +1,8 @@
 """An oracle for programs of streams, which runs every interleaving of the operators.
 
 The oracle does not use happens-before. It simulates memory: a byte has two halves, and each half
-remembers its last write. Share 0 of 2 writes the first halves, share 1 of 2 the second halves, and
-any other write both.
+remembers its last write. Share 0 of 2 writes the first halves of bytes, and share 1 of 2 the second
+halves. Any other write goes to both halves.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def _halves(program: StreamProgram, access: Access) -> set[Half]:
 def _written(program: StreamProgram, op: StreamOperator) -> dict[Half, object]:
     """The data that an operator leaves in memory.
 
-    An operator writes in any order. So if it writes a half twice, the half has neither value.
+    The order of its writes is unknown. So if it writes two tensors to one half of a byte, the half
+    holds the data of neither tensor.
     """
     left: dict[Half, object] = {}
     for access in op.writes:

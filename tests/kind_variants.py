@@ -87,7 +87,7 @@ def table() -> str:
     lines = [
         "# Kinds of operators",
         "",
-        "What kernel libraries can compute, by kind. `tests/kind_variants.py` writes this file.",
+        "The table says what kernel libraries can compute. `tests/kind_variants.py` writes it.",
         "A cell says which libraries can, or else why oneDNN cannot. Images of integers have their",
         "channels last, and no other layout or precision.",
         "",

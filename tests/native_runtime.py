@@ -70,7 +70,7 @@ class OperatorTime(ctypes.Structure):
 
 
 class RuntimeLibraryError(Exception):
-    """What the library said, with its status."""
+    """An error of the library: its status and its message."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -78,7 +78,11 @@ class RuntimeLibraryError(Exception):
 
 
 def library_path() -> Path:
-    """The runtime library: beside the one that TVM_INTEROP_LIBRARY names, or the installed one."""
+    """The path of the runtime library.
+
+    It is in the folder of the library that TVM_INTEROP_LIBRARY names, or else it is the installed
+    one.
+    """
     named = os.environ.get("TVM_INTEROP_LIBRARY")
     return Path(named).parent / "libtvm_interop_runtime.so.1" if named else runtime_file("library")
 
@@ -113,7 +117,7 @@ def library() -> Any:
 
 
 def check(status: int) -> None:
-    """Raise what the library said, unless all went well."""
+    """Raise the library's last error, unless `status` says that there is none."""
     if status != OK:
         raise RuntimeLibraryError(status, library().tvi_last_error().decode())
 
@@ -151,7 +155,7 @@ class NativeModel:
         return found
 
     def run(self, *inputs: np.ndarray, outputs: Sequence[np.ndarray] = ()) -> list[np.ndarray]:
-        """Run on these arrays; outputs go into new memory unless it is given."""
+        """Run on these arrays. If no memory for the outputs is given, they go into new memory."""
         for (name, dtype, shape), array in zip(self.infos("input"), inputs, strict=True):
             assert (array.dtype, array.shape) == (dtype, shape), name
         made = list(outputs) or [
@@ -200,7 +204,10 @@ class Reader:
         )
 
     def __call__(self, kind: str, path: str | os.PathLike[str]) -> str | None:
-        """What is wrong with an `artifact` or `plan`, after the status; None if it is right."""
+        """Read an `artifact` or `plan`.
+
+        Return the status and the message of the error, or None if there is no error.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{kind} {os.path.abspath(path)}\n")
@@ -212,7 +219,7 @@ class Reader:
 
 @functools.cache
 def reader() -> Reader:
-    """The reader of this process."""
+    """The native reader, which is started once in this process."""
     return Reader()
 
 

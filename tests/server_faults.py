@@ -174,8 +174,8 @@ def malformed_http(draw: random.Random) -> bytes:
 def send(port: int, data: bytes, patience_s: float = 0.3) -> bytes:
     """Send data, and return what comes back, until it is a whole answer or the server disconnects.
 
-    A server waits for the rest of an incomplete request. After `patience_s` seconds it is told that
-    there is no rest.
+    A server waits for the rest of an incomplete request. So this function closes its side of the
+    connection after `patience_s` seconds, which tells the server that nothing more will come.
     """
     received = b""
     with socket.create_connection(("127.0.0.1", port), 10) as connection:
@@ -335,7 +335,8 @@ def kill_clients(server: Process, count: int, seed: int = 0) -> None:
             whole = draw.random() < 0.7
             connection.sendall(request if whole else request[: draw.randrange(len(request))])
             time.sleep(draw.choice([0, 0, 0.001, 0.005]))
-        # This resets the connection, as if the process was killed with unread data.
+        # With this option, `close` resets the connection, as if the process was killed with unread
+        # data.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connection.close()
 

@@ -125,4 +125,5 @@ for name, times in times_ms.items():
 # %%
 # On a small network on a CPU, do not be surprised if this package is slower. A schedule decides
 # when operators run, not how fast each operator is, and onnxruntime's kernels are very good. The
-# scripts in ``benchmarks/`` compare the networks of the papers, and the README has their results.
+# scripts in ``benchmarks/`` compare the networks of the papers, and the page "Benchmarks" of the
+# documentation has their results.

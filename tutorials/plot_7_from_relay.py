@@ -93,5 +93,6 @@ for name in ("nn", "quantize", "transform.FoldConstant", "frontend.from_pytorch"
 #   RPC session in which to build modules.
 # - **No microTVM, no AoT executor, no debug executor.** ``GraphModule.profile()`` gives the times
 #   that the debug executor gave.
-# - **It runs side by side.** Outputs have the same bits as sequential execution of the same
-#   kernels. They can differ in bits from the outputs of Relay, whose kernels were others.
+# - **Operators run side by side.** Outputs have the same bits as sequential execution of the same
+#   kernels. The last bits may differ from those of Relay's outputs, because Relay made other
+#   kernels.

@@ -338,7 +338,8 @@ ffi::Array<ffi::Any> PlanMemoryOf(OpGraphRef graph, IntLists streams, IntLists w
                                      ToBuffers(nbytes, producers, users), alignment);
   return {IntList(plan.offsets.begin(), plan.offsets.end()), plan.arena_bytes};
 }
-// Returns the order, and the most bytes in use at once in this order and in the topological order.
+// Returns an order of the operators that needs little memory. Also returns the most bytes that are
+// in use at once, in this order and in the topological order.
 ffi::Array<ffi::Any> MemoryOrderOf(OpGraphRef graph, IntList nbytes, IntLists producers,
                                    IntLists users) {
   const std::vector<Buffer> buffers = ToBuffers(nbytes, producers, users);

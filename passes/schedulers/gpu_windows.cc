@@ -250,7 +250,7 @@ class Sequence {
       stage_of_[member.ranks.front()] = s;
       s = member.behind;
     }
-    // The next stage on the GPU comes after the last member again.
+    // The stage after the merged stage now follows the last of the single stages.
     if (s >= 0) stages_[s].before = stage_of_[members.back().ranks.front()];
     Replace(region.first, region.new_order, region.old_order);
   }

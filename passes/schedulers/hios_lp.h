@@ -39,7 +39,7 @@ class PathSearch {
   std::vector<char> is_clean_;   // whether no neighbour of the operator is taken
   std::vector<double> in_us_;    // the longest edge from a taken operator to this operator
   std::vector<double> out_us_;   // the longest edge from this operator to a taken operator
-  std::vector<double> tail_us_;  // length of the longest path from here on that began earlier
+  std::vector<double> tail_us_;  // the longest rest of a path that reaches the operator
   std::vector<int> next_;        // the next operator on the longest path from here, or -1
 };
 

@@ -155,7 +155,7 @@ IosSearch::IosSearch(const OpGraph& graph, const EndingLimits& limits,
   const auto topological = [&](int a, int b) {
     return graph.positions()[a] < graph.positions()[b];
   };
-  size_t width = 2;  // the width to try first, in stages; it is the width of the last window
+  size_t width = 2;  // the width to try first, in stages: that of the last window
   size_t widest = std::max<size_t>(first_window, 1);
   for (size_t first = 0; first < stages.size();) {
     // The largest window that has at most `max_transitions_of_window` transitions is taken.

@@ -21,8 +21,8 @@ struct IosOptions {
   int64_t max_transitions = 8'000'000;
   // Whether a block with more transitions than its share is cut. Otherwise the block is left out.
   bool cuts = true;
-  // A function that is called now and then if blocks are not cut. Once it returns true, the
-  // remaining blocks are left out.
+  // Whether the search must end early. Once this function returns true, the remaining blocks are
+  // left out. It is called only if `cuts` is false.
   std::function<bool()> is_over = [] { return false; };
 };
 
@@ -80,7 +80,7 @@ class IosSearch {
   const std::vector<std::unique_ptr<PartSearch>>& parts() const { return parts_; }
   // The operators of each block that was left out, in topological order.
   const std::vector<std::vector<int>>& left_out() const { return left_out_; }
-  // How many transitions were looked at. Transitions of parts that had too many of them count too.
+  // How many transitions were looked at, including those of parts that had too many of them.
   int64_t transitions_tried() const { return transitions_tried_; }
   // The graph that is searched.
   const OpGraph& graph() const { return graph_; }

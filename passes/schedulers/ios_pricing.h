@@ -44,11 +44,11 @@ struct PricingProgress {
 
 // The stages whose prices (latencies) are wanted next. `value_us[i]` is the price of stage i if
 // `is_priced[i]`, and a lower bound of the price otherwise. Stages of a single operator must be
-// priced. A way through a part is a sequence of stages that runs all its operators. First come the
-// unpriced stages on the cheapest way through each part. Then come further unpriced stages until
-// there are `at_least` stages: those for which the cheapest way that uses the stage costs least
-// more than the cheapest way of all. The result is empty if all stages of the cheapest ways are
-// priced.
+// priced. A way through a part is a sequence of stages that runs all its operators. The detour of a
+// stage is the cost of the cheapest way that uses the stage, minus the cost of the cheapest way of
+// all. First come the unpriced stages on the cheapest way through each part. Then come the unpriced
+// stages with the smallest detours, until there are `at_least` stages. The result is empty if all
+// stages of the cheapest ways are priced.
 std::vector<size_t> WantedStages(const IosSearch& search, const std::vector<double>& value_us,
                                  const std::vector<char>& is_priced, size_t at_least,
                                  PricingProgress* progress);

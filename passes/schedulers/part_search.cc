@@ -14,7 +14,7 @@ namespace tvm_interop {
 namespace {
 
 // The limit on transitions also limits the 64-bit words of sets that a search stores, and the
-// numbers that describe its stages. This many more words, and this many more numbers, are always
+// numbers that describe its stages. `kSmall` further words and `kSmall` further numbers are always
 // allowed.
 constexpr size_t kSmall = 1 << 16;
 constexpr size_t kLook = 256;  // the number of states between two calls of `is_over`
@@ -97,8 +97,9 @@ class PartSearchOf : public PartSearch {
     for (uint32_t state : smallest_first_) {
       if (state_sizes_[state] == 0) continue;  // the empty state costs nothing
 
-      // Since the last call, totals can only have risen. So if the total of the transition chosen
-      // then has not changed, this transition is still the cheapest, and it still wins ties.
+      // Since the last call, totals can only have risen. So if the total of the transition that the
+      // last call chose has not changed, this transition is still the cheapest, and still wins
+      // ties.
       size_t first = ways->first[state];
       if (first != CheapestWays::kUnknown &&
           Total(transitions_[first], value_us, *ways) == ways->cost_us[state]) {
@@ -275,7 +276,7 @@ class PartSearchOf : public PartSearch {
   size_t num_stages_ = 0;
 };
 
-// A part that always runs as one stage, so there is nothing to search.
+// The search of a part that always runs as one stage. It has nothing to choose.
 class FixedPart : public PartSearch {
  public:
   FixedPart(const OpGraph& graph, std::vector<int> ops) : graph_(graph), ops_(std::move(ops)) {}

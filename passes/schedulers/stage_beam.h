@@ -32,7 +32,7 @@ struct BeamOptions {
   // example because its operators are merged.
   double certain = 1;
   int64_t max_transitions = 0;
-  // A function that is called now and then. The search ends early once the function returns true.
+  // Whether the search must end early. The search calls this function again and again.
   std::function<bool()> is_over = [] { return false; };
 };
 

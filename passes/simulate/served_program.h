@@ -53,7 +53,8 @@ class ServedProgram {
     };
     std::vector<Op> ops;
     std::vector<int> successors;
-    // The first operator of each segment that is not empty, followed by the number of operators.
+    // The bounds of the segments that are not empty: the first operator of each segment, and at the
+    // end the number of all operators.
     std::vector<int> segment_begin;
     bool has_barriers;  // whether the host waits for the end of each segment
     std::vector<int> segment_of;

@@ -49,8 +49,8 @@ class ServingEngine {
     double at_us;
     int64_t number;  // the order of timers for the same time
     int instance;
-    // The operator that is launched at that time. kSegment if a segment ends then, and kEnd if an
-    // instance that runs alone ends then.
+    // The event at `at_us`. An operator's number: this operator is launched. kSegment: a segment
+    // ends. kEnd: an instance that runs alone ends.
     int op;
     // A priority_queue pops the greatest element, so a later timer is less than an earlier one.
     bool operator<(const Timer& other) const {

@@ -14,9 +14,9 @@ namespace tvm_interop {
 pid_t StartWitness();
 
 // The affinity mask of one thread, which this class narrows for a while. The mask never becomes
-// wider than the user allows. If somebody else sets another mask on the thread or on the witness,
-// the thread is limited to that mask from then on. The functions are safe to call from any thread
-// while the narrowed thread lives.
+// wider than the user allows. If the user sets another mask on the thread, or on the thread that
+// `StartWitness` started, this class keeps the thread within that mask from then on. The functions
+// are safe to call from any thread while the narrowed thread lives.
 class Affinity {
  public:
   // Makes the calling thread the one to narrow. `witness` is the result of `StartWitness`. Must be

@@ -62,8 +62,8 @@ class Avoidance {
   explicit Avoidance(Affinity* affinity) : affinity_(affinity) {}
 
   void Update() {
-    // A caller that moves to another core keeps this helper off that core. If that happens just
-    // before the call below, the call undoes it. So the loop reads the caller's core again.
+    // A caller that moves to another core keeps this helper off that core. If the caller moves just
+    // before the call below, the call undoes this. So the loop reads the caller's core again.
     for (int cpu = callers_cpu.load(); cpu != avoided_; cpu = callers_cpu.load()) {
       avoided_ = cpu;
       affinity_->KeepOff(cpu);

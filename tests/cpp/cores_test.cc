@@ -145,7 +145,8 @@ TEST_CASE(AThreadThatFoundNothingInARunStillLooksAfterIt) {
     tvm_interop::Spinning spinning;
     const int64_t began_ns = tvm_interop::NowNs();
     bool goes_on = true;
-    // Look for longer than a thread looks for work outside of a run.
+    // During a run a thread looks for work without a limit. So this loop lasts longer than the time
+    // for which a thread looks for work outside of a run.
     while (goes_on && tvm_interop::NowNs() - began_ns < 100'000) goes_on = spinning.GoesOn(true);
     int after = 0;
     while (goes_on && (goes_on = spinning.GoesOn(false))) ++after;
@@ -176,8 +177,8 @@ TEST_CASE(PinnedThreadsAreFreeAfterwards) {
   pool.SetNumThreads(1);
   pool.SetPinning(false);
   pool.SetNumThreads(4);
-  // Repeat until the caller runs the operator `here`. A helper may run it instead, and the helper
-  // keeps off the caller's core.
+  // A helper may run the operator `here`, and a helper keeps off the caller's core. So run the
+  // model until the caller itself runs this operator.
   do {
     executor.Run();
   } while (here.thread != std::this_thread::get_id());
@@ -210,8 +211,9 @@ TEST_CASE(AMaskThatCrossedTheUsersIsTakenBack) {
     affinity.KeepOff(all[0]);
     const std::vector<int> narrowed = CpusOf(0);
     CHECK(!Has(narrowed, all[0]));
-    // The user confines all threads to the first core, the witness first. The narrow mask above may
-    // replace the user's mask on this thread. The next call must then restore the user's mask.
+    // The user now confines all threads to the first core, and changes the witness before this
+    // thread. The call of `KeepOff` above may overwrite the mask that the user sets on this thread.
+    // So the next call must set the user's mask again.
     tvm_interop::PinThread(witness, {all[0]});
     affinity.KeepOff(all[0]);
     CHECK(CpusOf(0) == std::vector<int>{all[0]});

@@ -45,7 +45,7 @@ TEST_CASE(Version2TakesTheLeastOfAllAround) {
   CHECK_EQ(root.Quota(), 1.5);
   root.Write("sys/fs/cgroup/a/b/cpu.max", "400000 100000\n");
   CHECK_EQ(root.Quota(), 1.5);
-  // In a container, the file of the container's own group is here.
+  // In a container, the file of the container's own group lies at the root of the cgroup folders.
   root.Write("sys/fs/cgroup/cpu.max", "100000 100000\n");
   CHECK_EQ(root.Quota(), 1.0);
 }

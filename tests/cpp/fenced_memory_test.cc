@@ -73,7 +73,8 @@ TEST_CASE(ExceptionsPass) {
     caught = true;
   }
   CHECK(caught);
-  // The exception has removed its own landing place, so this fault is caught here.
+  // The exception left `RunCatchingFaults`, which then stopped catching faults for the inner call.
+  // So a later fault is caught by the call of `Write` itself.
   const FencedMemory memory(8, 8, Place::kAfterFence, 0);
   CHECK(Write(Bytes(memory) - 1));
 }

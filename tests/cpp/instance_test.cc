@@ -171,7 +171,8 @@ TEST_CASE(OwnBuffers) {
 
 TEST_CASE(AnOutputMayShareMemoryWithAnInput) {
   Instance instance(Example(), 0);
-  // D, which writes y, ends before E, which reads x, may have begun.
+  // D writes y and E reads x. If y were written to the memory of x at once, E could read y in place
+  // of x, because D may end before E begins.
   const Buffer x, z;
   Fill(x, 3);
   const void* inputs[] = {x.data()};

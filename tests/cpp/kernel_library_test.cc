@@ -34,7 +34,7 @@ class FakeKernel : public LibraryKernel {
     const float* data = static_cast<const float*>(*args_[0].data);
     float* result = static_cast<float*>(*args_[1].data);
     for (int64_t c = 0; c < channels_; ++c) result[c] = data[c * size_] + packed_;
-    workspace_ = result[0];  // Plain memory, so two streams in one kernel would be a data race.
+    workspace_ = result[0];  // Two streams in this kernel would race here.
   }
   void Repack() override { ++packed_; }
   std::string implementation() const override { return "fake"; }

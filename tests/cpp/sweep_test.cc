@@ -113,7 +113,7 @@ TEST_CASE(OrderIsTheSameByCountsAndByBits) {
     std::vector<std::vector<int>> waits(n);
     for (int op = 0; op < n; ++op) {
       few.push_back(0);
-      many.push_back(op);  // With so many streams, the order is stored in bit sets.
+      many.push_back(op);  // If each operator has its own stream, bits are stored.
       for (int i = 0; i < 2 && op > 0; ++i) waits[op].push_back(Draw(&rng, op));
       if (op > 0) waits[op].push_back(op - 1);
     }

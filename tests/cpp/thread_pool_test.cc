@@ -407,7 +407,8 @@ TEST_CASE(ALoopRunsEachTaskOnce) {
 }
 
 TEST_CASE(ALateHelperTakesNoTaskOfTheNextLoop) {
-  // Every loop has the same number of tasks, so only its number tells it from the loop before.
+  // All loops have the same number of tasks, so a helper can tell two loops apart only by the
+  // number of the loop.
   struct Counted {
     std::atomic<int> ran[2] = {};
   } loops[2];

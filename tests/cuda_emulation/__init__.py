@@ -7,7 +7,7 @@ of that check: the same kernel before any schedule.
 
 How a kernel runs: one block after the other, and each thread of a block as a fiber that runs until
 it waits at a barrier, a shuffle or a vote. Each launch runs twice: with the blocks and threads in
-order, and in reverse order. What is found:
+order, and in reverse order. The emulation finds:
 
 - wrong numbers, from the schedule, TVM's passes or the generated source;
 - a missing barrier: the results of the two orders differ. No access to shared memory is watched, so
@@ -20,7 +20,7 @@ order, and in reverse order. What is found:
 - writes to inputs, launches with more threads than a kernel takes, and launches that are given
   memory of the host.
 
-What is not found: anything about speed, and faults of nvcc, of a driver or of a GPU. A fused
-multiply and add is rounded twice here. Kernels that use tensor cores or inline assembly are not
-executed, and are listed with the reason.
+It says nothing about speed, and finds no faults of nvcc, of a driver or of a GPU. A fused multiply
+and add is rounded twice here. Kernels that use tensor cores or inline assembly are not executed,
+and are listed with the reason.
 """

@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def _model(name: str, batch: int, image_size: int | None) -> Any:
-    """A network of the catalogue at that size; other names as they are, for `compile`."""
+    """Build the network `name`; return `name` itself if it is no built-in network."""
     return models.build(name, batch, image_size) if name in models.list() else name
 
 
@@ -69,7 +69,7 @@ def described(verdict: Verdict) -> str:
 
 
 def summary(verdicts: Iterable[Verdict]) -> str:
-    """How many kernels were executed and how many are wrong, and the names of the others."""
+    """How many kernels were executed, how many are wrong, and which were not executed."""
     verdicts = list(verdicts)
     missing = [verdict for verdict in verdicts if verdict.not_executed]
     wrong = [verdict for verdict in verdicts if verdict.fault]

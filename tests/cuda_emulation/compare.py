@@ -40,7 +40,7 @@ class Kernel:
     as_written, scheduled: the kernel before and after it is scheduled for a GPU. The scheduled
         kernel may have workspaces as additional parameters at the end.
     inputs, outputs: the types of the parameters of `as_written`, inputs first.
-    alike: how many kernels of the model are equal to this one, with this one.
+    alike: the number of kernels of the model that are equal to this one, including this one.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a kernel.
+    """The result of executing a kernel.
 
     Attributes
     ----------

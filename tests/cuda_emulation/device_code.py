@@ -36,7 +36,7 @@ class Launch:
     Attributes
     ----------
     function: the device function's name.
-    tensors: for each of its parameters, which parameter of the kernel it is.
+    tensors: for each parameter of the function, the index of the kernel's parameter that it gets.
     grid, block: the numbers of blocks, and of threads in a block, along x, y and z.
     dynamic_shared_bytes: bytes of dynamic shared memory of each block.
     """
@@ -88,7 +88,7 @@ def device_code(name: str, scheduled: tirx.PrimFunc, archs: Sequence[str]) -> De
 
 @pass_instrument
 class _HostFunctions:
-    """Keeps the host's functions as they are before TVM makes calls of packed functions of them."""
+    """Keeps the host's functions as they are before TVM's pass `MakePackedAPI` changes them."""
 
     def __init__(self) -> None:
         self.functions: list[tirx.PrimFunc] = []
@@ -157,7 +157,7 @@ def _launch(call: Any, parameter: Any) -> Launch:
 
 
 def _buffer_of(argument: Any) -> Any:
-    """The buffer whose address an argument is."""
+    """The buffer whose address a launch gets as `argument`."""
     if getattr(getattr(argument, "op", None), "name", "") != "tirx.buffer_data":
         raise NotExecutedError(f"its host code gives a launch the argument `{argument}`")
     return argument.args[0]

@@ -177,7 +177,7 @@ int main() {{ return cuda_emulation::Main({{{_listed(sizes)}}}, Launches); }}
 
 
 def _declared(found: re.Match[str]) -> str:
-    """A shared array as a static one that the emulation knows of."""
+    """The C++ text that replaces a shared array: a static array that the emulation knows."""
     array = found.group().removeprefix("__shared__ ").removeprefix(found["alignment"])
     name = found["name"]
     known = f"static const bool {name}_is_shared = cuda_emulation::DeclareShared"
@@ -205,7 +205,11 @@ def _listed(numbers: Sequence[int]) -> str:
 
 
 def _fault(said: str, code: int, source: Path) -> str:
-    """What a program says before it ends with `code`, and the line of its source that it names."""
+    """Describe a fault of a program that ended with `code`.
+
+    The description has the text `said`, which the program printed, and the line of source that this
+    text names.
+    """
     found = _FAULTS.search(said)
     if found is None:
         return f"its program ends with {code} and says: {said.strip()[-300:]}"

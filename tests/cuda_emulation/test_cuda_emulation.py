@@ -127,7 +127,7 @@ def test_a_wrong_launch_is_found() -> None:
 
 
 def test_memory_of_the_host_in_a_launch_is_found() -> None:
-    """Planted: the initial values of sums are set by a kernel of their own, in local memory."""
+    """The planted fault: a kernel of its own sets the initial values of sums, in local memory."""
     x = te.placeholder((8, 16), "float32", name="x")
     k = te.reduce_axis((0, 16), name="k")
     y = te.compute((8,), lambda i: te.sum(x[i, k], axis=k), name="y")
@@ -193,7 +193,7 @@ def run(source: str, block: int, arrays: list[np.ndarray], folder: Path) -> list
 
 
 def test_lanes_of_a_warp(tmp_path: Path) -> None:
-    """Two warps and a half; the parts of a warp have eight lanes."""
+    """The block has two and a half warps, and the parts of a warp have eight lanes."""
     x = np.arange(80, dtype=np.int32)
     source = """k(int* x, int* up, int* down, int* swapped, int* first, int* votes) {
   int i = threadIdx.x;

@@ -53,7 +53,7 @@ def program() -> Program:
 
 @functools.cache
 def plans() -> list[str]:
-    """Plans as JSON: on one stream or more, with parts and shares, on two GPUs, of a library."""
+    """Plans as JSON: with several streams, with parts and shares, with two GPUs, with a library."""
     import msgspec
 
     own = [
@@ -76,13 +76,13 @@ def plans() -> list[str]:
 
 @functools.cache
 def graph() -> OpGraph:
-    """The graph of the schedules."""
+    """The operator graph that the valid schedules are for."""
     return program().graph()
 
 
 @functools.cache
 def latencies() -> LatencyTable:
-    """The latencies of its operators."""
+    """The latencies of the operators of `graph`."""
     return LatencyTable([1.0 + i % 5 for i in range(graph().num_ops)])
 
 

@@ -156,7 +156,10 @@ def _outputs(plan: Plan, kernels: Any, weights: dict[int, np.ndarray]) -> list[b
 
 
 def in_order(plan: Plan) -> Plan:
-    """The same operators on one stream, in their order. No memory of the arena is shared."""
+    """A copy of `plan` with all operators on one stream, in their order.
+
+    No memory of the arena is shared.
+    """
     at = 0
     values = []
     for value in plan.values:

@@ -176,7 +176,7 @@ def _content() -> dict[str, bytes]:
 
 @contextlib.contextmanager
 def _only_files(*names: str) -> Iterator[None]:
-    """Context in an empty folder. At its end, only these files may be in the folder."""
+    """Work in an empty folder. At the end, it may have only files with these names."""
     with _in_a_folder():
         yield
         assert set(os.listdir()) <= set(names), os.listdir()

@@ -80,7 +80,10 @@ def test_figure_5():
 
 
 def test_a_deadlock_along_the_gpus_is_refused():
-    """The data have no circle. But b and a start together, b waits for c, c for d, and d for a."""
+    """The graph has no circle, but the orders on the GPUs make one.
+
+    `a` and `b` start together. `b` waits for `c`, `c` for `d`, and `d` for `a`.
+    """
     graph = OpGraph.from_edges(["a", "b", "c", "d"], [("a", "d"), ("c", "b")])
     stuck = Schedule.from_gpu_stages("by hand", graph.names, [[[0, 1]], [[3], [2]]])
     with pytest.raises(ScheduleError) as caught:
@@ -92,7 +95,7 @@ def test_a_deadlock_along_the_gpus_is_refused():
         "is behind stage 1",
     ):
         assert says in str(caught.value)
-    # Windows do not make such a circle either, even if nothing else prevents it.
+    # The search for windows never makes operators wait for each other in a circle.
     latency = LatencyTable([5, 5, 1, 1])
     stages, makespan = with_windows(GpuPrices(graph, latency), [[0, 1], [3, 2]], 2, "windows")
     assert stages == [[[0], [1]], [[3, 2]]]

@@ -2,7 +2,8 @@
 
 The published counts come from an enumeration that allows only groups with a single root: the mode
 `paper`. They are 51 transitions and 131 schedules for the fire block, and 4871 and 3 757 392 for
-Inception E. For r = 3 and s = 8 there are 47 transitions and 26 stages, and 4616 and 775.
+Inception E. For r = 3 and s = 8 they are 47 transitions and 26 stages for the fire block, and 4616
+and 775 for Inception E.
 """
 
 import pytest

@@ -60,7 +60,7 @@ def test_k_streams(models, interference):
 
 @pytest.mark.slow
 def test_learned_stages_are_within_5_percent_of_the_optimum():
-    """The blocks have up to 11 operators. They are a part of the blocks of the benchmark."""
+    """The test takes every thirtieth of the benchmark's blocks with up to 11 operators."""
     found = exact_gaps("a100", {"gpg-scored": None}, small_blocks("a100")[::30])
     assert found["blocks"] > 100
     assert found["gpg-scored"]["within 5%"] == found["blocks"]

@@ -193,7 +193,7 @@ def test_size_that_depends_on_numbers_is_refused() -> None:
 
 
 def test_a_branch_for_inputs_of_other_shapes_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    """If this branch is chosen, its results are NaN, so that nobody takes them for an answer."""
+    """If a model chooses a branch that was left out, its results are NaN."""
     bodies = []
     for name, width in (("then", 3), ("otherwise", 4)):
         weight = numpy_helper.from_array(np.ones((width, 2), "float32"), f"w_{name}")

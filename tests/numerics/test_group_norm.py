@@ -79,7 +79,7 @@ def test_other_types(
 
 @pytest.mark.parametrize("op", ["group_norm", "instance_norm"])
 def test_of_a_relax_module(op: str) -> None:
-    """Exported programs of PyTorch have this form."""
+    """Programs that PyTorch exported have Relax's operators for normalisations."""
     x = relax.Var("x", relax.TensorType(SHAPE, "float32"))
     scale = relax.const(np.full(CHANNELS, 2, np.float32))
     shift = relax.const(np.full(CHANNELS, 0.5, np.float32))

@@ -123,8 +123,8 @@ def _check(case: TestCase) -> None:
     AssertionError: a number is wrong.
     """
     for model, inputs, outputs in _data_sets(case):
-        # First all inputs are inputs, then only the first, and then none, because its numbers may
-        # be a size.
+        # The first try has constants for no inputs, the second for all but the first, and the third
+        # for all, because the first input may be a size.
         for fed in dict.fromkeys((len(inputs), min(len(inputs), 1), 0)):
             try:
                 prepared = onnx_backend.prepare(_with_constants(model, inputs, fed))

@@ -110,7 +110,7 @@ def test_a_size_whose_quotient_is_rounded() -> None:
 @pytest.mark.parametrize(("old", "new"), [(2, 7), (7, 49), (6, 2), (3, 9), (10, 4), (4, 8)])
 @pytest.mark.parametrize("dtype", ["float32", "int32", "uint8"])
 def test_the_nearest_of_two_that_are_as_near(mode: str, old: int, new: int, dtype: str) -> None:
-    """TVM multiplies by the rounded inverse of the scale, so ties would go the other way."""
+    """TVM multiplies by a rounded inverse of the scale, which may be just above or below a tie."""
     x = np.arange(old * old).reshape(1, 1, old, old).astype(dtype)
     for coordinates in ("half_pixel", "asymmetric"):
         assert_like_onnxruntime(
@@ -159,7 +159,7 @@ REDUCTIONS = ["L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "
 @pytest.mark.parametrize("kind", REDUCTIONS)
 @pytest.mark.parametrize("constants", ways(1))
 def test_reductions_of_no_axes(kind: str, constants: tuple[int, ...]) -> None:
-    """Nothing is reduced, but the rest is computed, such as squares or logarithms."""
+    """A reduction over no axes adds up nothing, but still squares or takes logarithms."""
     x = abs(f32(2, 3)) + 0.5
     op = f"Reduce{kind}"
     assert_like_onnxruntime(op, [x], constants, noop_with_empty_axes=1)
@@ -252,7 +252,7 @@ def test_no_divisor_stops_the_program(dtype: str, op: str, attributes: dict[str,
 
 
 def divided(x: np.ndarray, y: np.ndarray, op: str, is_fmod: bool) -> np.ndarray:
-    """Quotients rounded to zero, or remainders.
+    """The quotients of `x` and `y`, rounded towards zero, or their remainders, by `op`.
 
     A division by 0 gives 0, and a number that is too large wraps around.
     """

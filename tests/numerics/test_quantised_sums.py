@@ -232,7 +232,7 @@ def test_schedules_and_parts_give_the_same_bits(scheduler: str) -> None:
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("by_column", [True, False])
 def test_dynamic_quantisation(by_column: bool, dtype: str, shape: tuple[int, ...]) -> None:
-    """As onnxruntime's quantiser writes it, the zero point is known only at run time."""
+    """In a model that onnxruntime's quantiser wrote, the zero point is known only at run time."""
     net = QuantisedNet()
     words, step, zero = (f"x_{name}" for name in ("words", "step", "zero"))
     net._nodes.append(

@@ -140,7 +140,8 @@ class _GathersOfInputs(torch.nn.Module):
 
 
 def test_indices_stay_within_dimensions_that_are_given_later() -> None:
-    # The program does not contain the sizes. Without limits, this would read 4 MB after the table.
+    # The program does not contain the sizes. If indices had no limits, the kernel would read memory
+    # 4 MB beyond the table.
     table, at = torch.arange(20.0).reshape(4, 5), torch.tensor([0, 1, 2])
     rows, some = torch.export.Dim("rows", min=2, max=64), torch.export.Dim("some", min=2, max=64)
     program = torch.export.export(

@@ -1,4 +1,4 @@
-"""Small networks of the kinds users bring, exported by PyTorch, near its numbers."""
+"""Tests small networks that PyTorch exports: the results must be near PyTorch's results."""
 
 from __future__ import annotations
 

@@ -53,7 +53,10 @@ def judged(seed: int) -> dict[str, Any]:
 def looked_into(
     model: onnx.ModelProto, feed: Arrays, ours: Arrays, wanted: Arrays | None, seed: int
 ) -> dict[str, Any]:
-    """The reason why outputs differ from `wanted`. Without `wanted`, whether they are right.
+    """The kinds of fault that explain our outputs, with the nodes or outputs at fault.
+
+    `wanted` has the expected outputs, from which `ours` differ. It is None if nothing runs the
+    whole graph; then this function decides whether our outputs are right.
 
     The graph is compiled again with every value as an output. If no node of this second model is at
     fault, its outputs are right. The outputs of the graph must then be the same except for

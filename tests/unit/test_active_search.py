@@ -254,7 +254,7 @@ def test_budgets_of_no_use(option: str) -> None:
 
 
 def test_divided_operators_are_measured_whole_before_all_else() -> None:
-    """Otherwise a search that ends at once would have no schedule of measured stages."""
+    """A search that ends at once has a schedule, because whole operators are measured first."""
     graph, parts = divided(layered(16, 1), random.Random(1))
     device = ContendedDevice(graph.num_ops)
     found = make_search(graph, device, parts=parts, max_measurements=0).run()

@@ -90,7 +90,7 @@ def test_weights_that_are_computed() -> None:
 
 
 def test_what_stands_between_two_convolutions_stays_with_the_first() -> None:
-    """The tensors between are a gate as in WaveNet, a sum with another tensor, a concatenation."""
+    """Between the two convolutions are a gate as in WaveNet, a sum and a concatenation."""
     net = Net(1, 8, 21)
     first = net.add("Conv", "x", net.random(8, 8, 1), net.random(8))
     gate = net.add("Sigmoid", net.add("Conv", first, net.random(8, 8, 3), pads=[1, 1]))
@@ -174,7 +174,7 @@ def test_zeros_become_padding(
     [
         ([0, 0, 0, 1, 0, 0, 1, 2], 0.5, "constant"),  # The padding is not zero.
         ([0, 1, 0, 1, 0, 0, 1, 2], None, "constant"),  # The padding adds a channel.
-        # No window reads this row and a row beside it.
+        # Some windows would contain only zeros.
         ([0, 0, 3, 0, 0, 0, 0, 0], None, "constant"),
         ([0, 0, 0, -1, 0, 0, 0, -1], None, "constant"),  # The padding removes elements.
         ([0, 0, 1, 1, 0, 0, 1, 1], None, "reflect"),

@@ -143,7 +143,7 @@ def test_the_winner_is_confirmed_by_rounds_that_did_not_choose_it():
 
 
 def test_who_is_far_behind_takes_no_part_in_further_rounds():
-    """One of four finalists is slow. Only two finalists are alike, and they run in more rounds."""
+    """Two finalists are equally fast, so these two run in more rounds than the slower ones."""
     seen = []
 
     def evaluate(schedules):
@@ -398,7 +398,10 @@ def test_it_is_what_models_are_compiled_with():
 
 
 def test_one_measurement_decides_and_checks(monkeypatch):
-    """The finalist is confirmed once. The results of the caller's `evaluate` are checked here."""
+    """The measurement by which `auto` confirms its finalist is also the speed check.
+
+    If the caller gives `evaluate`, `compile` measures the speed check itself.
+    """
     asked = []
 
     def measure(self, schedules):

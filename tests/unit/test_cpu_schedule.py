@@ -152,7 +152,7 @@ def test_a_kernel_does_not_grow_with_the_stride() -> None:
 
 @pytest.mark.parametrize(("groups", "packed_at_once"), [(6, 1), (1, 6)])
 def test_groups_are_packed_one_by_one(groups: int, packed_at_once: int) -> None:
-    """A share of the kernel then packs no groups of other shares."""
+    """If there are several groups, each share of the kernel packs only its own groups."""
     kernels = lowered(conv(padding=1, groups=groups), (2, 6, 9, 9), (6, 6 // groups, 3, 3))
     (kernel,) = DefaultCPUSchedule("llvm")(kernels).functions.values()
     images = 1 if groups > 1 else 2
@@ -295,7 +295,7 @@ def test_what_is_pointwise_has_one_long_loop() -> None:
 
 
 def test_short_planes_and_rows_are_vectors() -> None:
-    """Otherwise LLVM would write out the operations number by number."""
+    """Short loops are vectorised, because LLVM would write out their operations one by one."""
 
     def kinds(op: Any, *shapes: Shape) -> set[int]:
         (func,) = DefaultCPUSchedule()(lowered(op, *shapes)).functions.values()
@@ -490,7 +490,7 @@ def uses(indices: list[Any], var: tirx.Var) -> bool:
 
 
 def test_cases_cover_both_orders_of_loops() -> None:
-    """The cases have more pixels than channels or fewer, with flat and other kernels."""
+    """Some cases have more pixels than channels, some fewer, for kernels of width 1 and wider."""
     seen = set()
     for data, weight, _ in CONVOLUTIONS.values():
         flat = weight[3] == 1

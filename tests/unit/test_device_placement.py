@@ -287,7 +287,7 @@ def test_an_argument_on_another_gpu() -> None:
         ),
         ({"c to cuda:0__stream": 0, "E__stream": 3}, "must lead from its stream's device, cuda:0"),
         ({"c to cuda:0__inputs": [1, 2]}, "must have one input and one output"),
-        ({"c to cuda:0__inputs": [6]}, "neither is planned as the other's copy"),
+        ({"c to cuda:0__inputs": [6]}, "the plan marks neither as a copy of the other"),
         ({"c@cuda:0__copy_of": 99}, "`c@cuda:0` is a copy of a value that the plan does not have"),
         ({"c@cuda:0__shape": [8, 32]}, "`c@cuda:0` is no copy of `c`: their shapes"),
         ({"w@cuda:0__copy_of": 3}, "which the host does not write"),

@@ -368,8 +368,10 @@ def test_in_turn_is_measured_as_a_whole() -> None:
 
     graph = OpGraph.from_edges(["a[1/2]", "a[2/2]", "b"], [])
     Wholes(graph, price, 2, 0.0, ["a", "a", None]).side_by_side([[0, 1]])
-    assert [[0, 2], [1]] in asked  # In turn: first the parts of `a` side by side, then `b`.
-    assert [[0, 1], [2]] in asked  # At the same time: each operator has one core.
+    # The first stage runs the operators in turn: first the parts of `a` side by side, then `b`.
+    # The second stage runs them at the same time, each on one core.
+    assert [[0, 2], [1]] in asked
+    assert [[0, 1], [2]] in asked
 
 
 def test_estimates_go_by_what_divides_already() -> None:

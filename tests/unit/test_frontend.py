@@ -124,7 +124,7 @@ def test_truncated_file(tmp_path: Path) -> None:
 
 
 def test_names_that_are_no_text(tmp_path: Path) -> None:
-    """Protobuf returns such names as bytes."""
+    """Protobuf returns names that are not UTF-8 as bytes."""
     path = tmp_path / "model.onnx"
     for name in (b"Conv", b"c0"):
         path.write_bytes(nets.chain(2).SerializeToString().replace(name, name[:-1] + b"\xff"))
@@ -285,7 +285,7 @@ def test_indices_of_a_relax_module_stay_within_bounds(tmp_path: Path) -> None:
 
 
 def test_an_empty_list_of_axes_means_all_axes() -> None:
-    """Exporters write such lists, and TVM's importer fails on them."""
+    """Some exporters write an empty list of axes, and TVM's importer fails on it."""
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     model, feeds = one_node("ReduceMax", [x], opset=13, keepdims=0)
     axes = onnx.AttributeProto(name="axes", type=onnx.AttributeProto.INTS)

@@ -63,7 +63,7 @@ def fill(path: Path, compilation: Compilation, device: str, us: float = 50.0) ->
 
 
 def with_options(compilation: Compilation, **options: object) -> Compilation:
-    """The same model with a database or a link of its own."""
+    """Compile the model of these tests with other options, such as a database or a link."""
     made = CompileOptions("cuda", archs=["sm_86"], **options)  # type: ignore[arg-type]
     return Compilation(inception_like(), made)
 

@@ -274,7 +274,7 @@ def test_ten_thousand_runs_with_alternating_inputs() -> None:
         module.run(x=inputs[i % 2])
         assert np.array_equal(module.get_output(0).numpy(), expected[i % 2])
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib
-    # If the output of each run were kept, 40 bytes each, this would be above 2048.
+    # If the 40 bytes of each run's output were kept, `grown_kib` would be above 2048.
     assert grown_kib < 1024
 
 
@@ -293,9 +293,10 @@ def test_too_few_cores_are_told_of() -> None:
 
 @pytest.mark.parametrize("cores", [1, 2])
 def test_idle_cores_are_told_of(tmp_path: Path, cores: int) -> None:
-    """Only a file is checked, which may come from another machine.
+    """The warning is for artifacts from files, which may come from other machines.
 
-    A user who compiles here has chosen the number of cores.
+    An artifact that was compiled in this process gives no warning: its user has chosen the number
+    of cores.
     """
     path, before = tmp_path / "model.tar", tvm_interop.num_threads()
     tvm_interop.set_num_threads(2)

@@ -124,7 +124,7 @@ def test_a_call_gives_all_outputs(module: GraphModule, wanted: np.ndarray) -> No
         assert len(outputs) == 2
         np.testing.assert_array_equal(outputs[1].numpy(), wanted)
     module(image=np.zeros((1, 4, 2, 2), "float32"))
-    # This is a copy, like the result of `get_output`.
+    # The outputs of the earlier run are copies, so the new run has not changed them.
     np.testing.assert_array_equal(outputs[1].numpy(), wanted)
 
 

@@ -22,7 +22,7 @@ DATA = np.random.default_rng(0).standard_normal((1, 8, 14, 14)).astype("float32"
 
 
 class Merging(LatencyTable):
-    """A latency model: two or more operators of a set, merged, take `share` of their sum."""
+    """A latency model: merged operators take the fraction `share` of their total latency."""
 
     def __init__(self, us, sets, share=0.5, most=8):
         super().__init__(us)
@@ -258,7 +258,7 @@ def test_parts_that_a_concat_reads_whole(plain):
 def by_hand(made, names):
     """A schedule with one operator in each stage.
 
-    The named operators are merged in place of the last.
+    The named operators form one merged stage, at the place of the last of them.
     """
     ids = [made.graph.names.index(name) for name in names]
     stages = []

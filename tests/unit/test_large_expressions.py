@@ -78,7 +78,7 @@ def test_many_tensors_are_joined_by_and_by() -> None:
 
 
 def test_functions_within_a_sum_that_is_a_scalar() -> None:
-    """TVM keeps such a sum in one block, and allows no buffers within the block."""
+    """TVM computes a sum to a scalar in one block, and allows no buffers within the block."""
     nodes = [
         onnx.helper.make_node("Erf", ["t0"], ["e"]),
         onnx.helper.make_node("Mul", ["e", "e"], ["m"]),

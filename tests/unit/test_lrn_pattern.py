@@ -162,7 +162,7 @@ def test_one_unit_is_made_of_it() -> None:
 @needs_onednn
 @pytest.mark.parametrize("at", range(7))
 def test_what_is_used_elsewhere_too_is_left(at: int) -> None:
-    """Each intermediate result in turn is an output."""
+    """Each case makes another intermediate result an output of the model."""
     module = chain()
     main = module["main"]
     bindings = list(bindings_of(main))

@@ -44,7 +44,7 @@ def test_a_long_chain_of_element_wise_operators_is_several_kernels() -> None:
     count = 150
     constants = {f"c{i}": np.full((2, 3), i + 1.0, "float32") for i in range(count)}
     names = ["x", *(f"t{i}" for i in range(1, count)), "y"]
-    kinds = ("Add", "Mul")  # With two kinds of operators, the chain is no single sum.
+    kinds = ("Add", "Mul")  # Two kinds of operators in turn cannot become one sum.
     nodes = [
         onnx.helper.make_node(kinds[i % 2], [before, f"c{i}"], [after])
         for i, (before, after) in enumerate(itertools.pairwise(names))
@@ -55,9 +55,9 @@ def test_a_long_chain_of_element_wise_operators_is_several_kernels() -> None:
 
 
 def test_a_split_into_many_parts_is_no_kernel_of_as_many_outputs() -> None:
-    """500 parts took more than a minute.
+    """A kernel with 500 outputs once took LLVM more than a minute.
 
-    The last part is smaller: there are 139 rows, 2 in each part.
+    Here 139 rows are split into parts of 2 rows. The last part has only one row.
     """
     parts, soft = ([f"{kind}{i}" for i in range(70)] for kind in ("p", "s"))
     softmaxes = [

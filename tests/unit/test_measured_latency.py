@@ -65,9 +65,9 @@ def test_latencies_are_microseconds_without_the_start_of_a_run(compilation: Comp
 
 
 def test_no_latency_is_zero() -> None:
-    """Shares are divided by latencies, so a latency must not be 0.
+    """Callers divide by latencies, so a latency must not be 0.
 
-    An empty stage may take longer.
+    But a run may be shorter than the time of an empty stage, which is subtracted from it.
     """
     assert Estimate.of_runs([1e-6, 1e-6], start_us=50.0).latency_us > 0
 

@@ -23,7 +23,7 @@ def reduced_edges(graph):
 
 
 def fewest_waits_and_streams(graph):
-    """The fewest waits, and the fewest streams with so many waits, of all assignments.
+    """The fewest waits of all assignments, and the fewest streams of those with the fewest waits.
 
     The operators of a stream reach one another, so a stream adds no order. An edge of the reduction
     then needs a wait, unless its ends are neighbours on a stream.

@@ -42,7 +42,8 @@ def test_what_the_traits_say_comes_before_what_is_derived():
 
 def test_without_traits_the_ids_decide():
     assert schedule(GRAPH, "opara").launch_order == (0, 1, 2, 3, 4)
-    # At this intensity all operators are memory-bound. `conv` and `relu` need a quarter each.
+    # At this intensity all operators are memory-bound. The demands of `conv` and `relu` are both
+    # 1/4, so the lower id comes first.
     made = schedule(GRAPH, "opara", traits=TRAITS, flops_per_byte=1e9)
     assert made.launch_order == (0, 3, 2, 1, 4)
 

@@ -22,7 +22,7 @@ COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 
 def test_compile_takes_every_option_with_its_default() -> None:
-    # `parts` is told by the scheduler, and `time_budget` is one of `options`.
+    # The scheduler determines `parts`, and `time_budget` is one of `options`.
     assert FIELDS.keys() - PARAMETERS.keys() == {"parts", "time_budget"}
     for name in FIELDS.keys() & PARAMETERS.keys():
         assert PARAMETERS[name].default == FIELDS[name].default, name

@@ -109,7 +109,7 @@ def test_prices_of_another_are_not_used(
 
 @needs_root
 def test_a_folder_that_another_has_made_meanwhile_is_not_used(tmp_path: Path) -> None:
-    """The folder did not exist when it was checked."""
+    """Another user makes the folder after the check found that it did not exist."""
     kept = KeptFiles(tmp_path / "kept")
     assert kept.get("kernels", "a") is None
     (tmp_path / "kept").mkdir()

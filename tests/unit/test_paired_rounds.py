@@ -66,7 +66,7 @@ def test_a_schedule_is_faster_if_it_is_so_beyond_the_least_gain() -> None:
 
 
 def test_the_number_of_rounds_does_not_depend_on_who_was_faster() -> None:
-    """Otherwise false positives would become more frequent than the level of the test allows."""
+    """A biased number of rounds would give more false positives than the test's level allows."""
     draw = np.random.default_rng(1)
     for seed in range(20):
         rounds = list(itertools.islice(rounds_of("gaussian, 10%", [1.0, 0.95], seed), 500))
@@ -91,8 +91,8 @@ def test_a_schedule_that_gains_nothing_is_soon_given_up(noise: str) -> None:
     whole, soon = confirmed(1.05, False), confirmed(1.05, True)
     assert soon.compared.rounds < whole.compared.rounds
     assert not soon.compared.is_faster
-    # A schedule that gains runs in as many rounds as without giving up. Otherwise the test would
-    # in effect be repeated, and false positives would become more frequent.
+    # `gives_up` does not change the number of rounds of a schedule that gains. If it did, the test
+    # would in effect be repeated, and false positives would become more frequent.
     assert confirmed(0.95, True) == confirmed(0.95, False)
 
 

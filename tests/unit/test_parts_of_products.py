@@ -142,7 +142,7 @@ def run_again(
     streams: int = 2,
     constant: bool = False,
 ) -> list[np.ndarray]:
-    """Run as `run` does, and once more with each other array in place of the second array.
+    """Run on `arrays`, and then once for each of `others`, which replaces the second array.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ def test_columns_of_a_matrix_that_is_computed(name: str, dtype: str) -> None:
 @pytest.mark.parametrize("op", [ROWS["bias"], IMAGES["first"]], ids=["columns", "rows"])
 @pytest.mark.parametrize("by", [-1, 1])
 def test_a_part_that_begins_one_off_is_noticed(op: LibraryOp, by: int) -> None:
-    """The comparison of the other tests notices such a part."""
+    """If a part begins one row or column off, its results differ from the whole operator's."""
     divided = split_operators(program_of(op), 3)
     middle = divided.operators[1]
     assert middle.description is not None

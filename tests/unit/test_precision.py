@@ -1,4 +1,4 @@
-"""bf16: products round their factors, operators hand bfloat16 on, and nothing else changes."""
+"""Tests `--precision bf16`: which numbers are rounded to bfloat16, and which are not."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_in_cpp_with_many_threads(examples: Path, model: Path, environment: dict
 
 
 def test_pkg_config(installed: Path, model: Path, tmp_path: Path) -> None:
-    """What `tvm_interop.pc` says is enough to build and run."""
+    """A program can be built and run with only the options that `tvm_interop.pc` gives."""
     if shutil.which("pkg-config") is None:
         pytest.skip("there is no pkg-config")
     environment = os.environ | {"PKG_CONFIG_PATH": str(installed / "pkgconfig")}

@@ -1,4 +1,7 @@
-"""The runtime library gives what `GraphModule` gives, without TVM, and refuses as much."""
+"""Tests that the runtime library works without TVM.
+
+It must give the same results as `GraphModule`, and refuse the same files and inputs.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ def _onednn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def saved(net: onnx.ModelProto, path: Path, **options: Any) -> Path:
-    """The net, compiled into a file."""
+    """Compile `net` into the file `path`, and return the path."""
     options = {"scheduler": "greedy", "keep_slower": True, "streams": 2} | options
     tvm_interop.compile(net, latency_db=":memory:", **options).save(path)
     return path
@@ -267,7 +270,7 @@ def test_it_knows_this_cpu(branches: Path, tmp_path: Path) -> None:
 
 @needs_onednn
 def test_without_the_kernel_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a process of its own, because a loaded library stays."""
+    """The model runs in a process of its own, because a loaded library stays loaded."""
     path = saved(nets.inception_like(), tmp_path / "model.tar")
     assert any(op.library for op in tvm_interop.load(path).plan.operators)
     monkeypatch.setenv("TVM_INTEROP_ONEDNN_LIBRARY", str(tmp_path / "none.so"))
@@ -322,7 +325,7 @@ if sys.argv[2] != "without":
 
 @pytest.mark.parametrize("tvm", ["before", "after", "without"])
 def test_a_kernel_that_fails_says_why(branches: Path, tmp_path: Path, tvm: str) -> None:
-    """Whether TVM is in the process or not, neither sees the other's errors."""
+    """Errors of TVM's runtime and of this library stay apart, even if both are in one process."""
     artifact = saved_with_a_wrong_kernel(tmp_path / "model.tar")
     done = subprocess.run(
         [sys.executable, "-c", FAILING, str(artifact), tvm], capture_output=True, text=True,
@@ -383,7 +386,10 @@ def test_it_is_small(tmp_path: Path) -> None:
 
 
 def test_older_artifacts(tmp_path: Path) -> None:
-    """Version 1 kept its weights as NumPy does."""
+    """The library still reads old artifacts.
+
+    Those of version 1 keep weights in a file of NumPy's format.
+    """
     for packed in sorted((Path(__file__).parents[1] / "data" / "artifacts").glob("*.tar.xz")):
         path = tmp_path / packed.stem
         path.write_bytes(lzma.decompress(packed.read_bytes()))

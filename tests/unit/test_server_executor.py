@@ -247,7 +247,8 @@ def test_what_cannot_be_served_in_time_never_starts(
     executor.model("net").statistics.measured(1, [0.5] * 16)
     with pytest.raises(DeadlineError):
         submitted(executor, timeout_us=400_000).outputs()
-    # The measured 0.5 s may be wrong, so a few requests are tried in any case, and correct it.
+    # The measured 0.5 s may be wrong. So the server still tries a few requests, and corrects the
+    # time.
     served = 0
     for _ in range(20):
         try:

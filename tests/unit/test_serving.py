@@ -169,7 +169,8 @@ def test_laws_of_queues_on_a_thousand_workloads():
         order = rng.choice(["fifo", "longest", "deadline"])
         watched = Watched(make_policy("streams", streams=most, order=order), most)
         run = simulate_serving(models, arrivals, watched, device, seconds, programs=programs)
-        # Conservation: each request arrives once, at its own time, and the rest is in the queue.
+        # Conservation: each request arrives once, at its own time, and then starts or is left in a
+        # queue.
         assert run.arrived_us.tolist() == arrivals.at_us.tolist()
         left, done = ~np.isnan(run.dequeued_us), ~np.isnan(run.finished_us)
         assert not (done & ~left).any()
@@ -282,10 +283,10 @@ def test_the_launcher_keeps_its_distance():
 
 
 def test_adapted_streams_find_how_many_pay():
-    """There are four cores, and each operator uses one.
+    """There are four cores, and each instance uses one.
 
-    Without interference four at once are best, and more are not worse. With much interference one
-    at a time is best.
+    Without interference, four instances at a time are best, and more instances are not worse. With
+    much interference, one instance at a time is best.
     """
     models = [one_op(100)]
     for interference, least, most in ((0.0, 0.9 * 4e4, 4.01e4), (2.0, 0.65 * 1e4, 1.01e4)):

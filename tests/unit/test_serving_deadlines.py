@@ -63,7 +63,8 @@ def test_late_requests_leave_their_queue() -> None:
         (45.0, np.inf, [10, 40, 40, 40, 40, 44]),
         (39.0, np.inf, [10, 28, 28, 46, 46, 50]),  # A batch of two takes 18 us.
         (27.0, np.inf, [10, 20, 38, 38, 48, 52]),
-        # The other request waits for a batch of two, but not of four.
+        # The request of the other model can wait until a batch of two has ended, but not a batch of
+        # four.
         (42.0, 43.0, [10, 28, 28, 50, 50, 32]),
         (25.0, 43.0, [10, 20, 42, 42, 52, 24]),
     ],
@@ -93,9 +94,9 @@ CANDIDATES = [
 def test_what_is_answered_in_time_stays_when_more_is_asked_than_can_be_served(
     policy: str, load: float, least: float
 ) -> None:
-    """The throughput in time is a share of the capacity.
+    """Requests that would be late are refused, so the others are answered in time.
 
-    Without refusals nearly no request is in time at a load of 1.5.
+    Without refusals, nearly no request is in time if the load is above the capacity.
     """
     models = [whole("a", 4e3, {2: 1.9, 4: 3.6}), whole("b", 14e3, {2: 1.9, 4: 3.6})]
     capacity = 2e6 / (4e3 + 14e3)
@@ -150,7 +151,7 @@ def test_auto_chooses_again_when_requests_come_with_deadlines() -> None:
 def test_auto_is_not_worse_than_the_best_of_those_it_chooses_from(
     models: list[ServedModel], load: float
 ) -> None:
-    """From the first request on, at least this share of 1,000 requests is in time, within 3%."""
+    """Of 1,000 requests, `auto` answers as many in time as the best candidate, within 3%."""
     us = [float(model.costs[1].op_us[0]) for model in models]
     capacity = 2e6 / sum(us)
     seconds, rate = 1000 / capacity / load, load * capacity / 2

@@ -46,7 +46,7 @@ def test_a_pace_may_be_made_by_a_thread_that_has_worked_longer() -> None:
 
 
 def test_a_policy_that_is_simulated_at_a_pace_ends_when_it_is_closed() -> None:
-    pace = Pace(1e-6)  # After a millisecond of work, it rests for a quarter of an hour.
+    pace = Pace(1e-6)  # After a millisecond of work, the policy rests for a quarter of an hour.
     policy = Paced(make_policy("sequential"), pace)
     ended = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Tests that, if trusted keys are given, only artifacts that one of the keys signed are loaded."""
+"""Tests trusted keys: an artifact is loaded only if one of the given keys signed it."""
 
 from __future__ import annotations
 

@@ -173,9 +173,9 @@ def test_parts_of_depthwise_convolutions_in_bf16_have_a_whole_block_at_least(
 
 
 def test_depthwise_convolutions_by_what_they_read() -> None:
-    """There are few operations for each number, so memory decides.
+    """A depthwise convolution is divided because it reads many bytes.
 
-    Operations alone would be too few.
+    By its number of floating-point operations alone it would not be divided.
     """
     whole = conv((112, 112), groups=112)
     assert sum(op.description.flops for op in whole.operators if op.description) < 2_000_000
@@ -332,7 +332,8 @@ def test_images_that_would_not_be_aligned() -> None:
 
 def test_parts_that_would_not_be_aligned() -> None:
     program = one("matmul", (128, 8000), (8000, 5), (128, 5))
-    # A third would be 42 rows of 20 bytes. So the bounds move to multiples of 64 bytes.
+    # A row has 20 bytes. Three equal parts would begin at rows 42 and 85, which are not at
+    # multiples of 64 bytes. So the parts begin at rows near them.
     parts = split_operators(program, 3)
     rows = [parts.values[op.outputs[0]].shape[0] for op in parts.operators]
     assert sum(rows) == 128
@@ -440,7 +441,7 @@ def test_shares_of_tvms_kernels_give_the_whole_ones_bits() -> None:
 
 @pytest.mark.skipif(why_missing("onednn") is not None, reason="no oneDNN")
 def test_new_weights_and_inputs_reach_every_part() -> None:
-    """The parts of a weight and of an input are views of it."""
+    """Each part of the operator reads a view of the weight and of the input, not a copy."""
     net = nets.Net()
     x = net.input("x", [1, 128, 56, 56])
     net.conv(x, "y", (128, 128), 3, group=128)

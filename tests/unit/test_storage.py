@@ -42,7 +42,10 @@ def test_bytes(shape: Shape, dtype: str, layout: Layout, nbytes: int) -> None:
 
 
 def whole_and_parts() -> list[Value]:
-    """x, a whole of 192 bytes, its three parts, its reshape, and the first two parts as one."""
+    """The values `x` and `whole`, and five aliases of `whole`.
+
+    The aliases are three parts of 64 bytes, a reshape, and the first two parts together.
+    """
     return [
         Value("x", (16,), "float32"),
         Value("whole", (48,), "float32"),

@@ -1,6 +1,6 @@
-"""A budget for compiling: what the deadline cuts is told, and what ships is right.
+"""Tests the time budget of `compile`: left-out steps are reported, and results are right.
 
-Nothing here is timed. A clock of the test's own says when the deadline falls.
+The tests use a simulated clock, so they do not depend on the speed of the machine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tvm_interop.measure.measured import MeasuredLatency
 from tvm_interop.program.program import Program
 from tvm_interop.scheduling import Schedule, budget
 
-# Of more streams than this machine may have cores: they take turns, which is right.
+# Some tests compile for more streams than this machine may have cores. The streams then take turns.
 pytestmark = pytest.mark.filterwarnings("ignore:the model was compiled for")
 
 NO_SPEED_CHECK = "the speed check, so the model runs sequentially"
@@ -47,7 +47,7 @@ class Clock:
         self.s = 0.0
 
     def takes(self, seconds: float, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, which takes so many seconds by this clock."""
+        """Return `function`, changed so that each call advances this clock by `seconds`."""
 
         def slow(*args: Any, **kwargs: Any) -> Any:
             result = function(*args, **kwargs)
@@ -68,7 +68,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def jobs(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Lets each job of measuring take a second; the list has the number of stages of each job.
+    """The number of stages of each job of measuring; each job takes a second of the clock.
 
     The schedule that is found is always twice as fast as sequential execution.
     """
@@ -328,7 +328,8 @@ def test_the_deadline_falls_while_kernels_are_checked(
     assert check.unchecked is None
     assert f"checking {whole.checked - 4} kernels of TVM" in cut.manifest.not_tried
     assert bits(cut) == bits(sequential)
-    # What was checked is remembered, so the second compilation checks the next four.
+    # The verdicts on the first four kernels are kept, so the second compilation checks the next
+    # four.
     clock.s = 0
     again = compiled(scheduler="sequential", time_budget=2).manifest.kernel_check
     assert again is not None
@@ -345,7 +346,7 @@ def test_a_fault_that_is_found_is_mended_after_the_deadline(
     def faulty(kernels: Sequence[Any], count: Any = None) -> Any:
         clock.s += 1
         found = find(kernels, count)
-        # What differs from NumPy is compared again, with a plain build.
+        # A kernel that differs from NumPy is compared again, with a plain build.
         is_again = len(calls) == 1 and not isinstance(kernels[0].reference, NumpyKernel)
         if not calls or is_again:
             found.faults[kernels[0].name] = "it is odd"
@@ -503,6 +504,6 @@ def test_parts_of_a_budget_share_a_list_and_its_models_do_not(clock: Clock) -> N
 def test_the_page_tells_the_shares() -> None:
     text = (Path(__file__).parents[2] / "docs" / "compile.rst").read_text()
     assert f"at most {time_budget.CHOICE_SHARE:.0%} of the time" in text
-    assert f"at most {time_budget.SCHEDULE_SHARE:.0%} of what is left" in text
+    assert f"at most {time_budget.SCHEDULE_SHARE:.0%} of the time that is left" in text
     assert time_budget.LIBRARIES_SHARE == 0.5
-    assert "at most half of what is left" in text
+    assert "at most half of the time that is then left" in text

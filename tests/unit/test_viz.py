@@ -393,7 +393,7 @@ def test_wrong_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_a_stages_number_is_shown_whole_or_not_at_all(
     artifacts: dict[str, tvm_interop.Artifact],
 ) -> None:
-    """A text that is cut to 17 of 173 would name another stage."""
+    """If "173" were cut to "17", the text would name another stage."""
     seen = from_profile(artifacts["greedy"], "net", in_turn(artifacts["greedy"]))
     operators = [replace(op, stage=op.stage + 171) for op in seen.operators if op.stage is not None]
     renumbered = replace(seen, operators=operators)

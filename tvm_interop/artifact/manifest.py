@@ -59,7 +59,7 @@ class Precision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes
     ----------
-    keep_f32: names or kinds of operators that stay in float32, as they were given.
+    keep_f32: names or kinds of operators that stay in float32, as the caller gave them.
     error: the Euclidean norm of the difference between the two outputs, divided by the norm of the
         float32 output. If there are several outputs, the largest such ratio.
     largest_difference: the largest absolute difference between an output number and its float32
@@ -128,8 +128,8 @@ class KernelCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         operators use counts once.
     too_large: the number of TVM's kernels that were not compared because that would take too much
         time or memory.
-    plain: what was wrong with each kernel that failed, in words. A kernel of TVM's is listed by its
-        own name, and ships without a schedule or vectors. A library's kernel is listed by the
+    plain: the fault of each kernel that failed, in words. A kernel of TVM's is listed by its own
+        name, and ships without a schedule or vectors. A library's kernel is listed by the
         operator's name, and TVM's kernel ships instead. Both replacements are slower.
     unchecked: why none of TVM's kernels was compared; None if the kernels were compared.
     """
@@ -154,8 +154,9 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kernel_check: which kernels were checked, and with what result; None in artifacts of older
         versions.
     weights: where each weight begins in `weights.bin`, in bytes, by index into `plan.values`.
-    not_tried: what the compilation left out because its time budget was spent, in words; empty if
-        it left out nothing or had no time budget, and in artifacts of older versions.
+    not_tried: the steps that the compilation left out because its time budget was spent, in words.
+        The tuple is empty if nothing was left out, if there was no time budget, and in artifacts of
+        older versions.
     batch_sizes: the batch size of each shape, in order, if the artifact's shapes are batch sizes;
         empty otherwise. The first axis of all inputs and outputs is then the batch, and each row is
         computed independently.
@@ -202,7 +203,7 @@ def _counts(manifest: Manifest) -> Iterator[tuple[str, int]]:
         yield from ((f"a number of `{kind}`", number) for kind, number in quantised.int8.items())
     for value, offset in manifest.weights.items():
         yield "a weight with an index", value
-        if offset > 0:  # The reader of weights names a weight that begins before byte 0.
+        if offset > 0:  # The reader of weights refuses negative offsets.
             yield "a weight at a place", offset
 
 

@@ -80,8 +80,8 @@ def compile_model(
     Before the schedule ships, it is measured against sequential execution. If it is not faster, the
     artifact runs sequentially, and a line of the output says so.
 
-    --time-budget limits the time of all this. The best that was found by then ships, and what was
-    not tried is printed and kept in the artifact's manifest.
+    --time-budget limits the time of all these steps. When the time is over, the best schedule found
+    so far ships. The output and the artifact's manifest list the steps that were left out.
     """
     import_tvm(str(model))
     from ..compiler.api import compile as compile_to_artifact
@@ -184,7 +184,7 @@ def _facts(artifact: Artifact) -> dict[str, object]:
 
 
 def _not_tried(artifact: Artifact) -> list[str]:
-    """What was left out for lack of time, for any of the shapes."""
+    """The steps that were left out for lack of time, for any of the shapes."""
     each = (told for one in (artifact, *artifact.others) for told in one.manifest.not_tried)
     return list(dict.fromkeys(each))
 

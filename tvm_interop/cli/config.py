@@ -27,7 +27,9 @@ def show_config(
     """Print where the runtime library for programs in C and C++ is installed."""
     wanted = [cmakedir, includedir, library, pkgconfigdir]
     if not any(wanted):
-        raise InputError("say what to print: --cmakedir, --includedir, --library or --pkgconfigdir")
+        raise InputError(
+            "nothing to print: give --cmakedir, --includedir, --library or --pkgconfigdir"
+        )
     if cmakedir:
         typer.echo(runtime_file("cmake").parent)
     if includedir:

@@ -91,7 +91,7 @@ class WhereFlags(Flags):
 
 @dataclass(frozen=True)
 class ReportFlags(Flags):
-    """What to print or write after a run: outputs, times, a profile."""
+    """The options that say what is printed or written after a run: outputs, times, a profile."""
 
     outputs: Annotated[
         Path | None, typer.Option("-o", "--outputs", help="An .npz file to write the outputs to.")
@@ -232,7 +232,7 @@ def run_model(
     _check_device(where.device, "cuda" if artifact.is_for_gpus else "cpu")
     if server is None:
         _note_idle_cores(artifact)
-        artifact.from_elsewhere = False  # So that `GraphModule` does not warn of idle cores again.
+        artifact.from_elsewhere = False  # `GraphModule` must not warn again of idle cores.
     module = GraphModule(artifact, server)
     module.run(given.arrays(*module.get_input_info()))
     facts = report.facts(module)

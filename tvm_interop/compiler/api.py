@@ -96,12 +96,12 @@ def compile(
     input_shapes: shapes of open inputs, by name; several such mappings give as many plans.
     batch_sizes: sizes of the first dimension, for a server that joins requests.
     streams: how many streams run side by side; by default one for each core on a CPU.
-    threads: threads of each stream's kernels on a CPU; by default the cores are shared out.
+    threads: threads of each stream's kernels on a CPU; by default streams share the cores evenly.
     latency: a latency model, `learned`, or the name of a GPU; by default it is measured here.
     latency_db: file that keeps measured latencies; by default one in the user's cache folder.
     keep_slower: ship the schedule even if sequential execution is faster.
     progress: called with the number of stages measured, and of stages to be measured.
-    providers: of kernels: `tvm`, `onednn`, `cudnn`, `cublaslt`; by default all installed.
+    providers: sources of kernels: `tvm`, `onednn`, `cudnn`, `cublaslt`; by default all installed.
     archs: architectures of GPUs to compile kernels for, such as `sm_90`.
     tuning_records: folder of records that `tvm-interop tune --kernels` wrote.
     stream_priorities: on a GPU, give high priority to the stream with the longest chain.
@@ -109,11 +109,11 @@ def compile(
     link: the link between two GPUs, if latencies are not measured.
     precision: `f32`, `bf16`, or `auto`, which takes bf16 if its error is at most `max_error`.
     keep_f32: with bf16, names or kinds of operators that stay in float32.
-    max_error: for `auto`: norm of the difference to float32 outputs over the norm of these.
+    max_error: the largest error that `auto` allows, as a fraction of the float32 outputs' norm.
     inputs: with bf16, the inputs to measure the error on; by default random numbers.
     fresh: reuse nothing that an earlier compilation kept.
     cross_compiler: compiler that links kernels for another CPU; by default `CXX`.
-    options: `time_budget`, the seconds for all of this; options of the scheduler.
+    options: `time_budget`, the seconds that compiling may take; and options of the scheduler.
 
     Returns
     -------
@@ -181,7 +181,10 @@ def compile(
 
 
 def _shared_out(options: CompileOptions, each: Sequence[_T]) -> Iterator[tuple[CompileOptions, _T]]:
-    """Pair each of several shapes with options whose time budget is its share of what is left."""
+    """Pair each of several shapes with options.
+
+    Their time budget is the shape's share of the time left.
+    """
     budget = options.budget
     for i, shapes in enumerate(each):
         share = budget.for_one_of(len(each) - i) if budget.is_limited else None

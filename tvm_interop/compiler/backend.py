@@ -175,7 +175,7 @@ class Lowered(ABC):
 
     @property
     def library_faults(self) -> Mapping[str, str]:
-        """What is wrong with each library kernel that failed its check, by the operator's name."""
+        """The fault of each library kernel that failed its check, by the operator's name."""
         return {}
 
     @abstractmethod

@@ -333,7 +333,7 @@ class KernelChecker:
 
 
 def _counted_from(before: int, total: int, count: Count | None) -> Count | None:
-    """A count of some of `total` kernels, after `before` others."""
+    """`count` for a later part of `total` kernels, of which `before` were counted already."""
     return None if count is None else lambda done, _: count(before + done, total)
 
 

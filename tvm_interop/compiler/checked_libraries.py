@@ -111,7 +111,7 @@ class LibraryChecker:
     checked: the number of library kernels of the last program that were checked. Equal kernels
         count once.
     late: the number of library kernels of the last program that could not be checked in time.
-    faults: what was wrong with each kernel that failed, by the operator's name.
+    faults: the fault of each kernel that failed, by the operator's name.
     """
 
     as_written: tvm.IRModule
@@ -149,7 +149,7 @@ class LibraryChecker:
             )
 
     def _faults(self, program: Program) -> dict[str, str]:
-        """What is wrong with each kernel at fault, by the operator's name.
+        """The fault of each wrong kernel, by the operator's name.
 
         A kernel that several operators use is checked once.
         """

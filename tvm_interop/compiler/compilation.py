@@ -83,7 +83,7 @@ class Compilation:
 
     @property
     def target(self) -> Any:
-        """TVM's target."""
+        """The TVM target that the model is compiled for."""
         return self.backend.target
 
     @property

@@ -130,7 +130,7 @@ class CpuBackend:
         program = lowered.program
         _check_kept(program, self._options.keep_f32)
         if self._options.budget.is_limited:
-            lowered.kernels.build()  # This cannot be interrupted, so it counts in no step's share.
+            lowered.kernels.build()  # No step's share of the time includes the build.
         if any(name != TVM for name in self.providers):
             # Always measure on one thread, so that the choice of kernels does not depend on the
             # number of streams. Then the model gives the same bits with any number of streams.
@@ -224,11 +224,11 @@ class CpuBackend:
         )
 
     def why_not_measured(self) -> None:
-        """Always None, because a CPU is always here."""
+        """Always None, because every machine can measure on its CPU."""
         return None
 
     def why_not_run(self, plan: Plan) -> None:
-        """Always None, because a CPU is always here."""
+        """Always None, because every machine can run plans for a CPU."""
         return None
 
     def why_not_in_bf16(self) -> str | None:

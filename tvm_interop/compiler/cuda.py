@@ -218,7 +218,7 @@ class CudaBackend:
         return "bf16 is for CPUs"
 
     def cpu_features(self) -> tuple[str, ...]:
-        """Always empty, because the host code of a kernel is compiled for a baseline CPU."""
+        """No CPU features, because the host code of a kernel is compiled for a baseline CPU."""
         return ()
 
 

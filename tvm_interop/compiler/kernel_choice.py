@@ -63,18 +63,18 @@ def choose_kernels(program: Program, providers: Sequence[str], latency_of: Laten
 def choose_in_time(
     program: Program, providers: Sequence[str], latency_of: LatencyOf, budget: TimeBudget
 ) -> Program:
-    """Choose as `choose_kernels` does, and by a plain rule where time is lacking.
+    """Choose as `choose_kernels` does, or by a plain rule for operators not measured in time.
 
-    By the rule, an operator gets the kernel of the first library that can run it, and a tensor is
-    blocked if the library and element-wise operators alone can do all that is done with it. If not
-    all layouts were measured, the rule holds for all operators on such tensors: which kernel is the
-    fastest on plain tensors says little about them.
+    By the plain rule, an operator gets the kernel of the first library that can run it. A tensor is
+    blocked if all operators that touch it run on that library or are element-wise. If not all
+    layouts were measured, the rule decides for every operator on a blocked tensor, because
+    latencies on plain tensors say little about blocked tensors.
 
     Parameters
     ----------
     providers: as in `choose_kernels`, at least one of them a library.
     latency_of: as in `choose_kernels`. Its models raise `OutOfTimeError` when `budget` is spent.
-    budget: the time for the choice. It notes what was not measured.
+    budget: the time for the choice. It also records the operators that were not measured.
     """
     if budget.measures_nothing:
         chosen = unmeasured(program, providers, budget)

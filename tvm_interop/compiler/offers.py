@@ -47,7 +47,7 @@ def offers(
     asked: the names of the providers that took part in the choice of kernels.
     known: the names of all providers for the device.
     us_of: returns the latency of the operator in a given program, in microseconds; NaN if unknown.
-    fault: what a library's kernel for the operator did wrong; None if no kernel was wrong.
+    fault: the fault of a library's kernel for the operator; None if no kernel was wrong.
     """
     return tuple(_offer(program, op, name, name in asked, us_of, fault) for name in known)
 

@@ -78,7 +78,8 @@ def price_source(
         if prices_by_name:
             return ByName(latency)
         raise InputError(
-            f"`latency` is {latency!r}; give `learned`, a LatencyModel, or nothing to measure here"
+            f"`latency` is {latency!r}; give `learned` or a LatencyModel, or leave `latency` out "
+            "to measure on this machine"
         )
     if scheduler not in ("auto", "ios"):
         raise InputError(

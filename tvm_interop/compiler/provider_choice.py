@@ -97,13 +97,13 @@ def fastest_plain(
 def plain_in_time(
     program: Program, providers: Sequence[str], latency_of: LatencyOf, budget: TimeBudget
 ) -> Program:
-    """Choose as `fastest_plain` does, and by a plain rule where time is lacking.
+    """Choose as `fastest_plain` does, but with the measurements that fit into `budget`.
 
     Parameters
     ----------
     providers: as in `fastest_plain`.
     latency_of: as in `fastest_plain`. Its models raise `OutOfTimeError` when `budget` is spent.
-    budget: the time for the choice. It notes what was not measured.
+    budget: the time for the choice. It also records the operators that were not measured.
     """
     if budget.measures_nothing:
         return unmeasured(program, providers, budget)
@@ -114,7 +114,7 @@ def plain_in_time(
 
 
 def unmeasured(program: Program, providers: Sequence[str], budget: TimeBudget) -> Program:
-    """Choose by `give_to_libraries`, and note in `budget` that nothing was measured."""
+    """Choose by `give_to_libraries`, and record in `budget` that nothing was measured."""
     budget.leave_out("measuring which kernel is the fastest for each operator")
     return give_to_libraries(program, providers)
 
@@ -134,7 +134,7 @@ def fastest_known(
     ----------
     providers, margin: as in `fastest_plain`.
     latency_of: as in `fastest_plain`. Its models raise `OutOfTimeError` for unknown latencies.
-    budget: notes how many operators were not measured.
+    budget: records how many operators were not measured.
     """
     chosen = program
     unknown: set[int] = set()

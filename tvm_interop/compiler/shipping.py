@@ -33,7 +33,7 @@ def manifest_of(
     Parameters
     ----------
     lowered: the model that ships.
-    budget: the time of the compilation, which has noted what was left out.
+    budget: the time of the compilation, with the list of the work that was left out.
     scheduler, speed_check, precision, kernel_check: as in `Manifest`.
     """
     return Manifest(

@@ -83,7 +83,7 @@ def check_rounds(
 def _until(
     budget: Budget, rounds: Iterator[npt.NDArray[np.float64]]
 ) -> Iterator[npt.NDArray[np.float64]]:
-    """The rounds that begin before the time is over, and at least one."""
+    """Yield the rounds that begin before the time is over, but at least one round."""
     for times_us in rounds:
         yield times_us
         if budget.left_s() <= 0:

@@ -1,4 +1,4 @@
-"""Limits the time of a compilation, and notes what is left out for lack of time."""
+"""Limits the time of a compilation, and lists the work that is left out for lack of time."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _PIECE = 8
 
 
 class TimeBudget(Budget):
-    """The time that a compilation may take, and what it left out for lack of time.
+    """The time that a compilation may take, and a list of the work that it left out.
 
-    The time begins when the object is made. What a step does not use is left for later steps.
+    The time begins when the object is made. Time that a step does not use is left for later steps.
 
     Attributes
     ----------
     is_limited: whether there is a limit.
     measures_nothing: whether there was no time from the start. Then nothing is measured or checked,
         and nothing that earlier compilations measured is used.
-    not_tried: what was left out for lack of time, in words.
+    not_tried: the work that was left out for lack of time; each item is a phrase for users.
     """
 
     def __init__(self, seconds: float = math.inf, not_tried: list[str] | None = None) -> None:
@@ -51,7 +51,7 @@ class TimeBudget(Budget):
 
     @classmethod
     def of(cls, seconds: object) -> TimeBudget:
-        """Begin a time that a user gave, in seconds.
+        """Make the budget of a compilation from the seconds that a user gave.
 
         Raises
         ------
@@ -73,16 +73,16 @@ class TimeBudget(Budget):
     def share(self, part: float) -> TimeBudget:
         """Make a budget of a fraction `part`, above 0 and up to 1, of the time that is left.
 
-        It notes in the same list what is left out.
+        The new budget adds to the same list `not_tried`.
         """
         return TimeBudget(self.left_s() * part, self.not_tried)
 
     def for_one_of(self, models: int) -> TimeBudget:
-        """Make a budget for the next of `models` models; its list is a new one."""
+        """Make the budget of one of `models` models, with a list `not_tried` of its own."""
         return TimeBudget(self.left_s() / models)
 
     def leave_out(self, what: str) -> None:
-        """Note that `what` was left out for lack of time; the same text is noted once."""
+        """Add the phrase `what` to `not_tried`, unless it is there already."""
         if what not in self.not_tried:
             self.not_tried.append(what)
 

@@ -1,4 +1,4 @@
-"""Lets a search for a schedule measure only while there is time, and notes what it left out."""
+"""Lets a search for a schedule measure only while there is time, and lists the work left out."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def searched_in_time(
 
 def _cut(options: Mapping[str, Any], budget: TimeBudget, share: float) -> dict[str, Any]:
     given = options.get("time_budget_s")
-    # The search says what is wrong with a `time_budget_s` that is no number.
+    # If `time_budget_s` is no number, the search refuses it with a message.
     if not budget.is_limited or not (given is None or is_finite(given)):
         return dict(options)
     left_s = budget.left_s() * share
@@ -135,7 +135,7 @@ def _cut(options: Mapping[str, Any], budget: TimeBudget, share: float) -> dict[s
 
 
 def with_refused(schedule: Schedule, latency: LatencyModel | None) -> Schedule:
-    """Add to the schedule's `stats` what `latency` refused for lack of time, as `auto` does."""
+    """Add to the `stats` how many stages `latency` refused, and whether its time is over."""
     if not isinstance(latency, MeasuredInTime):
         return schedule
     late = {"stages_refused": latency.refused, "budget_used_up": latency.is_late}
@@ -143,7 +143,9 @@ def with_refused(schedule: Schedule, latency: LatencyModel | None) -> Schedule:
 
 
 def note_speed_check(checked: SpeedCheck | None, budget: TimeBudget) -> None:
-    """Note whether a speed check that let no schedule ship ended for lack of time.
+    """Add the missing rounds to `budget.not_tried` if lack of time decided the speed check.
+
+    That is so if the check shipped no schedule and its time was over.
 
     Parameters
     ----------
@@ -154,7 +156,7 @@ def note_speed_check(checked: SpeedCheck | None, budget: TimeBudget) -> None:
 
 
 def note_search(schedule: Schedule, budget: TimeBudget) -> None:
-    """Note what a scheduler left out for lack of time, by the `stats` of its schedule."""
+    """Add the work that a scheduler left out, which its `stats` name, to `budget.not_tried`."""
     if not budget.is_limited:
         return
     stats = schedule.stats

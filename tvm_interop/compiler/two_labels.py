@@ -1,4 +1,4 @@
-"""Gives each of many things one of two labels at the lowest total cost, by one minimum cut."""
+"""Gives each thing one of two labels, so that the total cost is lowest, by a minimum cut."""
 
 from __future__ import annotations
 

@@ -65,8 +65,8 @@ class Member:
 class SideBySide:
     """Latencies of a set of operators, run one after the other and run concurrently.
 
-    One after the other, each operator is divided over all cores. Concurrently, each operator runs
-    on one core. Unknown times are NaN.
+    When the operators run one after the other, each is divided over all cores. When they run
+    concurrently, each runs on one core. Unknown times are NaN.
 
     Attributes
     ----------

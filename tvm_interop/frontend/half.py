@@ -18,7 +18,7 @@ _IN_FLOAT32 = (
 
 
 def widened(bb: relax.BlockBuilder, op_type: str, inputs: Any) -> Any:
-    """Return the inputs with those of float16 in float32.
+    """Return the inputs, with the float16 inputs converted to float32.
 
     Return None if the node computes in its own dtype.
     """

@@ -53,7 +53,7 @@ def with_safe_indices(
         return inputs
     shape = static_shape(getattr(inputs[0], "ty", None))
     if shape is None or static_shape(getattr(inputs[at], "ty", None)) is None:
-        return inputs  # For example a shape, which TVM's importer indexes itself.
+        return inputs  # For example, TVM's importer itself indexes a shape.
     inputs = copy(inputs)  # A copy keeps TVM's list type: an index past the end gives None.
     sizes = _sizes(op_type, shape, static_shape(inputs[at].ty) or (), attrs)
     known = constant_array(inputs[at])

@@ -127,8 +127,9 @@ def find_faults(kernels: Sequence[Checked], count: Count | None = None) -> Findi
 
     Results that depend on the order of operations or on the processor are not compared: the results
     of an overflow, of a conversion of a float to an integer type that cannot hold it, and of TVM's
-    own maximum on NaN. That maximum keeps or drops NaN depending on which operand it is. The maxima
-    of `lowering.extremes` always keep NaN. They do not use TVM's own maximum, and are compared.
+    own maximum on NaN. If one operand is NaN, the order of the operands decides whether that
+    maximum is NaN. The maxima of `lowering.extremes` always keep NaN. They do not use TVM's own
+    maximum, and are compared.
 
     Parameters
     ----------

@@ -93,7 +93,7 @@ class StageBatch(Sequence[Groups]):
         if index < 0:
             index += len(self)
         if not 0 <= index < len(self):
-            raise IndexError(f"stage {index} of {len(self)}")
+            raise IndexError(f"there is no stage {index}: there are {len(self)}")
         first = self.stage_ends[index - 1] if index else 0
         ends = self.group_ends[first : self.stage_ends[index]].tolist()
         begin = int(self.group_ends[first - 1]) if first else 0
@@ -122,5 +122,5 @@ def _ids(ops: list[int]) -> npt.NDArray[np.int64]:
         return array.astype(np.int64)
     for op in ops:
         if not is_whole(op) or abs(op) > LARGEST:
-            raise LatencyError(f"a stage holds operator {op!r}; an operator is its id, from 0")
+            raise LatencyError(f"a stage holds operator {op!r}; give its id, from 0")
     return np.asarray(ops, dtype=np.int64)

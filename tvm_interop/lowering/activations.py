@@ -225,7 +225,8 @@ def _only_leaves_by(
 def _recognised(results: _Array) -> Activation | None:
     low, high = float(np.min(results)), float(np.max(results))
     if low < high and _agree(results, np.clip(_SAMPLES, low, high)):
-        # The samples end at the smallest and the largest sample, so these are no bounds of a clip.
+        # A result that equals the smallest or the largest sample shows no bound: a clip whose bound
+        # lies beyond the samples would give the same results.
         unbounded = high >= np.max(_SAMPLES)
         if unbounded and low == 0:
             return Activation("relu")

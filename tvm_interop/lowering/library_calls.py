@@ -30,7 +30,7 @@ from .static_shape import static_shape
 
 @module_pass(opt_level=0, name="GroupLibraryCalls")
 class GroupLibraryCalls:
-    """Make each group of operators that one of `libraries` computes a function of its own.
+    """Put each group of operators that one of `libraries` computes into a function of its own.
 
     A group is a convolution, a matrix product, a pooling or another operator that `recognise/`
     finds. Some kinds of groups also contain the operators that follow, if the library can compute

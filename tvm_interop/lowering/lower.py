@@ -111,7 +111,7 @@ def _lowering(
     narrow: NarrowStorage | None = None,
     int8_libraries: tuple[str, ...] = (),
 ) -> tvm.transform.Sequential:
-    """The passes, in order."""
+    """The passes of the lowering, in order."""
     passes = relax.transform
     return tvm.transform.Sequential(
         [

@@ -74,7 +74,7 @@ class _Axis:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all computed outputs are needed."""
+        """Whether all computed outputs belong to the result, so that none has to be cut off."""
         return self.skipped == 0 and self.positions * self.stride == self.size
 
 

@@ -379,7 +379,7 @@ class ActiveSearch:
         """Whether the last `_PATIENCE` rounds in this space gained less than `_STABLE` in all."""
         recent = self.rounds[self._first_round :][-_PATIENCE - 1 :]
         if len(recent) <= _PATIENCE or any(r.samples < _LEAST_SAMPLES for r in recent[1:]):
-            return False  # Too few rounds, or a round drew stages at random.
+            return False  # There were too few rounds, or one drew stages at random.
         return recent[-1].best_us > (1 - _STABLE) * recent[0].best_us
 
     def _has_time(self) -> bool:

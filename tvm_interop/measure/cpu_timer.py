@@ -58,7 +58,7 @@ class CpuStageTimer:
         self._seed = seed
 
     def why_not(self, op: int) -> str:
-        """Return "": a library is given only operators that it said it can run."""
+        """Return "" ("no reason"): libraries get only operators that they said they can run."""
         return ""
 
     def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:
@@ -66,7 +66,7 @@ class CpuStageTimer:
         return (job(self._rounds) for job in jobs)
 
     def close(self) -> None:
-        """Do nothing: this timer has taken no device."""
+        """Do nothing, because this timer holds no device that it could give back."""
 
     def _rounds(self, stages: Sequence[Streams]) -> Measure:
         return measured_by(_runtime, [self._executor(streams) for streams in stages], self._seed)

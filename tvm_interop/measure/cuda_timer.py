@@ -86,7 +86,7 @@ class CudaStageTimer:
         return (job(self._rounds) for job in jobs)
 
     def close(self) -> None:
-        """Do nothing: this timer has taken no device."""
+        """Do nothing, because this timer holds no device that it could give back."""
 
     def _rounds(self, stages: Sequence[Streams]) -> Measure:
         return measured_by(_cuda, [self._executor(streams) for streams in stages], self._seed)

@@ -129,13 +129,13 @@ class FarmStageTimer:
         return len(self._servers)
 
     def close(self) -> None:
-        """Give the servers back."""
+        """Give the servers back to the tracker."""
         leaving, self._servers = self._servers, []
         for server in leaving:
             server.close()
 
     def why_not(self, op: int) -> str:
-        """Return "": all kernels are TVM's."""
+        """Return "" for "no reason", because servers run only TVM's kernels."""
         return ""
 
     def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:

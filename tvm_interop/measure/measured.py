@@ -36,7 +36,7 @@ Programs = dict[str, Streams]
 
 
 class Progress(Protocol):
-    """Called to report how measuring goes: `stages_done` of `stages_total`.
+    """Report that `stages_done` of `stages_total` stages are measured.
 
     An optional method `say` is called with a text that says what is being done (see `tell`).
     """

@@ -38,8 +38,8 @@ def closed_loop(runners: Sequence[Callable[[], object]], seconds: float, least: 
 
     Parameters
     ----------
-    seconds: after this time, in seconds, a runner is called only until it has `least` calls.
-    least: the least number of calls of each runner.
+    seconds: the time, in seconds, for which the runners are called.
+    least: the least number of calls of each runner, even if they take longer than `seconds`.
     """
     until = time.perf_counter() + seconds
 

@@ -69,7 +69,7 @@ class _Placer:
         # The copies of parts of tensors. The key of a copy is (id of the tensor's root value, first
         # byte, end byte, device).
         self._here: dict[tuple[int, int, int, str], int] = {}
-        # What an operator on another device reads in place of a value, by (value, device).
+        # The copy that an operator on another device reads, by (value, device).
         self._views: dict[tuple[int, str], int] = {}
 
     def run(self, order: Sequence[int]) -> Placement:

@@ -65,7 +65,7 @@ class PlannedValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def nbytes(self) -> int:
-        """Bytes the tensor takes."""
+        """The number of bytes that the tensor takes in memory."""
         return stored_nbytes(self.shape, self.dtype, self.layout)
 
 

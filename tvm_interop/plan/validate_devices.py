@@ -96,7 +96,9 @@ def _check_copy(plan: Plan, op: PlannedOperator, here: str) -> None:
     (source,), (target,) = op.inputs, op.outputs
     names = f"`{plan.values[source].name}` to `{plan.values[target].name}`"
     if plan.values[target].copy_of != source and plan.values[source].copy_of != target:
-        raise ArtifactError(f"copy `{op.name}` of {names}: neither is planned as the other's copy")
+        raise ArtifactError(
+            f"copy `{op.name}` copies {names}, but the plan marks neither as a copy of the other"
+        )
     if plan.device_of(source) != here or plan.device_of(target) == here:
         raise ArtifactError(
             f"copy `{op.name}` of {names} must lead from its stream's device, {here}, to another"

@@ -48,7 +48,7 @@ class LibraryOp:
 
     @property
     def ends(self) -> Ending:
-        """The last steps: bias, sum and activation."""
+        """The operator's last steps: bias, sum and activation."""
         return _NOTHING
 
     @property

@@ -64,7 +64,7 @@ class OfWindows(OfImages, frozen=True, kw_only=True):
 
     @property
     def flops(self) -> int:
-        """Two operations for each product of two numbers; 0 if the operator does not multiply."""
+        """Floating-point operations: two for each product; 0 if the operator does not multiply."""
         return self.multiplies * 2 * prod(self.shapes[-1]) * prod(self.shapes[1][1:])
 
     @property
@@ -105,7 +105,7 @@ class OfQuantisedWindows(OfWindows, frozen=True, kw_only=True):
 
     @property
     def channel_axis(self) -> int:
-        """The last axis."""
+        """The last axis, which holds the channels."""
         return 3
 
     @property

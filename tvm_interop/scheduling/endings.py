@@ -124,7 +124,7 @@ def endings(
     groups = set(behind.values())
     last = list(groups)
     while last:
-        # Groups that share an operator are connected, and so is their union.
+        # If two connected groups share an operator, their union is connected too.
         grown = []
         for group in last:
             for mask in behind.values():

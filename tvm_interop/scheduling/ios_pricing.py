@@ -169,8 +169,8 @@ class StagePrices:
 
         The estimate for a stage is the latency of its longest stream, plus `stage_us`. The latency
         of a stream is the sum of `alone_us` of its operators. Once a time budget has refused a
-        stage, all estimates are inf. For stages that can be merged, the model is asked, because
-        there is no estimate for merged operators.
+        stage, all estimates are inf. There is no estimate for merged operators, so the latencies
+        of stages that can be merged are always asked of the latency model.
         """
         mergeable = self._mergeable(stages)
         if len(mergeable):

@@ -35,8 +35,9 @@ namespace cuda_emulation {
 
 constexpr unsigned kAllLanes = 0xFFFFFFFF;
 
-// Meets the other lanes of `mask`; 0 stands for the lanes that are at the same line. Sends `bytes`
-// bytes of `value`, and overwrites them by those of the lane `source`.
+// Waits until all lanes of `mask` are at this line. A mask of 0 stands for the lanes that are at
+// this line already. Then the first `bytes` bytes of `value` are sent to the other lanes, and are
+// overwritten by the bytes that the lane `source` sent.
 inline const Exchange& Meet(unsigned mask, bool vote, int source, void* value, std::size_t bytes,
                             int line) {
   Exchange& exchange = current->exchange;
@@ -148,7 +149,7 @@ T atomicCAS(T* address, T expected, T value) {
   return cuda_emulation_exchange(address, *address == expected ? value : *address);
 }
 
-// The larger or smaller number, and not NaN, if one of two floats is NaN.
+// `max` and `min` return the other number if one of two floats is NaN.
 template <typename A, typename B,
           typename = std::enable_if_t<std::is_arithmetic_v<A> && std::is_arithmetic_v<B>>>
 std::common_type_t<A, B> max(A a, B b) {
@@ -168,7 +169,7 @@ using std::isfinite;
 using std::isinf;
 using std::isnan;
 
-// The fast versions are as exact as the others here.
+// In the emulation, CUDA's fast functions are as exact as the usual ones.
 inline float __expf(float x) { return expf(x); }
 inline float __exp10f(float x) { return exp10f(x); }
 inline float __logf(float x) { return logf(x); }

@@ -30,15 +30,15 @@ T* DynamicShared() {
   return static_cast<T*>(dynamic_shared);
 }
 
-// Memory of exactly that size, so that AddressSanitizer finds accesses beyond it.
+// Allocates exactly `bytes` bytes, so that AddressSanitizer finds accesses beyond them.
 inline void* Allocate(std::size_t bytes) {
   void* memory = nullptr;
   if (posix_memalign(&memory, 256, bytes != 0 ? bytes : 1) != 0) Fail("no memory for its tensors");
   return memory;
 }
 
-// The tensors of the program: those that the threads see in order, and those that they see in
-// reverse order.
+// The tensors of the program, twice: one copy for the launches with the threads in order, and one
+// for the launches with the threads in reverse order.
 struct Tensors {
   std::vector<std::size_t> bytes;
   std::vector<void*> in_order, in_reverse;

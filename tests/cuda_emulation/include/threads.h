@@ -32,9 +32,9 @@ constexpr std::size_t kStackBytes = std::size_t{128} << 10;
 
 enum class WaitsFor { kNothing, kBarrier, kWarp, kEnd };
 
-// What a thread tells the other threads of its warp, and what it is told.
+// The data that a thread exchanges with the other threads of its warp.
 struct Exchange {
-  unsigned mask = 0;  // The lanes that have to take part; 0: those that happen to be here.
+  unsigned mask = 0;  // The lanes that must take part. 0: the lanes at this line.
   bool vote = false;
   int source = 0;  // The lane whose bytes this thread wants.
   unsigned char sent[kMostBytesSent] = {};
@@ -69,7 +69,7 @@ inline const char* kernel_name = "";
 inline void (*body)(const void*) = nullptr;  // Calls the kernel with its arguments.
 inline const void* arguments = nullptr;
 
-// What stands in memory that no thread wrote. The two orders find different bytes there, so that
+// The content of memory that no thread wrote. The two orders find different bytes there, so that
 // results which depend on such memory differ.
 inline int Garbage() { return is_reverse ? 0x00 : 0xFF; }
 
@@ -152,8 +152,9 @@ inline Thread* NewThread() {
   return thread;
 }
 
-// Lets the lanes of a warp go on that wait at the same line and have all arrived there. If
-// `with_any`, lanes go on that ask who happens to be there. Returns whether any lane goes on.
+// Releases lanes of a warp that wait at the same line, once all lanes that they wait for have
+// arrived there. If `with_any`, also releases lanes that wait for no particular lanes. Returns
+// whether any lane was released.
 inline bool ReleaseLanes(int first, int count, bool with_any) {
   auto waits = [&](int lane) { return threads[first + lane]->waits_for == WaitsFor::kWarp; };
   bool released = false;

@@ -31,7 +31,7 @@ class Product(DescribedOp, frozen=True, kw_only=True):
 
     @property
     def flops(self) -> int:
-        """Two operations for each product of two numbers."""
+        """The floating-point operations: two for each product of two numbers."""
         return 2 * prod(self.shapes[-1]) * self.shapes[0][-1]
 
     @property

@@ -255,8 +255,8 @@ class Auto(Policy):
         arrivals, seconds = observed.replayed(min(_SIMULATED, _REPEATED * observed.count))
         self._before = self._current
         if self._background:
-            # Not a daemon thread: at exit, Python would stop a daemon thread inside native code,
-            # and the process would abort.
+            # The thread is no daemon thread. At exit, Python would stop a daemon thread inside
+            # native code, and the process would abort.
             self._thread = threading.Thread(
                 target=self._simulate,
                 args=(observed.snapshot(), arrivals, seconds, reason),

@@ -106,7 +106,7 @@ class Dispatcher:
         return [r for queue in self._view.queues for r in queue if isinstance(r, Ticket)]
 
     def between(self) -> list[Ticket]:
-        """Return the requests that wait for a block of their model, outside the queues."""
+        """Return the requests that have left the queues and wait for a block of their model."""
         return [
             request
             for buffers in self._view.between

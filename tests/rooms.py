@@ -25,8 +25,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     ),
     "contrib": ("relay",),
     "execution": (
-        "conformance", "end_of_process", "fork", "graph_module", "packed_weights", "remote",
-        "segments",
+        "conformance", "end_of_process", "fork", "graph_module", "native_model", "packed_weights",
+        "remote", "segments",
     ),
     "explaining": ("compare", "explain", "explain_operator"),
     "frontend": (

@@ -26,6 +26,7 @@ from tvm_interop._native.kernels import load_kernels_from
 from tvm_interop.artifact.artifact import Artifact
 from tvm_interop.errors import ArtifactError, TVMInteropError
 from tvm_interop.execution.cpu import Instance
+from tvm_interop.execution.native import NativeInstance
 from tvm_interop.plan.plan import Plan
 from tvm_interop.program.storage import ALIGNMENT
 
@@ -44,26 +45,26 @@ They may be valid, but nothing would be learned.
 
 
 @functools.cache
-def _members() -> dict[str, dict[str, bytes]]:
+def sources() -> dict[str, dict[str, bytes]]:
     return {name: corpus.members(data) for name, data in compiled().items()}
 
 
 @st.composite
 def remade(draw: st.DrawFn) -> bytes:
     """Artifacts with a changed manifest, plan, schedule or weights, and with correct digests."""
-    members = dict(_members()[draw(st.sampled_from(sorted(_members())))])
+    members = dict(sources()[draw(st.sampled_from(sorted(sources())))])
     names = sorted(name for name in members if not name.endswith("kernels.so"))
     for _ in range(draw(st.sampled_from([1, 1, 1, 2]))):
         name = draw(st.sampled_from([*names, *(n for n in names if n.endswith("plan.json"))]))
         members[name] = _changed(draw, name, members[name])
-    _sign(members)
+    sign(members)
     return inputs.tar_of(members, None)
 
 
 def _changed(draw: st.DrawFn, name: str, data: bytes) -> bytes:
     if not name.endswith(".json"):
         return draw(inputs.damaged(data))
-    document = _document(data)
+    document = document_of(data)
     if document is None:
         return data
     changed = draw(inputs.edited(document))
@@ -95,7 +96,7 @@ def _lists(document: Any) -> list[list[Any]]:
     return found
 
 
-def _document(data: bytes) -> Any:
+def document_of(data: bytes) -> Any:
     """The JSON document in `data`. None if it is no valid JSON or nested too deeply."""
     try:
         return json.loads(data)
@@ -103,9 +104,9 @@ def _document(data: bytes) -> Any:
         return None
 
 
-def _sign(members: dict[str, bytes]) -> None:
+def sign(members: dict[str, bytes]) -> None:
     """Correct the digests, as far as the manifest still has digests."""
-    manifest = _document(members["manifest.json"])
+    manifest = document_of(members["manifest.json"])
     if isinstance(manifest, dict) and isinstance(manifest.get("sha256"), dict):
         for name in manifest["sha256"].keys() & members.keys():
             manifest["sha256"][name] = hashlib.sha256(members[name]).hexdigest()
@@ -129,13 +130,14 @@ def check(data: bytes) -> bool:
         return False
     assert looked_at is not None
     assert looked_at.plan == loaded.plan
-    for each in (loaded, *loaded.others):
+    for shape, each in enumerate((loaded, *loaded.others)):
         with _bounded("a run", data), contextlib.suppress(TVMInteropError):
-            _run(each)
+            _run(each, loaded, shape)
     return True
 
 
-def _run(artifact: Artifact) -> None:
+def _run(artifact: Artifact, whole: Artifact, shape: int) -> None:
+    """Run each plan of an artifact, which is number `shape` of `whole`."""
     kernels = _our_kernels()[artifact.machine_code()]
     for plan in (artifact.usable_plan(), artifact.fallback):
         if plan is not None and _is_small(plan):
@@ -143,6 +145,9 @@ def _run(artifact: Artifact) -> None:
                 _outputs(each, kernels, artifact.weights) for each in (plan, in_order(plan), plan)
             ]
             assert results[0] == results[1] == results[2], "the plan gives other bits in order"
+            if plan is artifact.plan and whole.native is not None:
+                natively = _native_outputs(whole, shape)
+                assert results[0] == natively, "the native library gives other bits"
 
 
 def _outputs(plan: Plan, kernels: Any, weights: dict[int, np.ndarray]) -> list[bytes]:
@@ -153,6 +158,15 @@ def _outputs(plan: Plan, kernels: Any, weights: dict[int, np.ndarray]) -> list[b
         instance.write(v, numbers.astype(instance.arrays[v].dtype))
     instance.run()
     return [instance.read(v).tobytes() for v in plan.outputs]
+
+
+def _native_outputs(whole: Artifact, shape: int) -> list[bytes]:
+    instance = NativeInstance(whole, shape)
+    for port, v in zip(instance.inputs, instance.plan.inputs, strict=True):
+        numbers = np.random.default_rng(v).integers(-3, 4, port.shape)
+        instance.write(port.value, numbers.astype(instance.read(port.value).dtype))
+    instance.run()
+    return [instance.read(port.value).tobytes() for port in instance.outputs]
 
 
 def in_order(plan: Plan) -> Plan:
@@ -190,7 +204,7 @@ def _our_kernels() -> dict[bytes, Any]:
     """Our kernels, loaded once in a process. Other machine code is never run."""
     code = {
         data
-        for members in _members().values()
+        for members in sources().values()
         for name, data in members.items()
         if name.endswith("kernels.so")
     }

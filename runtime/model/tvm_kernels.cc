@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -30,16 +31,64 @@ void Raise(const char* /*kind*/, const char** parts, int32_t count) {
   }
 }
 
+// The memory that kernels asked for on one thread, kept for the thread's next kernels. A call of
+// the C library for each would take longer than a small kernel.
+class Workspaces {
+ public:
+  ~Workspaces() {
+    for (const Block& block : blocks_) std::free(block.memory);
+  }
+
+  void* Allocate(uint64_t nbytes) {
+    Block* place = nullptr;
+    for (Block& block : blocks_) {
+      if (block.in_use) continue;
+      if (block.nbytes >= nbytes && block.memory != nullptr) {
+        block.in_use = true;
+        return block.memory;
+      }
+      place = &block;
+    }
+    void* const memory = std::aligned_alloc(kAlignment, (nbytes / kAlignment + 1) * kAlignment);
+    if (place != nullptr && nbytes <= kMostKept && memory != nullptr) {
+      std::free(place->memory);
+      *place = {memory, nbytes, true};
+    }
+    return memory;
+  }
+
+  void Free(void* memory) {
+    for (Block& block : blocks_) {
+      if (block.memory != memory) continue;
+      block.in_use = false;
+      return;
+    }
+    std::free(memory);
+  }
+
+ private:
+  static constexpr uint64_t kAlignment = 64;
+  // Larger blocks are given back at once: a thread should not hold them while it does other work.
+  static constexpr uint64_t kMostKept = uint64_t{1} << 22;
+  struct Block {
+    void* memory = nullptr;
+    uint64_t nbytes = 0;
+    bool in_use = false;
+  };
+  std::array<Block, 4> blocks_;
+};
+
+thread_local Workspaces workspaces;
+
 // Kernels ask for the memory of large intermediate tensors. TVM's types are those of
-// `TVMBackendAllocWorkspace`.
+// `TVMBackendAllocWorkspace`. A kernel frees its memory on the thread that asked for it.
 void* Allocate(int /*device_type*/, int /*device_id*/, uint64_t nbytes, int /*type_code*/,
                int /*type_bits*/) {
-  constexpr uint64_t kAlignment = 64;
-  return std::aligned_alloc(kAlignment, (nbytes / kAlignment + 1) * kAlignment);
+  return workspaces.Allocate(nbytes);
 }
 
 int Free(int /*device_type*/, int /*device_id*/, void* memory) {
-  std::free(memory);
+  workspaces.Free(memory);
   return 0;
 }
 

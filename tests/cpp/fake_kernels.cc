@@ -1,5 +1,6 @@
 // Kernels in the form that TVM compiles them to, for tests without TVM.
 
+#include <atomic>
 #include <cstdint>
 
 namespace {
@@ -54,14 +55,29 @@ int (*__TVMBackendParallelLaunch)(int (*)(int, Group*, void*), void*, int) = nul
 void* (*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int) = nullptr;
 int (*__TVMBackendFreeWorkspace)(int, int, void*) = nullptr;
 
-// out = 2 * in, through a workspace.
+// out = 2 * in, through six workspaces, which all live at the same time. Each call asks for other
+// sizes than the call before it.
 int __tvm_ffi_twice(void*, const Value* args, int32_t, Value*) {
+  constexpr int kWorkspaces = 6;
+  static std::atomic<int> calls{0};
+  const int call = ++calls;
   const int64_t count = Count(args[0]);
-  auto* own = static_cast<float*>(
-      __TVMBackendAllocWorkspace(1, 0, static_cast<uint64_t>(count) * sizeof(float), 2, 32));
-  for (int64_t i = 0; i < count; ++i) own[i] = 2 * Data(args[0])[i];
-  for (int64_t i = 0; i < count; ++i) Data(args[1])[i] = own[i];
-  return __TVMBackendFreeWorkspace(1, 0, own);
+  const uint64_t more = call % 3 == 0 ? uint64_t{8} << 20 : call % 3 * 100;
+  float* own[kWorkspaces];
+  for (float*& each : own) {
+    each = static_cast<float*>(__TVMBackendAllocWorkspace(
+        1, 0, static_cast<uint64_t>(count) * sizeof(float) + more, 2, 32));
+    for (int64_t i = 0; i < count; ++i) each[i] = Data(args[0])[i];
+  }
+  // Two workspaces that share memory would give another sum.
+  for (int64_t i = 0; i < count; ++i) {
+    for (int k = 1; k < kWorkspaces; ++k) own[k][i] = own[k - 1][i] + Data(args[0])[i];
+  }
+  for (int64_t i = 0; i < count; ++i) Data(args[1])[i] = own[1][i];
+  for (float* each : own) {
+    if (__TVMBackendFreeWorkspace(1, 0, each) != 0) return -1;
+  }
+  return 0;
 }
 
 // out = in + 1, in a parallel loop.

@@ -84,6 +84,25 @@ def test_a_changed_artifact_runs_as_it_is_now(compiled: Artifact, path: Path) ->
     assert outputs(GraphModule(load(path))) == before
 
 
+def test_weights_that_are_changed_in_place_count(path: Path) -> None:
+    loaded = load(path)
+    before = outputs(GraphModule(loaded))
+    assert loaded.plan.operators  # Looking at what cannot change keeps the native model.
+    assert loaded.native is not None
+    for array in loaded.weights.values():
+        array[...] = 0
+    assert outputs(GraphModule(loaded)) != before
+    assert outputs(GraphModule(load(path))) == before
+
+
+def test_an_artifact_and_its_twin_without_warnings_share_what_was_read(path: Path) -> None:
+    loaded = load(path)
+    twin = loaded.at_home()
+    assert not twin.from_elsewhere
+    assert twin.plan is loaded.plan
+    assert twin.native is loaded.native
+
+
 @pytest.mark.parametrize("again", [copy.copy, lambda a: pickle.loads(pickle.dumps(a))])
 def test_copies(again: Any, compiled: Artifact, path: Path) -> None:
     twin = again(load(path))

@@ -50,6 +50,8 @@ _LOG = logging.getLogger("tvm_interop")
 
 _READ_LATER = ("plan", "schedule", "kernels", "weights", "manifest", "fallback", "others")
 """The fields of `Artifact` that `load` leaves in the file until they are used."""
+_CHANGEABLE = ("weights", "others")
+"""The fields among them whose values can be changed in place."""
 
 
 @dataclass(repr=False)
@@ -92,17 +94,15 @@ class Artifact:
     def __getattr__(self, name: str) -> Any:
         # Python calls this for a field that has no value yet: `load` leaves the fields unread.
         unread = self.__dict__.get("_unread")
-        if name in _READ_LATER and unread is not None:
-            for later, value in unread.fields().items():
-                self.__dict__.setdefault(later, value)
-            self.__dict__["_unread"] = None
-        if name in _READ_LATER and name in self.__dict__:
-            return self.__dict__[name]
-        raise AttributeError(f"an Artifact has no attribute `{name}`")
+        if name not in _READ_LATER or unread is None:
+            raise AttributeError(f"an Artifact has no attribute `{name}`")
+        value = self.__dict__[name] = unread.fields()[name]
+        if name in _CHANGEABLE:
+            self.__dict__["_native"] = None  # The caller may change what the file says.
+        return value
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in _READ_LATER and self.native is not None:
-            self.__getattr__(name)
+        if name in _READ_LATER and "_native" in self.__dict__:
             self.__dict__["_native"] = None  # The file no longer says what the artifact is.
         super().__setattr__(name, value)
 
@@ -114,6 +114,14 @@ class Artifact:
         """The model as the native library loaded it; None if it cannot run this artifact so."""
         native: NativeModel | None = self.__dict__.get("_native")
         return native
+
+    def of_shape(self, shape: int) -> Artifact:
+        """The model for one of `input_shapes`, by its index. The caller must not change it."""
+        if shape == 0:
+            return self
+        others = self.__dict__["_unread"].fields()["others"] if self.native else self.others
+        other: Artifact = others[shape - 1]
+        return other
 
     def at_home(self) -> Artifact:
         """The same artifact with `from_elsewhere` False, so that nobody warns of idle cores."""
@@ -337,6 +345,7 @@ class _Unread:
 
     def __init__(self, path: str | os.PathLike[str], kernels: bool, sha256: str | None) -> None:
         self._path, self._kernels, self._sha256 = path, kernels, sha256
+        self._fields: dict[str, Any] | None = None
         self._refusal = ""  # why the native library does not load the file
         self._file = open(path, "rb")  # noqa: SIM115  `fields` or `__del__` closes it.
 
@@ -359,13 +368,15 @@ class _Unread:
         return native if is_same else None  # Another file has taken the place of this one.
 
     def fields(self) -> dict[str, Any]:
-        """Read the file, and return the fields in `_READ_LATER` by name."""
-        try:
-            from .reading import read
-        except ModuleNotFoundError as error:
-            if self._refusal:
-                raise ArtifactError(self._refusal) from error
-            raise only_runtime("reading the plan of an artifact") from error
-        with self._file as file:
-            first, *others = read(file, self._kernels, self._sha256)
-        return {**first._asdict(), "others": [Artifact(*other) for other in others]}
+        """Return the fields in `_READ_LATER` by name; the first call reads the file."""
+        if self._fields is None:
+            try:
+                from .reading import read
+            except ModuleNotFoundError as error:
+                if self._refusal:
+                    raise ArtifactError(self._refusal) from error
+                raise only_runtime("reading the plan of an artifact") from error
+            with self._file as file:
+                first, *others = read(file, self._kernels, self._sha256)
+            self._fields = {**first._asdict(), "others": [Artifact(*other) for other in others]}
+        return self._fields

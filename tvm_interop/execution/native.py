@@ -72,7 +72,7 @@ class NativeInstance:
     @property
     def plan(self) -> Plan:
         """The plan that runs."""
-        model = [self._artifact, *self._artifact.others][self._shape]
+        model = self._artifact.of_shape(self._shape)
         if self._model.uses_fallback and model.fallback is not None:
             return model.fallback
         return model.plan

@@ -51,7 +51,7 @@ class Shapes:
 
             return RemoteInstance(artifact, self._server)
         if artifact.native is None:
-            return open_instance([artifact, *artifact.others][shape])
+            return open_instance(artifact.of_shape(shape))
         instance = NativeInstance(artifact, shape)
         _warn_of_few_cores(artifact.native.num_threads(shape))
         return instance
@@ -64,7 +64,7 @@ class Shapes:
         if isinstance(instance, ChangeableInstance):
             return instance
         assert isinstance(instance, NativeInstance), "all others can change their weights"
-        changeable = open_instance([self._artifact, *self._artifact.others][shape])
+        changeable = open_instance(self._artifact.of_shape(shape))
         instance.take_over(changeable)
         return changeable
 

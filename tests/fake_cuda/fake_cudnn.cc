@@ -86,7 +86,7 @@ float Activated(const Activation& activation, float number) {
 
 // Whether a handle can be used now: its device must be current, and its stream must have been set.
 bool IsUsable(const Handle* handle) {
-  return handle->stream != nullptr && handle->device == TheState().device &&
+  return handle->stream != nullptr && handle->device == fake_cuda::CurrentDevice() &&
          handle->stream->device == handle->device;
 }
 
@@ -111,8 +111,8 @@ const char* cudnnGetErrorString(int status) {
 }
 
 int cudnnCreate(Handle** handle) {
-  FAKE_CUDA_CALL("cudnnCreate");
-  *handle = new Handle{TheState().next_id++, TheState().device, nullptr};
+  FAKE_LIBRARY_CALL("cudnnCreate", kExecutionFailed);
+  *handle = new Handle{TheState().next_id++, fake_cuda::CurrentDevice(), nullptr};
   Line("cudnnCreate").Add("handle", int64_t{(*handle)->id});
   return StatusOf(fake_cuda::RefuseWhileCapturing());
 }
@@ -164,7 +164,7 @@ int cudnnSetActivationDescriptor(Activation* desc, int mode, int, double) {
 
 int cudnnGetConvolutionForwardAlgorithm_v7(Handle* handle, Tensor*, Tensor* w, Convolution* conv,
                                            Tensor* y, int most, int* number, Perf* perfs) {
-  FAKE_CUDA_CALL("cudnnGetConvolutionForwardAlgorithm_v7");
+  FAKE_LIBRARY_CALL("cudnnGetConvolutionForwardAlgorithm_v7", kExecutionFailed);
   if (!IsUsable(handle)) return kBadParam;
   if (w->n % conv->groups != 0 || y->c != w->n) return kBadParam;
   const size_t mib = size_t{1} << 20;
@@ -186,7 +186,7 @@ int cudnnConvolutionForward(Handle* handle, const float* alpha, Tensor* x_desc, 
                             Tensor* w_desc, const void* w, Convolution* conv_desc, int algorithm,
                             void* workspace, size_t workspace_nbytes, const float* beta,
                             Tensor* y_desc, void* y) {
-  FAKE_CUDA_CALL("cudnnConvolutionForward");
+  FAKE_LIBRARY_CALL("cudnnConvolutionForward", kExecutionFailed);
   if (!IsUsable(handle) || *alpha != 1 || *beta != 0) return kBadParam;
   const Tensor xd = *x_desc, wd = *w_desc, yd = *y_desc;
   const Convolution conv = *conv_desc;
@@ -212,7 +212,7 @@ int cudnnConvolutionBiasActivationForward(Handle* handle, const float* alpha1, T
                                           Tensor* z_desc, const void* z, Tensor* bias_desc,
                                           const void* bias, Activation* activation_desc,
                                           Tensor* y_desc, void* y) {
-  FAKE_CUDA_CALL("cudnnConvolutionBiasActivationForward");
+  FAKE_LIBRARY_CALL("cudnnConvolutionBiasActivationForward", kExecutionFailed);
   if (!IsUsable(handle) || *alpha1 != 1 || bias_desc->c != w_desc->n) return kBadParam;
   if (activation_desc->mode == 5 && algorithm != 1) return kNotSupported;
   if (z_desc->size() != y_desc->size()) return kBadParam;
@@ -243,7 +243,7 @@ int cudnnConvolutionBiasActivationForward(Handle* handle, const float* alpha1, T
 
 int cudnnAddTensor(Handle* handle, const float* alpha, Tensor* a_desc, const void* a,
                    const float* beta, Tensor* c_desc, void* c) {
-  FAKE_CUDA_CALL("cudnnAddTensor");
+  FAKE_LIBRARY_CALL("cudnnAddTensor", kExecutionFailed);
   if (!IsUsable(handle) || *alpha != 1 || *beta != 1) return kBadParam;
   const Tensor ad = *a_desc, cd = *c_desc;
   const bool by_channel = ad.size() == cd.c;
@@ -266,7 +266,7 @@ int cudnnAddTensor(Handle* handle, const float* alpha, Tensor* a_desc, const voi
 
 int cudnnActivationForward(Handle* handle, Activation* desc, const float* alpha, Tensor* x_desc,
                            const void* x, const float* beta, Tensor*, void* y) {
-  FAKE_CUDA_CALL("cudnnActivationForward");
+  FAKE_LIBRARY_CALL("cudnnActivationForward", kExecutionFailed);
   if (!IsUsable(handle) || *alpha != 1 || *beta != 0) return kBadParam;
   const Tensor xd = *x_desc;
   const Activation activation = *desc;

@@ -144,7 +144,8 @@ struct State {
   std::map<const char*, Block> blocks;             // By address.
   std::vector<std::pair<int, int>> peers;
   bool can_access_peers = true;
-  int owner = 0;  // The process that first used CUDA.
+  std::vector<Work> deferred;  // What this call does at its end, if work is not asynchronous.
+  int owner = 0;               // The process that first used CUDA.
   std::atomic<int> failure{
       0};  // The failure of the GPU that the host has noticed. All later calls return it.
   std::atomic<int> unnoticed_failure{0};  // The failure that the GPU has had.

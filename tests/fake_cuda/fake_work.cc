@@ -43,12 +43,6 @@ void Do(const Work& work) {
   if (work && TheState().unnoticed_failure == kSuccess) work();
 }
 
-// What the calling thread does at the end of its call, if work is not asynchronous.
-std::vector<Work>& Deferred() {
-  thread_local std::vector<Work> work;
-  return work;
-}
-
 void RunLanes(const std::vector<Node>& nodes) {
   std::mt19937 random = NewRandom();
   std::vector<int> lane_of(nodes.size());
@@ -166,16 +160,16 @@ double NowMs() {
 // If work is not asynchronous, it is done here, when other threads may call again. Work may need
 // Python's lock, which another thread may hold while it waits for its turn to call.
 Call::~Call() {
-  lock_.unlock();
   std::vector<Work> work;
-  std::swap(work, Deferred());
+  std::swap(work, TheState().deferred);
+  lock_.unlock();
   for (const Work& piece : work) piece();
 }
 
 static void Push(Stream* stream, Work work, bool takes_time) {
   if (!IsAsynchronous()) {
     if (takes_time) work = [work = std::move(work)] { Do(work); };
-    Deferred().push_back(std::move(work));
+    TheState().deferred.push_back(std::move(work));
     return;
   }
   if (stream->worker == nullptr) {

@@ -24,9 +24,11 @@ CudaExecutor::CudaExecutor(std::shared_ptr<CudaStreams> streams,
   try {
     MakeGraph(ops, dispatch);
     dispatch_ = dispatch;
+  } catch (const cuda::LostError&) {
+    throw;
   } catch (const std::exception& error) {
     why_no_graph_ = error.what();
-    Synchronize();
+    Drain(why_no_graph_);
   }
 }
 
@@ -89,8 +91,9 @@ void CudaExecutor::WarmUp() {
     LaunchKernel(i);
     const int status = api.StreamSynchronize(steps_[i].stream.handle);
     if (status == cuda::kSuccess) continue;
-    throw std::runtime_error("operator `" + names_[i] +
-                             "` failed on the GPU: " + api.GetErrorString(status));
+    api.GetLastError();
+    cuda::ThrowFailure(
+        status, "operator `" + names_[i] + "` failed on the GPU: " + api.GetErrorString(status));
   }
 }
 
@@ -195,11 +198,9 @@ void CudaExecutor::Launch() {
   if (graph_ == nullptr) {
     try {
       LaunchStreams();
-    } catch (...) {
+    } catch (const std::exception& error) {
       // The streams have not been joined. Their work must end before the next run begins.
-      for (int s = 0; s < streams_->num_streams(); ++s) {
-        cuda::Api::Get().StreamSynchronize(streams_->stream(s).handle);
-      }
+      Drain(error.what());
       throw;
     }
     return;
@@ -238,6 +239,8 @@ void CudaExecutor::LaunchKernel(size_t op) {
     // A kernel that loads code or calls a library does so for the current device.
     if (is_over_devices_) TVM_INTEROP_CUDA(cuda::Api::Get(), SetDevice, step.stream.device);
     step.kernel->Launch(step.stream);
+  } catch (const cuda::LostError& error) {
+    throw cuda::LostError("operator `" + names_[op] + "` failed: " + error.what());
   } catch (const std::exception& error) {
     throw std::runtime_error("operator `" + names_[op] + "` failed: " + error.what());
   }
@@ -252,6 +255,17 @@ void CudaExecutor::Record(const Step& step) {
 void CudaExecutor::Join() {
   const cuda::Api& api = cuda::Api::Get();
   for (cuda::Event end : joined_) TVM_INTEROP_CUDA(api, StreamWaitEvent, origin_, end, 0);
+}
+
+void CudaExecutor::Drain(const std::string& error) {
+  if (!cuda::IsUsable()) return;
+  const cuda::Api& api = cuda::Api::Get();
+  for (int s = 0; s < streams_->num_streams(); ++s) {
+    const int status = api.StreamSynchronize(streams_->stream(s).handle);
+    if (status == cuda::kSuccess) continue;
+    api.GetLastError();
+    cuda::ThrowFailure(status, error + "; then the GPU failed: " + api.GetErrorString(status));
+  }
 }
 
 void CudaExecutor::Synchronize() {

@@ -103,6 +103,9 @@ class CudaExecutor : public Timed {
   void Record(const Step& step);
   void Join();
   void Synchronize();
+  // After an error, waits until the streams have ended their work. Throws if the GPU itself failed,
+  // with the text of the error that came first.
+  void Drain(const std::string& error);
 
   std::shared_ptr<CudaStreams> streams_;
   cuda::Stream origin_;  // The stream on which every run starts and ends.

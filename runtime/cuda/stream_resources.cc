@@ -1,8 +1,14 @@
 #include "runtime/cuda/stream_resources.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tvm_interop {
+
+CudaStreamResources::~CudaStreamResources() {
+  // A library must not destroy its handles if the process cannot use its GPUs any more.
+  if (!cuda::IsUsable()) new auto(std::move(handles_));
+}
 
 void* CudaStreamResources::Workspace(size_t nbytes) {
   if (nbytes == 0) return nullptr;

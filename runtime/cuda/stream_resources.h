@@ -19,6 +19,7 @@ namespace tvm_interop {
 class CudaStreamResources {
  public:
   explicit CudaStreamResources(int device) : device_(device) {}
+  ~CudaStreamResources();
   CudaStreamResources(const CudaStreamResources&) = delete;
   CudaStreamResources& operator=(const CudaStreamResources&) = delete;
 

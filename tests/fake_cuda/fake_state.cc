@@ -118,6 +118,7 @@ Call::Call(const char* name) : lock_(TheMutex()) {
     process_status_ = state.failure;
   } else {
     injected_ = FailureOfNextCall(name);
+    if (injected_ == kIllegalAddress || injected_ == kLaunchFailure) state.failure = injected_;
   }
 }
 
@@ -200,7 +201,8 @@ void FakeCudaNote(const char* op) {
   Line("note").Add("op", std::string(op));
 }
 
-// Makes the next call of a function, such as `cudaMalloc`, fail with `status`.
+// Makes the next call of a function, such as `cudaMalloc`, fail with `status`. If the status tells
+// of a failure of the GPU, such as an illegal address, all later calls return it too.
 void FakeCudaFailNext(const char* call, int status) {
   const std::lock_guard<std::mutex> lock(fake_cuda::TheMutex());
   fake_cuda::FailuresOfCalls()[call] = status;

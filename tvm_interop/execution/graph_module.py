@@ -204,6 +204,9 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         ExecutionError
             An operator failed (the message names it), another thread is running this module, or the
             process was forked after the module was made.
+        DeviceError
+            The process cannot use its GPU any more, because a kernel failed or the process was
+            forked.
         """
         given = self._by_name(arrays) | cast(dict[str | int, Any], inputs)
         if given:

@@ -17,9 +17,10 @@ float Median(std::vector<float> numbers) {
 }
 
 // Runs each alternative once, so that its code is loaded. Returns the alternatives that can be
-// launched, in order.
+// launched, in order, and adds the others to `refusals`.
 std::vector<size_t> Launchable(size_t number, const CudaStream& stream,
-                               const std::function<void(size_t)>& launch) {
+                               const std::function<void(size_t)>& launch,
+                               std::vector<std::pair<size_t, std::string>>* refusals) {
   const cuda::Api& api = cuda::Api::Get();
   std::vector<size_t> able;
   std::exception_ptr failure;
@@ -27,7 +28,10 @@ std::vector<size_t> Launchable(size_t number, const CudaStream& stream,
     try {
       launch(i);
       able.push_back(i);
-    } catch (const std::exception&) {
+    } catch (const cuda::LostError&) {
+      throw;
+    } catch (const std::exception& error) {
+      refusals->emplace_back(i, error.what());
       failure = std::current_exception();
     }
   }
@@ -47,11 +51,13 @@ cuda::OwnedEvent TimingEvent(int device) {
   return cuda::OwnedEvent(event);
 }
 
-size_t FastestOf(size_t number, const CudaStream& stream,
-                 const std::function<void(size_t)>& launch) {
+Fastest FastestOf(size_t number, const CudaStream& stream,
+                  const std::function<void(size_t)>& launch) {
   const cuda::Api& api = cuda::Api::Get();
-  const std::vector<size_t> able = Launchable(number, stream, launch);
-  if (able.size() == 1) return able.front();
+  Fastest fastest;
+  const std::vector<size_t> able = Launchable(number, stream, launch, &fastest.refusals);
+  fastest.index = able.front();
+  if (able.size() == 1) return fastest;
   const cuda::OwnedEvent began = TimingEvent(stream.device);
   const cuda::OwnedEvent ended = TimingEvent(stream.device);
   std::vector<std::vector<float>> ms(able.size(), std::vector<float>(kRounds));
@@ -68,7 +74,8 @@ size_t FastestOf(size_t number, const CudaStream& stream,
   for (size_t i = 1; i < able.size(); ++i) {
     if (Median(ms[i]) < Median(ms[best])) best = i;
   }
-  return able[best];
+  fastest.index = able[best];
+  return fastest;
 }
 
 }  // namespace tvm_interop

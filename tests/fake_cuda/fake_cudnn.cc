@@ -37,6 +37,7 @@ struct Convolution {
 
 struct Activation {
   int mode = 0;
+  int nan_mode = 0;
 };
 
 struct Perf {
@@ -48,6 +49,20 @@ struct Perf {
   int math_type;
   int reserved[3];
 };
+
+constexpr size_t kMib = size_t{1} << 20;
+constexpr int kTensorOpMath = 1;
+
+// The workspace of an algorithm. Tensor cores want another layout, and so more memory.
+size_t WorkspaceOf(int algorithm, int math) {
+  static const std::map<int, size_t> plain{{1, kMib}, {4, 1024 * kMib}, {5, kMib}, {7, 2 * kMib}};
+  const auto found = plain.find(algorithm);
+  return (found == plain.end() ? 0 : found->second) + (math == kTensorOpMath ? kMib : 0);
+}
+
+Perf PerfOf(int algorithm, int math, int status = 0, int determinism = 1) {
+  return {algorithm, status, 0, WorkspaceOf(algorithm, math), determinism, math, {}};
+}
 
 int StatusOf(int cuda_status) { return cuda_status == 0 ? 0 : kExecutionFailed; }
 
@@ -158,8 +173,9 @@ int cudnnSetConvolutionMathType(Convolution* desc, int math) { return desc->math
 
 int cudnnCreateActivationDescriptor(Activation** desc) { return *desc = new Activation, 0; }
 int cudnnDestroyActivationDescriptor(Activation* desc) { return delete desc, 0; }
-int cudnnSetActivationDescriptor(Activation* desc, int mode, int, double) {
-  return desc->mode = mode, 0;
+int cudnnSetActivationDescriptor(Activation* desc, int mode, int nan_mode, double) {
+  *desc = {mode, nan_mode};
+  return 0;
 }
 
 int cudnnGetConvolutionForwardAlgorithm_v7(Handle* handle, Tensor*, Tensor* w, Convolution* conv,
@@ -167,15 +183,15 @@ int cudnnGetConvolutionForwardAlgorithm_v7(Handle* handle, Tensor*, Tensor* w, C
   FAKE_LIBRARY_CALL("cudnnGetConvolutionForwardAlgorithm_v7", kExecutionFailed);
   if (!IsUsable(handle)) return kBadParam;
   if (w->n % conv->groups != 0 || y->c != w->n) return kBadParam;
-  const size_t mib = size_t{1} << 20;
+  const int math = conv->math;
   const Perf known[] = {
-      {1, 0, 0, mib, 1, conv->math, {}},
-      {1, 0, 0, mib, 1, 0, {}},  // The same algorithm with another math type.
-      {0, 0, 0, 0, 1, conv->math, {}},
-      {3, kNotSupported, 0, 0, 1, conv->math, {}},
-      {4, 0, 0, 1024 * mib, 1, conv->math, {}},  // Needs more memory than callers should allow.
-      {5, 0, 0, mib, 0, conv->math, {}},         // Gives other bits in each run.
-      {7, 0, 0, 2 * mib, 1, conv->math, {}},
+      PerfOf(1, math),
+      PerfOf(1, 0),                                 // The same algorithm with another math type.
+      PerfOf(0, math == kTensorOpMath ? 0 : math),  // This algorithm uses no tensor cores.
+      PerfOf(3, math, kNotSupported),
+      PerfOf(4, math),        // Needs more memory than callers should allow.
+      PerfOf(5, math, 0, 0),  // Gives other bits in each run.
+      PerfOf(7, math),
   };
   *number = std::min(most, static_cast<int>(std::size(known)));
   std::copy_n(known, *number, perfs);
@@ -188,6 +204,7 @@ int cudnnConvolutionForward(Handle* handle, const float* alpha, Tensor* x_desc, 
                             Tensor* y_desc, void* y) {
   FAKE_LIBRARY_CALL("cudnnConvolutionForward", kExecutionFailed);
   if (!IsUsable(handle) || *alpha != 1 || *beta != 0) return kBadParam;
+  if (workspace_nbytes < WorkspaceOf(algorithm, conv_desc->math)) return kBadParam;
   const Tensor xd = *x_desc, wd = *w_desc, yd = *y_desc;
   const Convolution conv = *conv_desc;
   const auto nbytes = static_cast<int64_t>(workspace_nbytes);
@@ -215,6 +232,9 @@ int cudnnConvolutionBiasActivationForward(Handle* handle, const float* alpha1, T
   FAKE_LIBRARY_CALL("cudnnConvolutionBiasActivationForward", kExecutionFailed);
   if (!IsUsable(handle) || *alpha1 != 1 || bias_desc->c != w_desc->n) return kBadParam;
   if (activation_desc->mode == 5 && algorithm != 1) return kNotSupported;
+  // The mode must be CUDNN_NOT_PROPAGATE_NAN.
+  if (activation_desc->nan_mode != 0) return kNotSupported;
+  if (workspace_nbytes < WorkspaceOf(algorithm, conv_desc->math)) return kBadParam;
   if (z_desc->size() != y_desc->size()) return kBadParam;
   const Tensor xd = *x_desc, wd = *w_desc, yd = *y_desc, bd = *bias_desc;
   const Convolution conv = *conv_desc;

@@ -82,10 +82,11 @@ class CudaInstance:
             self.write(v, array)
         computed = [op for op in plan.operators if not op.is_copy]
         source = cuda_kernels(kernels, computed, self.streams)
+        self._kernels = [self._kernel(op, source) for op in plan.operators]
         self.executor = _cuda.make_executor(
             self.streams,
             self.tensors,
-            [bound_operator(op, self._kernel(op, source)) for op in plan.operators],
+            [bound_operator(op, k) for op, k in zip(plan.operators, self._kernels, strict=True)],
             dispatch,
         )
         reason = _cuda.why_no_graph(self.executor)
@@ -96,6 +97,18 @@ class CudaInstance:
     def dispatch(self) -> _cuda.Dispatch:
         """How operators get to the GPU; "streams" if the requested graph could not be made."""
         return _cuda.dispatch_of(self.executor)
+
+    @property
+    def implementations(self) -> dict[str, str]:
+        """For each operator of a kernel library, by name, the algorithm that the library runs.
+
+        The text also says which algorithms the library refused, and why.
+        """
+        return {
+            op.name: _cuda.implementation(kernel)
+            for op, kernel in zip(self.plan.operators, self._kernels, strict=True)
+            if isinstance(kernel, _cuda.CudaLibraryKernel)
+        }
 
     def run(self) -> None:
         """Run every operator once."""

@@ -206,6 +206,9 @@ def new_conv(width: int, **fields: Any) -> LibraryOp:
         # Some algorithms are never chosen: 4 needs too much memory, 5 gives other bits in each run,
         # and 3 is refused.
         ({0: 1.0, 1: 1.0, 7: 1.0, 4: -1.0, 5: -1.0, 3: -1.0}, {}, "algorithm 1"),
+        # An algorithm may be listed with other arithmetic, and then needs another workspace.
+        ({1: 1.0, 7: 1.0}, {"dtype": "float16"}, "algorithm 0, math type 0"),
+        ({0: 1.0, 7: 1.0}, {"dtype": "float16"}, "algorithm 1"),
     ],
 )
 def test_the_fastest_algorithm_is_chosen(
@@ -237,8 +240,25 @@ def test_what_is_remembered_is_not_measured_again(
 
 def test_an_algorithm_that_fails_is_left_out() -> None:
     op = new_conv(12, has_bias=True, activation="relu")
-    fake_gpu.fail_next("cudnnConvolutionBiasActivationForward", 1)
-    assert prepared(op, _cuda.make_streams([0])) == "algorithm 0, fused"
+    fake_gpu.fail_next("cudnnConvolutionBiasActivationForward", 3000)
+    assert prepared(op, _cuda.make_streams([0])) == (
+        "algorithm 0, fused; refused: algorithm 1, fused "
+        "(`cudnnConvolutionBiasActivationForward` failed: CUDNN_STATUS_NOT_SUPPORTED)"
+    )
+
+
+def test_an_instance_tells_the_algorithm_of_each_operator() -> None:
+    program = Program(
+        values=[Value(f"v{i}", shape, "float32") for i, shape in enumerate(SQUARE.shapes)],
+        operators=[Operator("conv", "", (0, 1), (2,), SQUARE, "cudnn")],
+        inputs=(0, 1),
+        outputs=(2,),
+    )
+    schedule = Schedule("by hand", ("conv",), streams=[[0]])
+    instance = CudaInstance(make_plan(program, schedule, device="cuda:0"), None, {})
+    (told,) = instance.implementations.items()
+    assert told[0] == "conv"
+    assert told[1].startswith("algorithm ")
 
 
 def test_products_are_chosen_too(tmp_path: Path, check_log: Callable[..., list[str]]) -> None:
@@ -258,22 +278,23 @@ def test_products_are_chosen_too(tmp_path: Path, check_log: Callable[..., list[s
 @pytest.mark.parametrize(
     ("op", "math"),
     [
-        (new_conv(13), 3),  # CUDNN_FMA_MATH
-        (new_conv(13, allow_tf32=True), 0),  # CUDNN_DEFAULT_MATH
-        (new_conv(13, dtype="float16"), 1),  # CUDNN_TENSOR_OP_MATH
-        (new_conv(13, dtype="float16", allow_tf32=True), 1),
-        (matmul((3, 8), (8, 2)), 68),  # CUBLAS_COMPUTE_32F
-        (matmul((3, 8), (8, 2), allow_tf32=True), 77),  # CUBLAS_COMPUTE_32F_FAST_TF32
-        (matmul((3, 8), (8, 2), dtype="float16"), 68),
+        (new_conv(13), {3}),  # CUDNN_FMA_MATH
+        (new_conv(13, allow_tf32=True), {0}),  # CUDNN_DEFAULT_MATH
+        # CUDNN_TENSOR_OP_MATH too, because the numbers are not rounded further.
+        (new_conv(13, dtype="float16"), {0, 1}),
+        (new_conv(13, dtype="float16", allow_tf32=True), {0, 1}),
+        (matmul((3, 8), (8, 2)), {68}),  # CUBLAS_COMPUTE_32F
+        (matmul((3, 8), (8, 2), allow_tf32=True), {77}),  # CUBLAS_COMPUTE_32F_FAST_TF32
+        (matmul((3, 8), (8, 2), dtype="float16"), {68}),
     ],
 )
 def test_tf32_is_allowed_or_not(
-    op: LibraryOp, math: int, tmp_path: Path, check_log: Callable[..., list[str]]
+    op: LibraryOp, math: set[int], tmp_path: Path, check_log: Callable[..., list[str]]
 ) -> None:
     prepared(op, _cuda.make_streams([0]))
     check_log()
     lines = [json.loads(x) for x in (tmp_path / "calls.jsonl").read_text().splitlines()]
-    assert {line["math"] for line in lines if line["call"] == "launch"} == {math}
+    assert {line["math"] for line in lines if line["call"] == "launch"} == math
 
 
 def test_what_a_library_refuses_is_said() -> None:

@@ -19,6 +19,8 @@ CudaExecutor::CudaExecutor(std::shared_ptr<CudaStreams> streams,
   CudaStreams::Lease lease(streams_.get());
   MakeSteps(ops);
   MakeJoins(ops);
+  ReserveWorkspaces();
+  UseWorkspaces();
   WarmUp();
   if (dispatch == CudaDispatch::kStreams) return;
   try {
@@ -81,6 +83,28 @@ void CudaExecutor::MakeJoins(const std::vector<CudaPlannedOp>& ops) {
 cuda::Event CudaExecutor::NewEvent(int device) {
   events_.emplace_back(device, streams_->AcquireEvent(device));
   return events_.back().second.get();
+}
+
+// Each stream has one workspace, which is as large as the largest that a kernel of the stream
+// needs. Nothing can be allocated while a graph is captured, so the workspaces are made before.
+void CudaExecutor::ReserveWorkspaces() {
+  std::vector<size_t> most(streams_->num_streams());
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    size_t& nbytes = most[stream_of_[i]];
+    nbytes = std::max(nbytes, steps_[i].kernel->workspace_nbytes());
+  }
+  workspaces_.resize(most.size());
+  for (size_t s = 0; s < most.size(); ++s) {
+    if (most[s] == 0) continue;
+    workspaces_[s] = streams_->stream(static_cast<int>(s)).resources->Reserve(most[s]);
+  }
+}
+
+// Executors that share streams may have different workspaces.
+void CudaExecutor::UseWorkspaces() {
+  for (size_t s = 0; s < workspaces_.size(); ++s) {
+    streams_->stream(static_cast<int>(s)).resources->Use(workspaces_[s].get());
+  }
 }
 
 // A failure of a kernel appears long after its launch and does not name the kernel. So the host
@@ -169,6 +193,7 @@ std::vector<OpTiming> CudaExecutor::Profile() {
     TVM_INTEROP_CUDA(api, EventRecord, event.get(), stream);
     TVM_INTEROP_CUDA(api, StreamWaitEvent, origin_, event.get(), 0);
   }
+  UseWorkspaces();
   Fork();
   for (size_t i = 0; i < steps_.size(); ++i) {
     const cuda::Stream stream = steps_[i].stream.handle;
@@ -210,6 +235,7 @@ void CudaExecutor::Launch() {
 }
 
 void CudaExecutor::LaunchStreams() {
+  UseWorkspaces();
   Fork();
   for (size_t i = 0; i < steps_.size(); ++i) {
     Await(steps_[i]);

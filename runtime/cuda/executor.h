@@ -1,6 +1,7 @@
 #ifndef RUNTIME_CUDA_EXECUTOR_H_
 #define RUNTIME_CUDA_EXECUTOR_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -22,6 +23,8 @@ class CudaKernel {
   // first call may be slow and may allocate memory. Later calls must not allocate, because a graph
   // capture would fail.
   virtual void Launch(const CudaStream& stream) = 0;
+  // The bytes that `Launch` asks of the stream's workspace. The executor reserves them.
+  virtual size_t workspace_nbytes() const { return 0; }
 };
 
 // One operator of a plan. The operators of a plan come in the order of their launches, which is a
@@ -91,6 +94,8 @@ class CudaExecutor : public Timed {
   void MakeSteps(const std::vector<CudaPlannedOp>& ops);
   void MakeJoins(const std::vector<CudaPlannedOp>& ops);
   cuda::Event NewEvent(int device);
+  void ReserveWorkspaces();
+  void UseWorkspaces();
   void WarmUp();
   void MakeGraph(const std::vector<CudaPlannedOp>& ops, CudaDispatch dispatch);
   cuda::OwnedGraph LinkOperators(const std::vector<CudaPlannedOp>& ops);
@@ -122,6 +127,8 @@ class CudaExecutor : public Timed {
   // first. An event is left out if an operator already waits for the stream's last operator.
   std::vector<cuda::Event> joined_;
   std::vector<std::pair<int, cuda::OwnedEvent>> events_;  // All events above, each with its device.
+  // For each stream, the workspace of its kernels. Null if they need none.
+  std::vector<std::shared_ptr<CudaWorkspace>> workspaces_;
   CudaDispatch dispatch_ = CudaDispatch::kStreams;
   std::string why_no_graph_;
   cuda::OwnedGraphExec graph_;

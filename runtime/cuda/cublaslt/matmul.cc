@@ -169,6 +169,8 @@ class CublasLtMatmul : public CudaLibraryKernel {
                          stream.handle);
   }
 
+  size_t workspace_nbytes() const override { return choice_.workspace_nbytes; }
+
   std::string implementation() const override { return NameOf(choice_) + choice_.refused; }
 
   std::string NameOf(const Choice& choice) const {

@@ -171,6 +171,8 @@ class CudnnConvolution : public CudaLibraryKernel {
     }
   }
 
+  size_t workspace_nbytes() const override { return algorithm_.workspace_nbytes; }
+
   std::string implementation() const override { return NameOf(algorithm_) + algorithm_.refused; }
 
   std::string NameOf(const Algorithm& algorithm) const {

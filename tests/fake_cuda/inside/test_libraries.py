@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.fake_cuda.happens_before import check
 from tests.library_cases import CASES, conv2d, library_of, matmul, numbers, plan_of, reference
 from tvm_interop import ExecutionError, Schedule
 from tvm_interop._native import cuda as _cuda
-from tvm_interop.execution.cuda import CudaInstance
+from tvm_interop.execution.cuda import CudaInstance, make_cuda_streams
 from tvm_interop.machine.kernel_libraries import library_version
 from tvm_interop.plan.make import make_plan
 from tvm_interop.plan.plan import Plan
@@ -144,6 +145,65 @@ def test_streams_do_not_share_a_workspace(
     assert len(first) == len(second) == 1
     assert first != second
     assert sum(line["call"] == "cudnnCreate" for line in lines) == 2
+
+
+def two_convolutions(widths: Sequence[int]) -> Plan:
+    """Convolutions on one stream. The first of `widths` is the first convolution's, and so on."""
+    ops = [new_conv(width) for width in widths]
+    shapes = [shape for op in ops for shape in op.shapes]
+    numbered = [f"op{i}" for i in range(len(ops))]
+    program = Program(
+        values=[Value(f"v{i}", shape, "float32") for i, shape in enumerate(shapes)],
+        operators=[
+            Operator(name, "", (3 * i, 3 * i + 1), (3 * i + 2,), op, "cudnn")
+            for i, (name, op) in enumerate(zip(numbered, ops, strict=True))
+        ],
+        inputs=tuple(3 * i + k for i in range(len(ops)) for k in (0, 1)),
+        outputs=tuple(3 * i + 2 for i in range(len(ops))),
+    )
+    schedule = Schedule("by hand", tuple(numbered), streams=[list(range(len(ops)))])
+    return make_plan(program, schedule, device="cuda:0")
+
+
+def choose(width: int, slow: Sequence[int]) -> None:
+    """Choose the algorithm of `new_conv(width)`; the algorithms `slow` take longer than others."""
+    with fake_gpu.algorithm_times(dict.fromkeys(slow, 1.0)):
+        prepared(new_conv(width), _cuda.make_streams([0]))
+
+
+@pytest.mark.parametrize("dispatch", DISPATCHES)
+def test_a_stream_has_one_workspace_while_an_instance_needs_it(
+    dispatch: _cuda.Dispatch, tmp_path: Path
+) -> None:
+    choose(15, slow=[0, 7])  # Algorithm 1 needs 1 MiB.
+    choose(16, slow=[0, 1])  # Algorithm 7 needs 2 MiB.
+    small, large = two_convolutions([15]), two_convolutions([15, 16])
+    log = tmp_path / "calls.jsonl"
+    fake_gpu.start_log(log)
+    streams = make_cuda_streams(small)
+    first = CudaInstance(small, None, {}, streams=streams, dispatch=dispatch)
+    second = CudaInstance(large, None, {}, streams=streams, dispatch=dispatch)
+    third = CudaInstance(small, None, {}, streams=streams, dispatch=dispatch)
+    for instance in (first, second, third, first):
+        instance.run()
+    del second, instance
+    first.run()
+    third.run()
+    del first, third
+    gc.collect()
+    fake_gpu.stop_log()  # The streams are still there.
+    calls = [json.loads(line) for line in log.read_text().splitlines()]
+    spaces = {
+        call["address"]: call["nbytes"]
+        for call in calls
+        if call["call"] == "cudaMalloc" and call["nbytes"] >= 1 << 20
+    }
+    assert sorted(spaces.values()) == [1 << 20, 2 << 20]
+    freed = [call["address"] for call in calls if call["call"] == "cudaFree"]
+    assert spaces.keys() <= set(freed)
+    used = {int(call["workspace"].split(":")[0]) for call in calls if call.get("workspace")}
+    assert used == spaces.keys()
+    assert check(log, ignore_leaks_of=["cudaStreamCreate", "cudnnCreate", "cudaEventCreate"]) == []
 
 
 @pytest.mark.parametrize("dispatch", DISPATCHES)

@@ -18,11 +18,12 @@ import tvm_interop
 from tests.fake_cuda import fake_gpu
 from tests.nets import Net, in_float16, inception_like
 from tests.numerics.onnx_oracle import run_onnxruntime
-from tvm_interop import Artifact
+from tvm_interop import Artifact, ExecutionError
 from tvm_interop._native import cuda as _cuda
 from tvm_interop.compiler.compilation import Compilation
 from tvm_interop.compiler.options import CompileOptions
 from tvm_interop.execution.cuda import CudaInstance
+from tvm_interop.measure.stage_timer import Rounds
 
 pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 
@@ -107,6 +108,37 @@ def test_the_fastest_provider_is_chosen() -> None:
     assert _libraries(compilation)["cudnn"] == 12
 
 
+def test_a_stage_that_cannot_be_captured_has_no_price() -> None:
+    """Its time without a graph would be compared with the times of graphs."""
+    options = CompileOptions("cuda", latency_db=":memory:", streams=2)
+    compilation = Compilation(convolutions(), options)
+    program = compilation.program
+    timer = compilation._lowered.stage_timer(program, 2, 1)
+    names = "`, `".join(program.operators[op].name for op in (0, 1))
+
+    def job(rounds: Rounds) -> list[list[float]]:
+        return rounds([[[0], [1]]])([0], 1)
+
+    fake_gpu.fail_next("cudaStreamBeginCapture", 900)
+    with pytest.raises(ExecutionError) as raised:
+        list(timer.do([job]))
+    says = f"`{names}` cannot be timed in a CUDA graph: `cudaStreamBeginCapture` failed"
+    assert says in str(raised.value)
+    assert list(timer.do([job]))
+
+
+def test_a_kernel_of_a_library_that_cannot_be_captured_is_left_to_tvm(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    options = CompileOptions("cuda", latency_db=":memory:")
+    fake_gpu.fail_next("cudaStreamBeginCapture", 900)
+    with fake_gpu.algorithm_times(FAST):
+        compilation = Compilation(inception_like(channels=48), options)
+    (warning,) = [r.message for r in caplog.records if "no kernel of cudnn" in r.message]
+    assert "cannot be timed in a CUDA graph" in warning
+    assert _libraries(compilation)["cudnn"] == 11
+
+
 def test_what_a_library_fails_at_is_left_to_tvm(caplog: pytest.LogCaptureFixture) -> None:
     options = CompileOptions("cuda", latency_db=":memory:")
     fake_gpu.fail_next("cudnnGetConvolutionForwardAlgorithm_v7", 3000)
@@ -136,6 +168,7 @@ from tvm_interop import ArtifactError, DeviceError, GraphModule, load
 from tvm_interop.compiler.options import CompileOptions
 from tvm_interop.compiler.compilation import Compilation
 from tvm_interop.execution.cuda import CudaInstance
+from tvm_interop.measure.stage_timer import Rounds
 
 logging.basicConfig(format="%(message)s", stream=sys.stdout)
 artifact = load(sys.argv[1])

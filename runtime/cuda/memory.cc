@@ -1,6 +1,7 @@
 #include "runtime/cuda/memory.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tvm_interop {
 namespace {
@@ -39,6 +40,21 @@ void CopyToDevice(CudaStreams* streams, int device, void* to, const void* from, 
 
 void CopyToHost(CudaStreams* streams, int device, void* to, const void* from, size_t nbytes) {
   Copy(streams, device, to, from, nbytes, cuda::kDeviceToHost);
+}
+
+void CopyOnDevice(CudaStreams* streams, int device, void* to, const void* from, size_t nbytes,
+                  cuda::Stream producer) {
+  if (nbytes == 0) return;
+  CudaStreams::Lease lease(streams);
+  const cuda::Api& api = cuda::Api::Get();
+  const CudaStream stream = streams->first_on(device);
+  const cuda::DeviceGuard guard(device);
+  cuda::OwnedEvent event = streams->AcquireEvent(device);
+  TVM_INTEROP_CUDA(api, EventRecord, event.get(), producer);
+  TVM_INTEROP_CUDA(api, StreamWaitEvent, stream.handle, event.get(), 0);
+  TVM_INTEROP_CUDA(api, MemcpyAsync, to, from, nbytes, cuda::kDeviceToDevice, stream.handle);
+  TVM_INTEROP_CUDA(api, StreamSynchronize, stream.handle);
+  streams->ReleaseEvent(device, std::move(event));
 }
 
 PeerCopy::PeerCopy(void* to, int to_device, const void* from, int from_device, size_t nbytes)

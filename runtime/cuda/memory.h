@@ -31,6 +31,10 @@ class CudaMemory {
 // overlap. Throws std::runtime_error if the copy fails.
 void CopyToDevice(CudaStreams* streams, int device, void* to, const void* from, size_t nbytes);
 void CopyToHost(CudaStreams* streams, int device, void* to, const void* from, size_t nbytes);
+// Copies memory of the GPU `device` to memory of a GPU in the same way. The copy begins after the
+// work that is now on the stream `producer`.
+void CopyOnDevice(CudaStreams* streams, int device, void* to, const void* from, size_t nbytes,
+                  cuda::Stream producer);
 
 // An operator that copies a tensor from one GPU to another, on a stream of one of the two GPUs.
 class PeerCopy : public CudaKernel {

@@ -252,6 +252,20 @@ ffi::Array<double> Measure(const ffi::Array<CudaExecutorRef>& executors, int64_t
   });
 }
 
+// A tensor of TVM is ready when the work on tvm-ffi's current stream is done. Other libraries are
+// told by DLPack which stream will read their tensor.
+void CopyOnDeviceFromPython(const CudaStreamsRef& streams, const ffi::Tensor& source,
+                            const ffi::Tensor& target) {
+  CheckSameSize(source, target);
+  GuardedCuda([&] {
+    const int device = source.device().device_id;
+    auto* producer = static_cast<cuda::Stream>(TVMFFIEnvGetStream(kDLCUDA, device));
+    CopyOnDevice(streams->streams.get(), device, target.data_ptr(), source.data_ptr(),
+                 ffi::GetDataSize(source), producer);
+    return 0;
+  });
+}
+
 TVM_FFI_STATIC_INIT_BLOCK() {
   refl::ObjectDef<CudaStreamsObj>();
   refl::ObjectDef<CudaMemoryObj>();
@@ -312,6 +326,14 @@ TVM_FFI_STATIC_INIT_BLOCK() {
                CopyToHost(streams->streams.get(), device.device().device_id, host.data_ptr(),
                           device.data_ptr(), ffi::GetDataSize(host));
                return 0;
+             });
+           })
+      .def("tvm_interop.cuda.copy_on_device", CopyOnDeviceFromPython)
+      .def("tvm_interop.cuda.stream_handle",
+           [](const CudaStreamsRef& streams, int64_t device) {
+             return GuardedCuda([&] {
+               const CudaStream stream = streams->streams->first_on(static_cast<int>(device));
+               return static_cast<int64_t>(reinterpret_cast<intptr_t>(stream.handle));
              });
            })
       .def("tvm_interop.cuda.peer_copy",

@@ -151,6 +151,20 @@ def copy_to_host(streams: CudaStreams, device: Any, host: Any) -> None:
     _function("copy_to_host")(streams, device, host)
 
 
+def copy_on_device(streams: CudaStreams, source: Any, target: Any) -> None:
+    """Copy a tensor on a GPU to another tensor on a GPU, and return when the copy is done.
+
+    The copy happens on the first stream of the source's GPU, after the work on tvm-ffi's current
+    stream of that GPU.
+    """
+    _function("copy_on_device")(streams, source, target)
+
+
+def stream_handle(streams: CudaStreams, device: int) -> int:
+    """Return the handle of the first stream on a GPU, as DLPack passes streams on."""
+    return int(_function("stream_handle")(streams, device))
+
+
 def peer_copy(source: Any, destination: Any) -> PeerCopy:
     """Return a kernel that copies a tensor on one GPU to a tensor on another GPU."""
     copy: PeerCopy = _function("peer_copy")(source, destination)

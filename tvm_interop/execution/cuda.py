@@ -114,11 +114,40 @@ class CudaInstance:
         """Run every operator once."""
         _cuda.run(self.executor)
 
-    def write(self, value: int, array: np.ndarray) -> None:
-        """Copy `array` into value number `value`, on every GPU that reads this value."""
-        tensor = as_tensor(aligned_copy(array))
-        for v in (value, *self._twins.get(value, ())):
-            _cuda.copy_to_device(self.streams, tensor, self.tensors[v])
+    def write(self, value: int, array: Any) -> None:
+        """Copy `array` into value number `value`, on every GPU that reads this value.
+
+        Parameters
+        ----------
+        array: a NumPy array, or a tensor on a GPU of the plan. Such a tensor needs the methods of
+            DLPack. Work of its library that is not done yet is waited for.
+
+        Raises
+        ------
+        InputError
+            The tensor is on a GPU where the plan has no stream.
+        """
+        targets = [self.tensors[v] for v in (value, *self._twins.get(value, ()))]
+        if isinstance(array, np.ndarray):
+            tensor = as_tensor(aligned_copy(array))
+            for target in targets:
+                _cuda.copy_to_device(self.streams, tensor, target)
+            return
+        tensor = self._taken(array)
+        for target in targets:
+            _cuda.copy_on_device(self.streams, tensor, target)
+
+    def _taken(self, array: Any) -> Any:
+        """Take over a tensor by DLPack, with the stream that will read it."""
+        _, number = array.__dlpack_device__()
+        devices = sorted(set(_cuda.stream_devices(self.streams)))
+        if number not in devices:
+            used = ", ".join(f"cuda:{device}" for device in devices)
+            raise InputError(
+                f"the tensor is on cuda:{number}, and the module runs on {used}: copy it there"
+            )
+        stream = _cuda.stream_handle(self.streams, number)
+        return tvm_ffi.from_dlpack(array.__dlpack__(stream=stream))
 
     def replace(self, value: int, array: np.ndarray) -> None:
         """Copy `array` into a weight, whose memory belongs to this instance alone."""

@@ -16,6 +16,7 @@ from ..errors import DeviceError, ExecutionError, InputError
 from ..plan.plan import Plan, PlannedValue
 from ..program.host_memory import aligned_empty
 from .arrays import as_array, check_key, copied_out, described, shape_of, writable_array
+from .inputs import as_input
 from .instance import ClosedInstance, PlanInstance
 from .open_instance import artifact_at, open_instance, tell_of_idle_cores
 from .operator_profile import OpProfile, operator_profile
@@ -107,7 +108,8 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         Parameters
         ----------
         key: the name or index of the input that gets `value`.
-        value: an array or tensor of the input's shape and dtype.
+        value: an array or tensor of the input's shape and dtype. If the module runs on a GPU, the
+            tensor may lie on that GPU.
         params: more inputs, by name. An input may have any name, even `key` or `value`.
 
         Raises
@@ -494,5 +496,5 @@ class GraphModule(AbstractContextManager["GraphModule"]):
     def _input(self, key: str | int) -> PlannedValue:
         return self.plan.values[self._input_value(key)]
 
-    def _checked(self, key: str | int, value: Any) -> np.ndarray:
-        return as_array(value, self._input(key), "input")
+    def _checked(self, key: str | int, value: Any) -> Any:
+        return as_input(value, self._input(key), self._instance)

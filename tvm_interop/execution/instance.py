@@ -63,8 +63,11 @@ class PlanInstance(Protocol):
         """Run every operator once, and return when the outputs are ready."""
         ...
 
-    def write(self, value: int, array: np.ndarray) -> None:
-        """Copy `array` into value number `value`, which does not change until the next `write`."""
+    def write(self, value: int, array: Any) -> None:
+        """Copy `array` into value number `value`, which does not change until the next `write`.
+
+        `array` is a NumPy array, or a contiguous tensor in the memory of the instance's device.
+        """
         ...
 
     def read(self, value: int) -> np.ndarray:

@@ -13,12 +13,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import tvm
 
 import tvm_interop
 from tests.fake_cuda import fake_gpu
 from tests.nets import Net, in_float16, inception_like
 from tests.numerics.onnx_oracle import run_onnxruntime
-from tvm_interop import Artifact, ExecutionError
+from tvm_interop import Artifact, ExecutionError, GraphModule
 from tvm_interop._native import cuda as _cuda
 from tvm_interop.compiler.compilation import Compilation
 from tvm_interop.compiler.options import CompileOptions
@@ -97,6 +98,9 @@ def test_a_whole_network_of_libraries_gives_onnxruntimes_numbers() -> None:
     np.testing.assert_allclose(outputs[0], expected, rtol=1e-4, atol=1e-4)
     for output in outputs:
         np.testing.assert_array_equal(output, outputs[0])
+    module = GraphModule(compilation.artifact(compilation.schedule("nimble")))
+    module.run(x=tvm.runtime.tensor(x, device=tvm.cuda(0)))
+    np.testing.assert_array_equal(module.get_output(0).numpy(), outputs[0])
 
 
 def test_the_fastest_provider_is_chosen() -> None:

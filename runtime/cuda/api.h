@@ -21,6 +21,9 @@ using GraphExec = struct GraphExecObject*;
 enum Status : int { kSuccess = 0, kInitializationError = 3, kPeerAccessAlreadyEnabled = 704 };
 enum StreamFlags : unsigned { kNonBlocking = 1 };
 enum EventFlags : unsigned { kWithTiming = 0, kWithoutTiming = 2 };
+// In a capture, `kExternal` makes the record a node of the graph: each run of the graph records the
+// event.
+enum RecordFlags : unsigned { kNow = 0, kExternal = 1 };
 // In this mode, calls of CUDA by other threads do not break the capture. For example, PyTorch may
 // call `cudaMalloc` in another thread.
 enum CaptureMode : int { kThreadLocal = 1 };
@@ -56,6 +59,7 @@ enum DeviceAttribute : int { kComputeCapabilityMajor = 75, kComputeCapabilityMin
   F(int, EventCreateWithFlags, (Event*, unsigned flags))                                      \
   F(int, EventDestroy, (Event))                                                               \
   F(int, EventRecord, (Event, Stream))                                                        \
+  F(int, EventRecordWithFlags, (Event, Stream, unsigned flags))                               \
   F(int, EventElapsedTime, (float* ms, Event from, Event to))                                 \
   F(int, GraphCreate, (Graph*, unsigned flags))                                               \
   F(int, GraphDestroy, (Graph))                                                               \

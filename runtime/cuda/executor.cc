@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <map>
 #include <stdexcept>
 
 #include "runtime/core/check_plan.h"
@@ -175,18 +174,31 @@ double CudaExecutor::TimeLaunches(int number) {
 
 std::vector<OpTiming> CudaExecutor::Profile() {
   CudaStreams::Lease lease(streams_.get());
-  const cuda::Api& api = cuda::Api::Get();
-  std::vector<cuda::OwnedEvent> marks;
-  // CUDA can only compare times that were taken on the same device.
-  std::map<int, cuda::OwnedEvent> began;
-  for (int device : streams_->devices()) began.emplace(device, TimingEvent(device));
+  Marks marks;
+  for (int device : streams_->devices()) marks.began.emplace(device, TimingEvent(device));
   for (const Step& step : steps_) {
-    marks.push_back(TimingEvent(step.stream.device));
-    marks.push_back(TimingEvent(step.stream.device));
+    marks.start.push_back(TimingEvent(step.stream.device));
+    marks.end.push_back(TimingEvent(step.stream.device));
   }
-  const cuda::Event first = began.at(streams_->stream(0).device).get();
-  TVM_INTEROP_CUDA(api, EventRecord, first, origin_);
-  for (const auto& [device, event] : began) {
+  if (graph_ == nullptr || is_over_devices_) {
+    LaunchMarked(marks, cuda::kNow);
+  } else {
+    const cuda::Api& api = cuda::Api::Get();
+    const auto issue = [&] { LaunchMarked(marks, cuda::kExternal); };
+    const cuda::OwnedGraph graph = CaptureGraph(origin_, issue);
+    const auto exec = InstantiateGraph(graph.get(), streams_->has_urgent(), origin_);
+    TVM_INTEROP_CUDA(api, GraphLaunch, exec.get(), origin_);
+    Synchronize();  // The graph must not go while it runs.
+  }
+  Synchronize();
+  return TimingsOf(marks);
+}
+
+void CudaExecutor::LaunchMarked(const Marks& marks, cuda::RecordFlags flags) {
+  const cuda::Api& api = cuda::Api::Get();
+  const cuda::Event first = marks.began.at(streams_->stream(0).device).get();
+  TVM_INTEROP_CUDA(api, EventRecordWithFlags, first, origin_, flags);
+  for (const auto& [device, event] : marks.began) {
     if (event.get() == first) continue;
     const cuda::Stream stream = streams_->first_on(device).handle;
     TVM_INTEROP_CUDA(api, StreamWaitEvent, stream, first, 0);
@@ -198,23 +210,26 @@ std::vector<OpTiming> CudaExecutor::Profile() {
   for (size_t i = 0; i < steps_.size(); ++i) {
     const cuda::Stream stream = steps_[i].stream.handle;
     Await(steps_[i]);
-    TVM_INTEROP_CUDA(api, EventRecord, marks[2 * i].get(), stream);
+    TVM_INTEROP_CUDA(api, EventRecordWithFlags, marks.start[i].get(), stream, flags);
     LaunchKernel(i);
-    TVM_INTEROP_CUDA(api, EventRecord, marks[2 * i + 1].get(), stream);
+    TVM_INTEROP_CUDA(api, EventRecordWithFlags, marks.end[i].get(), stream, flags);
     Record(steps_[i]);
   }
   Join();
-  Synchronize();
+}
+
+std::vector<OpTiming> CudaExecutor::TimingsOf(const Marks& marks) const {
+  const cuda::Api& api = cuda::Api::Get();
   const auto since_begin_ns = [&](int device, const cuda::OwnedEvent& mark) {
     float ms = 0;
-    TVM_INTEROP_CUDA(api, EventElapsedTime, &ms, began.at(device).get(), mark.get());
+    TVM_INTEROP_CUDA(api, EventElapsedTime, &ms, marks.began.at(device).get(), mark.get());
     return static_cast<int64_t>(static_cast<double>(ms) * 1e6);
   };
   std::vector<OpTiming> timings;
   for (size_t i = 0; i < steps_.size(); ++i) {
     const int device = steps_[i].stream.device;
-    timings.push_back({static_cast<int>(i), stream_of_[i], since_begin_ns(device, marks[2 * i]),
-                       since_begin_ns(device, marks[2 * i + 1])});
+    timings.push_back({static_cast<int>(i), stream_of_[i], since_begin_ns(device, marks.start[i]),
+                       since_begin_ns(device, marks.end[i])});
   }
   return timings;
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -69,9 +70,11 @@ class CudaExecutor : public Timed {
   // seconds.
   double Time(int number) override;
 
-  // Runs every operator once without a graph, and returns when each operator began and ended on the
-  // GPU. If there are several GPUs, each GPU has its own clock, which an event starts. These clocks
-  // differ by a few microseconds.
+  // Runs every operator once, and returns when each operator began and ended on the GPU. If the
+  // executor has a graph, the operators run in a graph that also records the times. Launches one by
+  // one would leave the GPU idle between short operators. If there are several GPUs, there is no
+  // such graph, and each GPU has its own clock, which an event starts. These clocks differ by a few
+  // microseconds.
   std::vector<OpTiming> Profile();
 
   // Launches the plan `number` times and returns the time that the launches take on the host, in
@@ -100,8 +103,18 @@ class CudaExecutor : public Timed {
   void MakeGraph(const std::vector<CudaPlannedOp>& ops, CudaDispatch dispatch);
   cuda::OwnedGraph LinkOperators(const std::vector<CudaPlannedOp>& ops);
 
+  // Events that take the times of a profile. CUDA can only compare times of the same device.
+  struct Marks {
+    std::map<int, cuda::OwnedEvent> began;  // For each device, the start of its clock.
+    std::vector<cuda::OwnedEvent> start;    // For each operator.
+    std::vector<cuda::OwnedEvent> end;
+  };
+
   void Launch();
   void LaunchStreams();
+  // Puts a run on the streams, with a time before and after each operator.
+  void LaunchMarked(const Marks& marks, cuda::RecordFlags flags);
+  std::vector<OpTiming> TimingsOf(const Marks& marks) const;
   void Fork();
   void Await(const Step& step);
   void LaunchKernel(size_t op);

@@ -148,19 +148,34 @@ int cudaEventDestroy(void* event) {
   });
 }
 
-int cudaEventRecord(void* event, void* stream) {
+// "cudaEventRecordExternal: Event is captured in the graph as an external event node when
+// performing stream capture." The event then has the time of the graph's last run, and may not be
+// waited for in the capture.
+int cudaEventRecordWithFlags(void* event, void* stream, unsigned flags) {
   return RuntimeCall("cudaEventRecord", [&]() -> int {
     Stream* on = Resolve(stream);
     auto* recorded = static_cast<Event*>(event);
-    Line("cudaEventRecord").Add("event", int64_t{recorded->id}).Add("stream", int64_t{on->id});
+    const bool is_external = (flags & 1) != 0 && on->capture != nullptr;
+    Line(is_external ? "cudaEventRecordExternal" : "cudaEventRecord")
+        .Add("event", int64_t{recorded->id})
+        .Add("stream", int64_t{on->id});
     if (!recorded->is_alive) return kInvalidHandle;
     if (const int refused = fake_cuda::RefuseStream(on)) return refused;
-    if (on->device != recorded->device) return kInvalidHandle;
+    if (on->device != recorded->device || flags > 1) return kInvalidHandle;
+    if (is_external) {
+      recorded->capture = nullptr;
+      recorded->moment = std::make_shared<Moment>();
+      return fake_cuda::Enqueue(on, [moment = recorded->moment] { moment->Happen(); });
+    }
     recorded->capture = on->capture;
     recorded->frontier = on->frontier;
     recorded->moment = on->capture == nullptr ? fake_cuda::EndOf(on) : nullptr;
     return kSuccess;
   });
+}
+
+int cudaEventRecord(void* event, void* stream) {
+  return cudaEventRecordWithFlags(event, stream, 0);
 }
 
 int cudaEventSynchronize(void* event) {

@@ -295,7 +295,8 @@ def time_launches(executor: CudaExecutor, number: int) -> float:
 def profile(executor: CudaExecutor) -> list[OperatorTiming]:
     """Run every operator once, and return the times at which each operator ran.
 
-    For this run, operators are launched one by one, whatever the executor's dispatch.
+    If the executor has a graph on one GPU, the operators run in a graph that records the times too.
+    Otherwise they are launched one by one.
     """
     with GATE:
         return gpu_timings(_function("profile")(executor))

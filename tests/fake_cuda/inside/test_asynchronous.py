@@ -83,6 +83,21 @@ def test_a_missing_wait_gives_other_bits(dispatch: _cuda.Dispatch) -> None:
     assert wrong
 
 
+@pytest.mark.parametrize("dispatch", DISPATCHES)
+def test_the_times_of_a_profile_keep_the_order_of_the_plan(dispatch: _cuda.Dispatch) -> None:
+    for seed in range(0, 60, 3):  # These plans have one GPU each.
+        program, plan = planned(seed)
+        fake_gpu.set_delays(seed + 1)
+        kernels = fake_gpu.Kernels(effects_of(program))
+        instance = CudaInstance(plan, kernels, program.weights, dispatch=dispatch)
+        rows = {row.op: row for row in instance.profile()}
+        last: dict[int, int] = {}
+        for op, each in enumerate(plan.operators):
+            earlier = [*each.waits, *([last[each.stream]] if each.stream in last else [])]
+            assert all(rows[op].start_us >= rows[e].end_us for e in earlier)
+            last[each.stream] = op
+
+
 # What the fake GPU itself does.
 
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
 #include <stdexcept>
 
 #include "runtime/core/check_plan.h"
@@ -107,8 +108,11 @@ void CudaExecutor::UseWorkspaces() {
 }
 
 // A failure of a kernel appears long after its launch and does not name the kernel. So the host
-// waits for each kernel here.
+// waits for each kernel here. The first launch loads the kernel's code, and TVM does not protect
+// this from other threads that load the same code.
 void CudaExecutor::WarmUp() {
+  static std::mutex loading;
+  const std::lock_guard<std::mutex> lock(loading);
   const cuda::Api& api = cuda::Api::Get();
   for (size_t i = 0; i < steps_.size(); ++i) {
     LaunchKernel(i);

@@ -19,18 +19,25 @@ void Copy(CudaStreams* streams, int device, void* to, const void* from, size_t n
 
 }  // namespace
 
-CudaMemory::CudaMemory(int device, size_t nbytes) : device_(device), nbytes_(nbytes) {
+CudaMemory::CudaMemory(int device, size_t nbytes, cuda::OwnedMemory memory)
+    : device_(device), nbytes_(nbytes), memory_(std::move(memory)) {}
+
+CudaMemory CudaMemory::Unwritten(int device, size_t nbytes) {
   cuda::CheckDevice(device);
-  cuda::DeviceGuard guard(device);
+  const cuda::DeviceGuard guard(device);
   const cuda::Api& api = cuda::Api::Get();
   void* memory = nullptr;
-  const size_t at_least_one = std::max<size_t>(nbytes, 1);
-  TVM_INTEROP_CUDA(api, Malloc, &memory, at_least_one);
-  memory_.reset(memory);
+  TVM_INTEROP_CUDA(api, Malloc, &memory, std::max<size_t>(nbytes, 1));
+  return CudaMemory(device, nbytes, cuda::OwnedMemory(memory));
+}
+
+CudaMemory::CudaMemory(int device, size_t nbytes) : CudaMemory(Unwritten(device, nbytes)) {
+  const cuda::DeviceGuard guard(device);
+  const cuda::Api& api = cuda::Api::Get();
   cuda::Stream stream = nullptr;
   TVM_INTEROP_CUDA(api, StreamCreateWithPriority, &stream, cuda::kNonBlocking, 0);
   const cuda::OwnedStream owned(stream);
-  TVM_INTEROP_CUDA(api, MemsetAsync, memory, 0, at_least_one, stream);
+  TVM_INTEROP_CUDA(api, MemsetAsync, at(0), 0, std::max<size_t>(nbytes, 1), stream);
   TVM_INTEROP_CUDA(api, StreamSynchronize, stream);
 }
 

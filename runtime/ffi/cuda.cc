@@ -102,6 +102,18 @@ ffi::Tensor TensorWithin(const CudaMemoryRef& memory, int64_t offset, const ffi:
   return tensor;
 }
 
+// Copies a tensor in host memory to new memory of a GPU that `streams` has a stream on.
+ffi::Tensor TensorOnGpu(const CudaStreamsRef& streams, int64_t device_id, const ffi::Tensor& host,
+                        DLDataType dtype) {
+  return GuardedCuda([&] {
+    const DLDevice device{kDLCUDA, static_cast<int>(device_id)};
+    const size_t nbytes = ffi::GetDataSize(host);
+    auto memory = std::make_shared<CudaMemory>(CudaMemory::Unwritten(device.device_id, nbytes));
+    CopyToDevice(streams->streams.get(), device.device_id, memory->at(0), host.data_ptr(), nbytes);
+    return ffi::Tensor::FromNDAlloc(WithinBlock(), host.shape(), dtype, device, memory, size_t{0});
+  });
+}
+
 void CheckSameSize(const ffi::Tensor& one, const ffi::Tensor& other) {
   if (ffi::GetDataSize(one) == ffi::GetDataSize(other)) return;
   TVM_FFI_THROW(InputError) << "a tensor of " << ffi::GetDataSize(one)
@@ -310,6 +322,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              });
            })
       .def("tvm_interop.cuda.tensor_within", TensorWithin)
+      .def("tvm_interop.cuda.tensor_on_gpu", TensorOnGpu)
       .def("tvm_interop.cuda.copy_to_device",
            [](const CudaStreamsRef& streams, const ffi::Tensor& host, const ffi::Tensor& device) {
              CheckSameSize(host, device);

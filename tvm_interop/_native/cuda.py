@@ -133,6 +133,22 @@ def tensor_within(memory: CudaMemory, offset: int, shape: Sequence[int], dtype: 
     )
 
 
+def tensor_on_gpu(streams: CudaStreams, device: int, host: Any, dtype: str) -> Any:
+    """Copy a tensor in host memory to a new tensor on a GPU, with a block of memory of its own.
+
+    Parameters
+    ----------
+    streams: streams of which at least one is on the GPU.
+    dtype: the type of the new tensor, whose elements have the size of the elements of `host`.
+
+    Raises
+    ------
+    ExecutionError
+        The GPU has not enough free memory.
+    """
+    return _function("tensor_on_gpu")(streams, device, host, tvm_ffi.dtype(dtype))
+
+
 def copy_to_device(streams: CudaStreams, host: Any, device: Any) -> None:
     """Copy a tensor in host memory to a tensor on a GPU, and return when the copy is done.
 

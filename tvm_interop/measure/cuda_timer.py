@@ -112,7 +112,4 @@ class CudaStageTimer:
 
 
 def _to_gpu(streams: _cuda.CudaStreams, array: np.ndarray) -> Any:
-    memory = _cuda.make_memory(0, array.nbytes)
-    tensor = _cuda.tensor_within(memory, 0, array.shape, str(array.dtype))
-    _cuda.copy_to_device(streams, as_tensor(array), tensor)
-    return tensor
+    return _cuda.tensor_on_gpu(streams, 0, as_tensor(array), str(array.dtype))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -129,6 +130,21 @@ def test_a_stage_that_cannot_be_captured_has_no_price() -> None:
     says = f"`{names}` cannot be timed in a CUDA graph: `cudaStreamBeginCapture` failed"
     assert says in str(raised.value)
     assert list(timer.do([job]))
+
+
+def test_a_timer_makes_its_tensors_with_few_calls(tmp_path: Path) -> None:
+    """A timer has two tensors for each value, so each call to the GPU counts."""
+    options = CompileOptions("cuda", latency_db=":memory:", streams=2)
+    compilation = Compilation(convolutions(), options)
+    timer = compilation._lowered.stage_timer(compilation.program, 2, 1)
+    log = tmp_path / "calls.jsonl"
+    fake_gpu.start_log(log)
+    assert timer.why_not(0) == ""
+    fake_gpu.stop_log()
+    calls = Counter(json.loads(line)["call"] for line in log.read_text().splitlines())
+    assert calls["cudaMalloc"] >= 3
+    assert calls["cudaMalloc"] == calls["cudaMemcpyAsync"]
+    assert calls["cudaStreamCreate"] == calls["cudaMemsetAsync"] == 0
 
 
 def test_a_kernel_of_a_library_that_cannot_be_captured_is_left_to_tvm(

@@ -149,7 +149,11 @@ struct State {
   std::atomic<int> failure{
       0};  // The failure of the GPU that the host has noticed. All later calls return it.
   std::atomic<int> unnoticed_failure{0};  // The failure that the GPU has had.
-  std::atomic<int64_t> clock_ns{0};       // The clock of the GPU, unless work is asynchronous.
+  // Unless work is asynchronous: the clock of the GPU, the time at which the host makes its next
+  // call, and the time that the host takes to put one piece of work on a stream.
+  std::atomic<int64_t> clock_ns{0};
+  int64_t host_ns = 0;
+  int64_t launch_ns = 0;
 };
 
 State& TheState();

@@ -77,6 +77,16 @@ def _set_times(ms: Mapping[int, float]) -> None:
 
 
 @contextmanager
+def launch_time(us: float) -> Iterator[None]:
+    """Context in which the host takes `us` microseconds to put one piece of work on a stream."""
+    _DRIVER.FakeCudaSetLaunchTime(ctypes.c_double(us))
+    try:
+        yield
+    finally:
+        _DRIVER.FakeCudaSetLaunchTime(ctypes.c_double(0.0))
+
+
+@contextmanager
 def noted(op: str) -> Iterator[None]:
     """Context in which the log says that all launches belong to operator `op`."""
     _DRIVER.FakeCudaNote(op.encode())

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
@@ -130,6 +131,7 @@ int AwaitAll(const Moments& moments) {
   for (const auto& moment : moments) moment->Await();
   const Call call("");
   State& state = TheState();
+  state.host_ns = std::max<int64_t>(state.host_ns, state.clock_ns);
   state.failure = state.unnoticed_failure.load();
   if (state.failure != kSuccess) LastError() = state.failure;
   return state.failure;
@@ -220,6 +222,12 @@ void FakeCudaRepair() {
   const std::lock_guard<std::mutex> lock(fake_cuda::TheMutex());
   TheState().failure = kSuccess;
   TheState().unnoticed_failure = kSuccess;
+}
+
+// Sets the time that the host takes to put one piece of work on a stream. A graph is one piece.
+void FakeCudaSetLaunchTime(double us) {
+  const std::lock_guard<std::mutex> lock(fake_cuda::TheMutex());
+  TheState().launch_ns = static_cast<int64_t>(us * 1e3);
 }
 
 // Sets whether the GPUs can access each other's memory.

@@ -168,8 +168,12 @@ Call::~Call() {
 
 static void Push(Stream* stream, Work work, bool takes_time) {
   if (!IsAsynchronous()) {
-    if (takes_time) work = [work = std::move(work)] { Do(work); };
-    TheState().deferred.push_back(std::move(work));
+    // The GPU waits if the host makes its call later than the GPU could begin.
+    const int64_t called_ns = TheState().host_ns;
+    TheState().deferred.push_back([=, work = std::move(work)] {
+      TheState().clock_ns = std::max<int64_t>(TheState().clock_ns, called_ns);
+      takes_time ? Do(work) : work();
+    });
     return;
   }
   if (stream->worker == nullptr) {
@@ -233,6 +237,7 @@ int Enqueue(Stream* stream, Work work) {
     stream->frontier = {static_cast<int>(nodes.size()) - 1};
   } else {
     AwaitDefaultStream(stream);
+    TheState().host_ns += TheState().launch_ns;
     Push(stream, std::move(work), true);
   }
   return kSuccess;

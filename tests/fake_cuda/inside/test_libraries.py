@@ -279,6 +279,13 @@ def test_the_fastest_algorithm_is_chosen(
         assert prepared(new_conv(width, **fields), _cuda.make_streams([0])) == choice
 
 
+def test_the_time_of_the_host_does_not_decide() -> None:
+    """In a CUDA graph, two short kernels are faster than a long one, whose one call is faster."""
+    op = new_conv(17, has_bias=True)
+    with fake_gpu.algorithm_times({1: 3e-3, 7: 1.0}), fake_gpu.launch_time(10.0):
+        assert prepared(op, _cuda.make_streams([0])) == "algorithm 0"
+
+
 def test_a_choice_is_remembered() -> None:
     op, other = (new_conv(width, has_bias=True, activation="relu") for width in (10, 11))
     with fake_gpu.algorithm_times({1: 1.0}):

@@ -255,3 +255,20 @@ def test_new_memory_is_not_filled_with_zeros() -> None:
     memory = ctypes.c_void_p()
     assert runtime.cudaMalloc(ctypes.byref(memory), ctypes.c_size_t(64)) == 0
     assert ctypes.string_at(memory, 64) == b"\xcb" * 64
+
+
+# Times.
+
+
+@pytest.mark.parametrize("us", [0.0, 10.0])
+def test_the_gpu_waits_for_calls_of_the_host(us: float) -> None:
+    """A kernel takes one microsecond, and the call that launches it takes `us`."""
+    stream, before, after, ms = new_stream(), new_event(), new_event(), ctypes.c_float()
+    with fake_gpu.launch_time(us):
+        runtime.cudaEventRecord(before, stream)
+        for _ in range(3):
+            assert fake_gpu.launch("kernel", stream) == 0
+        runtime.cudaEventRecord(after, stream)
+    assert runtime.cudaStreamSynchronize(stream) == 0
+    assert runtime.cudaEventElapsedTime(ctypes.byref(ms), before, after) == 0
+    assert ms.value * 1e3 == pytest.approx(3 * max(us, 1) + (1 if us else 0), abs=0.01)

@@ -1,7 +1,6 @@
 // A fake libcuda.so.1: the functions of the driver that we and TVM call.
 
 #include <cstdio>
-#include <cstdlib>
 
 #include "fake_cubin.h"
 #include "fake_cuda.h"
@@ -102,9 +101,7 @@ int cuModuleLoadData(void** module, const void* data) {
     if (const int refused = fake_cuda::RefuseWhileCapturing()) return refused;
     auto made = std::make_unique<Module>();
     made->device = fake_cuda::CurrentDevice();
-    const char* arch = std::getenv("FAKE_CUDA_ARCH");
-    const int status =
-        fake_cuda::ReadFatbin(data, arch == nullptr ? kArch : std::atoi(arch), &made->kernels);
+    const int status = fake_cuda::ReadFatbin(data, kArch, &made->kernels);
     if (status != kSuccess) return status;
     *module = made.release();
     return kSuccess;

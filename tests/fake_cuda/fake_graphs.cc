@@ -11,7 +11,6 @@ using fake_cuda::GraphExec;
 using fake_cuda::kInvalidValue;
 using fake_cuda::kSuccess;
 using fake_cuda::Line;
-using fake_cuda::Moment;
 using fake_cuda::Node;
 using fake_cuda::Resolve;
 using fake_cuda::RuntimeCall;

@@ -35,6 +35,7 @@ FILES = (
     "execution/arrays.py",
     "execution/bound_memory.py",
     "execution/graph_module.py",
+    "execution/inputs.py",
     "execution/instance.py",
     "execution/interleaved.py",
     "execution/native.py",

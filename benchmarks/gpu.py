@@ -101,6 +101,8 @@ class Report:
     bits: "same" or "DIFFERENT" for each execution of ours, by name: its output bits compared with
         those of sequential execution with the same kernels.
     no_graph: why an execution has no CUDA graph although it should, by name of the execution.
+    implementations: for each execution with kernels of libraries, by name, and each operator that a
+        library computes, the algorithm that runs, and the algorithms that were refused.
     stages_measured: number of stages that were measured for the schedulers.
     search_s: seconds of each scheduler's search, measurements included.
     median_us: median latency of each engine that was timed, in microseconds, by the engine's name.
@@ -116,6 +118,7 @@ class Report:
     kernels: dict[str, int] = field(default_factory=dict)
     bits: dict[str, str] = field(default_factory=dict)
     no_graph: dict[str, str] = field(default_factory=dict)
+    implementations: dict[str, dict[str, str]] = field(default_factory=dict)
     stages_measured: int = 0
     search_s: dict[str, float] = field(default_factory=dict)
     median_us: dict[str, float] = field(default_factory=dict)
@@ -204,6 +207,8 @@ class Bench:
         if reason:
             self.report.no_graph[name] = reason
             print(f"  {name}: no graph: {reason}")
+        if instance.implementations:
+            self.report.implementations[name] = instance.implementations
         self._instances[name] = instance
 
     def _outputs(self, name: str, which: int) -> list[np.ndarray]:

@@ -49,7 +49,7 @@ class ArtifactError(TVMInteropError):
 
 
 class DeviceError(TVMInteropError):
-    """A device, or software that is needed, is missing on this machine."""
+    """A device or needed software is missing, or this process cannot use its GPU any more."""
 
 
 class InputError(TVMInteropError):

@@ -1,6 +1,12 @@
 #include "runtime/cuda/api.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
 #include <cstdlib>
+#include <iterator>
+#include <mutex>
 
 #include "runtime/core/shared_library.h"
 
@@ -11,6 +17,36 @@ namespace {
 constexpr const char* kOverride = "TVM_INTEROP_CUDART_LIBRARY";
 constexpr const char* kRuntime = "libcudart.so.13";
 constexpr const char* kDriver = "libcuda.so.1";
+
+// The failures after which "the process must be terminated and relaunched", as CUDA's headers say.
+constexpr int kLastingFailures[] = {226, 700, 702, 710, 714, 715, 716,
+                                    717, 718, 719, 721, 810, 911};
+
+constexpr const char* kRestart =
+    "; the GPU cannot be used any more in this process: start a new process, and run the model "
+    "under NVIDIA's compute-sanitizer to see which operator fails";
+
+constexpr const char* kForked =
+    "this process was forked after CUDA had started, so it cannot use a GPU: start processes with "
+    "the method `spawn`, or fork before the first use of a GPU";
+
+// Whether this process can use its GPUs, and why not.
+struct Usability {
+  std::atomic<pid_t> owner{0};  // The process that loaded CUDA.
+  std::atomic<bool> has_failed{false};
+  std::mutex mutex;
+  std::string failure;  // The first failure that ended the use of the GPUs.
+};
+
+Usability& TheUsability() {
+  static auto* const usability = new Usability;
+  return *usability;
+}
+
+bool IsForked() {
+  const pid_t owner = TheUsability().owner;
+  return owner != 0 && owner != getpid();
+}
 
 SharedLibrary Open(const std::string& path, const std::string& advice) {
   try {
@@ -50,12 +86,14 @@ Api LoadApi() {
   int count = 0;
   const int status = api.GetDeviceCount(&count);
   if (status != kSuccess || count == 0) {
-    const std::string why =
-        status == kSuccess ? "the driver shows none" : api.GetErrorString(status);
+    std::string why = status == kSuccess ? "the driver shows none" : api.GetErrorString(status);
+    if (status == kInitializationError)
+      why += " (a process that was forked cannot use a GPU that its parent uses)";
     api.GetLastError();
     throw MissingError("no GPU here: " + why + "; compile for `llvm`, or use a machine with one");
   }
   Check(api.driver.Init(0), "cuInit");
+  TheUsability().owner = getpid();
   return api;
 }
 
@@ -66,14 +104,37 @@ const Api& Api::Get() {
   return api;
 }
 
+void CheckUsable() {
+  if (IsForked()) throw LostError(kForked);
+  Usability& usability = TheUsability();
+  if (!usability.has_failed) return;
+  const std::lock_guard<std::mutex> lock(usability.mutex);
+  throw LostError("the GPU failed before: " + usability.failure + kRestart);
+}
+
+bool IsUsable() { return !IsForked() && !TheUsability().has_failed; }
+
+void ThrowFailure(int status, const std::string& what) {
+  const bool is_lasting = std::find(std::begin(kLastingFailures), std::end(kLastingFailures),
+                                    status) != std::end(kLastingFailures);
+  if (!is_lasting) throw std::runtime_error(what);
+  Usability& usability = TheUsability();
+  const std::lock_guard<std::mutex> lock(usability.mutex);
+  if (!usability.has_failed) usability.failure = what;
+  usability.has_failed = true;
+  throw LostError(what + kRestart);
+}
+
 void ThrowStatus(int status, const char* call) {
   const Api& api = Api::Get();
-  api.GetLastError();  // Clears the error. Otherwise CUDA would report it again at the next call.
-  throw std::runtime_error(std::string("`") + call + "` failed: " + api.GetErrorString(status) +
-                           " (" + api.GetErrorName(status) + ")");
+  // Forgets the error. Otherwise CUDA would report it again to the next user in this thread.
+  api.GetLastError();
+  ThrowFailure(status, std::string("`") + call + "` failed: " + api.GetErrorString(status) + " (" +
+                           api.GetErrorName(status) + ")");
 }
 
 int DeviceCount() {
+  CheckUsable();
   const Api& api = Api::Get();
   int count = 0;
   TVM_INTEROP_CUDA(api, GetDeviceCount, &count);
@@ -118,12 +179,15 @@ bool EnablePeerAccess(int device, int peer) {
 }
 
 DeviceGuard::DeviceGuard(int device) {
+  CheckUsable();
   const Api& api = Api::Get();
   TVM_INTEROP_CUDA(api, GetDevice, &previous_);
   TVM_INTEROP_CUDA(api, SetDevice, device);
 }
 
-DeviceGuard::~DeviceGuard() { Api::Get().SetDevice(previous_); }
+DeviceGuard::~DeviceGuard() {
+  if (IsUsable()) Api::Get().SetDevice(previous_);
+}
 
 }  // namespace cuda
 }  // namespace tvm_interop

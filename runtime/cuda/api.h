@@ -18,9 +18,12 @@ using Graph = struct GraphObject*;
 using GraphNode = struct GraphNodeObject*;
 using GraphExec = struct GraphExecObject*;
 
-enum Status : int { kSuccess = 0, kPeerAccessAlreadyEnabled = 704 };
+enum Status : int { kSuccess = 0, kInitializationError = 3, kPeerAccessAlreadyEnabled = 704 };
 enum StreamFlags : unsigned { kNonBlocking = 1 };
 enum EventFlags : unsigned { kWithTiming = 0, kWithoutTiming = 2 };
+// In a capture, `kExternal` makes the record a node of the graph: each run of the graph records the
+// event.
+enum RecordFlags : unsigned { kNow = 0, kExternal = 1 };
 // In this mode, calls of CUDA by other threads do not break the capture. For example, PyTorch may
 // call `cudaMalloc` in another thread.
 enum CaptureMode : int { kThreadLocal = 1 };
@@ -56,6 +59,7 @@ enum DeviceAttribute : int { kComputeCapabilityMajor = 75, kComputeCapabilityMin
   F(int, EventCreateWithFlags, (Event*, unsigned flags))                                      \
   F(int, EventDestroy, (Event))                                                               \
   F(int, EventRecord, (Event, Stream))                                                        \
+  F(int, EventRecordWithFlags, (Event, Stream, unsigned flags))                               \
   F(int, EventElapsedTime, (float* ms, Event from, Event to))                                 \
   F(int, GraphCreate, (Graph*, unsigned flags))                                               \
   F(int, GraphDestroy, (Graph))                                                               \
@@ -93,8 +97,25 @@ class MissingError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// `ThrowStatus` throws std::runtime_error with the name `call` and CUDA's reason for `status`.
-// `Check` does so only if `status` is not success.
+// The error for a process that cannot use its GPUs any more. After some failures of a kernel, such
+// as an illegal address, CUDA returns the same error from all later calls. A process that was
+// forked after CUDA had started cannot use CUDA.
+class LostError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Throws `LostError` if this process cannot use its GPUs any more.
+void CheckUsable();
+// Whether `CheckUsable` would return. Destructors must then leave CUDA's objects alone.
+bool IsUsable();
+
+// Throws an error with the text `what` about a call that returned `status`. The error is a
+// `LostError` if `status` is a failure that ends the use of the GPUs. Otherwise it is a
+// std::runtime_error.
+[[noreturn]] void ThrowFailure(int status, const std::string& what);
+// `ThrowStatus` throws such an error with the name `call` and CUDA's reason for `status`. `Check`
+// does so only if `status` is not success.
 [[noreturn]] void ThrowStatus(int status, const char* call);
 inline void Check(int status, const char* call) {
   if (status != kSuccess) ThrowStatus(status, call);
@@ -105,7 +126,8 @@ inline void Check(int status, const char* call) {
 
 // Returns the number of GPUs. Throws `MissingError` if there is none.
 int DeviceCount();
-// Throws `MissingError` if the device `device` does not exist.
+// Throws `MissingError` if the device `device` does not exist. All three throw `LostError` if this
+// process cannot use its GPUs any more.
 void CheckDevice(int device);
 // Returns the device's name, its compute capability and the driver's version, as one text. Measured
 // latencies of the device are stored under this text.
@@ -114,7 +136,8 @@ std::string DescribeDevice(int device);
 // cannot do this. Copies then go through the host, which is slower but correct.
 bool EnablePeerAccess(int device, int peer);
 
-// Makes a device current for the calling thread, and restores the earlier device at the end.
+// Makes a device current for the calling thread, and restores the earlier device at the end. Throws
+// `LostError` if this process cannot use its GPUs any more.
 class DeviceGuard {
  public:
   explicit DeviceGuard(int device);
@@ -129,11 +152,18 @@ class DeviceGuard {
 // Destroys the objects of CUDA that the smart pointers below own. Errors of these calls are not
 // reported, because nobody could act on them.
 struct Closer {
-  void operator()(Stream stream) const { Api::Get().StreamDestroy(stream); }
-  void operator()(Event event) const { Api::Get().EventDestroy(event); }
-  void operator()(Graph graph) const { Api::Get().GraphDestroy(graph); }
-  void operator()(GraphExec exec) const { Api::Get().GraphExecDestroy(exec); }
-  void operator()(void* memory) const { Api::Get().Free(memory); }
+  void operator()(Stream stream) const { Close(Api::Get().StreamDestroy, stream); }
+  void operator()(Event event) const { Close(Api::Get().EventDestroy, event); }
+  void operator()(Graph graph) const { Close(Api::Get().GraphDestroy, graph); }
+  void operator()(GraphExec exec) const { Close(Api::Get().GraphExecDestroy, exec); }
+  void operator()(void* memory) const { Close(Api::Get().Free, memory); }
+
+ private:
+  template <typename Object>
+  static void Close(int (*destroy)(Object), Object object) {
+    // An error that nobody asked for would be reported to the next user of CUDA in this thread.
+    if (IsUsable() && destroy(object) != kSuccess) Api::Get().GetLastError();
+  }
 };
 using OwnedStream = std::unique_ptr<StreamObject, Closer>;
 using OwnedEvent = std::unique_ptr<EventObject, Closer>;

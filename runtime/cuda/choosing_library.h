@@ -46,7 +46,9 @@ class RememberedChoices {
 //
 // `Api` holds the library's functions, including `GetVersion`. `LibKernel` is a CudaLibraryKernel
 // that is made from an `Api`, an OpDescription and arguments. It has these members:
-// - `Choice` is the type of an algorithm, with the field `workspace_nbytes`.
+// - `Choice` is the type of an algorithm, with the fields `workspace_nbytes` and `refused`. The
+//   second field says which other algorithms the library refused to launch, and why.
+// - `NameOf(choice)` returns the algorithm's name, for people to read.
 // - `Candidates(stream)` returns the algorithms to choose from, with the library's first choice
 //   first.
 // - `Launch(stream, choice, workspace)` launches the kernel with this algorithm.
@@ -80,9 +82,15 @@ class ChoosingLibrary : public CudaKernelLibrary {
       most = std::max(most, candidate.workspace_nbytes);
     }
     const CudaMemory workspace(stream.device, most);
-    return candidates[FastestOf(candidates.size(), stream, [&](size_t i) {
+    const auto fastest = FastestOf(candidates.size(), stream, [&](size_t i) {
       kernel.Launch(stream, candidates[i], workspace.at(0));
-    })];
+    });
+    Choice chosen = candidates[fastest.index];
+    for (const auto& [i, why] : fastest.refusals) {
+      chosen.refused += (chosen.refused.empty() ? "; refused: " : ", ") +
+                        kernel.NameOf(candidates[i]) + " (" + why + ")";
+    }
+    return chosen;
   }
 
   std::string name_;

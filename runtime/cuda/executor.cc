@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <map>
+#include <mutex>
 #include <stdexcept>
 
 #include "runtime/core/check_plan.h"
@@ -19,14 +19,18 @@ CudaExecutor::CudaExecutor(std::shared_ptr<CudaStreams> streams,
   CudaStreams::Lease lease(streams_.get());
   MakeSteps(ops);
   MakeJoins(ops);
+  ReserveWorkspaces();
+  UseWorkspaces();
   WarmUp();
   if (dispatch == CudaDispatch::kStreams) return;
   try {
     MakeGraph(ops, dispatch);
     dispatch_ = dispatch;
+  } catch (const cuda::LostError&) {
+    throw;
   } catch (const std::exception& error) {
     why_no_graph_ = error.what();
-    Synchronize();
+    Drain(why_no_graph_);
   }
 }
 
@@ -81,16 +85,42 @@ cuda::Event CudaExecutor::NewEvent(int device) {
   return events_.back().second.get();
 }
 
+// Each stream has one workspace, which is as large as the largest that a kernel of the stream
+// needs. Nothing can be allocated while a graph is captured, so the workspaces are made before.
+void CudaExecutor::ReserveWorkspaces() {
+  std::vector<size_t> most(streams_->num_streams());
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    size_t& nbytes = most[stream_of_[i]];
+    nbytes = std::max(nbytes, steps_[i].kernel->workspace_nbytes());
+  }
+  workspaces_.resize(most.size());
+  for (size_t s = 0; s < most.size(); ++s) {
+    if (most[s] == 0) continue;
+    workspaces_[s] = streams_->stream(static_cast<int>(s)).resources->Reserve(most[s]);
+  }
+}
+
+// Executors that share streams may have different workspaces.
+void CudaExecutor::UseWorkspaces() {
+  for (size_t s = 0; s < workspaces_.size(); ++s) {
+    streams_->stream(static_cast<int>(s)).resources->Use(workspaces_[s].get());
+  }
+}
+
 // A failure of a kernel appears long after its launch and does not name the kernel. So the host
-// waits for each kernel here.
+// waits for each kernel here. The first launch loads the kernel's code, and TVM does not protect
+// this from other threads that load the same code.
 void CudaExecutor::WarmUp() {
+  static std::mutex loading;
+  const std::lock_guard<std::mutex> lock(loading);
   const cuda::Api& api = cuda::Api::Get();
   for (size_t i = 0; i < steps_.size(); ++i) {
     LaunchKernel(i);
     const int status = api.StreamSynchronize(steps_[i].stream.handle);
     if (status == cuda::kSuccess) continue;
-    throw std::runtime_error("operator `" + names_[i] +
-                             "` failed on the GPU: " + api.GetErrorString(status));
+    api.GetLastError();
+    cuda::ThrowFailure(
+        status, "operator `" + names_[i] + "` failed on the GPU: " + api.GetErrorString(status));
   }
 }
 
@@ -148,45 +178,62 @@ double CudaExecutor::TimeLaunches(int number) {
 
 std::vector<OpTiming> CudaExecutor::Profile() {
   CudaStreams::Lease lease(streams_.get());
-  const cuda::Api& api = cuda::Api::Get();
-  std::vector<cuda::OwnedEvent> marks;
-  // CUDA can only compare times that were taken on the same device.
-  std::map<int, cuda::OwnedEvent> began;
-  for (int device : streams_->devices()) began.emplace(device, TimingEvent(device));
+  Marks marks;
+  for (int device : streams_->devices()) marks.began.emplace(device, TimingEvent(device));
   for (const Step& step : steps_) {
-    marks.push_back(TimingEvent(step.stream.device));
-    marks.push_back(TimingEvent(step.stream.device));
+    marks.start.push_back(TimingEvent(step.stream.device));
+    marks.end.push_back(TimingEvent(step.stream.device));
   }
-  const cuda::Event first = began.at(streams_->stream(0).device).get();
-  TVM_INTEROP_CUDA(api, EventRecord, first, origin_);
-  for (const auto& [device, event] : began) {
+  if (graph_ == nullptr || is_over_devices_) {
+    LaunchMarked(marks, cuda::kNow);
+  } else {
+    const cuda::Api& api = cuda::Api::Get();
+    const auto issue = [&] { LaunchMarked(marks, cuda::kExternal); };
+    const cuda::OwnedGraph graph = CaptureGraph(origin_, issue);
+    const auto exec = InstantiateGraph(graph.get(), streams_->has_urgent(), origin_);
+    TVM_INTEROP_CUDA(api, GraphLaunch, exec.get(), origin_);
+    Synchronize();  // The graph must not go while it runs.
+  }
+  Synchronize();
+  return TimingsOf(marks);
+}
+
+void CudaExecutor::LaunchMarked(const Marks& marks, cuda::RecordFlags flags) {
+  const cuda::Api& api = cuda::Api::Get();
+  const cuda::Event first = marks.began.at(streams_->stream(0).device).get();
+  TVM_INTEROP_CUDA(api, EventRecordWithFlags, first, origin_, flags);
+  for (const auto& [device, event] : marks.began) {
     if (event.get() == first) continue;
     const cuda::Stream stream = streams_->first_on(device).handle;
     TVM_INTEROP_CUDA(api, StreamWaitEvent, stream, first, 0);
     TVM_INTEROP_CUDA(api, EventRecord, event.get(), stream);
     TVM_INTEROP_CUDA(api, StreamWaitEvent, origin_, event.get(), 0);
   }
+  UseWorkspaces();
   Fork();
   for (size_t i = 0; i < steps_.size(); ++i) {
     const cuda::Stream stream = steps_[i].stream.handle;
     Await(steps_[i]);
-    TVM_INTEROP_CUDA(api, EventRecord, marks[2 * i].get(), stream);
+    TVM_INTEROP_CUDA(api, EventRecordWithFlags, marks.start[i].get(), stream, flags);
     LaunchKernel(i);
-    TVM_INTEROP_CUDA(api, EventRecord, marks[2 * i + 1].get(), stream);
+    TVM_INTEROP_CUDA(api, EventRecordWithFlags, marks.end[i].get(), stream, flags);
     Record(steps_[i]);
   }
   Join();
-  Synchronize();
+}
+
+std::vector<OpTiming> CudaExecutor::TimingsOf(const Marks& marks) const {
+  const cuda::Api& api = cuda::Api::Get();
   const auto since_begin_ns = [&](int device, const cuda::OwnedEvent& mark) {
     float ms = 0;
-    TVM_INTEROP_CUDA(api, EventElapsedTime, &ms, began.at(device).get(), mark.get());
+    TVM_INTEROP_CUDA(api, EventElapsedTime, &ms, marks.began.at(device).get(), mark.get());
     return static_cast<int64_t>(static_cast<double>(ms) * 1e6);
   };
   std::vector<OpTiming> timings;
   for (size_t i = 0; i < steps_.size(); ++i) {
     const int device = steps_[i].stream.device;
-    timings.push_back({static_cast<int>(i), stream_of_[i], since_begin_ns(device, marks[2 * i]),
-                       since_begin_ns(device, marks[2 * i + 1])});
+    timings.push_back({static_cast<int>(i), stream_of_[i], since_begin_ns(device, marks.start[i]),
+                       since_begin_ns(device, marks.end[i])});
   }
   return timings;
 }
@@ -195,11 +242,9 @@ void CudaExecutor::Launch() {
   if (graph_ == nullptr) {
     try {
       LaunchStreams();
-    } catch (...) {
+    } catch (const std::exception& error) {
       // The streams have not been joined. Their work must end before the next run begins.
-      for (int s = 0; s < streams_->num_streams(); ++s) {
-        cuda::Api::Get().StreamSynchronize(streams_->stream(s).handle);
-      }
+      Drain(error.what());
       throw;
     }
     return;
@@ -209,6 +254,7 @@ void CudaExecutor::Launch() {
 }
 
 void CudaExecutor::LaunchStreams() {
+  UseWorkspaces();
   Fork();
   for (size_t i = 0; i < steps_.size(); ++i) {
     Await(steps_[i]);
@@ -238,6 +284,8 @@ void CudaExecutor::LaunchKernel(size_t op) {
     // A kernel that loads code or calls a library does so for the current device.
     if (is_over_devices_) TVM_INTEROP_CUDA(cuda::Api::Get(), SetDevice, step.stream.device);
     step.kernel->Launch(step.stream);
+  } catch (const cuda::LostError& error) {
+    throw cuda::LostError("operator `" + names_[op] + "` failed: " + error.what());
   } catch (const std::exception& error) {
     throw std::runtime_error("operator `" + names_[op] + "` failed: " + error.what());
   }
@@ -252,6 +300,17 @@ void CudaExecutor::Record(const Step& step) {
 void CudaExecutor::Join() {
   const cuda::Api& api = cuda::Api::Get();
   for (cuda::Event end : joined_) TVM_INTEROP_CUDA(api, StreamWaitEvent, origin_, end, 0);
+}
+
+void CudaExecutor::Drain(const std::string& error) {
+  if (!cuda::IsUsable()) return;
+  const cuda::Api& api = cuda::Api::Get();
+  for (int s = 0; s < streams_->num_streams(); ++s) {
+    const int status = api.StreamSynchronize(streams_->stream(s).handle);
+    if (status == cuda::kSuccess) continue;
+    api.GetLastError();
+    cuda::ThrowFailure(status, error + "; then the GPU failed: " + api.GetErrorString(status));
+  }
 }
 
 void CudaExecutor::Synchronize() {

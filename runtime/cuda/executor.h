@@ -1,7 +1,9 @@
 #ifndef RUNTIME_CUDA_EXECUTOR_H_
 #define RUNTIME_CUDA_EXECUTOR_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -22,6 +24,8 @@ class CudaKernel {
   // first call may be slow and may allocate memory. Later calls must not allocate, because a graph
   // capture would fail.
   virtual void Launch(const CudaStream& stream) = 0;
+  // The bytes that `Launch` asks of the stream's workspace. The executor reserves them.
+  virtual size_t workspace_nbytes() const { return 0; }
 };
 
 // One operator of a plan. The operators of a plan come in the order of their launches, which is a
@@ -66,9 +70,11 @@ class CudaExecutor : public Timed {
   // seconds.
   double Time(int number) override;
 
-  // Runs every operator once without a graph, and returns when each operator began and ended on the
-  // GPU. If there are several GPUs, each GPU has its own clock, which an event starts. These clocks
-  // differ by a few microseconds.
+  // Runs every operator once, and returns when each operator began and ended on the GPU. If the
+  // executor has a graph, the operators run in a graph that also records the times. Launches one by
+  // one would leave the GPU idle between short operators. If there are several GPUs, there is no
+  // such graph, and each GPU has its own clock, which an event starts. These clocks differ by a few
+  // microseconds.
   std::vector<OpTiming> Profile();
 
   // Launches the plan `number` times and returns the time that the launches take on the host, in
@@ -91,18 +97,33 @@ class CudaExecutor : public Timed {
   void MakeSteps(const std::vector<CudaPlannedOp>& ops);
   void MakeJoins(const std::vector<CudaPlannedOp>& ops);
   cuda::Event NewEvent(int device);
+  void ReserveWorkspaces();
+  void UseWorkspaces();
   void WarmUp();
   void MakeGraph(const std::vector<CudaPlannedOp>& ops, CudaDispatch dispatch);
   cuda::OwnedGraph LinkOperators(const std::vector<CudaPlannedOp>& ops);
 
+  // Events that take the times of a profile. CUDA can only compare times of the same device.
+  struct Marks {
+    std::map<int, cuda::OwnedEvent> began;  // For each device, the start of its clock.
+    std::vector<cuda::OwnedEvent> start;    // For each operator.
+    std::vector<cuda::OwnedEvent> end;
+  };
+
   void Launch();
   void LaunchStreams();
+  // Puts a run on the streams, with a time before and after each operator.
+  void LaunchMarked(const Marks& marks, cuda::RecordFlags flags);
+  std::vector<OpTiming> TimingsOf(const Marks& marks) const;
   void Fork();
   void Await(const Step& step);
   void LaunchKernel(size_t op);
   void Record(const Step& step);
   void Join();
   void Synchronize();
+  // After an error, waits until the streams have ended their work. Throws if the GPU itself failed,
+  // with the text of the error that came first.
+  void Drain(const std::string& error);
 
   std::shared_ptr<CudaStreams> streams_;
   cuda::Stream origin_;  // The stream on which every run starts and ends.
@@ -119,6 +140,8 @@ class CudaExecutor : public Timed {
   // first. An event is left out if an operator already waits for the stream's last operator.
   std::vector<cuda::Event> joined_;
   std::vector<std::pair<int, cuda::OwnedEvent>> events_;  // All events above, each with its device.
+  // For each stream, the workspace of its kernels. Null if they need none.
+  std::vector<std::shared_ptr<CudaWorkspace>> workspaces_;
   CudaDispatch dispatch_ = CudaDispatch::kStreams;
   std::string why_no_graph_;
   cuda::OwnedGraphExec graph_;

@@ -1,23 +1,40 @@
 #include "runtime/cuda/stream_resources.h"
 
-#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <utility>
 
 namespace tvm_interop {
 
-void* CudaStreamResources::Workspace(size_t nbytes) {
-  if (nbytes == 0) return nullptr;
-  if (nbytes > nbytes_) {
-    // The new workspace is at least twice as large as the last one. So all workspaces together take
-    // at most twice the size of the largest one.
-    const size_t larger = std::max(nbytes, 2 * nbytes_);
-    const cuda::DeviceGuard guard(device_);
-    const cuda::Api& api = cuda::Api::Get();
-    void* memory = nullptr;
-    TVM_INTEROP_CUDA(api, Malloc, &memory, larger);
-    workspaces_.emplace_back(memory);
-    nbytes_ = larger;
+CudaWorkspace::CudaWorkspace(int device, size_t nbytes) : nbytes(nbytes) {
+  const cuda::DeviceGuard guard(device);
+  const cuda::Api& api = cuda::Api::Get();
+  void* address = nullptr;
+  TVM_INTEROP_CUDA(api, Malloc, &address, nbytes);
+  memory.reset(address);
+}
+
+CudaStreamResources::~CudaStreamResources() {
+  // A library must not destroy its handles if the process cannot use its GPUs any more.
+  if (!cuda::IsUsable()) new auto(std::move(handles_));
+}
+
+std::shared_ptr<CudaWorkspace> CudaStreamResources::Reserve(size_t nbytes) {
+  std::shared_ptr<CudaWorkspace> last = last_.lock();
+  if (last == nullptr || last->nbytes < nbytes) {
+    last = std::make_shared<CudaWorkspace>(device_, nbytes);
+    last_ = last;
   }
-  return workspaces_.back().get();
+  return last;
+}
+
+void* CudaStreamResources::Workspace(size_t nbytes) const {
+  if (nbytes == 0) return nullptr;
+  if (used_ == nullptr || used_->nbytes < nbytes) {
+    throw std::runtime_error("a kernel needs a workspace of " + std::to_string(nbytes) +
+                             " bytes, which no executor has reserved");
+  }
+  return used_->memory.get();
 }
 
 }  // namespace tvm_interop

@@ -4,11 +4,17 @@
 #include <cstddef>
 #include <map>
 #include <memory>
-#include <vector>
 
 #include "runtime/cuda/api.h"
 
 namespace tvm_interop {
+
+// Memory for the intermediate results of library kernels.
+struct CudaWorkspace {
+  CudaWorkspace(int device, size_t nbytes);
+  size_t nbytes;
+  cuda::OwnedMemory memory;
+};
 
 // The workspace and the library handles of one stream. All library kernels on the stream share
 // them, because the stream runs its kernels in order.
@@ -19,13 +25,21 @@ namespace tvm_interop {
 class CudaStreamResources {
  public:
   explicit CudaStreamResources(int device) : device_(device) {}
+  ~CudaStreamResources();
   CudaStreamResources(const CudaStreamResources&) = delete;
   CudaStreamResources& operator=(const CudaStreamResources&) = delete;
 
-  // Returns at least `nbytes` bytes of the GPU's memory, for the next work on the stream. Allocates
-  // memory if `nbytes` is larger than in all earlier calls. An allocation is not possible during a
-  // graph capture, so executors run each kernel once before the capture.
-  void* Workspace(size_t nbytes);
+  // Returns a workspace of at least `nbytes` bytes. It is the last one, if an executor still keeps
+  // that one and it is large enough. The caller keeps the workspace as long as a captured graph may
+  // contain its address.
+  std::shared_ptr<CudaWorkspace> Reserve(size_t nbytes);
+
+  // Lets `Workspace` return this workspace, which the caller keeps.
+  void Use(const CudaWorkspace* workspace) { used_ = workspace; }
+
+  // Returns at least `nbytes` bytes of the GPU's memory, for the next work on the stream. Throws
+  // std::runtime_error if the workspace in use is smaller.
+  void* Workspace(size_t nbytes) const;
 
   // Returns the stream's handle of `library`, which `make` makes at the first call. `make` returns
   // a std::shared_ptr, which must always have the same type for the same library.
@@ -39,10 +53,8 @@ class CudaStreamResources {
 
  private:
   int device_;
-  size_t nbytes_ = 0;
-  // The workspaces, each larger than the one before. The smaller ones are kept, because captured
-  // graphs contain their addresses.
-  std::vector<cuda::OwnedMemory> workspaces_;
+  std::weak_ptr<CudaWorkspace> last_;  // Executors own the workspaces.
+  const CudaWorkspace* used_ = nullptr;
   std::map<const void*, std::shared_ptr<void>> handles_;
 };
 

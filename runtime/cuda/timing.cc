@@ -5,10 +5,14 @@
 #include <stdexcept>
 #include <vector>
 
+#include "runtime/cuda/graph.h"
+
 namespace tvm_interop {
 namespace {
 
 constexpr int kRounds = 9;
+// How often a graph launches its alternative.
+constexpr int kLaunches = 8;
 
 float Median(std::vector<float> numbers) {
   const auto middle = numbers.begin() + static_cast<std::ptrdiff_t>(numbers.size() / 2);
@@ -16,18 +20,36 @@ float Median(std::vector<float> numbers) {
   return *middle;
 }
 
-// Runs each alternative once, so that its code is loaded. Returns the alternatives that can be
-// launched, in order.
-std::vector<size_t> Launchable(size_t number, const CudaStream& stream,
-                               const std::function<void(size_t)>& launch) {
+// An alternative that can be launched, and a graph of several launches.
+struct Able {
+  size_t index;
+  cuda::OwnedGraphExec graph;
+};
+
+cuda::OwnedGraphExec GraphOf(const CudaStream& stream, const std::function<void()>& launch) {
+  const cuda::OwnedGraph graph = CaptureGraph(stream.handle, [&] {
+    for (int i = 0; i < kLaunches; ++i) launch();
+  });
+  return InstantiateGraph(graph.get(), false, stream.handle);
+}
+
+// Runs each alternative once, so that its code is loaded, and makes its graph. Returns the
+// alternatives for which this is possible, in order, and adds the others to `refusals`.
+std::vector<Able> Launchable(size_t number, const CudaStream& stream,
+                             const std::function<void(size_t)>& launch,
+                             std::vector<std::pair<size_t, std::string>>* refusals) {
   const cuda::Api& api = cuda::Api::Get();
-  std::vector<size_t> able;
+  std::vector<Able> able;
   std::exception_ptr failure;
   for (size_t i = 0; i < number; ++i) {
     try {
       launch(i);
-      able.push_back(i);
-    } catch (const std::exception&) {
+      TVM_INTEROP_CUDA(api, StreamSynchronize, stream.handle);
+      able.push_back({i, GraphOf(stream, [&] { launch(i); })});
+    } catch (const cuda::LostError&) {
+      throw;
+    } catch (const std::exception& error) {
+      refusals->emplace_back(i, error.what());
       failure = std::current_exception();
     }
   }
@@ -47,18 +69,20 @@ cuda::OwnedEvent TimingEvent(int device) {
   return cuda::OwnedEvent(event);
 }
 
-size_t FastestOf(size_t number, const CudaStream& stream,
-                 const std::function<void(size_t)>& launch) {
+Fastest FastestOf(size_t number, const CudaStream& stream,
+                  const std::function<void(size_t)>& launch) {
   const cuda::Api& api = cuda::Api::Get();
-  const std::vector<size_t> able = Launchable(number, stream, launch);
-  if (able.size() == 1) return able.front();
+  Fastest fastest;
+  const std::vector<Able> able = Launchable(number, stream, launch, &fastest.refusals);
+  fastest.index = able.front().index;
+  if (able.size() == 1) return fastest;
   const cuda::OwnedEvent began = TimingEvent(stream.device);
   const cuda::OwnedEvent ended = TimingEvent(stream.device);
   std::vector<std::vector<float>> ms(able.size(), std::vector<float>(kRounds));
   for (int round = 0; round < kRounds; ++round) {
     for (size_t i = 0; i < able.size(); ++i) {
       TVM_INTEROP_CUDA(api, EventRecord, began.get(), stream.handle);
-      launch(able[i]);
+      TVM_INTEROP_CUDA(api, GraphLaunch, able[i].graph.get(), stream.handle);
       TVM_INTEROP_CUDA(api, EventRecord, ended.get(), stream.handle);
       TVM_INTEROP_CUDA(api, StreamSynchronize, stream.handle);
       TVM_INTEROP_CUDA(api, EventElapsedTime, &ms[i][round], began.get(), ended.get());
@@ -68,7 +92,8 @@ size_t FastestOf(size_t number, const CudaStream& stream,
   for (size_t i = 1; i < able.size(); ++i) {
     if (Median(ms[i]) < Median(ms[best])) best = i;
   }
-  return able[best];
+  fastest.index = able[best].index;
+  return fastest;
 }
 
 }  // namespace tvm_interop

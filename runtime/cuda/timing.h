@@ -3,6 +3,9 @@
 
 #include <cstddef>
 #include <functional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "runtime/cuda/api.h"
 #include "runtime/cuda/streams.h"
@@ -12,12 +15,23 @@ namespace tvm_interop {
 // Makes an event that records the time, for measurements.
 cuda::OwnedEvent TimingEvent(int device);
 
-// Returns the index of the fastest of `number` alternatives. The alternatives run on `stream` in
-// turn, for a few rounds, and the median times on the GPU are compared. In a tie, the first
-// alternative wins. `launch` puts an alternative's work on the stream. An alternative is left out
-// if `launch` throws for it. If all are left out, the last exception is thrown.
-size_t FastestOf(size_t number, const CudaStream& stream,
-                 const std::function<void(size_t)>& launch);
+// The fastest of several alternatives.
+struct Fastest {
+  size_t index = 0;
+  // For each alternative that could not be launched, its index and the reason.
+  std::vector<std::pair<size_t, std::string>> refusals;
+};
+
+// Finds the fastest of `number` alternatives. `launch` puts an alternative's work on the stream.
+// Each alternative is captured several times in a CUDA graph. The graphs run on `stream` in turn,
+// for a few rounds, and the median times on the GPU are compared. In a tie, the first alternative
+// wins. An alternative is left out if `launch` throws for it, or if it cannot be captured. If all
+// are left out, the last exception is thrown.
+//
+// Single launches would not do: the GPU often waits for the host's calls, which take longer than
+// short kernels. In the graph of a model it does not wait.
+Fastest FastestOf(size_t number, const CudaStream& stream,
+                  const std::function<void(size_t)>& launch);
 
 }  // namespace tvm_interop
 

@@ -102,6 +102,18 @@ ffi::Tensor TensorWithin(const CudaMemoryRef& memory, int64_t offset, const ffi:
   return tensor;
 }
 
+// Copies a tensor in host memory to new memory of a GPU that `streams` has a stream on.
+ffi::Tensor TensorOnGpu(const CudaStreamsRef& streams, int64_t device_id, const ffi::Tensor& host,
+                        DLDataType dtype) {
+  return GuardedCuda([&] {
+    const DLDevice device{kDLCUDA, static_cast<int>(device_id)};
+    const size_t nbytes = ffi::GetDataSize(host);
+    auto memory = std::make_shared<CudaMemory>(CudaMemory::Unwritten(device.device_id, nbytes));
+    CopyToDevice(streams->streams.get(), device.device_id, memory->at(0), host.data_ptr(), nbytes);
+    return ffi::Tensor::FromNDAlloc(WithinBlock(), host.shape(), dtype, device, memory, size_t{0});
+  });
+}
+
 void CheckSameSize(const ffi::Tensor& one, const ffi::Tensor& other) {
   if (ffi::GetDataSize(one) == ffi::GetDataSize(other)) return;
   TVM_FFI_THROW(InputError) << "a tensor of " << ffi::GetDataSize(one)
@@ -252,6 +264,20 @@ ffi::Array<double> Measure(const ffi::Array<CudaExecutorRef>& executors, int64_t
   });
 }
 
+// A tensor of TVM is ready when the work on tvm-ffi's current stream is done. Other libraries are
+// told by DLPack which stream will read their tensor.
+void CopyOnDeviceFromPython(const CudaStreamsRef& streams, const ffi::Tensor& source,
+                            const ffi::Tensor& target) {
+  CheckSameSize(source, target);
+  GuardedCuda([&] {
+    const int device = source.device().device_id;
+    auto* producer = static_cast<cuda::Stream>(TVMFFIEnvGetStream(kDLCUDA, device));
+    CopyOnDevice(streams->streams.get(), device, target.data_ptr(), source.data_ptr(),
+                 ffi::GetDataSize(source), producer);
+    return 0;
+  });
+}
+
 TVM_FFI_STATIC_INIT_BLOCK() {
   refl::ObjectDef<CudaStreamsObj>();
   refl::ObjectDef<CudaMemoryObj>();
@@ -296,6 +322,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              });
            })
       .def("tvm_interop.cuda.tensor_within", TensorWithin)
+      .def("tvm_interop.cuda.tensor_on_gpu", TensorOnGpu)
       .def("tvm_interop.cuda.copy_to_device",
            [](const CudaStreamsRef& streams, const ffi::Tensor& host, const ffi::Tensor& device) {
              CheckSameSize(host, device);
@@ -312,6 +339,14 @@ TVM_FFI_STATIC_INIT_BLOCK() {
                CopyToHost(streams->streams.get(), device.device().device_id, host.data_ptr(),
                           device.data_ptr(), ffi::GetDataSize(host));
                return 0;
+             });
+           })
+      .def("tvm_interop.cuda.copy_on_device", CopyOnDeviceFromPython)
+      .def("tvm_interop.cuda.stream_handle",
+           [](const CudaStreamsRef& streams, int64_t device) {
+             return GuardedCuda([&] {
+               const CudaStream stream = streams->streams->first_on(static_cast<int>(device));
+               return static_cast<int64_t>(reinterpret_cast<intptr_t>(stream.handle));
              });
            })
       .def("tvm_interop.cuda.peer_copy",

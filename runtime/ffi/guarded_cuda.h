@@ -8,13 +8,15 @@
 
 namespace tvm_interop {
 
-// Works like `Guarded`, but turns `cuda::MissingError` into a `DeviceError`.
+// Works like `Guarded`, but turns `cuda::MissingError` and `cuda::LostError` into a `DeviceError`.
 template <typename Body>
 auto GuardedCuda(Body&& body) -> decltype(body()) {
   return Guarded([&]() -> decltype(body()) {
     try {
       return body();
     } catch (const cuda::MissingError& error) {
+      TVM_FFI_THROW(DeviceError) << error.what();
+    } catch (const cuda::LostError& error) {
       TVM_FFI_THROW(DeviceError) << error.what();
     }
     TVM_FFI_UNREACHABLE();

@@ -3,6 +3,8 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -124,6 +126,32 @@ TEST_CASE(SharesStreamsAndEvents) {
     CudaStreams::Lease lease(streams.get());
     CHECK(Failure([&] { executor.Run(); }).find("another thread") != std::string::npos);
   }
+}
+
+// A kernel that notices if another thread launches such a kernel at the same time.
+class Alone : public CudaKernel {
+ public:
+  void Launch(const CudaStream&) override {
+    if (++num_running > 1) was_alone = false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    --num_running;
+  }
+  static inline std::atomic<int> num_running{0};
+  static inline std::atomic<bool> was_alone{true};
+};
+
+TEST_CASE(KernelsAreTriedByOneThreadAtATime) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([] {
+      Alone kernels[4];
+      CudaExecutor executor(TwoStreams(),
+                            Diamond({&kernels[0], &kernels[1], &kernels[2], &kernels[3]}),
+                            CudaDispatch::kStreams);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(Alone::was_alone);
 }
 
 TEST_CASE(GivesEventsBackWhileAnotherThreadTakesSome) {

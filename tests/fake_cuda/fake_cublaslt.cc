@@ -86,8 +86,8 @@ const char* cublasLtGetStatusString(int status) {
 }
 
 int cublasLtCreate(Handle** handle) {
-  FAKE_CUDA_CALL("cublasLtCreate");
-  *handle = new Handle{TheState().next_id++, TheState().device};
+  FAKE_LIBRARY_CALL("cublasLtCreate", kExecutionFailed);
+  *handle = new Handle{TheState().next_id++, fake_cuda::CurrentDevice()};
   Line("cublasLtCreate").Add("handle", int64_t{(*handle)->id});
   return fake_cuda::RefuseWhileCapturing() == 0 ? 0 : kExecutionFailed;
 }
@@ -143,7 +143,7 @@ int cublasLtMatmulPreferenceSetAttribute(Preference* preference, int attribute, 
 int cublasLtMatmulAlgoGetHeuristic(Handle* handle, Product*, Layout* a, Layout* b, Layout* c,
                                    Layout* d, Preference* preference, int most, Result* results,
                                    int* number) {
-  if (handle->device != TheState().device) return kInvalidValue;
+  if (handle->device != fake_cuda::CurrentDevice()) return kInvalidValue;
   if (a->columns != b->rows || d->rows != a->rows || d->columns != b->columns ||
       c->rows != d->rows || c->columns != d->columns) {
     return kInvalidValue;
@@ -166,9 +166,10 @@ int cublasLtMatmul(Handle* handle, Product* product, const float* alpha, const v
                    Layout* a_layout, const void* b, Layout* b_layout, const float* beta,
                    const void* c, Layout*, void* d, Layout* d_layout, const Algorithm* algorithm,
                    void* workspace, size_t workspace_nbytes, void* stream) {
-  FAKE_CUDA_CALL("cublasLtMatmul");
+  FAKE_LIBRARY_CALL("cublasLtMatmul", kExecutionFailed);
   fake_cuda::Stream* on = fake_cuda::Resolve(stream);
-  if (handle->device != TheState().device || on->device != handle->device) return kInvalidValue;
+  if (handle->device != fake_cuda::CurrentDevice() || on->device != handle->device)
+    return kInvalidValue;
   const Layout al = *a_layout, bl = *b_layout, dl = *d_layout;
   const Product desc = *product;
   const float left = *alpha, right = *beta;

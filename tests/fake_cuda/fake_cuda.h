@@ -1,94 +1,241 @@
 // A fake CUDA that needs no GPU: the declarations that the fake libraries share. Memory is the
-// host's, and the host does all work at once, in the order of the calls. Every call is logged. A
-// checker reads the log, and says whether a GPU could choose another order with wrong results. Only
-// one host thread may use the fake CUDA.
+// host's. Every call is logged. A checker reads the log, and says whether a GPU could choose
+// another order with wrong results.
+//
+// There are two ways of doing work. By default, the calling thread does the work of a call at once,
+// before the call returns. If the environment variable FAKE_CUDA_ASYNC has a number, the number is
+// the seed of random delays, and each stream has a thread of its own, which does the stream's work
+// later. Events are then real synchronisation, and nothing else orders the threads.
+//
+// The calls refuse what CUDA's documentation says that CUDA refuses. The comments quote it. Where
+// CUDA leaves the behaviour open, the fake chooses what is worst for the caller.
 #ifndef TESTS_FAKE_CUDA_FAKE_CUDA_H_
 #define TESTS_FAKE_CUDA_FAKE_CUDA_H_
 
+#include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 namespace fake_cuda {
 
+// The numbers of `cudaError_t`. The driver's numbers are the same.
 enum Status : int {
   kSuccess = 0,
   kInvalidValue = 1,
+  kMemoryAllocation = 2,
+  kInitializationError = 3,
   kInvalidDevice = 101,
+  kInvalidImage = 200,
+  kNoImageForDevice = 209,
+  kPeerAccessUnsupported = 217,
   kInvalidHandle = 400,
+  kNotFound = 500,
+  kNotReady = 600,
+  kIllegalAddress = 700,
+  kLaunchOutOfResources = 701,
   kPeerAccessAlreadyEnabled = 704,
+  kLaunchFailure = 719,
   kCaptureUnsupported = 900,
   kCaptureInvalidated = 901,
+  kCaptureMerge = 902,
+  kCaptureUnmatched = 903,
+  kCaptureUnjoined = 904,
+  kCaptureIsolation = 905,
+  kCaptureImplicit = 906,
+  kCapturedEvent = 907,
+  kCaptureWrongThread = 908,
+};
+
+// The modes of `cudaStreamBeginCapture`.
+enum CaptureMode : int { kGlobal = 0, kThreadLocal = 1, kRelaxed = 2 };
+
+using Work = std::function<void()>;
+
+// Something that happens once, such as the end of a stream's work so far.
+class Moment {
+ public:
+  void Happen();
+  void Await();
+  bool has_happened();
+  double time_ms();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool has_happened_ = false;
+  double time_ms_ = 0;
+};
+using Moments = std::vector<std::shared_ptr<Moment>>;
+
+// A node of a graph: its work, and the earlier nodes that must end before it.
+struct Node {
+  Work work;
+  std::vector<int> after;
 };
 
 struct Graph {
   int id = 0;
-  std::vector<std::function<void()>> nodes;
-  int num_children = 0;
+  std::vector<Node> nodes;
+  std::vector<std::vector<int>> ends;  // For each child graph, the nodes at its end.
 };
 
-// A capture in progress. Work that is put on its streams goes into the graph.
+struct Stream;
+
+// A capture that has begun. Work that is put on its streams goes into the graph.
 struct Capture {
-  Graph* graph = nullptr;
+  std::unique_ptr<Graph> graph;
+  Stream* origin = nullptr;
+  std::thread::id thread;
+  int mode = kGlobal;
   bool is_valid = true;
+  bool is_over = false;
 };
+
+class Worker;
 
 struct Stream {
-  int id = 0;
+  int id = 0;  // The streams that nobody made, one for each device, all have the number 0.
   int device = 0;
+  bool is_blocking = false;  // Whether the stream and the default stream wait for each other.
   bool is_alive = true;
-  Capture* capture = nullptr;
+  std::shared_ptr<Capture> capture;
+  std::vector<int> frontier;       // In a capture, the nodes that the next node comes after.
+  std::shared_ptr<Worker> worker;  // The stream's thread. Null until the first asynchronous work.
 };
 
 struct Event {
   int id = 0;
   int device = 0;
+  bool has_timing = true;
   bool is_alive = true;
-  Capture* capture = nullptr;  // The capture in which the event was recorded last.
-  double time_ms = 0;
+  std::shared_ptr<Moment> moment;    // Null until the event is recorded outside of a capture.
+  std::shared_ptr<Capture> capture;  // The capture in which the event was recorded last, if any.
+  std::vector<int> frontier;         // The nodes of the capture that the event comes after.
 };
 
 struct GraphExec {
   int id = 0;
-  std::vector<std::function<void()>> nodes;
+  std::shared_ptr<const std::vector<Node>> nodes;
+  std::shared_ptr<Moment> last_launch;
+};
+
+// A block of memory on a device, or of pinned memory of the host (then the device is -1).
+struct Block {
+  size_t nbytes = 0;
+  int device = -1;
 };
 
 struct State {
   int num_devices = 3;
-  int device = 0;  // The current device. There is only one calling thread.
   int next_id = 1;
-  Stream null_stream;
-  std::vector<Stream*> streams;
-  std::vector<Event*> events;
-  Capture* capture = nullptr;  // The capture in progress. There is at most one at a time.
-  double clock_ms = 0;
+  std::vector<Stream> default_streams;             // One for each device.
+  std::vector<Stream*> streams;                    // Also those that are destroyed.
+  Moments ends_of_destroyed;                       // The ends of the work of destroyed streams.
+  std::vector<std::shared_ptr<Capture>> captures;  // Those that have begun and not ended.
+  std::map<const char*, Block> blocks;             // By address.
   std::vector<std::pair<int, int>> peers;
   bool can_access_peers = true;
+  std::vector<Work> deferred;  // What this call does at its end, if work is not asynchronous.
+  int owner = 0;               // The process that first used CUDA.
+  std::atomic<int> failure{
+      0};  // The failure of the GPU that the host has noticed. All later calls return it.
+  std::atomic<int> unnoticed_failure{0};  // The failure that the GPU has had.
+  // Unless work is asynchronous: the clock of the GPU, the time at which the host makes its next
+  // call, and the time that the host takes to put one piece of work on a stream.
+  std::atomic<int64_t> clock_ns{0};
+  int64_t host_ns = 0;
+  int64_t launch_ns = 0;
 };
 
 State& TheState();
 
-// Returns the status with which a test made the next call of this name fail, or success.
-int Injected(const char* call);
-#define FAKE_CUDA_CALL(name)                                \
-  do {                                                      \
-    const int injected = ::fake_cuda::Injected(name);       \
-    if (injected != ::fake_cuda::kSuccess) return injected; \
-  } while (false)
+// The name of a status, as CUDA gives it.
+const char* NameOf(int status);
 
-// For calls that a GPU cannot capture: they make the capture in progress fail.
+// The state of the calling thread.
+int& CurrentDevice();
+int& LastError();
+
+// A call of the fake CUDA, from its beginning to its end. Calls of several threads take turns.
+class Call {
+ public:
+  explicit Call(const char* name);
+  ~Call();
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  // Why CUDA itself refuses every call of this process: a failure of the GPU, or a fork.
+  int process_status() const { return process_status_; }
+  // The status with which a test made this call fail, or success.
+  int injected() const { return injected_; }
+
+ private:
+  std::unique_lock<std::mutex> lock_;
+  int process_status_ = kSuccess;
+  int injected_ = kSuccess;
+};
+
+// Makes a call of the driver: returns what `body` returns, unless the call is refused before.
+template <typename Body>
+int DriverCall(const char* name, Body&& body) {
+  const Call call(name);
+  if (call.process_status() != kSuccess) return call.process_status();
+  if (call.injected() != kSuccess) return call.injected();
+  return body();
+}
+
+// Makes a call of the runtime, which remembers its last error for each thread.
+template <typename Body>
+int RuntimeCall(const char* name, Body&& body) {
+  const int status = DriverCall(name, std::forward<Body>(body));
+  if (status != kSuccess) LastError() = status;
+  return status;
+}
+
+// Waits for moments, without keeping other threads from calling, and notices a failure of the GPU.
+int AwaitAll(const Moments& moments);
+
+// For calls that "may be unsafe" during a capture. They are refused, and invalidate the capture, if
+// this thread has a capture that is not relaxed, or if any thread has a global capture.
 int RefuseWhileCapturing();
 
-// Puts work on a stream. If the stream is being captured, the work goes into the graph. Otherwise
-// it is done now.
-int Enqueue(Stream* stream, std::function<void()> work);
+// Why nothing can be put on a stream now: it is destroyed, its capture is invalid, or it is the
+// default stream, which would have to wait for a captured stream.
+int RefuseStream(Stream* stream);
 
-// Does the work. On the fake GPU's clock it takes one microsecond.
-void Do(const std::function<void()>& work);
+// Puts work on a stream. If the stream is being captured, the work goes into the graph.
+int Enqueue(Stream* stream, Work work);
+// Puts the work of a kernel on a stream of the current device.
+int Launch(Stream* stream, const std::string& name, Work work);
+// Puts on a stream that is not captured what takes no time: the record of an event, or a wait.
+void EnqueueMark(Stream* stream, Work mark);
+// A moment that happens when the stream's work so far has ended.
+std::shared_ptr<Moment> EndOf(Stream* stream);
+// The same for all streams that have work.
+Moments EndsOfAll();
+// Work that runs a graph.
+Work RunGraph(std::shared_ptr<const std::vector<Node>> nodes);
+// Lets the thread of a destroyed stream end after the stream's work.
+void EndWorker(Stream* stream);
+
+// Makes the clock of the fake GPU advance while some work is done.
+void TakeTime(double ms);
+double NowMs();
+bool IsAsynchronous();
+// Tosses a coin. CUDA may behave in either way. Always false unless work is asynchronous.
+bool Toss();
 
 Stream* Resolve(void* stream);
+// The block of memory in which some bytes lie, or null.
+const Block* BlockOf(const void* address, size_t nbytes);
 
 // One line of the log, a JSON object. The line is written when this object is destroyed.
 class Line {
@@ -103,6 +250,11 @@ class Line {
   bool is_on_;
   std::string text_;
 };
+
+// The status with which a test made the next call of this name fail, or success.
+int FailureOfNextCall(const std::string& name);
+// The status with which a test makes the next work of this name fail on the GPU, or success.
+int FailureOfNextWork(const std::string& name);
 
 }  // namespace fake_cuda
 

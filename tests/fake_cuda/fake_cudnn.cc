@@ -37,6 +37,7 @@ struct Convolution {
 
 struct Activation {
   int mode = 0;
+  int nan_mode = 0;
 };
 
 struct Perf {
@@ -48,6 +49,20 @@ struct Perf {
   int math_type;
   int reserved[3];
 };
+
+constexpr size_t kMib = size_t{1} << 20;
+constexpr int kTensorOpMath = 1;
+
+// The workspace of an algorithm. Tensor cores want another layout, and so more memory.
+size_t WorkspaceOf(int algorithm, int math) {
+  static const std::map<int, size_t> plain{{1, kMib}, {4, 1024 * kMib}, {5, kMib}, {7, 2 * kMib}};
+  const auto found = plain.find(algorithm);
+  return (found == plain.end() ? 0 : found->second) + (math == kTensorOpMath ? kMib : 0);
+}
+
+Perf PerfOf(int algorithm, int math, int status = 0, int determinism = 1) {
+  return {algorithm, status, 0, WorkspaceOf(algorithm, math), determinism, math, {}};
+}
 
 int StatusOf(int cuda_status) { return cuda_status == 0 ? 0 : kExecutionFailed; }
 
@@ -86,7 +101,7 @@ float Activated(const Activation& activation, float number) {
 
 // Whether a handle can be used now: its device must be current, and its stream must have been set.
 bool IsUsable(const Handle* handle) {
-  return handle->stream != nullptr && handle->device == TheState().device &&
+  return handle->stream != nullptr && handle->device == fake_cuda::CurrentDevice() &&
          handle->stream->device == handle->device;
 }
 
@@ -111,8 +126,8 @@ const char* cudnnGetErrorString(int status) {
 }
 
 int cudnnCreate(Handle** handle) {
-  FAKE_CUDA_CALL("cudnnCreate");
-  *handle = new Handle{TheState().next_id++, TheState().device, nullptr};
+  FAKE_LIBRARY_CALL("cudnnCreate", kExecutionFailed);
+  *handle = new Handle{TheState().next_id++, fake_cuda::CurrentDevice(), nullptr};
   Line("cudnnCreate").Add("handle", int64_t{(*handle)->id});
   return StatusOf(fake_cuda::RefuseWhileCapturing());
 }
@@ -158,24 +173,25 @@ int cudnnSetConvolutionMathType(Convolution* desc, int math) { return desc->math
 
 int cudnnCreateActivationDescriptor(Activation** desc) { return *desc = new Activation, 0; }
 int cudnnDestroyActivationDescriptor(Activation* desc) { return delete desc, 0; }
-int cudnnSetActivationDescriptor(Activation* desc, int mode, int, double) {
-  return desc->mode = mode, 0;
+int cudnnSetActivationDescriptor(Activation* desc, int mode, int nan_mode, double) {
+  *desc = {mode, nan_mode};
+  return 0;
 }
 
 int cudnnGetConvolutionForwardAlgorithm_v7(Handle* handle, Tensor*, Tensor* w, Convolution* conv,
                                            Tensor* y, int most, int* number, Perf* perfs) {
-  FAKE_CUDA_CALL("cudnnGetConvolutionForwardAlgorithm_v7");
+  FAKE_LIBRARY_CALL("cudnnGetConvolutionForwardAlgorithm_v7", kExecutionFailed);
   if (!IsUsable(handle)) return kBadParam;
   if (w->n % conv->groups != 0 || y->c != w->n) return kBadParam;
-  const size_t mib = size_t{1} << 20;
+  const int math = conv->math;
   const Perf known[] = {
-      {1, 0, 0, mib, 1, conv->math, {}},
-      {1, 0, 0, mib, 1, 0, {}},  // The same algorithm with another math type.
-      {0, 0, 0, 0, 1, conv->math, {}},
-      {3, kNotSupported, 0, 0, 1, conv->math, {}},
-      {4, 0, 0, 1024 * mib, 1, conv->math, {}},  // Needs more memory than callers should allow.
-      {5, 0, 0, mib, 0, conv->math, {}},         // Gives other bits in each run.
-      {7, 0, 0, 2 * mib, 1, conv->math, {}},
+      PerfOf(1, math),
+      PerfOf(1, 0),                                 // The same algorithm with another math type.
+      PerfOf(0, math == kTensorOpMath ? 0 : math),  // This algorithm uses no tensor cores.
+      PerfOf(3, math, kNotSupported),
+      PerfOf(4, math),        // Needs more memory than callers should allow.
+      PerfOf(5, math, 0, 0),  // Gives other bits in each run.
+      PerfOf(7, math),
   };
   *number = std::min(most, static_cast<int>(std::size(known)));
   std::copy_n(known, *number, perfs);
@@ -186,8 +202,9 @@ int cudnnConvolutionForward(Handle* handle, const float* alpha, Tensor* x_desc, 
                             Tensor* w_desc, const void* w, Convolution* conv_desc, int algorithm,
                             void* workspace, size_t workspace_nbytes, const float* beta,
                             Tensor* y_desc, void* y) {
-  FAKE_CUDA_CALL("cudnnConvolutionForward");
+  FAKE_LIBRARY_CALL("cudnnConvolutionForward", kExecutionFailed);
   if (!IsUsable(handle) || *alpha != 1 || *beta != 0) return kBadParam;
+  if (workspace_nbytes < WorkspaceOf(algorithm, conv_desc->math)) return kBadParam;
   const Tensor xd = *x_desc, wd = *w_desc, yd = *y_desc;
   const Convolution conv = *conv_desc;
   const auto nbytes = static_cast<int64_t>(workspace_nbytes);
@@ -212,9 +229,12 @@ int cudnnConvolutionBiasActivationForward(Handle* handle, const float* alpha1, T
                                           Tensor* z_desc, const void* z, Tensor* bias_desc,
                                           const void* bias, Activation* activation_desc,
                                           Tensor* y_desc, void* y) {
-  FAKE_CUDA_CALL("cudnnConvolutionBiasActivationForward");
+  FAKE_LIBRARY_CALL("cudnnConvolutionBiasActivationForward", kExecutionFailed);
   if (!IsUsable(handle) || *alpha1 != 1 || bias_desc->c != w_desc->n) return kBadParam;
   if (activation_desc->mode == 5 && algorithm != 1) return kNotSupported;
+  // The mode must be CUDNN_NOT_PROPAGATE_NAN.
+  if (activation_desc->nan_mode != 0) return kNotSupported;
+  if (workspace_nbytes < WorkspaceOf(algorithm, conv_desc->math)) return kBadParam;
   if (z_desc->size() != y_desc->size()) return kBadParam;
   const Tensor xd = *x_desc, wd = *w_desc, yd = *y_desc, bd = *bias_desc;
   const Convolution conv = *conv_desc;
@@ -243,7 +263,7 @@ int cudnnConvolutionBiasActivationForward(Handle* handle, const float* alpha1, T
 
 int cudnnAddTensor(Handle* handle, const float* alpha, Tensor* a_desc, const void* a,
                    const float* beta, Tensor* c_desc, void* c) {
-  FAKE_CUDA_CALL("cudnnAddTensor");
+  FAKE_LIBRARY_CALL("cudnnAddTensor", kExecutionFailed);
   if (!IsUsable(handle) || *alpha != 1 || *beta != 1) return kBadParam;
   const Tensor ad = *a_desc, cd = *c_desc;
   const bool by_channel = ad.size() == cd.c;
@@ -266,7 +286,7 @@ int cudnnAddTensor(Handle* handle, const float* alpha, Tensor* a_desc, const voi
 
 int cudnnActivationForward(Handle* handle, Activation* desc, const float* alpha, Tensor* x_desc,
                            const void* x, const float* beta, Tensor*, void* y) {
-  FAKE_CUDA_CALL("cudnnActivationForward");
+  FAKE_LIBRARY_CALL("cudnnActivationForward", kExecutionFailed);
   if (!IsUsable(handle) || *alpha != 1 || *beta != 0) return kBadParam;
   const Tensor xd = *x_desc;
   const Activation activation = *desc;

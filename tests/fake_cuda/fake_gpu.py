@@ -77,6 +77,16 @@ def _set_times(ms: Mapping[int, float]) -> None:
 
 
 @contextmanager
+def launch_time(us: float) -> Iterator[None]:
+    """Context in which the host takes `us` microseconds to put one piece of work on a stream."""
+    _DRIVER.FakeCudaSetLaunchTime(ctypes.c_double(us))
+    try:
+        yield
+    finally:
+        _DRIVER.FakeCudaSetLaunchTime(ctypes.c_double(0.0))
+
+
+@contextmanager
 def noted(op: str) -> Iterator[None]:
     """Context in which the log says that all launches belong to operator `op`."""
     _DRIVER.FakeCudaNote(op.encode())
@@ -84,14 +94,54 @@ def noted(op: str) -> Iterator[None]:
     _DRIVER.FakeCudaNote(b"")
 
 
+def fail_work(kernel: str, status: int) -> None:
+    """Make the next launch of `kernel` succeed, and fail with `status` when the GPU runs it."""
+    _DRIVER.FakeCudaFailWork(kernel.encode(), status)
+
+
+def repair() -> None:
+    """Repair the GPU after a failure, as the start of another process would."""
+    _DRIVER.FakeCudaRepair()
+    _RUNTIME.cudaGetLastError()
+
+
+def set_delays(seed: int) -> None:
+    """Do later work in a thread for each stream, with random delays; with seed 0, do it at once."""
+    _DRIVER.FakeCudaSetDelays(seed)
+
+
 def runtime() -> Any:
     """The functions of the fake runtime, for tests that call them directly."""
     return _RUNTIME
 
 
-def launch(name: str, stream: Any) -> int:
-    """Launch a kernel that changes nothing."""
-    return int(_DRIVER.FakeCudaLaunch(name.encode(), stream, _EFFECT(), 0))
+def driver() -> Any:
+    """The functions of the fake driver, for tests that call them directly."""
+    return _DRIVER
+
+
+def effect(function: Callable[[int], object]) -> Any:
+    """What a kernel does, as `launch` takes it. The caller must keep it until the kernel ends."""
+    return _EFFECT(lambda number: function(number) and None)
+
+
+def launch(name: str, stream: Any, does: Any = None) -> int:
+    """Launch a kernel that calls `does`, which `effect` made, or that changes nothing."""
+    return int(_DRIVER.FakeCudaLaunch(name.encode(), stream, does or _EFFECT(), 0))
+
+
+def new_stream(flags: int = 1) -> ctypes.c_void_p:
+    """Make a stream. By default it does not wait for the default stream."""
+    stream = ctypes.c_void_p()
+    assert _RUNTIME.cudaStreamCreateWithFlags(ctypes.byref(stream), flags) == 0
+    return stream
+
+
+def new_event(flags: int = 0) -> ctypes.c_void_p:
+    """Make an event. By default it has a time."""
+    event = ctypes.c_void_p()
+    assert _RUNTIME.cudaEventCreateWithFlags(ctypes.byref(event), flags) == 0
+    return event
 
 
 def current_stream(device: int = 0) -> Any:

@@ -15,6 +15,13 @@
 
 namespace fake_cuda {
 
+// The beginning of a function that works on the GPU. The function returns `failed` if CUDA refuses
+// every call of this process.
+#define FAKE_LIBRARY_CALL(name, failed)                              \
+  const ::fake_cuda::Call call(name);                                \
+  if (call.process_status() != ::fake_cuda::kSuccess) return failed; \
+  if (call.injected() != ::fake_cuda::kSuccess) return call.injected()
+
 // A fake kernel that would need more multiplications than this computes nothing, to save time:
 // tests of whole networks look only at the order in which kernels run.
 constexpr int64_t kMostMultiplications = 4'000'000;
@@ -78,7 +85,7 @@ inline int Launch(const LibraryLaunch& launch, Stream* stream, std::function<voi
   Line("launch")
       .Add("kernel", std::string(launch.call))
       .Add("stream", int64_t{stream->id})
-      .Add("device", int64_t{TheState().device})
+      .Add("device", int64_t{CurrentDevice()})
       .Add("algorithm", launch.algorithm)
       .Add("math", launch.math)
       .Add("reads", Text(launch.reads))
@@ -86,8 +93,8 @@ inline int Launch(const LibraryLaunch& launch, Stream* stream, std::function<voi
       .Add("workspace", Text({launch.workspace}));
   const double extra_ms = ExtraTimes()[launch.algorithm];
   const Piece scratch = launch.workspace;
-  return Enqueue(stream, [extra_ms, scratch, compute = std::move(compute)] {
-    TheState().clock_ms += extra_ms;
+  return Launch(stream, launch.call, [extra_ms, scratch, compute = std::move(compute)] {
+    TakeTime(extra_ms);
     if (scratch.nbytes > 0) std::memset(const_cast<void*>(scratch.address), 0x5a, scratch.nbytes);
     compute();
   });

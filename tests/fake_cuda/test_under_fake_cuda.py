@@ -11,6 +11,8 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 INSIDE = sorted((Path(__file__).parent / "inside").glob("test_*.py"))
+# These tests look at no times, so they also hold if the fake CUDA works asynchronously.
+WITHOUT_TIMES = [path for path in INSIDE if path.stem in ("test_conformance", "test_two_gpus")]
 SLOW = [path for path in INSIDE if "mark.slow" in path.read_text()]
 
 
@@ -26,6 +28,12 @@ def fake_cuda_folder() -> Path:
 
 @pytest.mark.parametrize("tests", INSIDE, ids=lambda path: path.stem)
 def test_inside(tests: Path) -> None:
+    run_inside(tests, "not slow")
+
+
+@pytest.mark.parametrize("tests", WITHOUT_TIMES, ids=lambda path: path.stem)
+def test_inside_asynchronous(tests: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_CUDA_ASYNC", "3")
     run_inside(tests, "not slow")
 
 

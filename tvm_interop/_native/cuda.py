@@ -134,6 +134,22 @@ def tensor_within(memory: CudaMemory, offset: int, shape: Sequence[int], dtype: 
     )
 
 
+def tensor_on_gpu(streams: CudaStreams, device: int, host: Any, dtype: str) -> Any:
+    """Copy a tensor in host memory to a new tensor on a GPU, with a block of memory of its own.
+
+    Parameters
+    ----------
+    streams: streams of which at least one is on the GPU.
+    dtype: the type of the new tensor, whose elements have the size of the elements of `host`.
+
+    Raises
+    ------
+    ExecutionError
+        The GPU has not enough free memory.
+    """
+    return _function("tensor_on_gpu")(streams, device, host, tvm_ffi.dtype(dtype))
+
+
 def copy_to_device(streams: CudaStreams, host: Any, device: Any) -> None:
     """Copy a tensor in host memory to a tensor on a GPU, and return when the copy is done.
 
@@ -150,6 +166,20 @@ def copy_to_device(streams: CudaStreams, host: Any, device: Any) -> None:
 def copy_to_host(streams: CudaStreams, device: Any, host: Any) -> None:
     """Copy a tensor on a GPU to host memory, after all runs launched on `streams` so far."""
     _function("copy_to_host")(streams, device, host)
+
+
+def copy_on_device(streams: CudaStreams, source: Any, target: Any) -> None:
+    """Copy a tensor on a GPU to another tensor on a GPU, and return when the copy is done.
+
+    The copy happens on the first stream of the source's GPU, after the work on tvm-ffi's current
+    stream of that GPU.
+    """
+    _function("copy_on_device")(streams, source, target)
+
+
+def stream_handle(streams: CudaStreams, device: int) -> int:
+    """Return the handle of the first stream on a GPU, as DLPack passes streams on."""
+    return int(_function("stream_handle")(streams, device))
 
 
 def peer_copy(source: Any, destination: Any) -> PeerCopy:
@@ -282,7 +312,8 @@ def time_launches(executor: CudaExecutor, number: int) -> float:
 def profile(executor: CudaExecutor) -> list[OperatorTiming]:
     """Run every operator once, and return the times at which each operator ran.
 
-    For this run, operators are launched one by one, whatever the executor's dispatch.
+    If the executor has a graph on one GPU, the operators run in a graph that records the times too.
+    Otherwise they are launched one by one.
     """
     with GATE:
         return gpu_timings(_function("profile")(executor))

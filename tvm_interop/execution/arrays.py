@@ -146,7 +146,7 @@ def _array_over(value: Any, what: str) -> np.ndarray:
     try:
         if not hasattr(value, "__dlpack__"):
             return np.asarray(value)
-        _refuse_gradients(value, what)
+        refuse_gradients(value, what)
         return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(
@@ -166,7 +166,7 @@ def _tensor_over(out: Any) -> Any:
         raise InputError(
             f"`out` is a `{type(out).__name__}`; give an array or a tensor to write to"
         )
-    _refuse_gradients(out, "`out`")
+    refuse_gradients(out, "`out`")
     import tvm_ffi
 
     if out.__dlpack_device__()[0] != tvm_ffi.DLDeviceType.kDLCPU:
@@ -182,7 +182,14 @@ def _tensor_over(out: Any) -> Any:
     return tensor
 
 
-def _refuse_gradients(value: Any, what: str) -> None:
+def refuse_gradients(value: Any, what: str) -> None:
+    """Refuse a tensor of PyTorch that requires grad.
+
+    Raises
+    ------
+    InputError
+        `value` is such a tensor.
+    """
     if getattr(value, "requires_grad", False):
         raise InputError(
             f"{what} is a tensor that requires grad, and no gradients are computed here: give its "

@@ -83,10 +83,11 @@ class CudaInstance:
             self.write(v, array)
         computed = [op for op in plan.operators if not op.is_copy]
         source = cuda_kernels(kernels, computed, self.streams)
+        self._kernels = [self._kernel(op, source) for op in plan.operators]
         self.executor = _cuda.make_executor(
             self.streams,
             self.tensors,
-            [bound_operator(op, self._kernel(op, source)) for op in plan.operators],
+            [bound_operator(op, k) for op, k in zip(plan.operators, self._kernels, strict=True)],
             dispatch,
         )
         reason = _cuda.why_no_graph(self.executor)
@@ -98,15 +99,56 @@ class CudaInstance:
         """How operators get to the GPU; "streams" if the requested graph could not be made."""
         return _cuda.dispatch_of(self.executor)
 
+    @property
+    def implementations(self) -> dict[str, str]:
+        """For each operator of a kernel library, by name, the algorithm that the library runs.
+
+        The text also says which algorithms the library refused, and why.
+        """
+        return {
+            op.name: _cuda.implementation(kernel)
+            for op, kernel in zip(self.plan.operators, self._kernels, strict=True)
+            if isinstance(kernel, _cuda.CudaLibraryKernel)
+        }
+
     def run(self) -> None:
         """Run every operator once."""
         _cuda.run(self.executor)
 
-    def write(self, value: int, array: np.ndarray) -> None:
-        """Copy `array` into value number `value`, on every GPU that reads this value."""
-        tensor = as_tensor(aligned_copy(array))
-        for v in (value, *self._twins.get(value, ())):
-            _cuda.copy_to_device(self.streams, tensor, self.tensors[v])
+    def write(self, value: int, array: Any) -> None:
+        """Copy `array` into value number `value`, on every GPU that reads this value.
+
+        Parameters
+        ----------
+        array: a NumPy array, or a tensor on a GPU of the plan. Such a tensor needs the methods of
+            DLPack. Work of its library that is not done yet is waited for.
+
+        Raises
+        ------
+        InputError
+            The tensor is on a GPU where the plan has no stream.
+        """
+        targets = [self.tensors[v] for v in (value, *self._twins.get(value, ()))]
+        if isinstance(array, np.ndarray):
+            tensor = as_tensor(aligned_copy(array))
+            for target in targets:
+                _cuda.copy_to_device(self.streams, tensor, target)
+            return
+        tensor = self._taken(array)
+        for target in targets:
+            _cuda.copy_on_device(self.streams, tensor, target)
+
+    def _taken(self, array: Any) -> Any:
+        """Take over a tensor by DLPack, with the stream that will read it."""
+        _, number = array.__dlpack_device__()
+        devices = sorted(set(_cuda.stream_devices(self.streams)))
+        if number not in devices:
+            used = ", ".join(f"cuda:{device}" for device in devices)
+            raise InputError(
+                f"the tensor is on cuda:{number}, and the module runs on {used}: copy it there"
+            )
+        stream = _cuda.stream_handle(self.streams, number)
+        return tvm_ffi.from_dlpack(array.__dlpack__(stream=stream))
 
     def replace(self, value: int, array: np.ndarray) -> None:
         """Copy `array` into a weight, whose memory belongs to this instance alone."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,7 +16,8 @@ from ..artifact.artifact import Artifact
 from ..errors import DeviceError, ExecutionError, InputError
 from ..program.host_memory import aligned_empty
 from .arrays import as_array, check_key, copied_out, described, shape_of, writable_array
-from .instance import ChangeableInstance, ClosedInstance, PlanInstance
+from .inputs import as_input
+from .instance import ChangeableInstance, ClosedInstance, PlanInstance, shapes_and_dtypes
 from .open_instance import Shapes, artifact_at, tell_of_idle_cores
 
 if TYPE_CHECKING:
@@ -114,7 +115,8 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         Parameters
         ----------
         key: the name or index of the input that gets `value`.
-        value: an array or tensor of the input's shape and dtype.
+        value: an array or tensor of the input's shape and dtype. If the module runs on a GPU, the
+            tensor may lie on that GPU.
         params: more inputs, by name. An input may have any name, even `key` or `value`.
 
         Raises
@@ -183,7 +185,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
 
     def get_input_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
         """Return two mappings: the shapes and the dtypes of the inputs, by name."""
-        return _info(self._instance.inputs)
+        return shapes_and_dtypes(self._instance.inputs)
 
     # Running.
 
@@ -210,6 +212,9 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         ExecutionError
             An operator failed (the message names it), another thread is running this module, or the
             process was forked after the module was made.
+        DeviceError
+            The process cannot use its GPU any more, because a kernel failed or the process was
+            forked.
         """
         given = self._by_name(arrays) | cast(dict[str | int, Any], inputs)
         if given:
@@ -254,7 +259,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
 
     def get_output_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
         """Return two mappings: the shapes and the dtypes of the outputs, by name."""
-        return _info(self._instance.outputs)
+        return shapes_and_dtypes(self._instance.outputs)
 
     def get_output(self, index: int | str, out: Any = None) -> Any:
         """Copy an output of the last run into `out` or a new tensor, and return the copy.
@@ -491,9 +496,5 @@ class GraphModule(AbstractContextManager["GraphModule"]):
     def _inputs_in_words(self) -> str:
         return ", ".join(map(described, self._instance.inputs))
 
-    def _checked(self, key: str | int, value: Any) -> np.ndarray:
-        return as_array(value, self._input(key), "input")
-
-
-def _info(ports: Sequence[Port]) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-    return {port.name: port.shape for port in ports}, {port.name: port.dtype for port in ports}
+    def _checked(self, key: str | int, value: Any) -> Any:
+        return as_input(value, self._input(key), self._instance)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
@@ -74,8 +75,11 @@ class PlanInstance(Protocol):
         """Run every operator once, and return when the outputs are ready."""
         ...
 
-    def write(self, value: int, array: np.ndarray) -> None:
-        """Copy `array` into input `value`, which does not change until the next `write`."""
+    def write(self, value: int, array: Any) -> None:
+        """Copy `array` into input `value`, which does not change until the next `write`.
+
+        `array` is a NumPy array, or a contiguous tensor in the memory of the instance's device.
+        """
         ...
 
     def read(self, value: int) -> np.ndarray:
@@ -123,6 +127,11 @@ def ports_of(plan: Plan) -> tuple[list[Port], list[Port]]:
         for values in (plan.inputs, plan.outputs)
     )
     return inputs, outputs
+
+
+def shapes_and_dtypes(ports: Sequence[Port]) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+    """Return two mappings: the shapes and the dtypes of inputs or outputs, by name."""
+    return {port.name: port.shape for port in ports}, {port.name: port.dtype for port in ports}
 
 
 class ClosedInstance:

@@ -73,16 +73,24 @@ class CudaStageTimer:
     def why_not(self, op: int) -> str:
         """Why the library of operator `op` has no kernel for this GPU; "" if it has one.
 
-        The library answers only when it is asked to prepare the kernel.
+        The library answers only when it is asked to prepare the kernel. The kernel must also be one
+        that a CUDA graph can hold.
         """
         try:
-            self._operators.kernel(op)
+            self._executor([[op]])
         except ExecutionError as error:
             return str(error)
         return ""
 
     def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:
-        """Do the jobs one after the other."""
+        """Do the jobs one after the other.
+
+        Raises
+        ------
+        ExecutionError
+            No CUDA graph can be made of a stage. Its time without a graph would be compared with
+            the times of other stages in graphs.
+        """
         return (job(self._rounds) for job in jobs)
 
     def close(self) -> None:
@@ -92,11 +100,16 @@ class CudaStageTimer:
         return measured_by(_cuda, [self._executor(streams) for streams in stages], self._seed)
 
     def _executor(self, streams: Streams) -> _cuda.CudaExecutor:
-        return _cuda.make_executor(self._streams, *self._operators.bind(streams))
+        executor = _cuda.make_executor(self._streams, *self._operators.bind(streams))
+        reason = _cuda.why_no_graph(executor)
+        if reason:
+            names = "`, `".join(self._operators.names(streams))
+            raise ExecutionError(
+                f"`{names}` cannot be timed in a CUDA graph: {reason}; give latencies with "
+                "`latency`, or kernels of other providers with `providers`"
+            )
+        return executor
 
 
 def _to_gpu(streams: _cuda.CudaStreams, array: np.ndarray) -> Any:
-    memory = _cuda.make_memory(0, array.nbytes)
-    tensor = _cuda.tensor_within(memory, 0, array.shape, str(array.dtype))
-    _cuda.copy_to_device(streams, as_tensor(array), tensor)
-    return tensor
+    return _cuda.tensor_on_gpu(streams, 0, as_tensor(array), str(array.dtype))

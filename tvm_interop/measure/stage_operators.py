@@ -87,6 +87,10 @@ class StageOperators:
         ]
         return [self._tensor(v, computed) for v in values], bound
 
+    def names(self, streams: Streams) -> list[str]:
+        """The names of a stage's operators."""
+        return [self._program.operators[op].name for ops in streams for op in ops]
+
     def kernel(self, op: int, computed: frozenset[int] = frozenset()) -> Any:
         """The kernel that runs operator `op`: a library's kernel, or TVM's.
 

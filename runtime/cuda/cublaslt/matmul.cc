@@ -35,6 +35,7 @@ struct RankedAlgorithm {
   Algorithm algorithm = {};
   size_t workspace_nbytes = 0;
   int rank = 0;  // The algorithm's position in cuBLASLt's own order.
+  std::string refused = "";
 };
 
 // The sizes of a product of row-major matrices, or of a batch of such products.
@@ -168,8 +169,12 @@ class CublasLtMatmul : public CudaLibraryKernel {
                          stream.handle);
   }
 
-  std::string implementation() const override {
-    return "number " + std::to_string(choice_.rank) + " of cuBLASLt's choice";
+  size_t workspace_nbytes() const override { return choice_.workspace_nbytes; }
+
+  std::string implementation() const override { return NameOf(choice_) + choice_.refused; }
+
+  std::string NameOf(const Choice& choice) const {
+    return "number " + std::to_string(choice.rank) + " of cuBLASLt's choice";
   }
 
  private:

@@ -27,9 +27,16 @@ enum TensorFormat : int { kNchw = 0 };
 enum ConvolutionMode : int { kCrossCorrelation = 1 };
 // The arithmetic that cuDNN may use for products. `kDefaultMath` rounds float32 to TF32 on GPUs
 // that have it.
-enum MathType : int { kDefaultMath = 0, kTensorOpMath = 1, kFmaMath = 3 };
+// `kTensorOpMathAllowConversion` rounds float32 to float16.
+enum MathType : int {
+  kDefaultMath = 0,
+  kTensorOpMath = 1,
+  kTensorOpMathAllowConversion = 2,
+  kFmaMath = 3
+};
 enum ActivationMode : int { kRelu = 1, kIdentity = 5 };
-enum NanPropagation : int { kPropagateNan = 1 };
+// cuDNN's fused convolution refuses any other mode.
+enum NanPropagation : int { kNotPropagateNan = 0 };
 enum Determinism : int { kDeterministic = 1 };
 enum ForwardAlgorithm : int { kImplicitPrecompGemm = 1 };
 constexpr int kNumForwardAlgorithms = 8;

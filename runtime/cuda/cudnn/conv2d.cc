@@ -34,13 +34,21 @@ MathType MathTypeOf(const Conv2d& op) {
   return op.allow_tf32 ? kDefaultMath : kFmaMath;
 }
 
+// Whether a convolution that may use the arithmetic `most` may use `math`, which cuDNN proposes.
+bool IsAllowed(int math, MathType most) {
+  return most == kFmaMath ? math == kFmaMath : math != kTensorOpMathAllowConversion;
+}
+
 // An algorithm of cuDNN for one convolution.
 struct Algorithm {
   int number = 0;
+  // The arithmetic for which cuDNN gave the size of the workspace.
+  int math_type = kDefaultMath;
   // Whether the convolution's own kernel also computes bias, sum and activation. Otherwise later
   // kernels compute them.
   bool is_fused = false;
   size_t workspace_nbytes = 0;
+  std::string refused = "";
 };
 
 // The descriptors of a convolution, in the form that cuDNN needs.
@@ -74,7 +82,7 @@ class Descs {
     activation = {made_activation, api_.DestroyActivationDescriptor};
     const bool is_relu = op.ending.activation == Activation::kRelu;
     TVM_INTEROP_CUDNN(api_, SetActivationDescriptor, made_activation,
-                      is_relu ? cudnn::kRelu : cudnn::kIdentity, kPropagateNan, 0.0);
+                      is_relu ? cudnn::kRelu : cudnn::kIdentity, kNotPropagateNan, 0.0);
   }
 
   Owned<TensorDesc> data, output, bias;
@@ -112,7 +120,8 @@ class CudnnConvolution : public CudaLibraryKernel {
         bias_(op.ending.has_bias ? args[2] : nullptr),
         sum_(op.ending.has_sum ? args[args.size() - 2] : nullptr),
         output_(args.back()),
-        has_relu_(op.ending.activation == Activation::kRelu) {}
+        has_relu_(op.ending.activation == Activation::kRelu),
+        most_math_(MathTypeOf(op)) {}
 
   // Returns the algorithms to choose from, in cuDNN's own order.
   std::vector<Algorithm> Candidates(const CudaStream& stream) const {
@@ -124,18 +133,19 @@ class CudnnConvolution : public CudaLibraryKernel {
     std::vector<Algorithm> candidates;
     for (int i = 0; i < number; ++i) {
       const ForwardAlgorithmPerf& perf = perfs[i];
-      const bool is_known = std::any_of(  // cuDNN may list an algorithm once for each math type.
-          candidates.begin(), candidates.end(),
-          [&](const Algorithm& known) { return known.number == perf.algorithm; });
+      const bool is_known =
+          std::any_of(candidates.begin(), candidates.end(), [&](const Algorithm& known) {
+            return known.number == perf.algorithm && known.math_type == perf.math_type;
+          });
       if (perf.status != kSuccess || perf.determinism != kDeterministic || is_known ||
-          perf.workspace_nbytes > kMostWorkspaceBytes) {
+          perf.workspace_nbytes > kMostWorkspaceBytes || !IsAllowed(perf.math_type, most_math_)) {
         continue;
       }
       // If there is no activation, cuDNN's fused call supports only `kImplicitPrecompGemm`.
       if (bias_ != nullptr && (has_relu_ || perf.algorithm == kImplicitPrecompGemm)) {
-        candidates.push_back({perf.algorithm, true, perf.workspace_nbytes});
+        candidates.push_back({perf.algorithm, perf.math_type, true, perf.workspace_nbytes});
       }
-      candidates.push_back({perf.algorithm, false, perf.workspace_nbytes});
+      candidates.push_back({perf.algorithm, perf.math_type, false, perf.workspace_nbytes});
     }
     if (candidates.empty()) {
       throw std::runtime_error(
@@ -153,6 +163,7 @@ class CudnnConvolution : public CudaLibraryKernel {
   // Launches the convolution with this algorithm and workspace.
   void Launch(const CudaStream& stream, const Algorithm& algorithm, void* workspace) const {
     const cuda::DeviceGuard guard(stream.device);
+    TVM_INTEROP_CUDNN(api_, SetConvolutionMathType, descs_.convolution.get(), algorithm.math_type);
     if (algorithm.is_fused) {
       LaunchFused(HandleOf(stream), algorithm, workspace);
     } else {
@@ -160,9 +171,17 @@ class CudnnConvolution : public CudaLibraryKernel {
     }
   }
 
-  std::string implementation() const override {
-    return "algorithm " + std::to_string(algorithm_.number) +
-           (algorithm_.is_fused ? ", fused" : "");
+  size_t workspace_nbytes() const override { return algorithm_.workspace_nbytes; }
+
+  std::string implementation() const override { return NameOf(algorithm_) + algorithm_.refused; }
+
+  std::string NameOf(const Algorithm& algorithm) const {
+    std::string name = "algorithm " + std::to_string(algorithm.number);
+    if (algorithm.is_fused) name += ", fused";
+    if (algorithm.math_type != most_math_) {
+      name += ", math type " + std::to_string(algorithm.math_type);
+    }
+    return name;
   }
 
  private:
@@ -223,6 +242,7 @@ class CudnnConvolution : public CudaLibraryKernel {
   const void* sum_;   // Null if no tensor is added.
   void* output_;
   bool has_relu_;
+  MathType most_math_;
   Algorithm algorithm_;
 };
 

@@ -233,6 +233,23 @@ def test_shared_streams_have_the_priorities_that_a_plan_wants() -> None:
         CudaInstance(preferring, kernels, program.weights, streams=make_cuda_streams(plan))
 
 
+@pytest.mark.parametrize("dispatch", DISPATCHES)
+def test_a_profile_is_taken_as_the_operators_run(
+    dispatch: _cuda.Dispatch, tmp_path: Path, check_log: Callable[..., list[str]]
+) -> None:
+    """If there is a graph, its operators are not launched one by one."""
+    program = random_program(6)
+    instance, kernels = make_instance(program, random_schedule(program, 3, 6), dispatch)
+    with fake_gpu.noted("profile"):
+        instance.profile()
+    accesses = fake_gpu.accesses_of(instance)
+    del instance, kernels
+    assert check_log(accesses) == []
+    log = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
+    calls = [entry["call"] for entry in log[log.index({"call": "note", "op": "profile"}) :]]
+    assert calls.count("cudaGraphLaunch") == (0 if dispatch == "streams" else 1)
+
+
 def test_profile_and_time_cover_every_operator() -> None:
     program = random_program(6)
     instance, _ = make_instance(program, random_schedule(program, 3, 6), "captured")

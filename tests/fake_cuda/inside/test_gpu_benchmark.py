@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from benchmarks.gpu import (
     main,
 )
 from benchmarks.gpu_bundle import add_network, repeat_weights
+from tests.library_cases import CASES, plan_of
 from tests.nets import inception_like
 
 pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
@@ -56,6 +58,16 @@ def test_every_schedule_is_checked_and_timed(folder: Path) -> None:
     # The fake GPU computes nothing, so the benchmark must notice wrong numbers.
     assert report.numbers == "WRONG"
     assert not report.is_right
+
+
+def test_the_algorithms_of_libraries_are_reported(folder: Path) -> None:
+    bench = Bench(folder, deadline=time.monotonic())
+    bench._artifact = replace(bench._artifact, weights={})
+    for case in ("bias", "matmul"):
+        bench._add(case, plan_of(CASES[case]))
+    (conv,), (product,) = (told.values() for told in bench.report.implementations.values())
+    assert conv.startswith("algorithm ")
+    assert "cuBLASLt's choice" in product
 
 
 def test_libraries_that_are_missing_are_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.fake_cuda.happens_before import check
 from tests.library_cases import CASES, conv2d, library_of, matmul, numbers, plan_of, reference
 from tvm_interop import ExecutionError, Schedule
 from tvm_interop._native import cuda as _cuda
-from tvm_interop.execution.cuda import CudaInstance
+from tvm_interop.execution.cuda import CudaInstance, make_cuda_streams
 from tvm_interop.machine.kernel_libraries import library_version
 from tvm_interop.plan.make import make_plan
 from tvm_interop.plan.plan import Plan
@@ -146,6 +147,65 @@ def test_streams_do_not_share_a_workspace(
     assert sum(line["call"] == "cudnnCreate" for line in lines) == 2
 
 
+def two_convolutions(widths: Sequence[int]) -> Plan:
+    """Convolutions on one stream. The first of `widths` is the first convolution's, and so on."""
+    ops = [new_conv(width) for width in widths]
+    shapes = [shape for op in ops for shape in op.shapes]
+    numbered = [f"op{i}" for i in range(len(ops))]
+    program = Program(
+        values=[Value(f"v{i}", shape, "float32") for i, shape in enumerate(shapes)],
+        operators=[
+            Operator(name, "", (3 * i, 3 * i + 1), (3 * i + 2,), op, "cudnn")
+            for i, (name, op) in enumerate(zip(numbered, ops, strict=True))
+        ],
+        inputs=tuple(3 * i + k for i in range(len(ops)) for k in (0, 1)),
+        outputs=tuple(3 * i + 2 for i in range(len(ops))),
+    )
+    schedule = Schedule("by hand", tuple(numbered), streams=[list(range(len(ops)))])
+    return make_plan(program, schedule, device="cuda:0")
+
+
+def choose(width: int, slow: Sequence[int]) -> None:
+    """Choose the algorithm of `new_conv(width)`; the algorithms `slow` take longer than others."""
+    with fake_gpu.algorithm_times(dict.fromkeys(slow, 1.0)):
+        prepared(new_conv(width), _cuda.make_streams([0]))
+
+
+@pytest.mark.parametrize("dispatch", DISPATCHES)
+def test_a_stream_has_one_workspace_while_an_instance_needs_it(
+    dispatch: _cuda.Dispatch, tmp_path: Path
+) -> None:
+    choose(15, slow=[0, 7])  # Algorithm 1 needs 1 MiB.
+    choose(16, slow=[0, 1])  # Algorithm 7 needs 2 MiB.
+    small, large = two_convolutions([15]), two_convolutions([15, 16])
+    log = tmp_path / "calls.jsonl"
+    fake_gpu.start_log(log)
+    streams = make_cuda_streams(small)
+    first = CudaInstance(small, None, {}, streams=streams, dispatch=dispatch)
+    second = CudaInstance(large, None, {}, streams=streams, dispatch=dispatch)
+    third = CudaInstance(small, None, {}, streams=streams, dispatch=dispatch)
+    for instance in (first, second, third, first):
+        instance.run()
+    del second, instance
+    first.run()
+    third.run()
+    del first, third
+    gc.collect()
+    fake_gpu.stop_log()  # The streams are still there.
+    calls = [json.loads(line) for line in log.read_text().splitlines()]
+    spaces = {
+        call["address"]: call["nbytes"]
+        for call in calls
+        if call["call"] == "cudaMalloc" and call["nbytes"] >= 1 << 20
+    }
+    assert sorted(spaces.values()) == [1 << 20, 2 << 20]
+    freed = [call["address"] for call in calls if call["call"] == "cudaFree"]
+    assert spaces.keys() <= set(freed)
+    used = {int(call["workspace"].split(":")[0]) for call in calls if call.get("workspace")}
+    assert used == spaces.keys()
+    assert check(log, ignore_leaks_of=["cudaStreamCreate", "cudnnCreate", "cudaEventCreate"]) == []
+
+
 @pytest.mark.parametrize("dispatch", DISPATCHES)
 def test_one_workspace_for_two_streams_is_a_race(
     dispatch: _cuda.Dispatch, chosen: None, tmp_path: Path, check_log: Callable[..., list[str]]
@@ -206,6 +266,9 @@ def new_conv(width: int, **fields: Any) -> LibraryOp:
         # Some algorithms are never chosen: 4 needs too much memory, 5 gives other bits in each run,
         # and 3 is refused.
         ({0: 1.0, 1: 1.0, 7: 1.0, 4: -1.0, 5: -1.0, 3: -1.0}, {}, "algorithm 1"),
+        # An algorithm may be listed with other arithmetic, and then needs another workspace.
+        ({1: 1.0, 7: 1.0}, {"dtype": "float16"}, "algorithm 0, math type 0"),
+        ({0: 1.0, 7: 1.0}, {"dtype": "float16"}, "algorithm 1"),
     ],
 )
 def test_the_fastest_algorithm_is_chosen(
@@ -214,6 +277,13 @@ def test_the_fastest_algorithm_is_chosen(
     width = 20 + sum(map(ord, request.node.name)) % 1000
     with fake_gpu.algorithm_times(ms):
         assert prepared(new_conv(width, **fields), _cuda.make_streams([0])) == choice
+
+
+def test_the_time_of_the_host_does_not_decide() -> None:
+    """In a CUDA graph, two short kernels are faster than a long one, whose one call is faster."""
+    op = new_conv(17, has_bias=True)
+    with fake_gpu.algorithm_times({1: 3e-3, 7: 1.0}), fake_gpu.launch_time(10.0):
+        assert prepared(op, _cuda.make_streams([0])) == "algorithm 0"
 
 
 def test_a_choice_is_remembered() -> None:
@@ -237,8 +307,25 @@ def test_what_is_remembered_is_not_measured_again(
 
 def test_an_algorithm_that_fails_is_left_out() -> None:
     op = new_conv(12, has_bias=True, activation="relu")
-    fake_gpu.fail_next("cudnnConvolutionBiasActivationForward", 1)
-    assert prepared(op, _cuda.make_streams([0])) == "algorithm 0, fused"
+    fake_gpu.fail_next("cudnnConvolutionBiasActivationForward", 3000)
+    assert prepared(op, _cuda.make_streams([0])) == (
+        "algorithm 0, fused; refused: algorithm 1, fused "
+        "(`cudnnConvolutionBiasActivationForward` failed: CUDNN_STATUS_NOT_SUPPORTED)"
+    )
+
+
+def test_an_instance_tells_the_algorithm_of_each_operator() -> None:
+    program = Program(
+        values=[Value(f"v{i}", shape, "float32") for i, shape in enumerate(SQUARE.shapes)],
+        operators=[Operator("conv", "", (0, 1), (2,), SQUARE, "cudnn")],
+        inputs=(0, 1),
+        outputs=(2,),
+    )
+    schedule = Schedule("by hand", ("conv",), streams=[[0]])
+    instance = CudaInstance(make_plan(program, schedule, device="cuda:0"), None, {})
+    (told,) = instance.implementations.items()
+    assert told[0] == "conv"
+    assert told[1].startswith("algorithm ")
 
 
 def test_products_are_chosen_too(tmp_path: Path, check_log: Callable[..., list[str]]) -> None:
@@ -258,22 +345,23 @@ def test_products_are_chosen_too(tmp_path: Path, check_log: Callable[..., list[s
 @pytest.mark.parametrize(
     ("op", "math"),
     [
-        (new_conv(13), 3),  # CUDNN_FMA_MATH
-        (new_conv(13, allow_tf32=True), 0),  # CUDNN_DEFAULT_MATH
-        (new_conv(13, dtype="float16"), 1),  # CUDNN_TENSOR_OP_MATH
-        (new_conv(13, dtype="float16", allow_tf32=True), 1),
-        (matmul((3, 8), (8, 2)), 68),  # CUBLAS_COMPUTE_32F
-        (matmul((3, 8), (8, 2), allow_tf32=True), 77),  # CUBLAS_COMPUTE_32F_FAST_TF32
-        (matmul((3, 8), (8, 2), dtype="float16"), 68),
+        (new_conv(13), {3}),  # CUDNN_FMA_MATH
+        (new_conv(13, allow_tf32=True), {0}),  # CUDNN_DEFAULT_MATH
+        # CUDNN_TENSOR_OP_MATH too, because the numbers are not rounded further.
+        (new_conv(13, dtype="float16"), {0, 1}),
+        (new_conv(13, dtype="float16", allow_tf32=True), {0, 1}),
+        (matmul((3, 8), (8, 2)), {68}),  # CUBLAS_COMPUTE_32F
+        (matmul((3, 8), (8, 2), allow_tf32=True), {77}),  # CUBLAS_COMPUTE_32F_FAST_TF32
+        (matmul((3, 8), (8, 2), dtype="float16"), {68}),
     ],
 )
 def test_tf32_is_allowed_or_not(
-    op: LibraryOp, math: int, tmp_path: Path, check_log: Callable[..., list[str]]
+    op: LibraryOp, math: set[int], tmp_path: Path, check_log: Callable[..., list[str]]
 ) -> None:
     prepared(op, _cuda.make_streams([0]))
     check_log()
     lines = [json.loads(x) for x in (tmp_path / "calls.jsonl").read_text().splitlines()]
-    assert {line["math"] for line in lines if line["call"] == "launch"} == {math}
+    assert {line["math"] for line in lines if line["call"] == "launch"} == math
 
 
 def test_what_a_library_refuses_is_said() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -13,16 +14,18 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import tvm
 
 import tvm_interop
 from tests.fake_cuda import fake_gpu
 from tests.nets import Net, in_float16, inception_like
 from tests.numerics.onnx_oracle import run_onnxruntime
-from tvm_interop import Artifact
+from tvm_interop import Artifact, ExecutionError, GraphModule
 from tvm_interop._native import cuda as _cuda
 from tvm_interop.compiler.compilation import Compilation
 from tvm_interop.compiler.options import CompileOptions
 from tvm_interop.execution.cuda import CudaInstance
+from tvm_interop.measure.stage_timer import Rounds
 
 pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 
@@ -96,6 +99,9 @@ def test_a_whole_network_of_libraries_gives_onnxruntimes_numbers() -> None:
     np.testing.assert_allclose(outputs[0], expected, rtol=1e-4, atol=1e-4)
     for output in outputs:
         np.testing.assert_array_equal(output, outputs[0])
+    module = GraphModule(compilation.artifact(compilation.schedule("nimble")))
+    module.run(x=tvm.runtime.tensor(x, device=tvm.cuda(0)))
+    np.testing.assert_array_equal(module.get_output(0).numpy(), outputs[0])
 
 
 def test_the_fastest_provider_is_chosen() -> None:
@@ -105,6 +111,50 @@ def test_the_fastest_provider_is_chosen() -> None:
     with fake_gpu.algorithm_times(FAST):
         compilation = Compilation(inception_like(channels=24), options)
     assert _libraries(compilation)["cudnn"] == 12
+
+
+def test_a_stage_that_cannot_be_captured_has_no_price() -> None:
+    """Its time without a graph would be compared with the times of graphs."""
+    options = CompileOptions("cuda", latency_db=":memory:", streams=2)
+    compilation = Compilation(convolutions(), options)
+    program = compilation.program
+    timer = compilation._lowered.stage_timer(program, 2, 1)
+    names = "`, `".join(program.operators[op].name for op in (0, 1))
+
+    def job(rounds: Rounds) -> list[list[float]]:
+        return rounds([[[0], [1]]])([0], 1)
+
+    fake_gpu.fail_next("cudaStreamBeginCapture", 900)
+    with pytest.raises(ExecutionError) as raised:
+        list(timer.do([job]))
+    says = f"`{names}` cannot be timed in a CUDA graph: `cudaStreamBeginCapture` failed"
+    assert says in str(raised.value)
+    assert list(timer.do([job]))
+
+
+def test_a_timer_makes_its_tensors_with_few_calls(tmp_path: Path) -> None:
+    """A timer has two tensors for each value, so each call to the GPU counts."""
+    options = CompileOptions("cuda", latency_db=":memory:", streams=2)
+    compilation = Compilation(convolutions(), options)
+    timer = compilation._lowered.stage_timer(compilation.program, 2, 1)
+    log = tmp_path / "calls.jsonl"
+    fake_gpu.start_log(log)
+    assert timer.why_not(0) == ""
+    fake_gpu.stop_log()
+    calls = Counter(json.loads(line)["call"] for line in log.read_text().splitlines())
+    assert calls["cudaMalloc"] >= 3
+    assert calls["cudaMalloc"] == calls["cudaMemcpyAsync"]
+    assert calls["cudaStreamCreate"] == calls["cudaMemsetAsync"] == 0
+
+
+def test_a_kernel_of_a_library_that_cannot_be_captured_is_left_out() -> None:
+    options = CompileOptions("cuda", providers=LIBRARIES, latency_db=":memory:")
+    compilation = Compilation(convolutions(), options)
+    timer = compilation._lowered.stage_timer(compilation.program, 1, 1)
+    assert timer.why_not(0) == ""
+    fake_gpu.fail_next("cudaStreamBeginCapture", 900)
+    name = compilation.program.operators[0].name
+    assert timer.why_not(0).startswith(f"`{name}` cannot be timed in a CUDA graph: `cudaStream")
 
 
 def test_what_a_library_fails_at_is_left_to_tvm(caplog: pytest.LogCaptureFixture) -> None:
@@ -136,6 +186,7 @@ from tvm_interop import ArtifactError, DeviceError, GraphModule, load
 from tvm_interop.compiler.options import CompileOptions
 from tvm_interop.compiler.compilation import Compilation
 from tvm_interop.execution.cuda import CudaInstance
+from tvm_interop.measure.stage_timer import Rounds
 
 logging.basicConfig(format="%(message)s", stream=sys.stdout)
 artifact = load(sys.argv[1])

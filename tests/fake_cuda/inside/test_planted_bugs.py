@@ -229,11 +229,12 @@ def test_what_goes_wrong_in_a_capture(check_log: Callable[..., list[str]]) -> No
     graph = ctypes.c_void_p()
     runtime.cudaStreamBeginCapture(streams[0], 1)
     runtime.cudaStreamWaitEvent(streams[0], events[1], 0)  # An event from outside the capture.
+    assert runtime.cudaStreamEndCapture(streams[0], ctypes.byref(graph)) == 901
+    runtime.cudaStreamBeginCapture(streams[0], 1)
     runtime.cudaEventRecord(events[0], streams[0])
     runtime.cudaStreamWaitEvent(streams[1], events[0], 0)  # This stream is never joined again.
     fake_gpu.launch("kernel", streams[1])
-    runtime.cudaStreamEndCapture(streams[0], ctypes.byref(graph))
-    runtime.cudaGraphDestroy(graph)
+    assert runtime.cudaStreamEndCapture(streams[0], ctypes.byref(graph)) == 904
     runtime.cudaStreamBeginCapture(streams[0], 0)  # Calls of other threads would end this capture.
     assert runtime.cudaStreamSynchronize(streams[0]) == 900
     assert runtime.cudaStreamEndCapture(streams[0], ctypes.byref(graph)) == 901

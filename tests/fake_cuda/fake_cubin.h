@@ -1,0 +1,26 @@
+// Reads what nvcc makes: a fatbin, which holds a cubin for each architecture.
+#ifndef TESTS_FAKE_CUDA_FAKE_CUBIN_H_
+#define TESTS_FAKE_CUDA_FAKE_CUBIN_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace fake_cuda {
+
+// What a GPU must know of a kernel before it can launch the kernel.
+struct KernelLimits {
+  int64_t shared_bytes = 0;  // The shared memory that the kernel declares.
+  int64_t most_threads = 0;  // Of a block, by `__launch_bounds__`. 0 if there is no bound.
+  int64_t registers = 0;     // Of a thread.
+};
+using Kernels = std::map<std::string, KernelLimits>;
+
+// Reads the kernels of the cubin that a GPU of architecture `arch`, such as 90, can run. Returns
+// `kInvalidImage` if the data are no fatbin or a compressed one, and `kNoImageForDevice` if the
+// fatbin has no such cubin.
+int ReadFatbin(const void* data, int arch, Kernels* kernels);
+
+}  // namespace fake_cuda
+
+#endif  // TESTS_FAKE_CUDA_FAKE_CUBIN_H_

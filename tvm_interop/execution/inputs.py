@@ -1,0 +1,66 @@
+"""Checks the inputs of a module, which lie in the host's memory or on the module's own device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._native.runtime import Port
+from ..errors import InputError, first_line
+from .arrays import as_array, refuse_gradients
+from .instance import PlanInstance
+
+_CPU = 1
+"""DLPack's number for the host's memory."""
+
+
+def as_input(value: Any, expected: Port, instance: PlanInstance) -> Any:
+    """Return what `instance.write` takes for the input `expected`: an array, or `value` itself.
+
+    The result is `value` if it is a tensor on a device of the instance's kind, such as a tensor of
+    PyTorch on a GPU.
+
+    Raises
+    ------
+    InputError
+        `value` cannot be read as an array, is in the memory of another kind of device, is not
+        contiguous, or has another shape or dtype.
+    """
+    if not is_on_device(value) or _device_of(value) != instance.dlpack_device_type:
+        return as_array(value, expected, "input")
+    what = f"input `{expected.name}`"
+    refuse_gradients(value, what)
+    import tvm_ffi
+
+    try:
+        tensor = tvm_ffi.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{what} cannot be read from a `{type(value).__name__}`: {first_line(error)}; give a "
+            "NumPy array, or a contiguous tensor"
+        ) from error
+    if tuple(tensor.shape) != expected.shape or str(tensor.dtype) != expected.dtype:
+        raise InputError(
+            f"{what} must be {expected.dtype} of shape {expected.shape}, "
+            f"got {tensor.dtype} of shape {tuple(tensor.shape)}"
+        )
+    if not tensor.is_contiguous():
+        raise InputError(f"{what} is not contiguous; give a contiguous tensor")
+    return value
+
+
+def is_on_device(value: Any) -> bool:
+    """Whether `value` is a tensor in the memory of a device such as a GPU."""
+    return (
+        not isinstance(value, np.ndarray)
+        and hasattr(value, "__dlpack_device__")
+        and _device_of(value) != _CPU
+    )
+
+
+def _device_of(value: Any) -> int:
+    try:
+        return int(value.__dlpack_device__()[0])
+    except (BufferError, RuntimeError, TypeError, ValueError):
+        return _CPU  # It has no memory that DLPack knows. `as_array` says so.

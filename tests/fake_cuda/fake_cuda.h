@@ -137,9 +137,10 @@ struct Block {
 struct State {
   int num_devices = 3;
   int next_id = 1;
-  std::vector<Stream> default_streams;             // One for each device.
-  std::vector<Stream*> streams;                    // Also those that are destroyed.
-  Moments ends_of_destroyed;                       // The ends of the work of destroyed streams.
+  std::vector<Stream> default_streams;  // One for each device.
+  std::vector<Stream*> streams;         // Also those that are destroyed.
+  std::vector<Event*> events;           // Also those that are destroyed, so that nothing is leaked.
+  Moments ends_of_destroyed;            // The ends of the work of destroyed streams.
   std::vector<std::shared_ptr<Capture>> captures;  // Those that have begun and not ended.
   std::map<const char*, Block> blocks;             // By address.
   std::vector<std::pair<int, int>> peers;

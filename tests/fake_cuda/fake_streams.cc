@@ -128,6 +128,7 @@ int cudaEventCreateWithFlags(void** event, unsigned flags) {
     made->id = TheState().next_id++;
     made->device = fake_cuda::CurrentDevice();
     made->has_timing = (flags & 2) == 0;
+    TheState().events.push_back(made);
     Line("cudaEventCreate")
         .Add("event", int64_t{made->id})
         .Add("device", int64_t{made->device})

@@ -48,6 +48,7 @@ _COMMANDS = {
     "serving/top_summary": "python -m benchmarks.top --report",
     "speed_check_rates": "python -m benchmarks.speed_check_rates",
     "squeezenet": "make bench",
+    "start_up": "python -m benchmarks.start_up",
     "stages_priced": "python -m benchmarks.stages_priced",
     "streams_or_parts": "python -m benchmarks.streams_or_parts",
     "two_cores": "python -m benchmarks.two_cores",

@@ -7,8 +7,9 @@ The folder holds `NAME.onnx` and `NAME.tar`, our compiled model. For each networ
 process starts, loads the model, and runs it on zeros, 100 times by default. The contestants take
 turns, each in a process of its own, after half a second of rest. The first round is left out.
 
-Contestants are our library from C, our `GraphModule` from Python, onnxruntime and OpenVINO. A
-contestant that is not installed is named and left out.
+Contestants are our library from C, our `GraphModule` from Python, onnxruntime and OpenVINO. They
+run outside of the checkout, so the package that is installed is measured. A contestant that is not
+installed is named and left out.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def sample(command: Sequence[str], environment: dict[str, str] | None = None) ->
     """Run one process, and measure from just before its start."""
     time.sleep(REST_S)
     began = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd="/")
     if done.returncode != 0:
         raise RuntimeError(f"`{command[0]}` failed: {done.stderr.strip()}")
     found = json.loads(done.stdout.splitlines()[-1])
@@ -181,7 +182,7 @@ def main() -> int:
         return 1
     with tempfile.TemporaryDirectory() as folder:
         native = build_c_contestant(Path(folder))
-        rows = measure(given.folder, given.names, given.rounds, given.runs, native)
+        rows = measure(given.folder.absolute(), given.names, given.rounds, given.runs, native)
     if given.json is not None:
         document = {"machine": asdict(state), "rows": [asdict(row) for row in rows]}
         given.json.write_text(json.dumps(document, indent=1) + "\n")

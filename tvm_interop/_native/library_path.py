@@ -69,10 +69,15 @@ def installed_file(name: str) -> Path:
         return beside
     import importlib.metadata
 
-    for file in importlib.metadata.files("tvm-interop") or ():
-        path = Path(str(file.locate()))
-        if str(file) == name and path.is_file():
-            return path
+    for distribution in ("tvm-interop", "tvm-interop-runtime"):
+        try:
+            files = importlib.metadata.files(distribution) or ()
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        for file in files:
+            path = Path(str(file.locate()))
+            if str(file) == name and path.is_file():
+                return path
     raise errors.DeviceError(f"`{name}` is not installed: install `tvm-interop` again")
 
 

@@ -11,6 +11,7 @@ and file descriptors at the end must be what they were after the first tenth of 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import os
 import random
@@ -181,6 +182,9 @@ def _settled(load: Load) -> dict[str, int]:
         modules.clear()
     gc.collect()
     Chain(load.kernels, 2).check(0.0)
+    # The C library keeps freed memory, by tens of MiB more or less from one moment to the next. Now
+    # it gives all of it back, so that only memory counts that was left behind.
+    ctypes.CDLL(None).malloc_trim(0)
     found = usage()
     for gate in load.gates:
         gate.release()

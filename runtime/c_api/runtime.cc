@@ -305,7 +305,7 @@ int32_t tvi_model_num_threads(const tvi_model* model, size_t shape) {
   for (const tvm_interop::Stream& stream : model->model->plan(shape).streams) {
     threads += stream.threads;
   }
-  return static_cast<int32_t>(threads > 0 ? threads : 1);
+  return static_cast<int32_t>(threads);
 }
 
 }  // extern "C"

@@ -9,12 +9,14 @@ import pickle
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tvm
+from onnx import TensorProto, helper
 
 import tvm_interop
 from tests import nets
@@ -179,6 +181,23 @@ def test_an_output_of_an_input_that_was_bound_and_then_set(path: Path) -> None:
     module.set_input("vector", feed(1)["vector"])  # The caller's memory does not change.
     np.testing.assert_array_equal(given, feed()["vector"])
     np.testing.assert_array_equal(module.get_input("vector").numpy(), feed(1)["vector"])
+
+
+def test_a_model_without_operators_leaves_no_cores_idle(tmp_path: Path) -> None:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
+    node = helper.make_node("Identity", ["x"], ["y"])
+    net = helper.make_model(
+        helper.make_graph([node], "same", [x], [y]),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    artifact = tvm_interop.compile(net, out=tmp_path / "model.tar", latency_db=":memory:")
+    assert not artifact.plan.operators
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (y_array,) = GraphModule(tmp_path / "model.tar")(np.ones(2, "float32"))
+    np.testing.assert_array_equal(y_array, np.ones(2, "float32"))
 
 
 def test_all_share_one_pool_of_threads(path: Path) -> None:

@@ -190,7 +190,7 @@ TVI_EXPORT int32_t tvi_num_threads(void);
 /* Sets it. If `pin` is not 0, helper threads that start later stay on one core each. */
 TVI_EXPORT tvi_status tvi_set_num_threads(int32_t num_threads, int32_t pin);
 /* The number of threads that a model was compiled for. More do not help; with fewer, the parts of a
- * run take turns. 0 if `shape` is out of range. */
+ * run take turns. 0 if `shape` is out of range, or if the model has no operators. */
 TVI_EXPORT int32_t tvi_model_num_threads(const tvi_model* model, size_t shape);
 
 #ifdef __cplusplus

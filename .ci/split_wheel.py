@@ -19,6 +19,7 @@ RUNTIME = "tvm_interop_runtime"
 FILES = (
     "__init__.py",
     "_native/__init__.py",
+    "_native/c_interface.py",
     "_native/gate.py",
     "_native/library_path.py",
     "_native/runtime.py",

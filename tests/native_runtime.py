@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
+import ml_dtypes  # noqa: F401  It lets NumPy know `bfloat16` by name.
 import numpy as np
 
 from tvm_interop import load
+from tvm_interop._native.c_interface import DTYPES, LoadOptions, OperatorTime, declare
 from tvm_interop._native.runtime_files import runtime_file
 from tvm_interop.artifact.artifact import Artifact
 from tvm_interop.errors import TVMInteropError
@@ -24,49 +25,6 @@ from tvm_interop.program.host_memory import aligned_empty
 
 _ROOT = Path(__file__).parents[1]
 OK, INVALID_ARGUMENT, BAD_ARTIFACT, UNSUPPORTED, EXECUTION = range(5)
-TYPES = {
-    1: np.bool_, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 6: np.uint8, 7: np.uint16,
-    8: np.uint32, 9: np.uint64, 10: np.float16, 11: np.float32, 12: np.float64,
-    13: ml_dtypes.bfloat16,
-}  # fmt: skip
-"""NumPy's types, by the number of `tvi_type`."""
-
-
-class TensorInfo(ctypes.Structure):
-    """The struct `tvi_tensor_info`."""
-
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("type", ctypes.c_int),
-        ("rank", ctypes.c_int32),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("nbytes", ctypes.c_size_t),
-    )
-
-
-class LoadOptions(ctypes.Structure):
-    """The struct `tvi_load_options`."""
-
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("sha256", ctypes.c_char_p),
-        ("onednn_path", ctypes.c_char_p),
-        ("needs_onednn", ctypes.c_int32),
-    )
-
-
-class OperatorTime(ctypes.Structure):
-    """The struct `tvi_operator_time`."""
-
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("stream", ctypes.c_int32),
-        ("thread", ctypes.c_int32),
-        ("start_ns", ctypes.c_int64),
-        ("end_ns", ctypes.c_int64),
-        ("on_core_ns", ctypes.c_int64),
-        ("op", ctypes.c_int32),
-    )
 
 
 class RuntimeLibraryError(Exception):
@@ -91,28 +49,7 @@ def library_path() -> Path:
 def library() -> Any:
     """The library's functions, with the types that ctypes must know."""
     loaded = ctypes.CDLL(str(library_path()))
-    pointer, size = ctypes.c_void_p, ctypes.c_size_t
-    loaded.tvi_last_error.restype = ctypes.c_char_p
-    loaded.tvi_model_load.argtypes = [ctypes.c_char_p, pointer, pointer]
-    loaded.tvi_model_load_memory.argtypes = [ctypes.c_char_p, size, pointer, pointer]
-    loaded.tvi_model_warning.argtypes = [pointer]
-    loaded.tvi_model_warning.restype = ctypes.c_char_p
-    loaded.tvi_model_batch_size.restype = ctypes.c_int64
-    loaded.tvi_model_batch_size.argtypes = [pointer, size]
-    loaded.tvi_model_num_threads.argtypes = [pointer, size]
-    loaded.tvi_model_find_shape.argtypes = [pointer, pointer, pointer]
-    for kind in ("shapes", "inputs", "outputs"):
-        count = getattr(loaded, f"tvi_model_num_{kind}")
-        count.argtypes, count.restype = [pointer], size
-    for kind in ("input", "output"):
-        info = getattr(loaded, f"tvi_model_{kind}")
-        info.argtypes, info.restype = [pointer, size, size], ctypes.POINTER(TensorInfo)
-        buffer = getattr(loaded, f"tvi_instance_{kind}_buffer")
-        buffer.argtypes, buffer.restype = [pointer, size], pointer
-    loaded.tvi_instance_create.argtypes = [pointer, size, pointer]
-    loaded.tvi_run.argtypes = [pointer, pointer, pointer]
-    loaded.tvi_profile.argtypes = [pointer, pointer, pointer, pointer, size, pointer]
-    loaded.tvi_model_free.argtypes = loaded.tvi_instance_free.argtypes = [pointer]
+    declare(loaded)
     return loaded
 
 
@@ -151,7 +88,7 @@ class NativeModel:
         for i in range(count):
             info = getattr(library(), f"tvi_model_{kind}")(self.model, self.shape, i).contents
             shape = tuple(info.shape[: info.rank])
-            found.append((info.name.decode(), np.dtype(TYPES[info.type]), shape))
+            found.append((info.name.decode(), np.dtype(DTYPES[info.type]), shape))
         return found
 
     def run(self, *inputs: np.ndarray, outputs: Sequence[np.ndarray] = ()) -> list[np.ndarray]:

@@ -14,10 +14,14 @@ import numpy as np
 import tvm_ffi
 from tvm_ffi.libinfo import find_libtvm_ffi
 
+from tvm_interop._native.cuda import Dispatch
 from tvm_interop.execution.cuda import CudaInstance
 from tvm_interop.plan.plan import Plan
 
 from .happens_before import Access, OpAccesses
+
+DISPATCHES: tuple[Dispatch, ...] = ("streams", "captured", "linked")
+"""All ways in which a run gets its operators to the GPU."""
 
 _KDL_CUDA = 2
 _EFFECT = ctypes.CFUNCTYPE(None, ctypes.c_int64)

@@ -7,8 +7,8 @@ import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import onnx
 from hypothesis import strategies as st
@@ -38,38 +38,44 @@ def paths(document: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
             yield from paths(value, (*at, key))
 
 
+Pick: TypeAlias = Callable[[Sequence[Any]], Any]
+"""A function that picks one of several things at random."""
+
+
 @st.composite
 def edited(draw: st.DrawFn, document: Any) -> Any:
     """A JSON document with one to four changes."""
+    return with_edits(document, lambda things: draw(st.sampled_from(things)))
+
+
+def with_edits(document: Any, pick: Pick) -> Any:
+    """A copy of a JSON document with one to four changes."""
     document = copy.deepcopy(document)
-    for _ in range(draw(st.integers(1, 4))):
+    for _ in range(pick(range(1, 5))):
         where = list(paths(document))
         if where:
-            _edit(draw, document, draw(st.sampled_from(where)), where)
+            _edit(document, pick(where), where, pick)
     return document
 
 
-def _edit(
-    draw: st.DrawFn, document: Any, at: tuple[Any, ...], where: list[tuple[Any, ...]]
-) -> None:
+def _edit(document: Any, at: tuple[Any, ...], where: list[tuple[Any, ...]], pick: Pick) -> None:
     home = _at(document, at[:-1])
     old = home[at[-1]]
-    how = draw(st.sampled_from(["alike", "other", "odd", "drop", "again", "nudge"]))
+    how = pick(["alike", "other", "odd", "drop", "again", "nudge"])
     if how == "nudge" and isinstance(old, int):
-        home[at[-1]] = old + draw(st.sampled_from([-64, -2, -1, 1, 2, 64]))
+        home[at[-1]] = old + pick([-64, -2, -1, 1, 2, 64])
     elif how in ("alike", "nudge"):
-        choice: Any = NUMBERS if isinstance(old, int | float) else TEXTS
-        home[at[-1]] = draw(st.sampled_from(choice))
+        home[at[-1]] = pick(NUMBERS if isinstance(old, int | float) else TEXTS)
     elif how == "other":  # Take a value from another place, which is likely to have the right type.
-        home[at[-1]] = copy.deepcopy(_at(document, draw(st.sampled_from(where))))
+        home[at[-1]] = copy.deepcopy(_at(document, pick(where)))
     elif how == "odd":
-        home[at[-1]] = copy.deepcopy(draw(st.sampled_from(ODD)))
+        home[at[-1]] = copy.deepcopy(pick(ODD))
     elif how == "drop":
         del home[at[-1]]
     elif isinstance(home, list):
-        home.insert(draw(st.integers(0, len(home))), copy.deepcopy(old))
+        home.insert(pick(range(len(home) + 1)), copy.deepcopy(old))
     else:
-        home[draw(st.sampled_from(TEXTS))] = old
+        home[pick(TEXTS)] = old
 
 
 def _at(document: Any, at: tuple[Any, ...]) -> Any:

@@ -11,7 +11,6 @@ answer, and a reader that ends, is a defect, and the file is kept.
 from __future__ import annotations
 
 import argparse
-import copy
 import os
 import random
 import subprocess
@@ -20,7 +19,6 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from tests.fuzz import inputs, remade
 from tests.fuzz.compiled import FOLDER
@@ -48,41 +46,6 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
     return bytes(changed)
 
 
-def edited(document: Any, rng: random.Random) -> Any:
-    """A JSON document with one to four changes, as `inputs.edited` makes them."""
-    document = copy.deepcopy(document)
-    for _ in range(rng.randint(1, 4)):
-        where = list(inputs.paths(document))
-        if where:
-            _edit(document, rng.choice(where), where, rng)
-    return document
-
-
-def _edit(document: Any, at: tuple[Any, ...], where: list[Any], rng: random.Random) -> None:
-    home = document
-    for key in at[:-1]:
-        home = home[key]
-    old, how = home[at[-1]], rng.randrange(6)
-    if how == 0 and isinstance(old, int):
-        home[at[-1]] = old + rng.choice((-64, -2, -1, 1, 2, 64))
-    elif how <= 1:
-        choice: Any = inputs.NUMBERS if isinstance(old, int | float) else inputs.TEXTS
-        home[at[-1]] = rng.choice(choice)
-    elif how == 2:
-        other = document
-        for key in rng.choice(where):
-            other = other[key]
-        home[at[-1]] = copy.deepcopy(other)
-    elif how == 3:
-        home[at[-1]] = copy.deepcopy(rng.choice(inputs.ODD))
-    elif how == 4:
-        del home[at[-1]]
-    elif isinstance(home, list):
-        home.insert(rng.randint(0, len(home)), copy.deepcopy(old))
-    else:
-        home[rng.choice(inputs.TEXTS)] = old
-
-
 def one(sources: list[dict[str, bytes]], rng: random.Random) -> bytes:
     """One artifact to read."""
     members = dict(rng.choice(sources))
@@ -90,7 +53,7 @@ def one(sources: list[dict[str, bytes]], rng: random.Random) -> bytes:
         name = rng.choice([name for name in members if not name.endswith("kernels.so")])
         document = remade.document_of(members[name]) if name.endswith(".json") else None
         if document is not None and rng.random() < 0.8:
-            text = inputs.json_text(edited(document, rng))
+            text = inputs.json_text(inputs.with_edits(document, rng.choice))
             members[name] = text.encode("utf-8", "surrogatepass")
         elif rng.random() < 0.9:
             members[name] = damaged(members[name], rng)

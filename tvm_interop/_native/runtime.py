@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import ArtifactError, DeviceError, ExecutionError, InputError
+from .c_interface import DTYPES, LoadOptions, OperatorTime, declare
 from .gate import GATE
 from .library_path import runtime_library_path, tvm_ffi_path
 from .timing import OperatorTiming
@@ -28,11 +29,6 @@ _ERRORS: dict[int, type[Exception]] = {
     OUT_OF_MEMORY: MemoryError,
 }
 """The error for each failing `tvi_status`."""
-_DTYPES = {
-    1: "bool", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "uint8", 7: "uint16",
-    8: "uint32", 9: "uint64", 10: "float16", 11: "float32", 12: "float64", 13: "bfloat16",
-}  # fmt: skip
-"""NumPy's name for each `tvi_type`."""
 
 
 class Port(NamedTuple):
@@ -49,37 +45,6 @@ class Port(NamedTuple):
     dtype: str
 
 
-class _TensorInfo(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("type", ctypes.c_int),
-        ("rank", ctypes.c_int32),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("nbytes", ctypes.c_size_t),
-    )
-
-
-class _LoadOptions(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("sha256", ctypes.c_char_p),
-        ("onednn_path", ctypes.c_char_p),
-        ("needs_onednn", ctypes.c_int32),
-    )
-
-
-class _OperatorTime(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("stream", ctypes.c_int32),
-        ("thread", ctypes.c_int32),
-        ("start_ns", ctypes.c_int64),
-        ("end_ns", ctypes.c_int64),
-        ("on_core_ns", ctypes.c_int64),
-        ("op", ctypes.c_int32),
-    )
-
-
 @functools.cache
 def _library() -> Any:
     """Return the native library, with the types of its functions."""
@@ -92,32 +57,7 @@ def _library() -> Any:
         raise DeviceError(
             f"the native library does not load: {error}; install `tvm-interop` again"
         ) from error
-    pointer, size, status = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-    info = ctypes.POINTER(_TensorInfo)
-    types: dict[str, tuple[Any, list[Any]]] = {
-        "last_error": (ctypes.c_char_p, []),
-        "model_load": (status, [ctypes.c_char_p, pointer, pointer]),
-        "model_free": (None, [pointer]),
-        "model_uses_fallback": (ctypes.c_int32, [pointer]),
-        "model_warning": (ctypes.c_char_p, [pointer]),
-        "model_num_shapes": (size, [pointer]),
-        "model_num_inputs": (size, [pointer]),
-        "model_num_outputs": (size, [pointer]),
-        "model_input": (info, [pointer, size, size]),
-        "model_output": (info, [pointer, size, size]),
-        "model_num_threads": (ctypes.c_int32, [pointer, size]),
-        "instance_create": (status, [pointer, size, pointer]),
-        "instance_free": (None, [pointer]),
-        "instance_input_buffer": (pointer, [pointer, size]),
-        "instance_output_buffer": (pointer, [pointer, size]),
-        "run": (status, [pointer, pointer, pointer]),
-        "profile": (status, [pointer, pointer, pointer, pointer, size, pointer]),
-        "num_threads": (ctypes.c_int32, []),
-        "set_num_threads": (status, [ctypes.c_int32, ctypes.c_int32]),
-    }
-    for name, (result, arguments) in types.items():
-        function = getattr(library, f"tvi_{name}")
-        function.restype, function.argtypes = result, arguments
+    declare(library)
     return library
 
 
@@ -154,8 +94,8 @@ class NativeModel:
         """
         self._handle = ctypes.c_void_p()
         self._library = _library()
-        options = _LoadOptions(
-            ctypes.sizeof(_LoadOptions),
+        options = LoadOptions(
+            ctypes.sizeof(LoadOptions),
             None if sha256 is None else sha256.encode(),
             onednn.encode(),
         )
@@ -198,7 +138,7 @@ class NativeModel:
                     first + i,
                     port.name.decode(),
                     tuple(port.shape[: port.rank]),
-                    _DTYPES[port.type],
+                    DTYPES[port.type],
                 )
             )
         return ports
@@ -285,7 +225,7 @@ class NativeModelInstance:
             self._library.tvi_profile, self._handle, self._inputs, self._outputs
         )
         _check(profile(None, 0, ctypes.byref(count)))
-        times = (_OperatorTime * max(count.value, 1))()
+        times = (OperatorTime * max(count.value, 1))()
         with GATE:
             status = profile(times, len(times), ctypes.byref(count))
         _check(status)

@@ -12,11 +12,10 @@ import tvm_ffi
 from .._native import cpu as _runtime
 from .._native.operators import BoundOperator
 from .._native.timing import OperatorTiming
-from ..errors import DeviceError
 from ..plan.plan import Plan, PlannedOperator, PlannedValue
 from ..program.host_memory import aligned_copy, aligned_empty
 from .bound_memory import check_alignment
-from .instance import Clock, ports_of
+from .instance import Clock, ports_of, too_large
 from .kernels import cpu_kernels
 
 
@@ -58,12 +57,7 @@ class Instance:
         try:
             self.arrays = _allocate(plan, weights)
         except MemoryError as error:
-            held = [value.nbytes for value in plan.values if value.storage in ("input", "output")]
-            needed = (plan.arena_bytes + sum(held)) / 2**30
-            raise DeviceError(
-                f"the plan needs {needed:.1f} GiB for its tensors, and this process cannot get "
-                "that much memory; compile for smaller inputs, or run it on a larger machine"
-            ) from error
+            raise too_large(plan) from error
         self._owners: dict[
             int, np.ndarray
         ] = {}  # The caller's arrays by value id, to keep them alive.

@@ -17,7 +17,7 @@ from ..errors import DeviceError, ExecutionError, InputError
 from ..program.host_memory import aligned_empty
 from .arrays import as_array, check_key, copied_out, described, shape_of, writable_array
 from .inputs import as_input
-from .instance import ChangeableInstance, ClosedInstance, PlanInstance, shapes_and_dtypes
+from .instance import ChangeableInstance, ClosedInstance, PlanInstance, info_of, port_of
 from .open_instance import Shapes, artifact_at, tell_of_idle_cores
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
 
     def get_input_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
         """Return two mappings: the shapes and the dtypes of the inputs, by name."""
-        return shapes_and_dtypes(self._instance.inputs)
+        return info_of(self._instance.inputs)
 
     # Running.
 
@@ -259,7 +259,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
 
     def get_output_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
         """Return two mappings: the shapes and the dtypes of the outputs, by name."""
-        return shapes_and_dtypes(self._instance.outputs)
+        return info_of(self._instance.outputs)
 
     def get_output(self, index: int | str, out: Any = None) -> Any:
         """Copy an output of the last run into `out` or a new tensor, and return the copy.
@@ -338,24 +338,22 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         """
         import tvm
 
-        index = self.plan.weight_indices()
-        values = self.plan.values
+        plan = self.plan
+        index = plan.weight_indices()
         arrays = {}
         for name, tensor in tvm.runtime.load_param_dict(params_bytes).items():
             if name not in index:
                 raise InputError(f"no weight `{name}`; the model's are {', '.join(index)}")
-            value = values[index[name]]
-            port = Port(index[name], value.name, value.shape, value.dtype)
-            arrays[str(name)] = as_array(tensor, port, "weight")
+            arrays[str(name)] = as_array(tensor, port_of(plan, index[name]), "weight")
         for shape in list(self._instances):
             self._replace_weights(shape, arrays)
         # Instances for other input shapes get these weights when they are made.
         self._params.update(arrays)
 
     def _replace_weights(self, shape: int, arrays: Mapping[str, np.ndarray]) -> None:
-        instance = self._changeable(shape) if arrays else None
-        if instance is None:
+        if not arrays:
             return
+        instance = self._changeable(shape)
         index = instance.plan.weight_indices()
         for name, array in arrays.items():
             if name not in index:

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._native.runtime import Port
 from .._native.timing import OperatorTiming
-from ..errors import ExecutionError
+from ..errors import DeviceError, ExecutionError
 
 if TYPE_CHECKING:
     from ..plan.plan import Plan
@@ -122,14 +122,26 @@ class ChangeableInstance(PlanInstance, Protocol):
 
 def ports_of(plan: Plan) -> tuple[list[Port], list[Port]]:
     """Return the inputs and outputs of a plan. Their numbers are indices into `plan.values`."""
-    inputs, outputs = (
-        [Port(v, plan.values[v].name, plan.values[v].shape, plan.values[v].dtype) for v in values]
-        for values in (plan.inputs, plan.outputs)
+    return [port_of(plan, v) for v in plan.inputs], [port_of(plan, v) for v in plan.outputs]
+
+
+def port_of(plan: Plan, value: int) -> Port:
+    """Return a value of a plan, such as an input or a weight, as a port."""
+    planned = plan.values[value]
+    return Port(value, planned.name, planned.shape, planned.dtype)
+
+
+def too_large(plan: Plan) -> DeviceError:
+    """The error for a plan whose tensors need more memory than this process can get."""
+    held = [value.nbytes for value in plan.values if value.storage in ("input", "output")]
+    needed = (plan.arena_bytes + sum(held)) / 2**30
+    return DeviceError(
+        f"the plan needs {needed:.1f} GiB for its tensors, and this process cannot get that much "
+        "memory; compile for smaller inputs, or run it on a larger machine"
     )
-    return inputs, outputs
 
 
-def shapes_and_dtypes(ports: Sequence[Port]) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+def info_of(ports: Sequence[Port]) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
     """Return two mappings: the shapes and the dtypes of inputs or outputs, by name."""
     return {port.name: port.shape for port in ports}, {port.name: port.dtype for port in ports}
 

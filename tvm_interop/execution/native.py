@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from .._native.runtime import NativeModelInstance
 from .._native.timing import OperatorTiming
-from ..errors import DeviceError, only_runtime
+from ..errors import only_runtime
 from .bound_memory import check_alignment
-from .instance import Clock, PlanInstance
+from .instance import Clock, PlanInstance, too_large
 
 if TYPE_CHECKING:
     from ..artifact.artifact import Artifact
@@ -49,25 +48,15 @@ class NativeInstance:
         self._artifact, self._model, self._shape = artifact, artifact.native, shape
         if self._model.warning is not None:
             _LOG.warning("%s", self._model.warning)
-        self._native = self._opened()
+        try:
+            self._native = self._model.open(shape)
+        except MemoryError as error:
+            raise too_large(self.plan) from error
         self.inputs = self._model.inputs[shape]
         self.outputs = self._model.outputs[shape]
         self._arrays: dict[int, np.ndarray] = {}
         self._bound: dict[int, np.ndarray] = {}  # The caller's arrays, kept alive, by value.
         self._timed: Any = None
-
-    def _opened(self) -> NativeModelInstance:
-        try:
-            return self._model.open(self._shape)
-        except MemoryError as error:
-            held = sum(
-                value.nbytes for value in self.plan.values if value.storage in ("input", "output")
-            )
-            needed = (self.plan.arena_bytes + held) / 2**30
-            raise DeviceError(
-                f"the plan needs {needed:.1f} GiB for its tensors, and this process cannot get "
-                "that much memory; compile for smaller inputs, or run it on a larger machine"
-            ) from error
 
     @property
     def plan(self) -> Plan:

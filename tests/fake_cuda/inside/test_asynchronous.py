@@ -14,7 +14,7 @@ import pytest
 
 from tests.damage import change_operator
 from tests.fake_cuda import fake_gpu
-from tests.fake_cuda.fake_gpu import new_event, new_stream
+from tests.fake_cuda.fake_gpu import DISPATCHES, new_event, new_stream
 from tests.fake_cuda.random_program import (
     SHAPE,
     effects_of,
@@ -28,7 +28,6 @@ from tvm_interop.plan.make import make_plan
 from tvm_interop.plan.plan import Plan
 from tvm_interop.program.program import Program
 
-DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
 GPUS = ((0,), (0, 1), (0, 1, 2))
 runtime = fake_gpu.runtime()
 

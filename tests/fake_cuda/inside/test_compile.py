@@ -13,6 +13,7 @@ import tvm
 
 import tvm_interop
 from tests.fake_cuda import fake_gpu
+from tests.fake_cuda.fake_gpu import DISPATCHES
 from tests.nets import in_float16, inception_like
 from tests.workspaces import two_attentions
 from tvm_interop import (
@@ -30,8 +31,6 @@ from tvm_interop.plan.check import check_plan, read_plan
 from tvm_interop.viz.record import record
 
 pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
-
-DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import pytest
 from msgspec import structs
 
 from tests.fake_cuda import fake_gpu
+from tests.fake_cuda.fake_gpu import DISPATCHES
 from tests.fake_cuda.random_program import (
     SHAPE,
     effects_of,
@@ -26,8 +27,6 @@ from tvm_interop.execution.cuda import CudaInstance, make_cuda_streams
 from tvm_interop.plan.make import make_plan
 from tvm_interop.plan.stream_priority import prefer_longest_chain
 from tvm_interop.program.program import Program
-
-DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
 
 
 def make_instance(

@@ -12,6 +12,7 @@ import tvm
 import tvm_ffi
 from tvm import te
 
+from tests.fake_cuda.fake_gpu import DISPATCHES
 from tvm_interop import Schedule
 from tvm_interop._native import cuda as _cuda
 from tvm_interop.execution.cuda import CudaInstance
@@ -21,8 +22,6 @@ from tvm_interop.plan.make import make_plan
 from tvm_interop.program.program import Operator, Program, Value
 
 pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
-
-DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
 
 
 def doubling() -> tvm.IRModule:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.fake_cuda import fake_gpu
+from tests.fake_cuda.fake_gpu import DISPATCHES
 from tests.fake_cuda.happens_before import check
 from tests.library_cases import CASES, conv2d, library_of, matmul, numbers, plan_of, reference
 from tvm_interop import ExecutionError, Schedule
@@ -23,8 +24,6 @@ from tvm_interop.plan.make import make_plan
 from tvm_interop.plan.plan import Plan
 from tvm_interop.program.library_op import LibraryOp
 from tvm_interop.program.program import Operator, Program, Value
-
-DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -18,6 +18,7 @@ import tvm
 
 import tvm_interop
 from tests.fake_cuda import fake_gpu
+from tests.fake_cuda.fake_gpu import DISPATCHES
 from tests.nets import Net, in_float16, inception_like
 from tests.numerics.onnx_oracle import run_onnxruntime
 from tvm_interop import Artifact, ExecutionError, GraphModule
@@ -29,7 +30,6 @@ from tvm_interop.measure.stage_timer import Rounds
 
 pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 
-DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
 LIBRARIES = ["cudnn", "cublaslt"]
 FAST = dict.fromkeys((0, 1), -0.0005)
 """Times for `algorithm_times`: algorithms 0 and 1 take half the time of an ordinary kernel."""

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.fake_cuda import fake_gpu
+from tests.fake_cuda.fake_gpu import DISPATCHES
 from tests.fake_cuda.random_program import (
     SHAPE,
     effects_of,
@@ -22,8 +23,6 @@ from tvm_interop import DeviceError
 from tvm_interop._native import cuda as _cuda
 from tvm_interop.execution.cuda import CudaInstance
 from tvm_interop.plan.make import make_plan
-
-DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
 
 
 def instance_of(seed: int = 2, dispatch: _cuda.Dispatch = "captured") -> CudaInstance:

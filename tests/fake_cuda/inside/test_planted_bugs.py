@@ -11,6 +11,7 @@ import pytest
 
 from tests.damage import change_operator
 from tests.fake_cuda import fake_gpu
+from tests.fake_cuda.fake_gpu import DISPATCHES
 from tvm_interop import ArtifactError, PlanError, Schedule
 from tvm_interop._native import cuda as _cuda
 from tvm_interop.execution.cuda import CudaInstance
@@ -18,8 +19,6 @@ from tvm_interop.plan.check import check_plan
 from tvm_interop.plan.make import make_plan
 from tvm_interop.plan.plan import Plan
 from tvm_interop.program.program import Operator, Program, Value
-
-DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
 
 
 def diamond() -> tuple[Program, Plan]:

@@ -15,6 +15,7 @@ import pytest
 
 from tests.damage import change_operator
 from tests.fake_cuda import fake_gpu
+from tests.fake_cuda.fake_gpu import DISPATCHES
 from tests.fake_cuda.happens_before import Access, OpAccesses
 from tests.fake_cuda.random_program import (
     SHAPE,
@@ -32,8 +33,6 @@ from tvm_interop.plan.make import make_plan
 from tvm_interop.plan.plan import Plan
 from tvm_interop.program.graph import OpGraph
 from tvm_interop.program.program import Program
-
-DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
 
 
 class Relay:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,31 @@ from tvm_interop.program.host_memory import aligned_empty
 
 _ROOT = Path(__file__).parents[1]
 OK, INVALID_ARGUMENT, BAD_ARTIFACT, UNSUPPORTED, EXECUTION = range(5)
+
+
+TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+SUBMIT = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+
+
+class ThreadPool(ctypes.Structure):
+    """The struct `tvi_thread_pool`."""
+
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("context", ctypes.c_void_p),
+        ("num_threads", ctypes.c_int32),
+        ("submit", SUBMIT),
+    )
+
+    @classmethod
+    def of(cls, executor: Executor, threads: int) -> ThreadPool:
+        """The pool that submits tasks to a Python executor."""
+
+        def submit(_: object, task: int, argument: int) -> int:
+            executor.submit(TASK(task), argument)
+            return 0
+
+        return cls(ctypes.sizeof(cls), None, threads, SUBMIT(submit))
 
 
 class RuntimeLibraryError(Exception):
@@ -62,7 +88,13 @@ def check(status: int) -> None:
 class NativeModel:
     """A model and an instance of it."""
 
-    def __init__(self, path: str | os.PathLike[str], shape: int = 0, **options: Any) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        shape: int = 0,
+        pool: ThreadPool | None = None,
+        **options: Any,
+    ) -> None:
         self.model, self.instance = ctypes.c_void_p(), ctypes.c_void_p()
         given = LoadOptions(ctypes.sizeof(LoadOptions), **options)
         check(
@@ -71,11 +103,22 @@ class NativeModel:
             )
         )
         self.shape = shape
-        self.open()
+        if pool is None:
+            self.open()
+        else:
+            self.open_on_pool(pool)
 
     def open(self) -> None:
         """Make the instance."""
         check(library().tvi_instance_create(self.model, self.shape, ctypes.byref(self.instance)))
+
+    def open_on_pool(self, pool: ThreadPool | None) -> None:
+        """Make the instance anew, on the threads of a pool."""
+        library().tvi_instance_free(self.instance)
+        self.instance, self.pool = ctypes.c_void_p(), pool
+        given = None if pool is None else ctypes.byref(pool)
+        made = ctypes.byref(self.instance)
+        check(library().tvi_instance_create_on_pool(self.model, self.shape, given, made))
 
     def __del__(self) -> None:
         library().tvi_instance_free(self.instance)

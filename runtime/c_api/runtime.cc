@@ -7,6 +7,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/c_api/executor_of.h"
@@ -114,7 +115,8 @@ struct tvi_model {
 };
 
 struct tvi_instance {
-  explicit tvi_instance(const tvi_model& from, size_t shape) : instance(from.model, shape) {}
+  tvi_instance(const tvi_model& from, size_t shape, std::shared_ptr<ThreadPool> guests)
+      : instance(from.model, shape, std::move(guests)) {}
   Instance instance;
 };
 
@@ -141,6 +143,39 @@ tvi_status Load(const std::string& prefix, std::unique_ptr<Source> (*open)(const
 const tvi_tensor_info* InfoAt(const std::vector<std::vector<tvi_tensor_info>>& infos, size_t shape,
                               size_t index) {
   return shape < infos.size() && index < infos[shape].size() ? &infos[shape][index] : nullptr;
+}
+
+// Makes an instance. `guests` may be null.
+void Create(tvi_model* model, size_t shape, std::shared_ptr<ThreadPool> guests,
+            tvi_instance** instance) {
+  if (model == nullptr) RefuseArgument("`model` is NULL");
+  if (instance == nullptr) RefuseArgument("`instance` is NULL: there is no place for the result");
+  if (shape >= model->inputs.size()) {
+    RefuseArgument("there is no shape " + std::to_string(shape) + "; the model has " +
+                   std::to_string(model->inputs.size()) + " shapes, numbered from 0");
+  }
+  *instance = std::make_unique<tvi_instance>(*model, shape, std::move(guests)).release();
+}
+
+std::shared_ptr<ThreadPool> GuestsFrom(const tvi_thread_pool* given) {
+  constexpr int32_t kMostThreads = 4095;
+  if (given == nullptr) RefuseArgument("`pool` is NULL");
+  if (given->struct_size < sizeof(tvi_thread_pool)) {
+    RefuseArgument("`struct_size` is " + std::to_string(given->struct_size) +
+                   "; set it to sizeof(tvi_thread_pool)");
+  }
+  if (given->submit == nullptr) RefuseArgument("`submit` of the pool is NULL");
+  if (given->num_threads < 0 || given->num_threads > kMostThreads) {
+    RefuseArgument("`num_threads` of the pool is " + std::to_string(given->num_threads) +
+                   "; it must be from 0 to " + std::to_string(kMostThreads));
+  }
+  tvm_interop::GuestThreads guests;
+  guests.number = given->num_threads;
+  guests.submit = [submit = given->submit, context = given->context](void (*task)(void*),
+                                                                     void* argument) {
+    return submit(context, task, argument) == 0;
+  };
+  return ThreadPool::OfGuests(std::move(guests));
 }
 
 void RequireInstance(const tvi_instance* instance) {
@@ -196,6 +231,12 @@ int64_t tvi_model_batch_size(const tvi_model* model, size_t shape) {
   return shape < sizes.size() ? sizes[shape] : 0;
 }
 
+size_t tvi_model_weights_nbytes(const tvi_model* model) { return model->model->WeightsNbytes(); }
+
+size_t tvi_model_instance_nbytes(const tvi_model* model, size_t shape) {
+  return shape < model->inputs.size() ? model->model->InstanceNbytes(shape) : 0;
+}
+
 tvi_status tvi_model_find_shape(const tvi_model* model, const int64_t* const* shapes,
                                 size_t* shape) {
   return Guarded("", [&] {
@@ -219,15 +260,12 @@ tvi_status tvi_model_find_shape(const tvi_model* model, const int64_t* const* sh
 }
 
 tvi_status tvi_instance_create(tvi_model* model, size_t shape, tvi_instance** instance) {
-  return Guarded("", [&] {
-    if (model == nullptr) RefuseArgument("`model` is NULL");
-    if (instance == nullptr) RefuseArgument("`instance` is NULL: there is no place for the result");
-    if (shape >= model->inputs.size()) {
-      RefuseArgument("there is no shape " + std::to_string(shape) + "; the model has " +
-                     std::to_string(model->inputs.size()) + " shapes, numbered from 0");
-    }
-    *instance = std::make_unique<tvi_instance>(*model, shape).release();
-  });
+  return Guarded("", [&] { Create(model, shape, nullptr, instance); });
+}
+
+tvi_status tvi_instance_create_on_pool(tvi_model* model, size_t shape, const tvi_thread_pool* pool,
+                                       tvi_instance** instance) {
+  return Guarded("", [&] { Create(model, shape, GuestsFrom(pool), instance); });
 }
 
 void tvi_instance_free(tvi_instance* instance) { delete instance; }

@@ -47,8 +47,10 @@ class CpuExecutor::BusyGuard {
   std::atomic<int>* busy_;
 };
 
-CpuExecutor::CpuExecutor(int num_streams, int threads, const std::vector<PlannedOp>& ops)
-    : num_streams_(num_streams),
+CpuExecutor::CpuExecutor(int num_streams, int threads, const std::vector<PlannedOp>& ops,
+                         std::shared_ptr<ThreadPool> guests)
+    : guests_(std::move(guests)),
+      num_streams_(num_streams),
       threads_(threads),
       streams_(num_streams, OnStreams(ops, num_streams), this) {
   for (const PlannedOp& op : ops) {
@@ -59,14 +61,20 @@ CpuExecutor::CpuExecutor(int num_streams, int threads, const std::vector<Planned
 }
 
 CpuExecutor::~CpuExecutor() {
+  if (num_streams_ == 1) return;
+  if (guests_ != nullptr && guests_->IsHere()) guests_->WaitUntilLeft(&streams_);
   // If there is no pool, there are no helpers to wait for. This happens in a forked child, which
   // has none of its parent's helpers.
   ThreadPool* const pool = ThreadPool::IfThere();
-  if (num_streams_ > 1 && pool != nullptr) pool->WaitUntilLeft(&streams_);
+  if (pool != nullptr) pool->WaitUntilLeft(&streams_);
+}
+
+ThreadPool& CpuExecutor::Pool() const {
+  return guests_ != nullptr && guests_->IsHere() ? *guests_ : ThreadPool::Get();
 }
 
 void CpuExecutor::StartHelpers() {
-  ThreadPool& pool = ThreadPool::Get();
+  ThreadPool& pool = Pool();
   const int each = threads_ > 0 ? threads_ : pool.num_threads();
   pool.Start(num_streams_ * each - 1);
 }
@@ -86,7 +94,7 @@ void CpuExecutor::RunInto(OpTiming* timings) {
   timings_ = timings;
   profile_began_ns_ = timings == nullptr ? 0 : NowNs();
   StartHelpers();  // Starts helpers only if some are missing, for example in a forked child.
-  ThreadPool& pool = ThreadPool::Get();
+  ThreadPool& pool = Pool();
   if (num_streams_ > 1) {
     streams_.Run(&pool);
   } else {

@@ -10,6 +10,7 @@
 #include "runtime/core/op_timing.h"
 #include "runtime/core/timed.h"
 #include "runtime/cpu/stream_run.h"
+#include "runtime/cpu/thread_pool.h"
 
 namespace tvm_interop {
 
@@ -30,8 +31,8 @@ struct PlannedOp {
   std::vector<int> waits;
 };
 
-// Runs a plan on CPU streams, with the calling thread and the process's thread pool. Each stream
-// runs its operators in order. An operator starts once the operators that it waits for have ended.
+// Runs a plan on CPU streams, with the calling thread and a thread pool. Each stream runs its
+// operators in order. An operator starts once the operators that it waits for have ended.
 //
 // If there is only one stream, the calling thread runs the operators in a plain loop. Then no
 // stream has to be claimed, which would cost time.
@@ -41,7 +42,11 @@ class CpuExecutor : public Timed, private OperatorWork {
   // threads of the pool. Throws std::runtime_error if there is no stream, if an operator's stream
   // does not exist, if an operator waits for an operator that is not earlier in `ops`, or if the
   // system refuses to start a thread.
-  CpuExecutor(int num_streams, int threads, const std::vector<PlannedOp>& ops);
+  //
+  // `guests` is the pool to run in. Null means the pool of the process. A forked child uses the
+  // pool of the process in any case, because the guests stayed in the parent.
+  CpuExecutor(int num_streams, int threads, const std::vector<PlannedOp>& ops,
+              std::shared_ptr<ThreadPool> guests = nullptr);
   ~CpuExecutor() override;
 
   // Runs every operator once. If an operator fails, the operators that have not begun are skipped.
@@ -72,8 +77,10 @@ class CpuExecutor : public Timed, private OperatorWork {
   void RunTimed(int op, int thread) noexcept;
   void RunKernel(int op) noexcept;
   void RethrowFailure();
+  ThreadPool& Pool() const;
   void StartHelpers();
 
+  const std::shared_ptr<ThreadPool> guests_;
   const int num_streams_;
   const int threads_;
   std::vector<std::string> names_;

@@ -32,7 +32,7 @@ class Loop : public Job {
     // This store opens the loop, and it releases the data that the tasks read.
     claims_.store(Claims{++number_, static_cast<uint16_t>(tasks), 0}.bits(),
                   std::memory_order_release);
-    ThreadPool::Get().Run(this, tasks - 1);
+    ThreadPool::Current().Run(this, tasks - 1);
     const int failed = failed_.load(std::memory_order_relaxed);
     return failed < 0 ? 0 : body(failed, tasks, data);
   }
@@ -134,7 +134,7 @@ LoopTeam::LoopTeam(int threads) : before_(current_team) { current_team = threads
 LoopTeam::~LoopTeam() { current_team = before_; }
 
 int LoopTeam::Current() {
-  return current_team > 0 ? current_team : ThreadPool::Get().num_threads();
+  return current_team > 0 ? current_team : ThreadPool::Current().num_threads();
 }
 
 }  // namespace tvm_interop

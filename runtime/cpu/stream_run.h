@@ -41,8 +41,8 @@ class StreamRun : public Job {
   // `work` must outlive this object.
   StreamRun(int num_streams, const std::vector<Op>& ops, OperatorWork* work);
 
-  // Runs every operator once. Only one run may be active at a time. `pool` is the process's thread
-  // pool.
+  // Runs every operator once. Only one run may be active at a time. `pool` is the pool whose
+  // helpers may join.
   void Run(ThreadPool* pool);
 
   bool Help(int thread) noexcept override;

@@ -13,8 +13,10 @@
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "runtime/cpu/affinity.h"
+#include "runtime/cpu/float_mode.h"
 #include "runtime/cpu/preemption_point.h"
 #include "runtime/cpu/spinning.h"
 #include "runtime/cpu/topology.h"
@@ -52,6 +54,8 @@ int NumThreadsByDefault() {
 std::atomic<int> callers_cpu{-1};
 
 thread_local Job::Helper* this_helper = nullptr;
+// The pool in which the calling thread runs a model. Null means the pool of the process.
+thread_local ThreadPool* current_pool = nullptr;
 
 // Keeps a helper that is about to sleep off the CPU of the caller that will wake it. The helper is
 // the calling thread. This matters on a virtual machine. There, the system treats a sleeping CPU
@@ -97,6 +101,9 @@ struct Job::Helper {
   clockid_t on_core_clock{};
   Affinity affinity;
   std::atomic<bool> is_there{false};
+  // For a guest: whether a thread of the program has taken this place. `is_there` stays false, so
+  // nobody looks at a guest's clock or affinity.
+  std::atomic<bool> is_taken{false};
 };
 
 namespace {
@@ -140,7 +147,7 @@ bool Job::HasBorrowedItsCore() noexcept {
 
 void Job::Announce(int helpers) noexcept {
   owner_.Wake(1);
-  if (helpers <= 0 || pool_->parked_.IsEmpty()) return;
+  if (helpers <= 0 || !pool_->CanWakeHelpers()) return;
   const int64_t now_ns = NowNs();
   if (now_ns - helpers_called_ns_.load(std::memory_order_relaxed) < kCallEveryNs) return;
   helpers_called_ns_.store(now_ns, std::memory_order_relaxed);
@@ -167,15 +174,31 @@ ThreadPool* ThreadPool::MakeForThisProcess() {
                        pool_of_process.store(nullptr, std::memory_order_relaxed);
                        fork_generation.fetch_add(1, std::memory_order_relaxed);
                        runs_inside = 0;
+                       current_pool = nullptr;
                        MakingPool().unlock();
                      });
   (void)registered;
-  pool = new ThreadPool;  // Never deleted: threads may work until the process ends.
+  pool = new ThreadPool(
+      NumThreadsByDefault());  // Never deleted: threads may work until the process ends.
   pool_of_process.store(pool, std::memory_order_release);
   return pool;
 }
 
-ThreadPool::ThreadPool() : num_threads_(NumThreadsByDefault()) {}
+std::shared_ptr<ThreadPool> ThreadPool::OfGuests(GuestThreads guests) {
+  Get();  // The pool of the process counts the forks.
+  const std::shared_ptr<ThreadPool> pool(new ThreadPool(guests.number + 1));
+  for (int i = 0; i < guests.number; ++i) pool->helpers_.push_back(std::make_unique<Helper>());
+  pool->num_helpers_.store(guests.number, std::memory_order_relaxed);
+  pool->guests_ = std::move(guests);
+  return pool;
+}
+
+ThreadPool& ThreadPool::Current() { return current_pool != nullptr ? *current_pool : Get(); }
+
+ThreadPool::ThreadPool(int num_threads)
+    : num_threads_(num_threads), fork_generation_(ForkGeneration()) {}
+
+bool ThreadPool::IsHere() const { return fork_generation_ == ForkGeneration(); }
 
 void ThreadPool::SetNumThreads(int num_threads) {
   if (num_threads < 1) {
@@ -219,12 +242,15 @@ void ThreadPool::Start(int helpers) {
   }
 }
 
-ThreadPool::CallerCount::CallerCount(ThreadPool* pool) : pool_(runs_inside++ > 0 ? nullptr : pool) {
+ThreadPool::CallerCount::CallerCount(ThreadPool* pool)
+    : pool_(runs_inside++ > 0 ? nullptr : pool), current_before_(current_pool) {
+  current_pool = pool;
   if (pool_ != nullptr) pool_->callers_.fetch_add(1, std::memory_order_relaxed);
 }
 
 ThreadPool::CallerCount::~CallerCount() {
   --runs_inside;
+  current_pool = current_before_;
   if (pool_ == nullptr) return;
   // This thread no longer counts as a caller, so the other callers may use one more helper.
   if (pool_->callers_.fetch_sub(1, std::memory_order_relaxed) > 1) pool_->WakeHelpers(1);
@@ -246,7 +272,7 @@ void ThreadPool::Run(Job* job, int helpers) {
 void ThreadPool::KeepHelpersOffThisCore() {
   const int cpu = sched_getcpu();
   // `callers_cpu` is read before it is written, because it rarely changes.
-  if (pins() || callers_cpu.load(std::memory_order_relaxed) == cpu) return;
+  if (HasGuests() || pins() || callers_cpu.load(std::memory_order_relaxed) == cpu) return;
   if (callers_cpu.exchange(cpu) == cpu || callers_.load() != 1) return;
   const std::unique_lock<std::mutex> lock(starting_, std::try_to_lock);
   if (!lock.owns_lock()) return;
@@ -291,7 +317,7 @@ void ThreadPool::WaitFor(Job* job) {
         // A helper will wake this thread. The system could then move this thread to the helper's
         // core, where it would wait for milliseconds until the helper leaves the core. So this
         // thread is confined to its own core while it sleeps.
-        const Confined stays(pins() ? -1 : sched_getcpu());
+        const Confined stays(HasGuests() || pins() ? -1 : sched_getcpu());
         job->owner_.Sleep(announced);
       }
       spinning.Reset();
@@ -403,6 +429,68 @@ bool ThreadPool::HelpAny(Helper* helper, int number) {
   return helped;
 }
 
-void ThreadPool::WakeHelpers(int helpers) { parked_.Wake(helpers); }
+void ThreadPool::WakeHelpers(int helpers) {
+  if (HasGuests()) {
+    InviteGuests(helpers);
+  } else {
+    parked_.Wake(helpers);
+  }
+}
+
+bool ThreadPool::CanWakeHelpers() const {
+  if (HasGuests()) return invited_.load(std::memory_order_relaxed) < guests_.number;
+  return !parked_.IsEmpty();
+}
+
+void ThreadPool::InviteGuests(int guests) {
+  for (int i = 0; i < guests; ++i) {
+    const bool is_full = invited_.fetch_add(1, std::memory_order_relaxed) >= guests_.number;
+    // Without memory for the invitation, the run goes on without the guest.
+    auto* const pool =
+        is_full ? nullptr : new (std::nothrow) std::shared_ptr<ThreadPool>(shared_from_this());
+    if (pool != nullptr && guests_.submit(&ReceiveGuest, pool)) continue;
+    delete pool;
+    invited_.fetch_sub(1, std::memory_order_relaxed);
+    return;
+  }
+}
+
+void ThreadPool::ReceiveGuest(void* argument) noexcept {
+  const std::unique_ptr<std::shared_ptr<ThreadPool>> invitation(
+      static_cast<std::shared_ptr<ThreadPool>*>(argument));
+  ThreadPool& pool = **invitation;
+  if (!pool.IsHere()) return;  // A forked child, where the pool is not used.
+  // A thread that is inside a run has work to do. This is so where the program's pool runs a task
+  // on the thread that submits it.
+  for (size_t i = 0; i < pool.helpers_.size() && runs_inside == 0; ++i) {
+    Helper* const place = pool.helpers_[i].get();
+    if (place->is_taken.exchange(true, std::memory_order_relaxed)) continue;
+    pool.RunGuest(place, static_cast<int>(i) + 1);
+    place->is_taken.store(false, std::memory_order_relaxed);
+    break;
+  }
+  pool.invited_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void ThreadPool::RunGuest(Helper* helper, int number) {
+  const FloatMode float_mode = FloatMode::OfThisThread();
+  runs_inside = 1;  // As in `RunHelper`.
+  this_helper = helper;
+  current_pool = this;
+  awake_.fetch_add(1, std::memory_order_relaxed);
+  Spinning spinning;
+  while (callers_.load(std::memory_order_relaxed) > 0) {
+    if (HelpAny(helper, number)) {
+      spinning.Reset();
+    } else if (IsCrowded() || !spinning.GoesOn(true)) {
+      break;
+    }
+  }
+  awake_.fetch_sub(1, std::memory_order_relaxed);
+  current_pool = nullptr;
+  this_helper = nullptr;
+  runs_inside = 0;
+  float_mode.Apply();
+}
 
 }  // namespace tvm_interop

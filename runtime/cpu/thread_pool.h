@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -56,6 +57,16 @@ class Job {
   std::atomic<int64_t> helpers_called_ns_{0};
 };
 
+// The threads of a program's own pool, which help in the place of threads of ours.
+struct GuestThreads {
+  // The largest number of these threads that help at the same time.
+  int number = 0;
+  // Asks the program's pool to call `task(argument)` once on one of its threads. Returns false if
+  // the pool cannot take the task; then it never calls it. May be called by any thread, and must
+  // not throw.
+  std::function<bool(void (*task)(void*), void* argument)> submit;
+};
+
 // The threads of this process that help the threads that run models. A thread that runs a model is
 // called a caller, and a thread of the pool is called a helper.
 //
@@ -68,12 +79,24 @@ class Job {
 // A helper may lose its core in the middle of an operator while its caller has nothing left to do
 // but wait. Then the caller lends its own core to the helper. Otherwise the system would let both
 // wait for many milliseconds: the caller for the helper, and the helper for a core.
-class ThreadPool {
+//
+// There is one pool for the process. A program with threads of its own can have further pools,
+// whose helpers are guests: threads of the program that come when they are called, and leave when
+// no job is left. The affinity of guests and of their callers is never changed.
+class ThreadPool : public std::enable_shared_from_this<ThreadPool> {
  public:
   // Returns the pool of this process. A forked child gets a new pool.
   static ThreadPool& Get();
   // Returns the pool of this process, or null if none has been made yet.
   static ThreadPool* IfThere();
+  // Makes a pool whose helpers are guests.
+  static std::shared_ptr<ThreadPool> OfGuests(GuestThreads guests);
+  // Returns the pool in which the calling thread is running a model, or else the pool of this
+  // process.
+  static ThreadPool& Current();
+  // Whether the threads of this pool are in this process. False in a forked child of the process
+  // that made the pool.
+  bool IsHere() const;
 
   // The largest number of threads that work at once, callers included. By default it is the value
   // of the environment variable TVM_INTEROP_NUM_THREADS, or else the number of cores that this
@@ -102,8 +125,8 @@ class ThreadPool {
   // destroyed.
   void WaitUntilLeft(const Job* job);
 
-  // Counts the calling thread as a caller while this object lives. Nested objects count the thread
-  // once.
+  // Counts the calling thread as a caller while this object lives, and makes `pool` the current
+  // one. Nested objects count the thread once.
   class CallerCount {
    public:
     explicit CallerCount(ThreadPool* pool);
@@ -113,6 +136,7 @@ class ThreadPool {
 
    private:
     ThreadPool* pool_;
+    ThreadPool* current_before_;
   };
 
   ThreadPool(const ThreadPool&) = delete;
@@ -124,7 +148,7 @@ class ThreadPool {
   // The largest number of jobs that get helpers at the same time.
   static constexpr int kMaxJobs = 64;
 
-  ThreadPool();
+  explicit ThreadPool(int num_threads);
   static ThreadPool* MakeForThisProcess();
   std::atomic<Job*>* Enlist(Job* job);
   // Moves the helpers off the calling thread's core, because a helper and its caller must not share
@@ -135,13 +159,24 @@ class ThreadPool {
   bool MoveOn(Helper* helper, int cpu);
   void MoveOff(Helper* helper, int cpu);
   void RunHelper(Helper* helper, int number);
+  bool HasGuests() const { return guests_.submit != nullptr; }
+  // Whether there is a helper that does not look for work, but would if it were called.
+  bool CanWakeHelpers() const;
+  void InviteGuests(int guests);
+  // What an invited thread of the program runs. `argument` is a `std::shared_ptr<ThreadPool>`,
+  // which this function deletes.
+  static void ReceiveGuest(void* argument) noexcept;
+  void RunGuest(Helper* helper, int number);
   bool HelpAny(Helper* helper, int number);
   bool IsCrowded() const;
   void WakeHelpers(int helpers);
 
   std::atomic<int> num_threads_;
   std::atomic<bool> pins_{false};
-  std::mutex starting_;  // Guards the next four fields.
+  GuestThreads guests_;          // Without `submit` in the pool of the process.
+  int fork_generation_ = 0;      // The process that made the pool: see `ForkGeneration`.
+  std::atomic<int> invited_{0};  // The number of guests that were called and have not left.
+  std::mutex starting_;          // Guards the next four fields.
   std::vector<std::unique_ptr<Helper>> helpers_;
   std::vector<std::unique_ptr<Helper>> ended_;
   std::atomic<int> num_helpers_{0};

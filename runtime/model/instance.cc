@@ -8,6 +8,7 @@
 
 #include "runtime/core/aligned_memory.h"
 #include "runtime/cpu/kernel_share.h"
+#include "runtime/cpu/parallel_loop.h"
 #include "runtime/cpu/thread_pool.h"
 #include "runtime/model/error.h"
 
@@ -18,6 +19,31 @@ constexpr int kCpu = 1;  // kDLCPU
 
 bool IsAligned(const void* address) {
   return reinterpret_cast<uintptr_t>(address) % kTensorAlignment == 0;
+}
+
+// Calls `work` on the calling thread and on up to `threads` - 1 others at the same time.
+template <typename Work>
+void RunOnNewThreads(const Work& work, size_t threads) {
+  std::vector<std::thread> others;
+  try {
+    while (others.size() + 1 < threads) others.emplace_back(work);
+  } catch (const std::system_error&) {
+    // The system allows no more threads. The others do the work.
+  }
+  work();
+  for (std::thread& other : others) other.join();
+}
+
+// The same, with guests as the other threads.
+template <typename Work>
+void RunOnGuests(ThreadPool* guests, const Work& work, size_t threads) {
+  const auto task = [](int, int, void* data) {
+    (*static_cast<const Work*>(data))();
+    return 0;
+  };
+  const ThreadPool::CallerCount counted(guests);
+  RunParallelLoop(task, const_cast<Work*>(&work),
+                  static_cast<int>(std::min<size_t>(threads, guests->num_threads())));
 }
 
 }  // namespace
@@ -42,11 +68,12 @@ class Instance::BusyGuard {
   std::atomic<int>& busy_;
 };
 
-Instance::Instance(std::shared_ptr<Model> model, size_t shape)
+Instance::Instance(std::shared_ptr<Model> model, size_t shape, std::shared_ptr<ThreadPool> guests)
     : model_(std::move(model)),
       shape_(shape),
       plan_(model_->plan(shape)),
-      kernel_code_(model_->Kernels(shape)) {
+      kernel_code_(model_->Kernels(shape)),
+      guests_(std::move(guests)) {
   Allocate();
   MakePorts();
   PrepareKernels();
@@ -159,8 +186,8 @@ void Instance::PrepareKernels() {
   // A model that returns its inputs unchanged has no operators, and so no streams.
   const auto streams = std::max<size_t>(plan_.streams.size(), 1);
   const int64_t threads = plan_.streams.empty() ? 1 : plan_.streams[0].threads;
-  executor_ =
-      std::make_unique<CpuExecutor>(static_cast<int>(streams), static_cast<int>(threads), ops);
+  executor_ = std::make_unique<CpuExecutor>(static_cast<int>(streams), static_cast<int>(threads),
+                                            ops, guests_);
 }
 
 void Instance::PrepareLibraryKernels(const std::vector<size_t>& ops,
@@ -178,15 +205,11 @@ void Instance::PrepareLibraryKernels(const std::vector<size_t>& ops,
       }
     }
   };
-  std::vector<std::thread> threads;
-  const auto most = std::min<size_t>(ThreadPool::Get().num_threads(), ops.size());
-  try {
-    while (threads.size() + 1 < most) threads.emplace_back(work);
-  } catch (const std::system_error&) {
-    // The system allows no more threads. The others do the work.
+  if (guests_ != nullptr) {
+    RunOnGuests(guests_.get(), work, ops.size());
+  } else {
+    RunOnNewThreads(work, std::min<size_t>(ThreadPool::Get().num_threads(), ops.size()));
   }
-  work();
-  for (std::thread& thread : threads) thread.join();
   for (const std::exception_ptr& error : errors) {
     if (error != nullptr) std::rethrow_exception(error);
   }

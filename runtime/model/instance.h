@@ -16,8 +16,10 @@ namespace tvm_interop {
 // may use an instance.
 class Instance {
  public:
-  // Allocates the tensors and prepares the kernels. Throws ModelError or std::bad_alloc.
-  Instance(std::shared_ptr<Model> model, size_t shape);
+  // Allocates the tensors and prepares the kernels. `guests` is the pool of threads to do this and
+  // to run in; null means the pool of the process. Throws ModelError or std::bad_alloc.
+  Instance(std::shared_ptr<Model> model, size_t shape,
+           std::shared_ptr<ThreadPool> guests = nullptr);
 
   // Runs the model once.
   //
@@ -79,6 +81,7 @@ class Instance {
   const size_t shape_;
   const Plan& plan_;
   std::shared_ptr<const TvmKernels> kernel_code_;
+  const std::shared_ptr<ThreadPool> guests_;
 
   std::shared_ptr<char> arena_;
   std::vector<std::vector<int64_t>> dims_;  // the stored shape of each value, then its strides

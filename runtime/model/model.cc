@@ -58,6 +58,27 @@ const Plan& Model::plan(size_t shape) const {
   return uses_fallback_ && model.fallback.has_value() ? *model.fallback : model.plan;
 }
 
+size_t Model::WeightsNbytes() const {
+  std::map<const char*, int64_t> nbytes;  // by address, because the shapes share weights
+  for (size_t shape = 0; shape < num_shapes(); ++shape) {
+    for (const auto& [value, address] : weights(shape)) {
+      nbytes[address] = plan(shape).values[value].Nbytes();
+    }
+  }
+  int64_t sum = 0;
+  for (const auto& weight : nbytes) sum += weight.second;
+  return static_cast<size_t>(sum);
+}
+
+size_t Model::InstanceNbytes(size_t shape) const {
+  int64_t sum = plan(shape).arena_bytes;
+  for (const PlannedValue& value : plan(shape).values) {
+    const bool is_port = value.storage == Storage::kInput || value.storage == Storage::kOutput;
+    if (is_port) sum += value.Nbytes();
+  }
+  return static_cast<size_t>(sum);
+}
+
 std::shared_ptr<const TvmKernels> Model::Kernels(size_t shape) {
   const std::lock_guard<std::mutex> lock(loading_);
   if (kernels_[shape] == nullptr) {

@@ -35,6 +35,10 @@ class Model {
   const std::map<int64_t, const char*>& weights(size_t shape) const {
     return artifact_.shapes[shape].weights;
   }
+  // The size of all weights, which the shapes share.
+  size_t WeightsNbytes() const;
+  // The size of an instance's tensors, without the weights.
+  size_t InstanceNbytes(size_t shape) const;
   // Returns the kernels of a shape, and loads them the first time. Throws ModelError.
   std::shared_ptr<const TvmKernels> Kernels(size_t shape);
   // The kernel library that plans need; null if they need none.

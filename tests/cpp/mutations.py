@@ -22,6 +22,7 @@ SOURCES = [
     *(
         f"runtime/cpu/{name}.cc"
         for name in (
+            "affinity",
             "executor",
             "parallel_loop",
             "parking",
@@ -39,7 +40,11 @@ SOURCES = [
     "passes/graph/topological.cc",
     "passes/graph/transitive_reduction.cc",
 ]
-TESTS = ["tests/cpp/thread_pool_test.cc", "tests/cpp/cores_test.cc"]
+TESTS = [
+    "tests/cpp/thread_pool_test.cc",
+    "tests/cpp/cores_test.cc",
+    "tests/cpp/guest_threads_test.cc",
+]
 DEADLINE_S = 60
 
 
@@ -179,6 +184,50 @@ MUTATIONS = (
         "    const uint64_t announced = parked_.Announce();\n    if (helper->ends",
         "    awake_.fetch_sub(1);\n    const uint64_t announced = parked_.Announce();\n"
         "    if (helper->ends",
+    ),
+    Mutation(
+        "two guests take one place",
+        "thread_pool.cc",
+        "if (place->is_taken.exchange(true, std::memory_order_relaxed)) continue;",
+        "place->is_taken.store(true, std::memory_order_relaxed);",
+    ),
+    Mutation(
+        "a guest keeps the caller's way of rounding",
+        "thread_pool.cc",
+        "  float_mode.Apply();\n",
+        "  (void)float_mode;\n",
+    ),
+    Mutation(
+        "a thread inside a run becomes its guest",
+        "thread_pool.cc",
+        "i < pool.helpers_.size() && runs_inside == 0; ++i",
+        "i < pool.helpers_.size(); ++i",
+    ),
+    Mutation(
+        "more guests are called than may help",
+        "thread_pool.cc",
+        "fetch_add(1, std::memory_order_relaxed) >= guests_.number;",
+        "fetch_add(1, std::memory_order_relaxed) >= 64;",
+    ),
+    Mutation(
+        "a late guest's invitation does not keep the pool",
+        "thread_pool.cc",
+        "new (std::nothrow) std::shared_ptr<ThreadPool>(shared_from_this());",
+        "new (std::nothrow) std::shared_ptr<ThreadPool>(shared_from_this(), this);\n"
+        "    if (pool != nullptr) *pool = std::shared_ptr<ThreadPool>(\n"
+        "        std::shared_ptr<ThreadPool>(), this);",
+    ),
+    Mutation(
+        "a model that ends does not wait for guests",
+        "executor.cc",
+        "  if (guests_ != nullptr && guests_->IsHere()) guests_->WaitUntilLeft(&streams_);\n",
+        "",
+    ),
+    Mutation(
+        "loops of operators go to the pool of the process",
+        "parallel_loop.cc",
+        "ThreadPool::Current().Run(this, tasks - 1);",
+        "ThreadPool::Get().Run(this, tasks - 1);",
     ),
     Mutation(
         "a loop's task is claimed by whoever looks",

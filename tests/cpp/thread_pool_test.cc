@@ -15,13 +15,12 @@
 #include <thread>
 #include <vector>
 
-#include "passes/plan/sync_plan.h"
 #include "runtime/cpu/executor.h"
 #include "runtime/cpu/float_mode.h"
 #include "runtime/cpu/parallel_loop.h"
 #include "runtime/cpu/topology.h"
 #include "tests/cpp/check.h"
-#include "tests/cpp/random_graph.h"
+#include "tests/cpp/random_model.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -43,77 +42,6 @@ constexpr int kRuns = 60;
 constexpr int kGraphs = 40;
 constexpr int kRuns = 300;
 #endif
-
-// Adds up its operands in plain memory. If a claim or a wait orders too little, ThreadSanitizer
-// reports a race. If a wait is missing, the sum is wrong.
-class SumKernel : public Kernel {
- public:
-  void Run() override {
-    CHECK(!inside.exchange(true));
-    // The operands are read before the result is written. So a missing wait would give the sum of
-    // the last run's values.
-    long sum = add;
-    for (const long* operand : operands) sum += *operand;
-    *result = sum;
-    inside.store(false);
-  }
-
-  std::vector<const long*> operands;
-  long add = 0;
-  long* result = nullptr;
-  std::atomic<bool> inside{false};
-};
-
-// A random graph on random streams, with the fewest waits. All values are in plain memory.
-class RandomModel {
- public:
-  RandomModel(unsigned seed, int num_streams)
-      : graph_(RandomGraph(6 + static_cast<int>(seed) % 30, 0.1 + 0.02 * (seed % 10), seed)),
-        values_(graph_.num_ops()),
-        kernels_(graph_.num_ops()) {
-    const std::vector<std::vector<int>> streams = RandomStreams(graph_, num_streams, seed);
-    const std::vector<std::vector<int>> waits = tvm_interop::PlanSync(graph_, streams, {});
-    std::vector<int> stream_of(graph_.num_ops());
-    for (int s = 0; s < num_streams; ++s) {
-      for (int op : streams[s]) stream_of[op] = s;
-    }
-    const std::vector<int> order = graph_.topological_order();
-    std::vector<int> position(graph_.num_ops());
-    for (int i = 0; i < graph_.num_ops(); ++i) position[order[i]] = i;
-    std::vector<PlannedOp> ops(graph_.num_ops());
-    for (int op = 0; op < graph_.num_ops(); ++op) {
-      SumKernel& kernel = kernels_[op];
-      for (int source : graph_.predecessors(op)) kernel.operands.push_back(&values_[source]);
-      kernel.operands.push_back(&input);
-      kernel.add = op;
-      kernel.result = &values_[op];
-      std::vector<int> planned_waits;
-      for (int wait : waits[op]) planned_waits.push_back(position[wait]);
-      ops[position[op]] = {"op" + std::to_string(op), &kernel, stream_of[op], planned_waits};
-    }
-    executor_ = std::make_unique<CpuExecutor>(num_streams, 1, ops);
-  }
-
-  // Runs the model on `value`, and checks that every operator had read the results it waits for.
-  void Check(long value) {
-    input = value;
-    executor_->Run();
-    for (int op : graph_.topological_order()) {
-      long expected = op + value;
-      for (int source : graph_.predecessors(op)) expected += values_[source];
-      CHECK_EQ(values_[op], expected);
-    }
-  }
-
-  CpuExecutor& executor() { return *executor_; }
-  long input = 0;
-
- private:
-  tvm_interop::OpGraph graph_;
-  std::vector<long> values_;
-  std::vector<SumKernel> kernels_;
-  std::unique_ptr<CpuExecutor> executor_;
-};
 
 int ThreadsNow() { return ThreadPool::Get().num_helpers() + 1; }
 

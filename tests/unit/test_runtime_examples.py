@@ -87,6 +87,14 @@ def test_in_cpp_with_many_threads(examples: Path, model: Path, environment: dict
     assert "all outputs are equal" in said
 
 
+def test_in_cpp_on_the_programs_threads(
+    examples: Path, model: Path, environment: dict[str, str]
+) -> None:
+    for threads in (0, 1, 3):
+        said = run(examples / "own_pool", model, threads, 30, env=environment)
+        assert f"runs a second with {threads} threads of the pool" in said
+
+
 def test_pkg_config(installed: Path, model: Path, tmp_path: Path) -> None:
     """A program can be built and run with only the options that `tvm_interop.pc` gives."""
     if shutil.which("pkg-config") is None:

@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,11 @@ from tests.native_runtime import (
     BAD_ARTIFACT,
     EXECUTION,
     INVALID_ARGUMENT,
+    SUBMIT,
     UNSUPPORTED,
     NativeModel,
     RuntimeLibraryError,
+    ThreadPool,
     library,
     library_path,
 )
@@ -217,6 +220,61 @@ def test_many_threads_share_a_model(branches: Path) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def threads_now() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def test_a_model_runs_on_the_programs_threads(tmp_path: Path) -> None:
+    """The process has other helpers already, so the instance is made in a process of its own."""
+    program = (
+        "import sys, time\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "from tests.native_runtime import NativeModel, ThreadPool\n"
+        "from tests.unit.test_runtime_library import inputs_of, threads_now\n"
+        "with ThreadPoolExecutor(2) as executor:\n"
+        "    list(executor.map(lambda _: time.sleep(0.1), range(2)))\n"
+        "    before = threads_now()\n"
+        "    model = NativeModel(sys.argv[1], pool=ThreadPool.of(executor, 2))\n"
+        "    all_made = [model.run(*inputs_of(model)) for _ in range(100)]\n"
+        "    print(len(model.profile()), threads_now() - before)\n"
+        "    expected = NativeModel(sys.argv[1]).run(*inputs_of(model))\n"
+        "    for made in all_made:\n"
+        "        assert [a.tobytes() for a in made] == [a.tobytes() for a in expected]\n"
+        "    print(threads_now() - before)\n"
+        "    del model\n"
+    )
+    path = saved(nets.inception_like(), tmp_path / "model.tar")
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True,
+        env=os.environ | {"PYTHONPATH": os.getcwd()}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    operators, started, started_without_pool = map(int, done.stdout.split())
+    assert operators == len(tvm_interop.load(path).plan.operators)
+    assert started == 0
+    assert started_without_pool > 0
+
+
+def test_a_wrong_pool_is_refused(branches: Path) -> None:
+    model = NativeModel(branches)
+    with ThreadPoolExecutor(1) as executor:
+        right = ThreadPool.of(executor, 1)
+        wrong = {
+            "`pool` is NULL": None,
+            "`struct_size` is 3; set it to sizeof(tvi_thread_pool)": ThreadPool(
+                3, None, 1, right.submit
+            ),
+            "`submit` of the pool is NULL": ThreadPool(right.struct_size, None, 1, SUBMIT()),
+            "`num_threads` of the pool is -1; it must be from 0 to 4095": ThreadPool(
+                right.struct_size, None, -1, right.submit
+            ),
+        }
+        for message, pool in wrong.items():
+            with pytest.raises(RuntimeLibraryError, match=re.escape(message)) as caught:
+                model.open_on_pool(pool)
+            assert caught.value.status == INVALID_ARGUMENT
 
 
 def test_the_digest_must_be_right(branches: Path) -> None:

@@ -11,6 +11,8 @@ import pytest
 
 import tvm_interop
 from tests.nets import branches
+from tests.served import perceptron
+from tvm_interop.serving.server.model import Model
 
 _RUN = """
 import sys
@@ -64,3 +66,25 @@ def test_a_compiled_model_runs_without_importing_tvm(tmp_path: Path, scheduler: 
     module = tvm_interop.GraphModule(artifact)
     module.run(x)
     np.testing.assert_array_equal(np.load(y_path), module.get_output(0).numpy())
+
+
+def test_a_model_is_served_without_tvm(tmp_path: Path) -> None:
+    """Neither TVM, nor tvm-ffi, nor PyTorch is imported to load and run a model."""
+    perceptron().save(tmp_path / "net.tar")
+    script = (
+        "import sys; from tvm_interop import load; "
+        "from tvm_interop.serving.server.executor import Executor; "
+        "from tvm_interop.serving.server.model import Model; "
+        "import tvm_interop.serving.server.server; "
+        "model = Model('net', load(sys.argv[1]), 2); model.run_once(1, model.sizes[0]); "
+        "print(model.memory, sorted({'tvm', 'tvm_ffi', 'onnx', 'torch'} & set(sys.modules)))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "net.tar")],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    read_in_python = tvm_interop.load(tmp_path / "net.tar")
+    assert read_in_python.weights
+    assert read_in_python.native is None
+    memory = Model("net", read_in_python, 2).memory
+    assert ran.stdout.strip() == f"{memory} []"

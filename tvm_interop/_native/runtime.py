@@ -123,6 +123,22 @@ class NativeModel:
         """Return the number of threads that the model was compiled for, for a set of shapes."""
         return int(self._library.tvi_model_num_threads(self._handle, shape))
 
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """The batch size of each set of shapes; empty if the sets are not batch sizes."""
+        size = self._library.tvi_model_batch_size
+        found = tuple(size(self._handle, shape) for shape in range(len(self.inputs)))
+        return found if all(found) else ()
+
+    @property
+    def weights_nbytes(self) -> int:
+        """The size of the weights, which all instances share."""
+        return int(self._library.tvi_model_weights_nbytes(self._handle))
+
+    def instance_nbytes(self, shape: int) -> int:
+        """Return the size of an instance's tensors, for a set of shapes, without the weights."""
+        return int(self._library.tvi_model_instance_nbytes(self._handle, shape))
+
     def open(self, shape: int) -> NativeModelInstance:
         """Make an instance for a set of input shapes."""
         return NativeModelInstance(self, self._handle, shape)

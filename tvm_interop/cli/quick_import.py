@@ -1,20 +1,34 @@
-"""Imports TVM without PyTorch, for command lines that do not need PyTorch."""
+"""Imports TVM and tvm-ffi without PyTorch, for command lines that do not need PyTorch."""
 
 from __future__ import annotations
 
+import importlib
 import sys
 
 
 def import_tvm(model: str = "") -> None:
     """Import TVM, and keep it from importing PyTorch unless `model` is a .pt2 file.
 
-    TVM imports PyTorch if it is installed, which takes a second. Code that needs PyTorch later
-    still can import it. This function does nothing if TVM or PyTorch is imported already.
+    This function does nothing if PyTorch is imported already.
     """
-    if model.endswith(".pt2") or not {"torch", "tvm", "tvm_ffi"}.isdisjoint(sys.modules):
+    if not model.endswith(".pt2"):
+        _import_without_torch("tvm")
+
+
+def import_tvm_ffi() -> None:
+    """Import tvm-ffi, and keep it from importing PyTorch."""
+    _import_without_torch("tvm_ffi")
+
+
+def _import_without_torch(module: str) -> None:
+    """Import a module that would import PyTorch if it is installed, which takes a second.
+
+    Code that needs PyTorch later still can import it.
+    """
+    if not {"torch", "tvm", "tvm_ffi"}.isdisjoint(sys.modules):
         return
     sys.modules["torch"] = None  # type: ignore[assignment]  # Makes imports of PyTorch fail.
     try:
-        import tvm  # noqa: F401
+        importlib.import_module(module)
     finally:
         del sys.modules["torch"]

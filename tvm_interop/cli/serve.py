@@ -15,6 +15,7 @@ from ..errors import InputError
 from . import options
 from .flags import Flags, with_flags
 from .names import POLICIES
+from .quick_import import import_tvm_ffi
 
 _TOKEN = "TVM_INTEROP_TOKEN"
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -207,6 +208,7 @@ def serve_models(
     if threads is not None:
         set_num_threads(threads)
     chosen.update(_token(config, token_file))
+    import_tvm_ffi()  # For the simulators of the policies.
     served = Server(_named(artifacts or [], names or []), config, **chosen)
     log_to_stderr(_LEVELS[log_level])
     code = served.run()

@@ -24,18 +24,45 @@ class Shapes:
 
     Attributes
     ----------
-    inputs: the model's inputs, for each set.
+    inputs, outputs: the model's inputs and outputs, for each set.
+    batch_sizes: the batch size of each set; empty if the sets are not batch sizes.
     """
 
-    def __init__(self, artifact: Artifact, server: ServerAddress | None) -> None:
+    def __init__(self, artifact: Artifact, server: ServerAddress | None = None) -> None:
         """List the sets; a model on a server has the first alone."""
         self._artifact, self._server = artifact, server
+        self._kernels: dict[int, Any] = {}
         self.inputs: list[list[Port]]
+        self.outputs: list[list[Port]]
         if artifact.native is not None and server is None:
-            self.inputs = artifact.native.inputs
+            self.inputs, self.outputs = artifact.native.inputs, artifact.native.outputs
+            self.batch_sizes = artifact.native.batch_sizes
         else:
             models = [artifact, *(artifact.others if server is None else ())]
-            self.inputs = [ports_of(model.plan)[0] for model in models]
+            ports = [ports_of(model.plan) for model in models]
+            self.inputs, self.outputs = [each[0] for each in ports], [each[1] for each in ports]
+            self.batch_sizes = artifact.manifest.batch_sizes
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    @property
+    def weights_nbytes(self) -> int:
+        """The size of the weights, which all instances share."""
+        if self._artifact.native is not None:
+            return self._artifact.native.weights_nbytes
+        nbytes: dict[int, int] = {}
+        for artifact in (self._artifact, *self._artifact.others):
+            nbytes.update((w.ctypes.data, w.nbytes) for w in artifact.weights.values())
+        return sum(nbytes.values())
+
+    def instance_nbytes(self, shape: int) -> int:
+        """Return the size of an instance's tensors for a set of input shapes, without weights."""
+        if self._artifact.native is not None:
+            return self._artifact.native.instance_nbytes(shape)
+        plan = self._artifact.of_shape(shape).usable_plan()
+        ports = sum(v.nbytes for v in plan.values if v.storage in ("input", "output"))
+        return plan.arena_bytes + ports
 
     def open(self, shape: int) -> PlanInstance:
         """Return a new instance for a set of input shapes.
@@ -51,7 +78,7 @@ class Shapes:
 
             return RemoteInstance(artifact, self._server)
         if artifact.native is None:
-            return open_instance(artifact.of_shape(shape))
+            return self._open_changeable(shape)
         instance = NativeInstance(artifact, shape)
         _warn_of_few_cores(artifact.native.num_threads(shape))
         return instance
@@ -64,9 +91,15 @@ class Shapes:
         if isinstance(instance, ChangeableInstance):
             return instance
         assert isinstance(instance, NativeInstance), "all others can change their weights"
-        changeable = open_instance(self._artifact.of_shape(shape))
+        changeable = self._open_changeable(shape)
         instance.take_over(changeable)
         return changeable
+
+    def _open_changeable(self, shape: int) -> Instance | CudaInstance:
+        artifact = self._artifact.of_shape(shape)
+        if shape not in self._kernels:
+            self._kernels[shape] = artifact.load_kernels()
+        return open_instance(artifact, self._kernels[shape])
 
     def fitting(self, sizes: Mapping[int, tuple[int, ...]]) -> int:
         """Return the first set of input shapes that has the given shapes, by the inputs' positions.

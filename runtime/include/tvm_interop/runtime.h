@@ -136,6 +136,11 @@ TVI_EXPORT const tvi_tensor_info* tvi_model_input(const tvi_model* model, size_t
                                                   size_t index);
 TVI_EXPORT const tvi_tensor_info* tvi_model_output(const tvi_model* model, size_t shape,
                                                    size_t index);
+/* The size of the model's weights. All instances and all shapes share them. */
+TVI_EXPORT size_t tvi_model_weights_nbytes(const tvi_model* model);
+/* The memory of one instance's tensors, its inputs and outputs among them; 0 if `shape` is out of
+ * range. Weights that a kernel library packs for itself are not counted. */
+TVI_EXPORT size_t tvi_model_instance_nbytes(const tvi_model* model, size_t shape);
 /* The batch size of a shape if the shapes are batch sizes; else 0. */
 TVI_EXPORT int64_t tvi_model_batch_size(const tvi_model* model, size_t shape);
 /* Finds the shape number for inputs of these shapes. `shapes[i]` has the dimensions of input i. */
@@ -145,6 +150,30 @@ TVI_EXPORT tvi_status tvi_model_find_shape(const tvi_model* model, const int64_t
 /* Makes an instance of a model, which runs the model for one shape. This loads the model's machine
  * code, allocates tensors and prepares kernels. */
 TVI_EXPORT tvi_status tvi_instance_create(tvi_model* model, size_t shape, tvi_instance** instance);
+/* A pool of threads of the program. Set `struct_size` to sizeof(tvi_thread_pool). */
+typedef struct tvi_thread_pool {
+  size_t struct_size;
+  void* context; /* given to `submit` */
+  /* How many of the pool's threads may work for one instance at the same time, besides the thread
+   * that calls `tvi_run`; 0 to 4095. */
+  int32_t num_threads;
+  /* Asks the pool to call `task(argument)` on one of its threads, once and soon. Returns 0 if the
+   * pool has taken the task, and any other number if it cannot; then it must not call it. Threads
+   * that run the instance call `submit`, also at the same time, so it must be quick and safe for
+   * that. A task works for as long as the run has work for it. It never waits for another task, and
+   * does nothing if the run has ended by then. */
+  int32_t (*submit)(void* context, void (*task)(void* argument), void* argument);
+} tvi_thread_pool;
+
+/* Makes an instance as `tvi_instance_create` does, which prepares and runs on threads of the
+ * program's pool. The library starts no thread for it, and changes no thread's affinity. A run
+ * needs none of the pool's threads: those that do not come are done without.
+ *
+ * `*pool` is copied. What it names must live until the instance is freed. In a forked child, where
+ * the pool's threads are missing, the instance runs on the library's own threads. */
+TVI_EXPORT tvi_status tvi_instance_create_on_pool(tvi_model* model, size_t shape,
+                                                  const tvi_thread_pool* pool,
+                                                  tvi_instance** instance);
 /* Frees an instance that no thread is running; NULL is allowed. */
 TVI_EXPORT void tvi_instance_free(tvi_instance* instance);
 

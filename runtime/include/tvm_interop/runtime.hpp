@@ -181,6 +181,13 @@ class Instance {
     internal::Check(tvi_instance_create(model.get(), shape, &instance));
     instance_.reset(instance);
   }
+  // Makes an instance that runs on threads of the program: see `tvi_thread_pool`.
+  Instance(const Model& model, const tvi_thread_pool& pool, size_t shape = 0)
+      : model_(model), shape_(shape) {
+    tvi_instance* instance = nullptr;
+    internal::Check(tvi_instance_create_on_pool(model.get(), shape, &pool, &instance));
+    instance_.reset(instance);
+  }
 
   // Runs once, on the instance's own buffers: see `Input` and `Output`.
   void Run() { internal::Check(tvi_run(get(), nullptr, nullptr)); }

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...artifact.artifact import Artifact
 from ...errors import InputError
 from ...execution.instance import PlanInstance
-from ...execution.open_instance import open_instance
-from ...execution.segments import Segments, equal_cuts
-from ...plan.plan import Plan
+from ...execution.open_instance import Shapes
 from .any_model import AnyModel, Memory
 from .tensors import specs_of
 from .ticket import Ticket
+
+if TYPE_CHECKING:
+    from ...execution.segments import Segments
 
 
 class Model(AnyModel):
@@ -39,22 +40,18 @@ class Model(AnyModel):
             As for `GraphModule`.
         """
         self.artifact = artifact
-        each = [artifact, *artifact.others]
-        self._plans = [one.usable_plan() for one in each]
-        sizes = artifact.manifest.batch_sizes
+        self._shapes = shapes = Shapes(artifact)
+        own = sum(shapes.instance_nbytes(shape) for shape in range(len(shapes)))
         super().__init__(
             name,
-            specs_of(self._plans, "inputs"),
-            specs_of(self._plans, "outputs"),
-            _memory(each, self._plans),
-            sizes,
+            specs_of(shapes.inputs),
+            specs_of(shapes.outputs),
+            Memory(shapes.weights_nbytes, own),
+            shapes.batch_sizes,
         )
-        self._shape_of_size = {size: i for i, size in enumerate(sizes)}
-        # The model is compiled for each shape separately. The instances of a shape share kernels.
-        self._kernels = [one.load_kernels() for one in each]
+        self._shape_of_size = {size: i for i, size in enumerate(shapes.batch_sizes)}
         self._instances: list[list[PlanInstance]] = [
-            [open_instance(one, kernels) for _ in range(instances)]
-            for one, kernels in zip(each, self._kernels, strict=True)
+            [shapes.open(shape) for _ in range(instances)] for shape in range(len(shapes))
         ]
         self._segments: list[Segments] = []
 
@@ -85,13 +82,18 @@ class Model(AnyModel):
         DeviceError
             The model does not run on the CPU.
         """
-        if len(self._plans) > 1:
+        from ...execution.segments import Segments, equal_cuts  # Imports tvm-ffi.
+
+        if len(self._shapes) > 1:
             raise InputError(
-                f"model `{self.name}` was compiled for {len(self._plans)} shapes, and a policy "
+                f"model `{self.name}` was compiled for {len(self._shapes)} shapes, and a policy "
                 "that runs blocks serves models of one shape; compile it for one, or choose a "
                 "policy that runs models whole"
             )
-        plan, instances = self._plans[0], self._instances[0]
+        # Only these instances can run a part of the operators.
+        changeable = [self._shapes.changeable(one, 0) for one in self._instances[0]]
+        instances = self._instances[0] = [*changeable]
+        plan = instances[0].plan
         op_us = np.zeros(len(plan.operators))
         instances[0].run()
         for timing in instances[0].profile():
@@ -109,16 +111,17 @@ class Model(AnyModel):
         ExecutionError
             An operator failed, or another block is next.
         """
-        segments, plan = self._segments[slot], self._plans[0]
+        segments = self._segments[slot]
+        instance = segments.instance
         began = time.perf_counter()
         if block == 0:
-            for v in plan.inputs:
-                segments.instance.write(v, ticket.inputs[plan.values[v].name])
+            for port in instance.inputs:
+                instance.write(port.value, ticket.inputs[port.name])
         wrote = time.perf_counter()
         segments.run(block)
         ran = time.perf_counter()
         if block + 1 == len(segments):
-            results = [segments.instance.read(v) for v in plan.outputs]
+            results = [instance.read(port.value) for port in instance.outputs]
             ticket.outputs = [_copy(result, slice(None)) for result in results]
             ticket.ran_batch = 1
         ticket.input_us += (wrote - began) * 1e6
@@ -150,15 +153,15 @@ class Model(AnyModel):
         if self.is_batched:
             size = self.size_for(sum(ticket.rows for ticket in tickets))
             shape = self._shape_of_size[size]
-        instance, plan = self._instances[shape][slot], self._plans[shape]
-        for v in plan.inputs:
-            given = [ticket.inputs[plan.values[v].name] for ticket in tickets]
-            instance.write(v, _joined(given, plan.values[v].shape))
+        instance = self._instances[shape][slot]
+        for port in instance.inputs:
+            given = [ticket.inputs[port.name] for ticket in tickets]
+            instance.write(port.value, _joined(given, port.shape))
         wrote = time.perf_counter()
         instance.run()
         ran = time.perf_counter()
         begin = 0
-        results = [instance.read(v) for v in plan.outputs]
+        results = [instance.read(port.value) for port in instance.outputs]
         for ticket in tickets:
             rows = slice(begin, begin + ticket.rows) if self.is_batched else slice(None)
             ticket.outputs = [_copy(result, rows) for result in results]
@@ -181,9 +184,8 @@ class Model(AnyModel):
         return time.perf_counter() - began
 
     def _fitting(self, inputs: Mapping[str, np.ndarray]) -> int:
-        for i, plan in enumerate(self._plans):
-            values = [plan.values[v] for v in plan.inputs]
-            if all(inputs[value.name].shape == value.shape for value in values):
+        for i, ports in enumerate(self._shapes.inputs):
+            if all(inputs[port.name].shape == port.shape for port in ports):
                 return i
         known = "; ".join(str(shapes) for shapes in self.artifact.input_shapes)
         found = {name: array.shape for name, array in inputs.items()}
@@ -194,17 +196,6 @@ class Model(AnyModel):
 
     def _shape_of(self, size: int) -> int:
         return self._shape_of_size[size]
-
-
-def _memory(each: Sequence[Artifact], plans: Sequence[Plan]) -> Memory:
-    weights: dict[int, int] = {}
-    for one in each:
-        weights.update((array.ctypes.data, array.nbytes) for array in one.weights.values())
-    own = 0
-    for plan in plans:
-        own += plan.arena_bytes
-        own += sum(v.nbytes for v in plan.values if v.storage in ("input", "output"))
-    return Memory(sum(weights.values()), own)
 
 
 def _joined(arrays: Sequence[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ..._native.runtime import Port
 from ...errors import InputError, cut, did_you_mean
-from ...plan.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -43,18 +43,16 @@ class TensorSpec:
         return f"`{self.name}` ({self.dtype} of shape {self.shape})"
 
 
-def specs_of(plans: Sequence[Plan], kind: str) -> tuple[TensorSpec, ...]:
+def specs_of(ports: Sequence[Sequence[Port]]) -> tuple[TensorSpec, ...]:
     """Return the specifications of the inputs or outputs of a model.
 
     Parameters
     ----------
-    plans: plans of the model, one per shape.
-    kind: `inputs` or `outputs`.
+    ports: the inputs, or the outputs, for each set of shapes that the model was compiled for.
     """
     found = []
-    for values in zip(*(getattr(plan, kind) for plan in plans), strict=True):
-        each = [plan.values[v] for plan, v in zip(plans, values, strict=True)]
-        sizes = zip(*(value.shape for value in each), strict=True)
+    for each in zip(*ports, strict=True):
+        sizes = zip(*(port.shape for port in each), strict=True)
         shape = tuple(size[0] if len(set(size)) == 1 else -1 for size in sizes)
         found.append(TensorSpec(each[0].name, each[0].dtype, shape))
     return tuple(found)

@@ -30,8 +30,13 @@ NOT_RUN = {
      "Artifact"): "a picture",
     ("docs/add_kind.rst", "pytest tests/unit/test_kinds.py        # each case in every layout, "
      "precision and cut"): "commands of the tests themselves",
+    ("docs/deploy.rst", 'cmake -S examples -B build/examples -Dtvm_interop_DIR="$(tvm-interop '
+     'config --cmakedir)"'): "test_runtime_examples does that",
+    ("docs/deploy.rst", "FROM scratch"): "test_runtime_examples runs the folder with unshare",
+    ("docs/deploy.rst", "app/program                        1 MB    the program"):
+        "a listing",
+    ("docs/deploy.rst", "FROM python:3.12-slim"): "needs a container engine and a network",
     ("docs/install.rst", "pip install ."): "needs a network",
-    ("docs/runtime.rst", "app/run_model                      1 MB    the program"): "a listing",
     ("docs/runtime.rst", 'cmake -S examples -B build/examples -Dtvm_interop_DIR="$(tvm-interop '
      'config --cmakedir)"'): "test_runtime_examples does that",
     ("docs/runtime.rst", "find_package(tvm_interop REQUIRED)"): "test_runtime_examples does that",

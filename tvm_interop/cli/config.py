@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
 
 from .._native.runtime_files import runtime_file
-from ..errors import InputError
+from ..errors import DeviceError, InputError
+from ..machine.library_files import ONEDNN
 
 
 def show_config(
@@ -20,15 +22,18 @@ def show_config(
     library: Annotated[
         bool, typer.Option("--library", help="The file of the runtime library.")
     ] = False,
+    onednn: Annotated[
+        bool, typer.Option("--onednn", help="The file of oneDNN, which most models need.")
+    ] = False,
     pkgconfigdir: Annotated[
         bool, typer.Option("--pkgconfigdir", help="The folder to add to PKG_CONFIG_PATH.")
     ] = False,
 ) -> None:
     """Print where the runtime library for programs in C and C++ is installed."""
-    wanted = [cmakedir, includedir, library, pkgconfigdir]
+    wanted = [cmakedir, includedir, library, onednn, pkgconfigdir]
     if not any(wanted):
         raise InputError(
-            "nothing to print: give --cmakedir, --includedir, --library or --pkgconfigdir"
+            "nothing to print: give --cmakedir, --includedir, --library, --onednn or --pkgconfigdir"
         )
     if cmakedir:
         typer.echo(runtime_file("cmake").parent)
@@ -36,5 +41,17 @@ def show_config(
         typer.echo(runtime_file("header").parent.parent)
     if library:
         typer.echo(runtime_file("library"))
+    if onednn:
+        typer.echo(_onednn_file())
     if pkgconfigdir:
         typer.echo(runtime_file("pkgconfig").parent)
+
+
+def _onednn_file() -> str:
+    path = ONEDNN.find()
+    if not os.path.isfile(path):
+        raise DeviceError(
+            f"oneDNN's file `{path}` is not found: install the package `{ONEDNN.package}`, or name "
+            f"the file in {ONEDNN.override}"
+        )
+    return path

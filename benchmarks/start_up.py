@@ -77,11 +77,14 @@ go(lambda: request.infer(feeds))
 }
 
 
+MAKING = ("loaded ms", "made ms")
+"""Milliseconds from the start of a process until the model was loaded and its instance was made.
+Only our program in C tells them."""
 COLUMNS = ("first ms", "second ms", "fifth ms", "twentieth ms", "peak MiB", "steady MiB")
 """The results of one process: milliseconds from its start until an output was there, its peak
 memory until the first output, and its memory after all runs."""
 Sample: TypeAlias = dict[str, float]
-"""The result in each of `COLUMNS`."""
+"""The result in each of `COLUMNS`, and of `MAKING` for our program in C."""
 
 
 @dataclass
@@ -117,7 +120,10 @@ def sample(command: Sequence[str], environment: dict[str, str] | None = None) ->
     found = json.loads(done.stdout.splitlines()[-1])
     at = [(ns - began) / 1e6 for ns in found["at_ns"]]
     mib = (found["peak_kib"] / 1024, found["steady_kib"] / 1024)
-    return dict(zip(COLUMNS, (*at, *mib), strict=True))
+    made = {
+        name: (ns - began) / 1e6 for name, ns in zip(MAKING, found.get("made_ns", ()), strict=False)
+    }
+    return made | dict(zip(COLUMNS, (*at, *mib), strict=True))
 
 
 def contestants(folder: Path, native: list[str], runs: int) -> dict[str, Any]:
@@ -162,9 +168,14 @@ def summary(rows: Sequence[Row]) -> str:
     lines = []
     for row in rows:
         for label, samples in row.samples.items():
-            means = (statistics.fmean(each[name] for each in samples) for name in COLUMNS)
-            lines.append([row.network, label, *(f"{mean:.0f}" for mean in means)])
-    return table(["network", "contestant", *COLUMNS], lines)
+            means = [
+                f"{statistics.fmean(each[name] for each in samples):.0f}"
+                if name in samples[0]
+                else ""
+                for name in (*MAKING, *COLUMNS)
+            ]
+            lines.append([row.network, label, *means])
+    return table(["network", "contestant", *MAKING, *COLUMNS], lines)
 
 
 def main() -> int:

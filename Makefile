@@ -14,8 +14,10 @@ EDITABLE = $(BIN)/python -m pip install --quiet --no-build-isolation \
 	$(foreach setting,build-dir=build/test 'build.targets=tvm_interop;tvm_interop_runtime' \
 	cmake.define.TVM_INTEROP_TESTS=ON cmake.define.TVM_INTEROP_WERROR=$(WERROR),--config-settings=$(setting)) \
 	--editable
+# Files run in the order of their names. By default those with few tests come last, which are the long
+# ones, and one worker then waits for the other.
 # A worker that crashes ends the run, which then names its test; with another in its place it may hang.
-SPREAD := --numprocesses 2 --dist loadfile --max-worker-restart 0
+SPREAD := --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 CXX_CORE := $(shell find passes runtime -name '*.h' -o -name '*.cc')
 CXX_FILES := $(CXX_CORE) $(wildcard runtime/include/*/*.hpp examples/*.c examples/*.cpp benchmarks/*.c \
 	tests/cpp/*.h tests/cpp/*.cc tests/fake_cuda/*.h tests/fake_cuda/*.cc tests/cuda_emulation/include/*.h)

@@ -5,8 +5,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 CMAKE_FLAGS := -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
 	-DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DTVM_INTEROP_TESTS=ON -DTVM_INTEROP_WERROR=ON
+# Warnings are errors in all builds but those of people who only want to use the library.
+WERROR := ON
+demo bench bench-full gpu-bundle: WERROR := OFF
+# pip builds the library in the folder of the C++ tests, so `make test` compiles it once. The build
+# takes its tools from `.venv`: with an environment of its own, each `pip install` would compile anew.
+EDITABLE = $(BIN)/python -m pip install --quiet --no-build-isolation \
+	$(foreach setting,build-dir=build/test 'build.targets=tvm_interop;tvm_interop_runtime' \
+	cmake.define.TVM_INTEROP_TESTS=ON cmake.define.TVM_INTEROP_WERROR=$(WERROR),--config-settings=$(setting)) \
+	--editable
+# Files run in the order of their names. By default those with few tests come last, which are the long
+# ones, and one worker then waits for the other.
 # A worker that crashes ends the run, which then names its test; with another in its place it may hang.
-SPREAD := --numprocesses 2 --dist loadfile --max-worker-restart 0
+SPREAD := --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 CXX_CORE := $(shell find passes runtime -name '*.h' -o -name '*.cc')
 CXX_FILES := $(CXX_CORE) $(wildcard runtime/include/*/*.hpp examples/*.c examples/*.cpp benchmarks/*.c \
 	tests/cpp/*.h tests/cpp/*.cc tests/fake_cuda/*.h tests/fake_cuda/*.cc tests/cuda_emulation/include/*.h)
@@ -21,7 +32,9 @@ help: ## Show this list
 $(VENV)/installed: pyproject.toml $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	sed -n '/^requires = /,/^]/s/^ *"\(.*\)",$$/\1/p' pyproject.toml > $(VENV)/build-requires.txt
+	$(BIN)/python -m pip install --quiet 'cmake>=3.20,<5' 'ninja>=1.11,<2' -r $(VENV)/build-requires.txt
+	$(EDITABLE) '.[test]'
 	touch $@
 
 demo: $(VENV)/installed ## Schedule a real network and compare the schedulers (ARGS=--json)
@@ -34,7 +47,7 @@ bench-full: $(VENV)/bench-installed ## All networks against every peer
 	$(BIN)/python -m benchmarks.bench --full $(ARGS)
 
 $(VENV)/bench-installed: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --editable '.[test,bench]'
+	$(EDITABLE) '.[test,bench]'
 	touch $@
 
 gpu-bundle: $(VENV)/bench-installed ## One file to check and time networks with on a GPU's machine
@@ -125,7 +138,7 @@ docs: $(VENV)/docs-installed ## The site, in build/docs (ARGS='-D plot_gallery=0
 	$(BIN)/python -m sphinx -W --keep-going -b html $(ARGS) docs build/docs
 
 $(VENV)/docs-installed: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	$(EDITABLE) '.[docs]'
 	touch $@
 
 # Zig's C++ compiler brings the headers of any glibc, and its C++ library is linked in: the wheel
@@ -143,7 +156,7 @@ wheel: $(VENV)/wheel-installed ## Build dist/*.whl, for glibc 2.28 and later: th
 	$(BIN)/python .ci/split_wheel.py dist/*.whl
 
 $(VENV)/wheel-installed: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --editable '.[test,wheel]'
+	$(EDITABLE) '.[test,wheel]'
 	touch $@
 
 wheel-test: wheel ## Install the wheels into empty environments and use them outside the checkout

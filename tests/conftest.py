@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .object_files import ObjectFiles
+from .object_files import FOLDER, ObjectFiles
 from .rooms import ROOMS, runs_with
 
 
@@ -79,21 +79,33 @@ def _own_latency_db(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _object_files(tmp_path_factory: pytest.TempPathFactory) -> ObjectFiles:
-    """Let the workers of one run share the object files of kernels that several tests compile."""
+def _object_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectFiles]:
+    """Let the processes of one run share the kernels that several tests compile.
+
+    The workers of a run share the folder above their own. The variable passes that folder to the
+    tests that a test runs in another process, such as the tests under the fake CUDA.
+    """
     base = tmp_path_factory.getbasetemp()
-    return ObjectFiles((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "objects")
+    own = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "objects"
+    folder = Path(os.environ.get(FOLDER, own))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FOLDER, str(folder))
+        yield ObjectFiles(folder)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def _compile_kernels_once(
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
-    _object_files: ObjectFiles,
-) -> None:
-    """Reuse object files, except in tests about compiling, which have the mark `compiles_anew`."""
-    if request.node.get_closest_marker("compiles_anew") is None:
-        monkeypatch.setattr("tvm_interop.kernels.build.write_object", _object_files.write)
+    request: pytest.FixtureRequest, _object_files: ObjectFiles
+) -> Iterator[None]:
+    """Reuse kernels, except in files about compiling, which have the mark `compiles_anew`.
+
+    The fixtures of a file reuse kernels too.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if request.node.get_closest_marker("compiles_anew") is None:
+            patch.setattr("tvm_interop.kernels.build.write_object", _object_files.write)
+            patch.setattr("tvm_interop.kernels.build_cuda.compile_fatbin", _object_files.fatbin)
+        yield
 
 
 _SCHEDULES = ("tvm_interop.kernels.cpu_schedule", "tvm_interop.kernels.cuda_schedule")

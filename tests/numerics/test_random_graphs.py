@@ -11,7 +11,7 @@ from tvm_interop.frontend import converters
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-@pytest.mark.parametrize("seed", [3, 8, 16, 24])
+@pytest.mark.parametrize("seed", [3, 16, 24, 30])
 def test_right_and_the_same_by_every_schedule(seed: int) -> None:
     record = judged(seed)
     assert not {"wrong", "bits", "raw", "refused"} & record.keys(), record

@@ -130,19 +130,27 @@ def test_a_module_on_a_gpu(artifact: Artifact, check_log: Callable[..., list[str
     assert check_log() == []
 
 
+@pytest.fixture(scope="module")
+def of_float16() -> Artifact:
+    model = in_float16(inception_like())
+    options = CompileOptions("cuda", providers=["tvm"], latency_db=":memory:")
+    compilation = new_compilation(model, options)
+    return compilation.artifact(compilation.schedule("nimble"))
+
+
 @pytest.mark.parametrize("dispatch", DISPATCHES)
-def test_a_model_of_float16(dispatch: _cuda.Dispatch, check_log: Callable[..., list[str]]) -> None:
-    artifact = tvm_interop.compile(
-        in_float16(inception_like()), target="cuda", scheduler="nimble", keep_slower=True
-    )
-    kernels = fake_gpu.Noted(artifact.load_kernels(), artifact.plan)
-    instance = CudaInstance(artifact.plan, kernels, artifact.weights, dispatch=dispatch)
+def test_a_model_of_float16(
+    of_float16: Artifact, dispatch: _cuda.Dispatch, check_log: Callable[..., list[str]]
+) -> None:
+    plan = of_float16.plan
+    kernels = fake_gpu.Noted(of_float16.load_kernels(), plan)
+    instance = CudaInstance(plan, kernels, of_float16.weights, dispatch=dispatch)
     assert instance.dispatch == dispatch
     x = np.linspace(-1, 1, 8 * 14 * 14).reshape(1, 8, 14, 14).astype(np.float16)
-    instance.write(artifact.plan.inputs[0], x)
+    instance.write(plan.inputs[0], x)
     instance.run()
-    np.testing.assert_array_equal(instance.read(artifact.plan.inputs[0]), x)
-    assert instance.read(artifact.plan.outputs[0]).dtype == np.float16
+    np.testing.assert_array_equal(instance.read(plan.inputs[0]), x)
+    assert instance.read(plan.outputs[0]).dtype == np.float16
     accesses = fake_gpu.accesses_of(instance)
     del instance, kernels
     assert check_log(accesses) == []

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
-import subprocess
-import sys
+import tempfile
 import textwrap
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import redirect_stdout
 
 import numpy as np
 import pytest
@@ -32,31 +35,36 @@ def instance_of(seed: int = 2, dispatch: _cuda.Dispatch = "captured") -> CudaIns
     return CudaInstance(plan, kernels, program.weights, dispatch=dispatch)
 
 
+_PROCESSES = multiprocessing.get_context("forkserver")
+"""Starts processes that have imported this file and have not used the GPU."""
+_PROCESSES.set_forkserver_preload([__name__])
+
+
 def said_by(code: str) -> list[str]:
     """Run code in another process, because a failure ends the use of the GPU in its process.
 
     Returns the lines that the code prints. `says(function)` prints the error that it raises.
     """
-    begin = """
-        import numpy as np
-        from tests.fake_cuda import fake_gpu
-        from tests.fake_cuda.inside.test_lost_gpu import instance_of
-        from tests.fake_cuda.random_program import SHAPE
-        from tvm_interop._native import cuda as _cuda
+    with ProcessPoolExecutor(1, mp_context=_PROCESSES) as pool:
+        return pool.submit(_printed, textwrap.dedent(code)).result()
 
-        def says(function, *args):
-            try:
-                function(*args)
-            except Exception as error:
-                print(type(error).__name__, str(error).strip().replace("\\n", " "))
-            else:
-                print("nothing")
-    """
-    script = textwrap.dedent(begin) + textwrap.dedent(code)
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+
+def _printed(code: str) -> list[str]:
+    # Processes that the code forks print into the same file.
+    with tempfile.TemporaryFile("w+") as file:
+        with redirect_stdout(file):
+            exec(code, dict(globals()))
+        file.seek(0)
+        return file.read().splitlines()
+
+
+def says(function: Callable[..., object], *args: object) -> None:
+    try:
+        function(*args)
+    except Exception as error:
+        print(type(error).__name__, str(error).strip().replace("\n", " "))
+    else:
+        print("nothing")
 
 
 RESTART = "the GPU cannot be used any more in this process: start a new process"

@@ -189,6 +189,11 @@ def two_inputs() -> onnx.ModelProto:
     return net.model("features", "scores")
 
 
+def two_inputs_feed(seed: int = 0) -> dict[str, np.ndarray]:
+    """Random inputs of the model `two_inputs`."""
+    return feeds(two_inputs(), seed)
+
+
 def chain(length: int = 6, batch: int | str = 1) -> onnx.ModelProto:
     """A chain of convolutions, in which no two operators can run side by side."""
     net = Net()

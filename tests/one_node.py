@@ -52,10 +52,11 @@ def one_node(
     return model, {name: array for name, array in arrays.items() if name not in fixed}
 
 
-def computed(
-    model: onnx.ModelProto, feeds: dict[str, np.ndarray], **options: Any
-) -> list[np.ndarray]:
-    """The outputs of a model. TVM's kernels run unless `options` of `compile` say otherwise."""
+def computed(model: Any, feeds: dict[str, np.ndarray], **options: Any) -> list[np.ndarray]:
+    """The outputs of a model that `compile` takes.
+
+    TVM's kernels run unless `options` of `compile` say otherwise.
+    """
     options = {"providers": ["tvm"], **options}
     artifact = tvm_interop.compile(model, scheduler="sequential", latency_db=":memory:", **options)
     module = tvm_interop.GraphModule(artifact)

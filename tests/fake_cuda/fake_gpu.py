@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -42,6 +43,12 @@ def start_log(path: Path) -> None:
 def stop_log() -> None:
     """Stop the log. The file of the log is then complete."""
     _DRIVER.FakeCudaStopLog()
+
+
+def logged(log: Path, call: str) -> list[dict[str, Any]]:
+    """The entries of a log that `call` made."""
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+    return [entry for entry in entries if entry["call"] == call]
 
 
 def fail_next(call: str, status: int) -> None:

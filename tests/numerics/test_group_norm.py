@@ -8,8 +8,7 @@ import pytest
 import tvm
 from tvm import relax
 
-import tvm_interop
-from tvm_interop import GraphModule
+from tests.one_node import computed
 
 CHANNELS, GROUPS = 8, 4
 NUMPY = {"float": "float32", "float16": "float16", "double": "float64"}
@@ -29,12 +28,7 @@ def onnx_model(op: str, dtype: str, opset: int, per_channel: int) -> onnx.ModelP
 
 
 def run(model: onnx.ModelProto | tvm.IRModule, x: np.ndarray) -> np.ndarray:
-    artifact = tvm_interop.compile(
-        model, scheduler="sequential", providers=["tvm"], latency_db=":memory:"
-    )
-    module = GraphModule(artifact)
-    module.run(x=x)
-    return module.get_output(0).numpy()
+    return computed(model, {"x": x})[0]
 
 
 def wanted(x: np.ndarray, groups: int) -> np.ndarray:

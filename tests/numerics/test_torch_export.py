@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tvm_interop
+from tests.one_node import computed
 from tvm_interop.errors import UnsupportedModelError
 from tvm_interop.frontend import load_model
 
@@ -35,12 +36,7 @@ class _Recurrent(torch.nn.Module):
 
 
 def _run(model: object, x: torch.Tensor, **options: object) -> np.ndarray:
-    artifact = tvm_interop.compile(
-        model, scheduler="sequential", providers=["tvm"], latency_db=":memory:", **options
-    )
-    module = tvm_interop.GraphModule(artifact)
-    module.run(x=x.numpy())
-    return module.get_output(0).numpy()
+    return computed(model, {"x": x.numpy()}, **options)[0]
 
 
 def test_exported_program_and_file(tmp_path: Path) -> None:

@@ -13,23 +13,15 @@ import tvm_ffi
 from onnx import TensorProto
 from tvm import s_tir
 
-import tvm_interop
 from tests import nets
 from tests.nets import Net, in_float16
 from tests.numerics.onnx_oracle import run_onnxruntime
-from tvm_interop import GraphModule
+from tests.one_node import computed
 from tvm_interop.compiler.compilation import Compilation
 from tvm_interop.compiler.options import CompileOptions
 from tvm_interop.models import light
 
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
-
-
-def run_on_cpu(model: onnx.ModelProto, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
-    artifact = tvm_interop.compile(model, scheduler="sequential", providers=["tvm"])
-    module = GraphModule(artifact)
-    module.run(**feed)
-    return [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
 
 
 def for_cuda(model: onnx.ModelProto) -> Compilation:
@@ -62,7 +54,7 @@ def convolution(rank: int) -> onnx.ModelProto:
 )
 def test_sums_are_added_up_in_float32(model: onnx.ModelProto) -> None:
     shape = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
-    (y,) = run_on_cpu(model, {"x": np.ones(shape, np.float16)})
+    (y,) = computed(model, {"x": np.ones(shape, np.float16)})
     assert y.dtype == np.float16
     np.testing.assert_array_equal(y, np.full(y.shape, TERMS, np.float16))
 
@@ -71,7 +63,7 @@ def test_sums_are_added_up_in_float32(model: onnx.ModelProto) -> None:
 def test_near_the_same_in_float32(name: str) -> None:
     model = getattr(nets, name)()
     feed = nets.feeds(model)
-    half = run_on_cpu(in_float16(model), {k: v.astype(np.float16) for k, v in feed.items()})
+    half = computed(in_float16(model), {k: v.astype(np.float16) for k, v in feed.items()})
     for got, want in zip(half, run_onnxruntime(model, feed).values(), strict=True):
         assert got.dtype == np.float16
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-2 * np.abs(want).max())

@@ -17,6 +17,7 @@ import tvm
 
 import tvm_interop
 from tests.nets import inception_like, two_inputs
+from tests.nets import two_inputs_feed as feed
 from tvm_interop import GraphModule, InputError, LatencyTable
 from tvm_interop._native import cpu as _runtime
 from tvm_interop.compiler.api import Compilation, CompileOptions
@@ -32,14 +33,6 @@ def artifact() -> tvm_interop.Artifact:
 @pytest.fixture
 def module(artifact: tvm_interop.Artifact) -> GraphModule:
     return GraphModule(artifact)
-
-
-def feed(seed: int = 0) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    return {
-        "image": rng.standard_normal((1, 4, 2, 2)).astype("float32"),
-        "vector": rng.standard_normal((1, 6)).astype("float32"),
-    }
 
 
 def expected(inputs: dict[str, np.ndarray]) -> list[np.ndarray]:

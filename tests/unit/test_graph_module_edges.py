@@ -17,6 +17,7 @@ import tvm
 
 import tvm_interop
 from tests.nets import branches, two_inputs
+from tests.nets import two_inputs_feed as feed
 from tvm_interop import ArtifactError, ExecutionError, GraphModule, InputError
 
 
@@ -29,14 +30,6 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> tvm_interop.Artifact:
 @pytest.fixture
 def module(artifact: tvm_interop.Artifact) -> GraphModule:
     return GraphModule(artifact)
-
-
-def feed() -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(0)
-    return {
-        "image": rng.standard_normal((1, 4, 2, 2)).astype("float32"),
-        "vector": rng.standard_normal((1, 6)).astype("float32"),
-    }
 
 
 def scores(module: GraphModule) -> np.ndarray:

@@ -6,10 +6,10 @@ import numpy as np
 import onnx
 import pytest
 
-import tvm_interop
 from tests.nets import Net
 from tests.numerics.onnx_oracle import run_onnxruntime
-from tvm_interop import GraphModule, ScheduleError
+from tests.one_node import computed
+from tvm_interop import ScheduleError
 from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.frontend import load_model
 from tvm_interop.lowering.conv_chains import find_conv_chains, mergeable_sets, why_not_merged
@@ -30,15 +30,6 @@ def folded(model):
 
 def chains_of(model):
     return find_conv_chains(folded(model)["main"])
-
-
-def result(module_or_model, feeds):
-    artifact = tvm_interop.compile(
-        module_or_model, scheduler="sequential", latency_db=":memory:", providers=("tvm",)
-    )
-    module = GraphModule(artifact)
-    module.run(**feeds)
-    return [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
 
 
 def assert_close(merged, plain):
@@ -87,7 +78,7 @@ def test_random_convolutions_merge_to_the_same_numbers():
         shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
         feeds = {"x": rng.standard_normal(shape).astype(np.float32)}
         plain = list(run_onnxruntime(model, feeds).values())
-        assert_close(result(MergeConvs([names])(folded(model)), feeds), plain)
+        assert_close(computed(MergeConvs([names])(folded(model)), feeds), plain)
         merged += 1
     assert merged > 12, merged
 
@@ -108,7 +99,7 @@ FEEDS = {"x": np.random.default_rng(1).standard_normal((1, 8, 10, 10)).astype(np
 def names_after_merging(model, groups):
     module = MergeConvs(groups)(folded(model))
     options = CompileOptions(latency_db=":memory:", providers=("tvm",))
-    assert_close(result(module, FEEDS), result(model, FEEDS))
+    assert_close(computed(module, FEEDS), computed(model, FEEDS))
     return Compilation(module, options).graph.names
 
 
@@ -178,7 +169,7 @@ def test_windows_of_any_place_that_fit():
     model = pair({"shape": (4, 4, 2, 3), "pads": [1, 1, 0, 1]})
     feeds = {"x": np.random.default_rng(2).standard_normal((1, 4, 9, 9)).astype(np.float32)}
     merged = MergeConvs([("a/Conv", "b/Conv")])(folded(model))
-    assert_close(result(merged, feeds), list(run_onnxruntime(model, feeds).values()))
+    assert_close(computed(merged, feeds), list(run_onnxruntime(model, feeds).values()))
 
 
 def test_another_activation():

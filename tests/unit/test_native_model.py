@@ -20,6 +20,7 @@ from onnx import TensorProto, helper
 
 import tvm_interop
 from tests import nets
+from tests.nets import two_inputs_feed as feed
 from tests.unit.test_onednn import needs_onednn
 from tvm_interop import Artifact, GraphModule, load
 from tvm_interop._native import cpu as _cpu
@@ -27,14 +28,6 @@ from tvm_interop._native import runtime as _runtime
 from tvm_interop.artifact import artifact as artifact_module
 from tvm_interop.execution.cpu import Instance
 from tvm_interop.execution.native import NativeInstance
-
-
-def feed(seed: int = 0) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    return {
-        "image": rng.standard_normal((1, 4, 2, 2)).astype("float32"),
-        "vector": rng.standard_normal((1, 6)).astype("float32"),
-    }
 
 
 def outputs(module: GraphModule, seed: int = 0) -> list[bytes]:
@@ -223,7 +216,7 @@ def test_a_missing_library_in_a_process_of_its_own(tmp_path: Path) -> None:
     program = (
         "import sys, logging\n"
         "logging.basicConfig()\n"
-        "from tests.unit.test_native_model import feed\n"
+        "from tests.nets import two_inputs_feed as feed\n"
         "import numpy as np, tvm_interop\n"
         "module = tvm_interop.GraphModule(sys.argv[1])\n"
         "assert module.artifact.native.uses_fallback\n"

@@ -18,6 +18,7 @@ import torch
 
 import tvm_interop
 from tests.nets import branches, chain, feeds, two_inputs
+from tests.nets import two_inputs_feed as feed
 from tvm_interop import DeviceError, ExecutionError, InputError, Session, UnsupportedModelError
 from tvm_interop.session.kept_artifacts import KeptArtifacts
 
@@ -35,10 +36,6 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TVM_INTEROP_KEPT", str(tmp_path / "kept"))
     return tmp_path / "kept" / "artifacts"
-
-
-def feed(seed: int = 0) -> dict[str, np.ndarray]:
-    return feeds(two_inputs(), seed)
 
 
 def theirs(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:

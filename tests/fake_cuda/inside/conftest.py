@@ -28,3 +28,13 @@ def check_log(tmp_path: Path) -> Iterator[Callable[..., list[str]]]:
 
     yield end_and_check
     fake_gpu.stop_log()
+
+
+@pytest.fixture
+def asynchronous() -> Iterator[None]:
+    """Let the GPU work in a thread for each stream, with random delays."""
+    from tests.fake_cuda import fake_gpu
+
+    fake_gpu.set_delays(1)
+    yield
+    fake_gpu.set_delays(0)

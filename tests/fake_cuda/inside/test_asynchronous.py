@@ -31,12 +31,7 @@ from tvm_interop.program.program import Program
 GPUS = ((0,), (0, 1), (0, 1, 2))
 runtime = fake_gpu.runtime()
 
-
-@pytest.fixture(autouse=True)
-def _asynchronous() -> Iterator[None]:
-    fake_gpu.set_delays(1)
-    yield
-    fake_gpu.set_delays(0)
+pytestmark = pytest.mark.usefixtures("asynchronous")
 
 
 def planned(seed: int) -> tuple[Program, Plan]:

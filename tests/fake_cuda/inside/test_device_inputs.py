@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -74,13 +73,6 @@ class Foreign:
             assert runtime.cudaEventRecord(event, self.stream) == 0
             assert runtime.cudaStreamWaitEvent(ctypes.c_void_p(stream), event, 0) == 0
         return self.tensor.__dlpack__()
-
-
-@pytest.fixture
-def asynchronous() -> Iterator[None]:
-    fake_gpu.set_delays(1)
-    yield
-    fake_gpu.set_delays(0)
 
 
 @pytest.mark.usefixtures("asynchronous")

@@ -166,17 +166,12 @@ def test_streams_take_turns_with_others_of_the_thread() -> None:
     assert fake_gpu.current_stream() == before
 
 
-def logged(log: Path, call: str) -> list[dict[str, Any]]:
-    entries = [json.loads(line) for line in log.read_text().splitlines()]
-    return [entry for entry in entries if entry["call"] == call]
-
-
 def test_a_stream_may_be_preferred(tmp_path: Path) -> None:
     log = tmp_path / "calls.jsonl"
     fake_gpu.start_log(log)
     streams = _cuda.make_streams([0, 0], urgent=[True, False])
     fake_gpu.stop_log()
-    made = logged(log, "cudaStreamCreate")
+    made = fake_gpu.logged(log, "cudaStreamCreate")
     assert [entry["priority"] for entry in made] == [-5, 0]
     assert {entry["flags"] for entry in made} == {1}
     assert _cuda.urgent_streams(streams) == [True, False]
@@ -201,12 +196,12 @@ def test_the_longest_chain_runs_on_the_preferred_stream(
         instance = CudaInstance(chosen, kernels, program.weights, dispatch=dispatch)
         instance.run()
         fake_gpu.stop_log()
-        of_stream = {e["stream"]: e["priority"] for e in logged(log, "cudaStreamCreate")}
-        launches = logged(log, "launch")
+        of_stream = {e["stream"]: e["priority"] for e in fake_gpu.logged(log, "cudaStreamCreate")}
+        launches = fake_gpu.logged(log, "launch")
         priorities[is_asked_for] = {e["kernel"]: of_stream[e["stream"]] for e in launches}
         # A graph keeps the priorities of its kernels only if it is told to.
         if dispatch != "streams":
-            (instantiated,) = logged(log, "cudaGraphInstantiate")
+            (instantiated,) = fake_gpu.logged(log, "cudaGraphInstantiate")
             assert instantiated["flags"] == (8 if is_asked_for else 0)
     urgent = plan.operators[seed].stream
     assert set(priorities[False].values()) == {0}

@@ -139,11 +139,6 @@ def test_a_copy_between_tensors_of_different_sizes_is_refused() -> None:
 # Whole plans.
 
 
-def logged(log: Path, call: str) -> list[dict[str, Any]]:
-    entries = [json.loads(line) for line in log.read_text().splitlines()]
-    return [entry for entry in entries if entry["call"] == call]
-
-
 def make_instance(
     program: Program, plan: Plan, dispatch: _cuda.Dispatch
 ) -> tuple[CudaInstance, fake_gpu.Kernels]:
@@ -214,13 +209,15 @@ def test_the_same_order_in_every_way_of_dispatch(tmp_path: Path) -> None:
         fake_gpu.stop_log()
         # Each kernel is called to warm up, and then for the capture or the run.
         assert kernels.called == order * 2
-        on = {entry["stream"]: entry["device"] for entry in logged(log, "cudaStreamCreate")}
-        launches = logged(log, "launch")
+        on = {
+            entry["stream"]: entry["device"] for entry in fake_gpu.logged(log, "cudaStreamCreate")
+        }
+        launches = fake_gpu.logged(log, "launch")
         devices = {op.name: plan.streams[op.stream].device for op in plan.operators}
         assert {e["kernel"]: f"cuda:{on[e['stream']]}" for e in launches} == {
             name: devices[name] for name in order
         }
-        sent = logged(log, "cudaMemcpyPeerAsync")
+        sent = fake_gpu.logged(log, "cudaMemcpyPeerAsync")
         assert len(sent) == 2 * len(copies) > 10
         assert all(on[entry["stream"]] == entry["from_device"] for entry in sent)
 
@@ -231,7 +228,7 @@ def test_gpus_of_a_plan_get_access_to_each_other(tmp_path: Path) -> None:
     fake_gpu.start_log(log)
     make_instance(program, plan, "captured")
     fake_gpu.stop_log()
-    enabled = logged(log, "cudaDeviceEnablePeerAccess")
+    enabled = fake_gpu.logged(log, "cudaDeviceEnablePeerAccess")
     assert [(entry["device"], entry["peer"]) for entry in enabled] == [(0, 1), (1, 0)]
     fake_gpu.fail_next("cudaDeviceEnablePeerAccess", 2)
     with pytest.raises(ExecutionError, match="cudaDeviceEnablePeerAccess"):

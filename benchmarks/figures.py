@@ -20,6 +20,7 @@ from . import (
     serving_load_table,
     serving_page,
     speed_check_table,
+    start_up_table,
     zoo_tables,
 )
 from .busy_machine import BEFORE
@@ -49,6 +50,7 @@ def page() -> str:
         *_large_blocks(),
         *_operators(),
         *_busy_machine(),
+        *start_up_table.section(_read("start_up")),
         *serving_load_table.section(_read("serving/load")),
         *_several_gpus(),
         _AGAIN_YOURSELF,

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,12 +23,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from tvm_interop._native.runtime_files import runtime_file
 
 from . import machine_state
-from .markdown import table
+from .start_up_table import COLUMNS, MAKING, Sample, summary
 
 REST_S = 0.5
 _COMMON = """
@@ -75,16 +74,6 @@ feeds = [np.zeros(list(i.shape), i.element_type.to_dtype()) for i in model.input
 go(lambda: request.infer(feeds))
 """,
 }
-
-
-MAKING = ("loaded ms", "made ms")
-"""Milliseconds from the start of a process until the model was loaded and its instance was made.
-Only our program in C tells them."""
-COLUMNS = ("first ms", "second ms", "fifth ms", "twentieth ms", "peak MiB", "steady MiB")
-"""The results of one process: milliseconds from its start until an output was there, its peak
-memory until the first output, and its memory after all runs."""
-Sample: TypeAlias = dict[str, float]
-"""The result in each of `COLUMNS`, and of `MAKING` for our program in C."""
 
 
 @dataclass
@@ -159,23 +148,8 @@ def measure(
                 if i > 0:
                     row.samples[label].append(found)
         rows.append(row)
-        print(summary([row]), flush=True)
+        print(summary([asdict(row)]), flush=True)
     return rows
-
-
-def summary(rows: Sequence[Row]) -> str:
-    """Means over the rounds, as a Markdown table."""
-    lines = []
-    for row in rows:
-        for label, samples in row.samples.items():
-            means = [
-                f"{statistics.fmean(each[name] for each in samples):.0f}"
-                if name in samples[0]
-                else ""
-                for name in (*MAKING, *COLUMNS)
-            ]
-            lines.append([row.network, label, *means])
-    return table(["network", "contestant", *MAKING, *COLUMNS], lines)
 
 
 def main() -> int:
@@ -195,7 +169,7 @@ def main() -> int:
         native = build_c_contestant(Path(folder))
         rows = measure(given.folder.absolute(), given.names, given.rounds, given.runs, native)
     if given.json is not None:
-        document = {"machine": asdict(state), "rows": [asdict(row) for row in rows]}
+        document = {"machine": state.as_dict(), "rows": [asdict(row) for row in rows]}
         given.json.write_text(json.dumps(document, indent=1) + "\n")
     return 0
 

@@ -1,12 +1,12 @@
 """Times networks on one to all cores of a machine without a compiler: sequential and scheduled.
 
-    python -m benchmarks.cpu_cores FOLDER --out FILE
+    python -m benchmarks.cpu_cores FOLDER ARTIFACT --out FILE
 
-The folder holds an artifact for a CPU (`model.tar`) and the outputs of onnxruntime, as in the
-bundle that `make gpu-bundle` makes. For each number of cores, a new process is bound to that many
-cores. It times sequential execution, whose kernels use all cores, against schedules whose streams
-have one core each. Kernels are TVM's, because oneDNN is too large for the bundle. PyTorch takes
-part if it is installed.
+The folder holds a model and the outputs of onnxruntime, as in the bundle that `make gpu-bundle`
+makes. The artifact is the same model for a CPU. For each number of cores, a new process is bound to
+that many cores. It times sequential execution, whose kernels use all cores, against schedules whose
+streams have one core each. Kernels are TVM's, because oneDNN is too large for the bundle. PyTorch
+takes part if it is installed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TOLERANCE = 1e-3
 """Allowed error of an output, as a share of its largest absolute value."""
 
 
-def on_cores(folder: Path, cores: int) -> dict[str, Any]:
+def on_cores(folder: Path, path: Path, cores: int) -> dict[str, Any]:
     """The median microseconds of each execution on the cores of this process."""
     import numpy as np
 
@@ -45,7 +45,7 @@ def on_cores(folder: Path, cores: int) -> dict[str, Any]:
 
     from .gpu_report import interleaved_us, program_of
 
-    artifact = tvm_interop.load(folder / "model.tar")
+    artifact = tvm_interop.load(path)
     kernels, parallel = artifact.load_kernels(), artifact.plan.parallel_kernels
     program = program_of(artifact.plan, artifact.weights)
     graph = OpGraph.from_edges([op.name for op in program.operators], program.edges())
@@ -110,11 +110,14 @@ def _torch_us(folder: Path, reference: dict[str, Any], cores: int) -> float | st
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="folder of one network, as in the bundle")
+    parser.add_argument("artifact", type=Path, help="the network's artifact for a CPU")
     parser.add_argument("--out", type=Path, required=True, help="JSON file for the figures")
     parser.add_argument("--cores", type=int, help="time on this many cores only, in this process")
     arguments = parser.parse_args()
     if arguments.cores is not None:
-        arguments.out.write_text(json.dumps(on_cores(arguments.folder, arguments.cores)))
+        arguments.out.write_text(
+            json.dumps(on_cores(arguments.folder, arguments.artifact, arguments.cores))
+        )
         return 0
     facts, here = Facts(arguments.out), sorted(os.sched_getaffinity(0))
     wrong = []
@@ -122,7 +125,7 @@ def main() -> int:
         name, part = f"{cores} cores", arguments.out.with_suffix(f".{cores}")
         command = [sys.executable, "-m", "benchmarks.cpu_cores", str(arguments.folder)]
         done = subprocess.run(
-            [*command, "--out", str(part), "--cores", str(cores)],
+            [*command, str(arguments.artifact), "--out", str(part), "--cores", str(cores)],
             preexec_fn=lambda cores=cores: os.sched_setaffinity(0, here[:cores]),
             env={**os.environ, "TVM_NUM_THREADS": str(cores), "OMP_NUM_THREADS": str(cores)},
         )

@@ -106,6 +106,9 @@ def main() -> None:
         "there; remove it when kernels or plans have changed",
     )
     arguments = parser.parse_args()
+    for name in arguments.cpu_networks:
+        if name not in arguments.networks:
+            parser.error(f"`{name}` of --cpu-networks is not among --networks: name it there too")
     with TemporaryDirectory() as scratch:
         folder = arguments.keep or Path(scratch) / "models"
         add_models(folder, arguments.networks, arguments.cpu_networks, arguments.arch)

@@ -107,7 +107,8 @@ def _network(part: str, name: str, call: int, limit_s: int, folder: str = "netwo
 
 
 def _cpu(name: str, call: int, limit_s: int) -> Step:
-    command = ("-m", "benchmarks.cpu_cores", f"{{bundle}}/cpu/{name}", "--out", "{out}")
+    files = (f"{{bundle}}/networks/{name}", f"{{bundle}}/cpu/{name}/model.tar")
+    command = ("-m", "benchmarks.cpu_cores", *files, "--out", "{out}")
     return Step(f"cores {name}", call, limit_s, command)
 
 
@@ -141,7 +142,11 @@ class Visit:
 
     def run(self, step: Step, limit_s: float) -> None:
         """Run a step, and keep what it found. Its output is printed as it comes."""
-        record = self.records[step.name] = {"state": "running", "limit_s": round(limit_s)}
+        record = self.records[step.name] = {
+            "state": "running",
+            "began_s": time.time(),
+            "limit_s": round(limit_s),
+        }
         self._write()
         self._say(f"== {step.name}, at most {limit_s:.0f} s")
         out = self._results / "step.json"

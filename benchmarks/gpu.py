@@ -1,39 +1,35 @@
-"""Compares schedulers on a real GPU: first whether their results are right, then how fast they are.
+"""Compares schedulers on one network on a real GPU: whether they are right, and how fast they are.
 
-This script is part of the bundle that `make gpu-bundle` makes, and `run.sh` in the bundle runs it.
-It needs only a GPU, its driver and Python: no network, no compiler and no Relax. For each network
-it goes through these steps:
+This script is part of the bundle that `make gpu-bundle` makes. `gpu_visit.py` in the bundle runs it
+in a process of its own for each network and part. It needs only a GPU, its driver and Python: no
+network, no compiler and no Relax. The parts are:
 
-1. Numbers: the outputs of sequential execution are compared with onnxruntime's, on two sets of
-   inputs in turn.
-2. Latencies: each operator, and each stage that a scheduler asks for, is measured on this GPU. Then
-   every scheduler makes its schedule.
-3. Libraries, if cuDNN or cuBLASLt loads: one program uses the libraries' kernel for each operator
-   that they can run. Another program uses the fastest kernel of each operator, a library's or
-   TVM's. The schedulers also make schedules of this second program.
-4. Bits: captured, linked and uncaptured execution, and every schedule, must have the same output
-   bits as sequential execution with the same kernels.
-5. Time: all of these are timed in interleaved rounds. Schedules run captured. Schedules of TVM's
-   kernels also run with stream priorities. Sequential execution runs uncaptured, linked, and twice
-   captured, which shows the noise. PyTorch runs eager and in a CUDA graph.
+- `check`: the outputs of sequential execution are compared with onnxruntime's, on two sets of
+  inputs in turn. Sequential execution and two schedules must give the same bits uncaptured,
+  captured and linked.
+- `time`: each operator, and each stage that a scheduler asks for, is measured on this GPU, and
+  every scheduler makes its schedule. If cuDNN or cuBLASLt loads, one more program uses the
+  libraries' kernel for each operator that they can run, and another program uses the fastest kernel
+  of each operator, a library's or TVM's. All executions are checked like in `check`. Then they are
+  timed in interleaved rounds. Schedules run captured. Schedules of TVM's kernels also run with
+  stream priorities. Sequential execution runs uncaptured, linked, and twice captured, which shows
+  the noise. PyTorch runs eager and in a CUDA graph.
+- `flight`: one, two, four and eight instances run at once, and their runs in a second are counted.
+- `compile`: `torch.compile` runs against sequential execution.
 
-When all networks are done, `torch.compile` runs against sequential execution. It comes last because
-it takes long.
+TensorRT does not take part, because its builder is too large for the bundle.
 
-Each line is printed as soon as its figures are known. The output names what was left out for lack
-of time, and which contestants could not take part.
+Each line is printed as soon as its figures are known, and the report is written after each stage of
+the work. The report names what was left out for lack of time, and which contestants could not take
+part.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import random
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +42,7 @@ from tvm_interop import schedule as run_scheduler
 from tvm_interop._native import cuda as _cuda
 from tvm_interop.compiler.provider_choice import fastest_plain, give_to_libraries
 from tvm_interop.execution.cuda import CudaInstance, require_gpu
+from tvm_interop.latency.base import LatencyModel, op_latencies
 from tvm_interop.machine.kernel_libraries import TVM, library_version, provider_names, why_missing
 from tvm_interop.measure.cuda_timer import CudaStageTimer
 from tvm_interop.measure.measured import MeasuredLatency
@@ -54,10 +51,14 @@ from tvm_interop.plan.check import read_plan
 from tvm_interop.plan.make import make_plan
 from tvm_interop.plan.plan import Plan
 from tvm_interop.plan.stream_priority import prefer_longest_chain
-from tvm_interop.program.program import Operator, Program, Value
+from tvm_interop.program.program import Program
+from tvm_interop.scheduling.budget import Budget, BudgetedLatency
 from tvm_interop.scheduling.one_after_another import one_after_another
 
 from . import torch_gpu
+from .gpu_flight import runs_per_s
+from .gpu_report import Report, gpu_state, interleaved_us, program_of
+from .step_facts import Facts
 
 SCHEDULERS: dict[str, dict[str, Any]] = {
     "greedy": {},
@@ -79,64 +80,29 @@ FASTEST_SCHEDULERS = ("greedy", "lios", "nimble", "opara")
 MOST_STREAMS = 8
 TORCH = {"PyTorch eager": torch_gpu.eager, "PyTorch CUDA graph": torch_gpu.captured}
 TORCH_COMPILE = "torch.compile"
-WARM_UP = 5
-ROUNDS = 50
-RTOL, ATOL = 1e-3, 1e-4
-"""Allowed error of an output: `RTOL` times its largest absolute value, plus `ATOL`. Sums may differ
-from onnxruntime's, because we add their terms in another order."""
-
-
-@dataclass
-class Report:
-    """The results of one network.
-
-    Attributes
-    ----------
-    numbers: whether the outputs of sequential execution agree with onnxruntime's: "right", "WRONG"
-        or "not run".
-    library_numbers: "right" or "WRONG" for each sequential execution with kernels of libraries, by
-        name.
-    kernels: for each provider of kernels, the number of operators for which its kernel is the
-        fastest.
-    bits: "same" or "DIFFERENT" for each execution of ours, by name: its output bits compared with
-        those of sequential execution with the same kernels.
-    no_graph: why an execution has no CUDA graph although it should, by name of the execution.
-    implementations: for each execution with kernels of libraries, by name, and each operator that a
-        library computes, the algorithm that runs, and the algorithms that were refused.
-    stages_measured: number of stages that were measured for the schedulers.
-    search_s: seconds of each scheduler's search, measurements included.
-    median_us: median latency of each engine that was timed, in microseconds, by the engine's name.
-    compiled_us: median microseconds of `torch.compile` and of sequential execution.
-    peer_errors: largest error in the outputs of each other engine, as a share of the allowed error.
-    not_run: the engines that were not timed, each with the reason.
-    """
-
-    network: str
-    operators: int = 0
-    numbers: str = "not run"
-    library_numbers: dict[str, str] = field(default_factory=dict)
-    kernels: dict[str, int] = field(default_factory=dict)
-    bits: dict[str, str] = field(default_factory=dict)
-    no_graph: dict[str, str] = field(default_factory=dict)
-    implementations: dict[str, dict[str, str]] = field(default_factory=dict)
-    stages_measured: int = 0
-    search_s: dict[str, float] = field(default_factory=dict)
-    median_us: dict[str, float] = field(default_factory=dict)
-    compiled_us: dict[str, float] = field(default_factory=dict)
-    peer_errors: dict[str, float] = field(default_factory=dict)
-    not_run: list[str] = field(default_factory=list)
-
-    @property
-    def is_right(self) -> bool:
-        """Whether the numbers were compared and are right, and no output bits differ."""
-        numbers = {self.numbers, *self.library_numbers.values()}
-        return numbers == {"right"} and set(self.bits.values()) <= {"same"}
+RTOL, ATOL = {"float32": 1e-3, "float16": 1e-2}, 1e-4
+"""Allowed error of an output: `RTOL` of its type times its largest absolute value, plus `ATOL`.
+Sums may differ from onnxruntime's, because we add their terms in another order."""
+IOS_SECONDS = 20.0
+"""Seconds in which `ios` may have stages measured. It has 170,000 stages of NASNet-A to ask for."""
+CHECKED = ("nimble", "opara")
+"""The schedulers of part `check`. They need no latencies."""
+RUNS_IN_A_ROW = 10
+INSTANCES = (1, 2, 4, 8)
+FLIGHT_SECONDS = 1.0
 
 
 class Bench:
     """Checks and times one network on GPU 0."""
 
-    def __init__(self, folder: Path, deadline: float, report: Report | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        deadline: float,
+        report: Report | None = None,
+        ios_seconds: float = IOS_SECONDS,
+        write: Callable[[Report], object] = lambda report: None,
+    ) -> None:
         """Load the network.
 
         Parameters
@@ -144,7 +110,11 @@ class Bench:
         folder: the network's folder in the bundle.
         deadline: time of `time.monotonic()`, in seconds, after which no schedule is begun.
         report: where results go; None makes a new one.
+        ios_seconds: seconds in which `ios` may have stages measured.
+        write: called with the report after each stage of the work.
         """
+        self._ios_seconds = ios_seconds
+        self._write = write
         self.report = report or Report(folder.name)
         self._deadline = deadline
         self._artifact: Artifact = tvm_interop.load(folder / "model.tar")
@@ -163,6 +133,25 @@ class Bench:
         self._store = LatencyStore(":memory:")
         self._folder = folder
 
+    def check(self) -> Report:
+        """Compare the outputs with onnxruntime's, and the bits of all ways to run a schedule."""
+        sequential = self._artifact.plan
+        for dispatch in ("streams", "captured", "linked"):
+            self._add(_way("sequential", dispatch), sequential, dispatch)
+        self.report.numbers = self._check_numbers("sequential")
+        self._write(self.report)
+        streams = min(MOST_STREAMS, max(self._graph.width, 1))
+        for scheduler in CHECKED:
+            schedule = run_scheduler(self._graph, scheduler, streams=streams)
+            plan = make_plan(self._program, schedule, device="cuda:0")
+            for dispatch in ("streams", "captured", "linked"):
+                self._add(_way(scheduler, dispatch), plan, dispatch)
+        self._check_bits()
+        for name, instance in self._instances.items():
+            self.report.early_us[name] = earliest_us(instance)
+        self._write(self.report)
+        return self.report
+
     def run(self) -> Report:
         """Do all checks and timings of the network, as far as the deadline allows."""
         sequential = self._artifact.plan
@@ -171,19 +160,40 @@ class Bench:
         self._add("sequential, again", sequential, "captured")
         self.report.numbers = self._check_numbers("sequential")
         self._add("sequential, linked", sequential, "linked")
+        self._write(self.report)
         self._schedule_all()
+        self._check_and_time()
         self._add_libraries()
-        self._check_bits()
+        self._check_and_time()
         for name, way in TORCH.items():
             self._add_peer(name, way)
-        times: dict[str, Callable[[], float]] = {}
-        for name, instance in self._instances.items():
-            times[name] = lambda instance=instance: instance.time(1)
-        times |= {name: peer.time for name, peer in self._peers.items()}
-        self.report.median_us = interleaved_us(times)
+        self._time()
         self._print_times(self.report.median_us)
+        self._time_launches()
         for missing in self.report.not_run:
             print(f"  not run: {missing}")
+        self._write(self.report)
+        return self.report
+
+    def fly(self) -> Report:
+        """Count the runs in a second of several instances at once."""
+        streams = min(MOST_STREAMS, max(self._graph.width, 1))
+        plans = {"sequential": self._artifact.plan}
+        if streams > 1:
+            schedule = run_scheduler(self._graph, "nimble", streams=streams)
+            plans["nimble"] = make_plan(self._program, schedule, device="cuda:0")
+        for name, plan in plans.items():
+            self.report.runs_per_s[name] = {}
+            for number in INSTANCES:
+                if time.monotonic() > self._deadline:
+                    self.report.not_run.append(f"{number} instances of {name}: out of time")
+                    continue
+                weights = self._artifact.weights
+                instances = [CudaInstance(plan, self._kernels, weights) for _ in range(number)]
+                rate = runs_per_s(instances, FLIGHT_SECONDS)
+                self.report.runs_per_s[name][number] = rate
+                print(f"  {number} instances of {name}: {rate:.0f} runs in a second", flush=True)
+                self._write(self.report)
         return self.report
 
     def run_compiled(self) -> None:
@@ -200,6 +210,26 @@ class Bench:
         }
         self.report.compiled_us = interleaved_us(times)
         self._print_times(self.report.compiled_us)
+
+    def _check_and_time(self) -> None:
+        self._check_bits()
+        self._time()
+        self._write(self.report)
+
+    def _time(self) -> None:
+        times: dict[str, Callable[[], float]] = {}
+        for name, instance in self._instances.items():
+            times[name] = lambda instance=instance: instance.time(1)
+        times |= {name: peer.time for name, peer in self._peers.items()}
+        self.report.median_us = interleaved_us(times)
+
+    def _time_launches(self) -> None:
+        """Time what one launch costs the host, and runs that follow each other."""
+        for name, instance in self._instances.items():
+            launches = [_cuda.time_launches(instance.executor, 1) for _ in range(9)]
+            self.report.launch_us[name] = float(np.median(launches)) * 1e6
+            in_a_row = [instance.time(RUNS_IN_A_ROW) for _ in range(9)]
+            self.report.back_to_back_us[name] = float(np.median(in_a_row)) * 1e6 / RUNS_IN_A_ROW
 
     def _add(self, name: str, plan: Plan, dispatch: Any = "captured") -> None:
         instance = CudaInstance(plan, self._kernels, self._artifact.weights, dispatch=dispatch)
@@ -239,7 +269,7 @@ class Bench:
                 expected = self._reference[f"output{which}_{i}"]
                 scale = float(np.abs(expected).max())
                 error = float(np.abs(got.astype(np.float64) - expected).max())
-                worst = max(worst, error / (RTOL * scale + ATOL))
+                worst = max(worst, error / (RTOL[str(got.dtype)] * scale + ATOL))
         return worst
 
     def _add_peer(self, name: str, way: Callable[..., torch_gpu.Call]) -> None:
@@ -267,7 +297,8 @@ class Bench:
 
     def _schedule_all(self) -> None:
         streams = min(MOST_STREAMS, max(self._graph.width, 1))
-        latency = self._latency_of(self._program, streams)
+        left = Budget(max(self._deadline - time.monotonic(), 0))
+        latency = self._latency_of(self._program, streams, left)
         for name, options in SCHEDULERS.items():
             if time.monotonic() > self._deadline:
                 self.report.not_run.append(f"{name}: out of time")
@@ -275,7 +306,13 @@ class Bench:
             given = {"streams": streams, **options}
             began = time.monotonic()
             try:
-                schedule = run_scheduler(self._graph, name, latency=latency, **given)
+                asked: LatencyModel = latency
+                if name == "ios":
+                    op_us = op_latencies(latency, self._graph.names)
+                    asked = BudgetedLatency(latency, op_us, Budget(self._ios_seconds))
+                schedule = run_scheduler(self._graph, name, latency=asked, **given)
+                if isinstance(asked, BudgetedLatency):
+                    self.report.stages_refused = asked.refused
                 plan = make_plan(self._program, schedule, device="cuda:0")
                 self._add(name, plan)
                 if len(plan.streams) > 1:
@@ -290,13 +327,16 @@ class Bench:
             print(f"  {name}: {self.report.search_s[name]:.1f} s to schedule", flush=True)
         self.report.stages_measured = latency.measured
 
-    def _latency_of(self, program: Program, streams: int) -> MeasuredLatency:
+    def _latency_of(
+        self, program: Program, streams: int, budget: Budget | None = None
+    ) -> MeasuredLatency:
         made = self._artifact.manifest.sha256["kernels.so"]
         return MeasuredLatency(
             program,
             {op.kernel: f"{made}:{op.kernel}" for op in program.operators},
             CudaStageTimer(program, self._kernels, streams=streams),
             store=self._store,
+            budget=budget,
         )
 
     def _add_libraries(self) -> None:
@@ -339,7 +379,7 @@ class Bench:
             self._same_kernels[name] = FASTEST
 
     def _check_bits(self) -> None:
-        first = "sequential, uncaptured"
+        first = _way("sequential", "streams")
         for which in (0, 1):
             bases = {first, *self._same_kernels.values()}
             outputs = {base: self._outputs(base, which) for base in bases}
@@ -358,25 +398,27 @@ class Bench:
             print(f"  {name:26s}{us:12.1f} us{us / base:8.3f} of sequential, captured")
 
 
-def interleaved_us(times: Mapping[str, Callable[[], float]]) -> dict[str, float]:
-    """The median time of each contestant, in microseconds.
+def _way(name: str, dispatch: str) -> str:
+    """The name of a schedule that runs in a certain way."""
+    suffix = {"streams": ", uncaptured", "captured": "", "linked": ", linked"}
+    return name + suffix[dispatch]
 
-    Every round times each contestant once, in a new random order.
 
-    Parameters
-    ----------
-    times: for each contestant, a function that runs it once and returns the GPU's seconds.
+def earliest_us(instance: CudaInstance) -> float:
+    """How much too early an operator starts by the GPU's clock, in microseconds.
+
+    The result is the largest time from the start of an operator to the end of an operator that it
+    waits for; 0 if none starts too early.
     """
-    draw = random.Random(1)
-    order = list(times)
-    found: dict[str, list[float]] = {name: [] for name in times}
-    for round_ in range(-WARM_UP, ROUNDS):
-        draw.shuffle(order)
-        for name in order:
-            seconds = times[name]()
-            if round_ >= 0:
-                found[name].append(seconds)
-    return {name: float(np.median(seconds)) * 1e6 for name, seconds in found.items()}
+    rows = instance.profile()
+    starts = {row.op: row.start_us for row in rows}
+    ends = {row.op: row.end_us for row in rows}
+    early = [
+        ends[awaited] - starts[op]
+        for op, planned in enumerate(instance.plan.operators)
+        for awaited in planned.waits
+    ]
+    return max([0.0, *early])
 
 
 def _run_on(peer: torch_gpu.TorchRunner, inputs: list[np.ndarray]) -> list[np.ndarray]:
@@ -384,83 +426,34 @@ def _run_on(peer: torch_gpu.TorchRunner, inputs: list[np.ndarray]) -> list[np.nd
     return peer.run()
 
 
-def program_of(plan: Plan, weights: dict[int, np.ndarray]) -> Program:
-    """Rebuild the program that a sequential plan was made from.
-
-    It is rebuilt from the plan because Relax, which makes programs, is not in the bundle. TVM's
-    kernels run all operators of the program. The operators keep their descriptions, which tell
-    which operators a library could run.
-    """
-    return Program(
-        values=[
-            # An alias keeps its offset into the other value. Offsets into the arena are left out,
-            # because the next plan allocates anew.
-            Value(v.name, v.shape, v.dtype, v.alias_of, v.offset or 0)
-            if v.storage == "alias"
-            else Value(v.name, v.shape, v.dtype)
-            for v in plan.values
-        ],
-        operators=[
-            Operator(op.name, op.kernel, op.inputs, op.outputs, op.description)
-            for op in plan.operators
-        ],
-        inputs=plan.inputs,
-        outputs=plan.outputs,
-        weights=weights,
-    )
-
-
-def gpu_state() -> dict[str, str]:
-    """Clocks, temperature and load of GPU 0, from `nvidia-smi`; empty if `nvidia-smi` fails."""
-    asked = "clocks.sm,clocks.mem,clocks.max.sm,temperature.gpu,utilization.gpu,pstate"
-    command = ["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader", "--id=0"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    values = done.stdout.strip().split(", ")
-    return dict(zip(asked.split(","), values, strict=False))
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--networks", type=Path, required=True, help="folder of networks, as in the bundle"
-    )
-    parser.add_argument("--out", type=Path, default=Path("gpu.json"))
-    parser.add_argument("--minutes", type=float, default=8.5)
+    parser.add_argument("part", choices=("check", "time", "flight", "compile"))
+    parser.add_argument("folder", type=Path, help="folder of one network, as in the bundle")
+    parser.add_argument("--out", type=Path, required=True, help="JSON file for the report")
+    parser.add_argument("--seconds", type=float, default=500.0)
+    parser.add_argument("--ios-seconds", type=float, default=IOS_SECONDS)
     arguments = parser.parse_args()
-    deadline = time.monotonic() + 60 * arguments.minutes
-    gpu, before = _cuda.describe_device(0), gpu_state()
-    print(f"{gpu}, tvm_interop {tvm_interop.__version__}; {before or 'no nvidia-smi'}")
-    print("Not in this benchmark: TensorRT.")
-    order = (arguments.networks / "order.txt").read_text().split()
-    reports: list[Report] = []
+    deadline = time.monotonic() + arguments.seconds
+    report, facts = Report(arguments.folder.name), Facts(arguments.out)
+    print(f"{report.network}: {_cuda.describe_device(0)}", flush=True)
+    before = gpu_state()
 
-    def write() -> None:
-        facts = [{**vars(report), "is_right": report.is_right} for report in reports]
-        found = {"gpu": gpu, "before": before, "after": gpu_state(), "networks": facts}
-        arguments.out.write_text(json.dumps(found, indent=2) + "\n")
+    def write(report: Report) -> None:
+        facts.tell(**vars(report), before=before, after=gpu_state())
 
-    for network in order:
-        if time.monotonic() > deadline:
-            reports.append(Report(network, not_run=["all: out of time"]))
-            print(f"{network}: not run, out of time")
-            continue
-        print(network, flush=True)
-        reports.append(Bench(arguments.networks / network, deadline).run())
-        write()
-    for report in reports:
-        print(f"{report.network}, {TORCH_COMPILE}", flush=True)
-        if time.monotonic() > deadline:
-            report.not_run.append(f"{TORCH_COMPILE}: out of time")
-            print(f"  not run: {report.not_run[-1]}")
-        else:
-            Bench(arguments.networks / report.network, deadline, report).run_compiled()
-        write()
-    wrong = [report.network for report in reports if not report.is_right]
-    print(f"WRONG or not run: {', '.join(wrong)}" if wrong else "all networks right")
-    return 1 if wrong else 0
+    bench = Bench(arguments.folder, deadline, report, arguments.ios_seconds, write)
+    if arguments.part == "compile":
+        bench.run_compiled()
+        write(report)
+        wrong = [reason for reason in report.not_run if ": WRONG" in reason]
+        return facts.exit_code(missing=report.not_run, wrong=wrong)
+    if arguments.part == "flight":
+        bench.fly()
+        return facts.exit_code()
+    report = bench.check() if arguments.part == "check" else bench.run()
+    facts.tell(is_right=report.is_right)
+    return facts.exit_code(wrong=[] if report.is_right else ["numbers or bits are wrong"])
 
 
 if __name__ == "__main__":

@@ -1,13 +1,11 @@
-"""Makes one file to carry to a machine with a GPU: `gpu.py` and all that it needs.
+"""Makes one file to carry to a machine with a GPU: the programs of a visit and all that they need.
 
 The bundle holds kernels, plans, weights, the outputs of onnxruntime, TVM's runtime without its
-compiler, and this package. It also holds the ONNX models, for PyTorch if that is installed on the
-GPU's machine. That machine needs neither a network nor a compiler: unpack the bundle and run
-`sh run.sh`.
-
-Operators are fused only as far as libraries could fuse them too. So one set of TVM's kernels serves
-both the plans with libraries and the plans without. The bundle does not hold cuDNN and cuBLASLt
-themselves.
+compiler, this package, and the Python packages that both import. It also holds the ONNX models, for
+PyTorch if that is installed on the GPU's machine. That machine needs neither a network nor TVM:
+unpack the bundle and run `sh run.sh` (`gpu_visit.py` says how). The bundle does not hold cuDNN
+and cuBLASLt, which PyTorch brings along, nor TensorRT. Each of them is larger than the bundle may
+be.
 
     python -m benchmarks.gpu_bundle dist/gpu-bundle.tar.xz [--python 3.12] [--networks ...]
 """
@@ -21,35 +19,34 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import time
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
-import onnx
-import onnxruntime
 import tvm
-from onnx import numpy_helper
 
 import tvm_interop
-from tvm_interop._native import library as _library
-from tvm_interop.compiler.api import CompileOptions
-from tvm_interop.compiler.compilation import Compilation
+from tests.gpu import out_of_bounds
+from tvm_interop._native.library import LIBRARY_PATH
 from tvm_interop.errors import DeviceError, TVMInteropError
-from tvm_interop.kernels.build_cuda import DEFAULT_ARCHS
-from tvm_interop.machine.kernel_libraries import TVM, provider_names
-from tvm_interop.models.source import read_onnx
 
-from .gpu import LIBRARY_PLAN
+from .gpu_bundle_models import CPU_NETWORKS, add_cases, add_cpu_network, add_network
+from .gpu_steps import WITH_FAULT
 
-GPU_LIBRARIES = [name for name in provider_names("cuda") if name != TVM]
-NETWORKS = ("squeezenet", "inception_v3", "nasnet_a", "randwire")
+NETWORKS = (
+    "squeezenet",
+    "inception_v3",
+    "randwire",
+    "nasnet_a",
+    "mixture_of_experts",
+    "dlrm",
+    "bert_base",
+)
 """The networks in running order. The first networks are the most informative for their time."""
+PYTHON = "3.12"
+"""The version of Python on the machines with GPUs that we know of."""
+ARCHS = ("sm_90",)
 MOST_BYTES = 60 * 10**6
-_PERIOD = 4093
-"""Large weights repeat after this many numbers, so that they compress well. The number is prime, so
-that two channels of a weight do not get the same numbers."""
 _PACKAGES = (
     "apache-tvm-ffi",
     "numpy",
@@ -60,102 +57,111 @@ _PACKAGES = (
     "protobuf",
     "typing-extensions",
 )
-_SCRIPTS = ("gpu.py", "torch_gpu.py", "torch_twin.py")
+_FILES = (
+    "benchmarks/cpu_cores.py",
+    "benchmarks/gpu.py",
+    "benchmarks/gpu_flight.py",
+    "benchmarks/gpu_probes.cu",
+    "benchmarks/gpu_report.py",
+    "benchmarks/gpu_steps.py",
+    "benchmarks/gpu_visit.py",
+    "benchmarks/step_facts.py",
+    "benchmarks/torch_gpu.py",
+    "benchmarks/torch_twin.py",
+    "tests/__init__.py",
+    "tests/gpu/__init__.py",
+    "tests/gpu/out_of_bounds.py",
+    "tests/gpu/sanitized_run.py",
+    "tests/library_cases.py",
+)
 _RUN = """#!/bin/sh
-# Checks and times the networks on this machine's GPU. Options are those of gpu.py.
+# Visits this machine's GPU. Options are those of benchmarks/gpu_visit.py.
 here=$(cd "$(dirname "$0")" && pwd)
+wanted="import sys; sys.exit(sys.version_info[:2] != tuple(map(int, '{version}'.split('.'))))"
+for python in ${{PYTHON:-python{version} python3}} ""; do
+  [ -n "$python" ] && "$python" -c "$wanted" 2> /dev/null && break
+done
+if [ -z "$python" ]; then
+  echo "run.sh needs Python {version}: name it in the variable PYTHON" >&2
+  exit 2
+fi
 export PYTHONPATH="$here/site:$here" PYTHONSAFEPATH=1 TVM_USE_RUNTIME_LIB=1
 export TVM_INTEROP_LIBRARY="$here/site/tvm_interop/libtvm_interop.so"
-export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$here/lib"
-exec "${PYTHON:-python%s}" -m benchmarks.gpu --networks "$here/networks" "$@"
+export LD_LIBRARY_PATH="${{LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}}$here/lib"
+exec "$python" -m benchmarks.gpu_visit --bundle "$here" "$@"
 """
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
-    here = f"{sys.version_info.major}.{sys.version_info.minor}"
-    parser.add_argument("--python", default=here, help="version of Python on the GPU's machine")
+    parser.add_argument("--python", default=PYTHON, help="version of Python on the GPU's machine")
     parser.add_argument("--networks", nargs="+", default=NETWORKS)
-    parser.add_argument("--arch", nargs="+", default=DEFAULT_ARCHS)
+    parser.add_argument("--cpu-networks", nargs="*", default=CPU_NETWORKS)
+    parser.add_argument("--arch", nargs="+", default=ARCHS)
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        help="folder that keeps the compiled networks, and from which they are taken if they are "
+        "there; remove it when kernels or plans have changed",
+    )
     arguments = parser.parse_args()
+    for name in arguments.cpu_networks:
+        if name not in arguments.networks:
+            parser.error(f"`{name}` of --cpu-networks is not among --networks: name it there too")
     with TemporaryDirectory() as scratch:
-        folder = Path(scratch) / "gpu-bundle"
-        for network in arguments.networks:
-            add_network(folder / "networks" / network, network, arguments.arch)
-        (folder / "networks" / "order.txt").write_text("\n".join(arguments.networks) + "\n")
-        add_runtime(folder, arguments.python)
-        (folder / "benchmarks").mkdir()
-        for script in _SCRIPTS:
-            shutil.copy(Path(__file__).with_name(script), folder / "benchmarks")
-        (folder / "run.sh").write_text(_RUN % arguments.python)
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        with tarfile.open(arguments.out, "w:xz") as tar:
-            tar.add(folder, folder.name)
+        folder = arguments.keep or Path(scratch) / "models"
+        add_models(folder, arguments.networks, arguments.cpu_networks, arguments.arch)
+        programs = Path(scratch) / "gpu-bundle"
+        add_runtime(programs, arguments.python)
+        pack(arguments.out, [folder, programs])
     nbytes = arguments.out.stat().st_size
     print(f"wrote {arguments.out}, {nbytes / 1e6:.1f} MB")
     if nbytes > MOST_BYTES:
         raise TVMInteropError(f"the bundle has {nbytes} bytes, more than {MOST_BYTES}")
 
 
-def add_network(folder: Path, name: str, archs: list[str]) -> None:
-    """Compile a network for sequential execution, and write the files for `gpu.py` to `folder`.
-
-    They include the outputs of onnxruntime for two sets of inputs.
-    """
-    folder.mkdir(parents=True)
-    began = time.monotonic()
-    model = read_onnx(name)
-    repeat_weights(model)
-    onnx.save(model, folder / "model.onnx")
-    np.savez(folder / "reference.npz", **reference(model))
-    options = CompileOptions("cuda", archs=archs, providers=[TVM, *GPU_LIBRARIES])
-    compilation = Compilation(model, options)
-    artifact = compilation.artifact(compilation.sequential())
-    # Write two plans with the same kernels and weights. The first needs kernel libraries, and the
-    # second, in the artifact, does not.
-    (folder / LIBRARY_PLAN).write_text(artifact.plan.to_json())
-    plain = artifact.fallback or artifact.plan
-    replace(artifact, plan=plain, fallback=None).save(folder / "model.tar")
-    took = time.monotonic() - began
-    print(
-        f"{name}: {took:.0f} s, kernels of {len(artifact.machine_code()) / 1e6:.1f} MB", flush=True
-    )
+def add_models(
+    folder: Path, networks: Sequence[str], cpu_networks: Sequence[str], archs: Sequence[str]
+) -> None:
+    """Compile all networks, unless they are in `folder` already."""
+    for name in networks:
+        _made(
+            folder / "networks" / Path(name).stem,
+            lambda at, name=name: add_network(at, name, archs),
+        )
+    for name in cpu_networks:
+        _made(folder / "cpu" / Path(name).stem, lambda at, name=name: add_cpu_network(at, name))
+    _made(folder / "cases", lambda at: add_cases(at, archs))
+    if not (folder / "cases" / WITH_FAULT).exists():
+        out_of_bounds.build(folder / "cases" / WITH_FAULT, archs)
+    for part, names in (("networks", networks), ("cpu", cpu_networks)):
+        (folder / part).mkdir(exist_ok=True)
+        listed = "\n".join(Path(name).stem for name in names)
+        (folder / part / "order.txt").write_text(listed + "\n")
 
 
-def repeat_weights(model: onnx.ModelProto) -> None:
-    """Replace large float32 weights by a short random sequence that repeats.
-
-    The weights keep their standard deviation.
-    """
-    pattern = np.random.default_rng(0).standard_normal(_PERIOD).astype(np.float32)
-    for initializer in model.graph.initializer:
-        weight = numpy_helper.to_array(initializer)
-        if weight.dtype == np.float32 and weight.size > _PERIOD:
-            repeated = np.resize(pattern, weight.shape) * np.float32(weight.std())
-            initializer.CopyFrom(numpy_helper.from_array(repeated, initializer.name))
+def _made(folder: Path, make: Callable[[Path], None]) -> None:
+    """Let `make` fill a folder, unless it is there. A folder that exists is complete."""
+    if folder.exists():
+        return
+    part = folder.with_name(folder.name + ".part")
+    shutil.rmtree(part, ignore_errors=True)
+    make(part)
+    part.rename(folder)
 
 
-def reference(model: onnx.ModelProto) -> dict[str, np.ndarray]:
-    """Two sets of random inputs and the outputs of onnxruntime, by name.
-
-    `input1_0` is the first input of the second set, and `output1_0` the first output for that set.
-    """
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    arrays = {}
-    for which in (0, 1):
-        rng = np.random.default_rng(which)
-        feeds = {i.name: rng.standard_normal(i.shape, np.float32) for i in session.get_inputs()}
-        outputs = session.run(None, feeds)
-        arrays |= {f"input{which}_{i}": array for i, array in enumerate(feeds.values())}
-        arrays |= {f"output{which}_{i}": array for i, array in enumerate(outputs)}
-    return arrays
+def pack(out: Path, folders: Sequence[Path]) -> None:
+    """Write the contents of some folders to an archive, in which they are one folder."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(out, "w:xz") as tar:
+        for folder in folders:
+            for entry in sorted(folder.iterdir()):
+                tar.add(entry, f"gpu-bundle/{entry.name}")
 
 
 def add_runtime(folder: Path, python: str) -> None:
-    """Add TVM's runtime, this package and the Python packages that both import to the bundle.
+    """Write the programs, TVM's runtime, this package and the packages that they import.
 
     Parameters
     ----------
@@ -169,6 +175,7 @@ def add_runtime(folder: Path, python: str) -> None:
         "pip",
         "install",
         "--quiet",
+        "--no-compile",
         "--no-deps",
         "--target",
         str(site),
@@ -177,16 +184,40 @@ def add_runtime(folder: Path, python: str) -> None:
     for platform in ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64"):
         command += ["--platform", platform]
     subprocess.run([*command, *pinned], check=True)
-    shutil.rmtree(site / "onnx" / "backend" / "test")  # Large models and data of onnx's own tests.
+    # The packages' own tests would not be run. Those of onnx hold large models.
+    for tests in (site / "onnx/backend/test", *site.glob("numpy/**/tests")):
+        shutil.rmtree(tests)
     leave = shutil.ignore_patterns("__pycache__", "libtvm_compiler.so", "3rdparty", "include")
     shutil.copytree(Path(tvm.__file__).parent, site / "tvm", ignore=leave)
     shutil.copytree(Path(tvm_interop.__file__).parent, site / "tvm_interop", ignore=leave)
-    library = os.environ.get(_library.OVERRIDE) or importlib.metadata.distribution(
-        "tvm-interop"
-    ).locate_file("tvm_interop/libtvm_interop.so")
-    shutil.copy(str(library), site / "tvm_interop" / "libtvm_interop.so")
+    shutil.copy(LIBRARY_PATH, site / "tvm_interop" / "libtvm_interop.so")
+    told = importlib.metadata.distribution("tvm-interop").read_text("METADATA")
+    described = site / "tvm_interop.dist-info"  # `tvm_interop.__version__` reads it.
+    described.mkdir()
+    (described / "METADATA").write_text(str(told))
+    refuse_other_pythons(site, python)
+    root = Path(__file__).resolve().parents[1]
+    for file in _FILES:
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(root / file, folder / file)
+    (folder / "run.sh").write_text(_RUN.format(version=python))
     (folder / "lib").mkdir()
     shutil.copy(cuda_runtime(), folder / "lib" / "libcudart.so.13")
+
+
+def refuse_other_pythons(site: Path, python: str) -> None:
+    """Check that each extension module in `site` loads in this version of Python on x86-64 Linux.
+
+    Raises
+    ------
+    TVMInteropError
+        A module is for another Python or another machine; the message names it.
+    """
+    tag = f"cpython-{python.replace('.', '')}-x86_64-linux-gnu"
+    for module in site.rglob("*.so"):
+        kind = module.name.split(".")[1]
+        if kind.startswith("cpython-") and kind != tag:
+            raise TVMInteropError(f"`{module.name}` is not for Python {python} on x86-64 Linux")
 
 
 def cuda_runtime() -> Path:

@@ -61,6 +61,7 @@ class GivenTimer:
     """A timer of a device whose stages take given times. Otherwise it is like `CpuStageTimer`."""
 
     stages_per_job = 32
+    waits_of_stage = 2
 
     def __init__(self, op_us: Callable[[int], float], streams: int) -> None:
         """Make the timer. `op_us` gives the latency of an operator in microseconds.

@@ -11,8 +11,9 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "_native": ("native_functions", "runtime_examples", "runtime_library", "threads"),
     "artifact": ("artifact", "artifact_validation", "fuzz_oracle", "signature"),
     "benchmarks": (
-        "explain_verdicts", "figures", "harness", "operator_profile", "scheduler_benchmarks",
-        "top_benchmark", "torch_gpu", "torch_twin", "two_cores", "zoo_networks", "zoo_tables",
+        "explain_verdicts", "figures", "gpu_visit", "harness", "operator_profile",
+        "scheduler_benchmarks", "top_benchmark", "torch_gpu", "torch_twin", "two_cores",
+        "zoo_networks", "zoo_tables",
     ),
     "checking": ("checking",),
     "cli": (

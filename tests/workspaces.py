@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import tvm
 from tvm import relax
 
@@ -22,3 +25,15 @@ def two_attentions() -> tvm.IRModule:
             out = builder.emit_output(relax.Tuple([one, other]))
         builder.emit_func_output(out)
     return builder.get()
+
+
+def attentions_by_numpy(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The outputs of `two_attentions` for the inputs `x`, `left` and `right`."""
+    x, *keys = (array[0].transpose(1, 0, 2) for array in arrays)
+    outputs = []
+    for key in keys:
+        scores = x @ key.transpose(0, 2, 1) / np.sqrt(SHAPE[-1])
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        shares = weights / weights.sum(axis=-1, keepdims=True)
+        outputs.append((shares @ key).transpose(1, 0, 2)[np.newaxis].astype(np.float32))
+    return outputs

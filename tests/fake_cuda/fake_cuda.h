@@ -155,6 +155,7 @@ struct State {
   std::atomic<int64_t> clock_ns{0};
   int64_t host_ns = 0;
   int64_t launch_ns = 0;
+  int64_t graph_start_ns = 0;  // The time from the launch of a graph to its first node.
 };
 
 State& TheState();

@@ -98,6 +98,16 @@ def launch_time(us: float) -> Iterator[None]:
 
 
 @contextmanager
+def graph_start(us: float) -> Iterator[None]:
+    """Context in which the GPU takes `us` microseconds to begin a graph that is not empty."""
+    _DRIVER.FakeCudaSetGraphStart(ctypes.c_double(us))
+    try:
+        yield
+    finally:
+        _DRIVER.FakeCudaSetGraphStart(ctypes.c_double(0.0))
+
+
+@contextmanager
 def noted(op: str) -> Iterator[None]:
     """Context in which the log says that all launches belong to operator `op`."""
     _DRIVER.FakeCudaNote(op.encode())

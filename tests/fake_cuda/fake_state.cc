@@ -230,6 +230,12 @@ void FakeCudaSetLaunchTime(double us) {
   TheState().launch_ns = static_cast<int64_t>(us * 1e3);
 }
 
+// Sets the time that the GPU takes to begin a graph, unless the graph is empty.
+void FakeCudaSetGraphStart(double us) {
+  const std::lock_guard<std::mutex> lock(fake_cuda::TheMutex());
+  TheState().graph_start_ns = static_cast<int64_t>(us * 1e3);
+}
+
 // Sets whether the GPUs can access each other's memory.
 void FakeCudaSetPeerAccess(int can) {
   const std::lock_guard<std::mutex> lock(fake_cuda::TheMutex());

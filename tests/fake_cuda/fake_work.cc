@@ -276,6 +276,7 @@ Work RunGraph(std::shared_ptr<const std::vector<Node>> nodes) {
     if (IsAsynchronous()) {
       RunLanes(*nodes);
     } else {
+      if (!nodes->empty()) TheState().clock_ns += TheState().graph_start_ns;
       for (const Node& node : *nodes) Do(node.work);
     }
   };

@@ -1,37 +1,46 @@
-"""A kernel that reads far beyond its input, for compute-sanitizer to find."""
+"""A kernel that reads far beyond its input, for compute-sanitizer to find.
+
+`python -m tests.gpu.out_of_bounds` compiles the kernel and runs it. With the path of a library that
+`build` made, it runs without TVM's compiler.
+"""
 
 from __future__ import annotations
 
+import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-
-import tvm
-from tvm import te
 
 from tvm_interop._native import cuda as _cuda
 from tvm_interop._native.kernels import load_kernels
 from tvm_interop._native.operators import BoundOperator
-from tvm_interop.compiler.cuda import native_arch
 from tvm_interop.execution.cuda import require_gpu
 from tvm_interop.execution.kernels import kernel_functions
-from tvm_interop.kernels.build_cuda import build_cuda_kernels, cuda_target
-from tvm_interop.kernels.cuda_schedule import DefaultCUDASchedule
 from tvm_interop.plan.plan import Plan, Stream
 
 FAR = 1 << 28
 """The distance in numbers, which is a gigabyte. No other tensor can be so far away."""
 
 
-def main() -> None:
-    """Run the kernel once."""
-    require_gpu(Plan((Stream("cuda:0", 1),), (), (), (), (), 0, False))
-    archs = (native_arch(),)
+def build(path: Path, archs: Sequence[str]) -> Path:
+    """Compile the kernel for some architectures to the library at `path`."""
+    import tvm
+    from tvm import te
+
+    from tvm_interop.kernels.build_cuda import build_cuda_kernels, cuda_target
+    from tvm_interop.kernels.cuda_schedule import DefaultCUDASchedule
+
     x = te.placeholder((100,), "float32", name="x")
     y = te.compute((100,), lambda i: x[i + FAR], name="y")
     func = te.create_prim_func([x, y]).with_attr("global_symbol", "far")
     scheduled = DefaultCUDASchedule(cuda_target(archs))(tvm.IRModule({"far": func}))
-    with tempfile.TemporaryDirectory() as folder:
-        kernels = load_kernels(build_cuda_kernels(scheduled, Path(folder) / "kernels.so", archs))
+    return build_cuda_kernels(scheduled, path, archs)
+
+
+def run(library: Path) -> None:
+    """Run the kernel once."""
+    require_gpu(Plan((Stream("cuda:0", 1),), (), (), (), (), 0, False))
+    kernels = load_kernels(library)
     tensors = [_cuda.tensor_within(_cuda.make_memory(0, 400), 0, (100,), "float32") for _ in "xy"]
     far = kernel_functions(kernels, ["far"])["far"]
     executor = _cuda.make_executor(
@@ -40,5 +49,16 @@ def main() -> None:
     _cuda.run(executor)
 
 
+def main(arguments: Sequence[str] = ()) -> None:
+    """Run the kernel of the library that is named, or compile one for this GPU."""
+    if arguments:
+        run(Path(arguments[0]))
+        return
+    from tvm_interop.compiler.cuda import native_arch
+
+    with tempfile.TemporaryDirectory() as folder:
+        run(build(Path(folder) / "kernels.so", (native_arch(),)))
+
+
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from tests.networks import SMALL, feeds
-from tests.workspaces import SHAPE, two_attentions
+from tests.workspaces import SHAPE, attentions_by_numpy, two_attentions
 from tvm_interop import models
 from tvm_interop._native import cuda as _cuda
 from tvm_interop.compiler.api import CompileOptions
@@ -93,12 +93,8 @@ def test_workspaces_side_by_side(dispatch: _cuda.Dispatch) -> None:
         for _ in range(20):
             instance.run()
             results.append([instance.read(v) for v in plan.outputs])
-    x, *keys = (array[0].transpose(1, 0, 2) for array in arrays)
-    for got, key in zip(results[0], keys, strict=True):
-        scores = x @ key.transpose(0, 2, 1) / np.sqrt(SHAPE[-1])
-        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        expected = weights / weights.sum(axis=-1, keepdims=True) @ key
-        np.testing.assert_allclose(got[0], expected.transpose(1, 0, 2), rtol=1e-4, atol=1e-5)
+    for got, expected in zip(results[0], attentions_by_numpy(arrays), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
     for again in results[1:]:
         for a, b in zip(again, results[0], strict=True):
             np.testing.assert_array_equal(a, b)

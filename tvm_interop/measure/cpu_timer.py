@@ -27,6 +27,7 @@ class CpuStageTimer:
     """
 
     stages_per_job = 32
+    waits_of_stage = 2
 
     def __init__(
         self, program: Program, kernels: Any, *, streams: int, threads: int = 1, seed: int = 0

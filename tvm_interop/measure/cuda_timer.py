@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,19 +15,52 @@ from .._native import cuda as _cuda
 from ..errors import ExecutionError
 from ..execution.cpu import as_tensor
 from ..execution.kernels import cuda_kernels
+from ..latency.estimate import undisturbed
 from ..latency.measurement import Setting
 from ..program.program import Program
 from .repeats import Measure
-from .stage_operators import StageOperators, measured_by
+from .stage_operators import StageOperators
 from .stage_timer import Job, Result, Streams
+
+_IN_A_ROW = 4
+"""How often the shorter graph of a short stage runs the stage."""
+_LONG_US = 100.0
+"""A graph that takes more microseconds than this has the stage once, and the other graph twice."""
+_LEAST_RUNS = 3
+"""How often each graph runs at least, so that one run that was held up does not count."""
+_LEAST_S = 1e-9
+"""The least latency in seconds. The difference of two times may be 0 or less."""
+
+
+@dataclass
+class _Chain:
+    """Two graphs that run a stage `times` times in a row, and twice as often."""
+
+    times: int
+    short: _cuda.CudaExecutor
+    long: _cuda.CudaExecutor
+    short_s: list[float] = field(default_factory=list)
+
+    def latencies_s(self, short_s: Sequence[float], long_s: Sequence[float]) -> list[float]:
+        """The stage's latency by each run of the longer graph, in seconds.
+
+        All runs of the shorter graph so far tell the time that is subtracted, because one run of it
+        may have been held up.
+        """
+        self.short_s += short_s
+        base_s = float(np.median(undisturbed(self.short_s)))
+        return [max((s - base_s) / self.times, _LEAST_S) for s in long_s]
 
 
 class CudaStageTimer:
     """Runs stages on GPU 0.
 
-    A stage is one CUDA graph, as it will be in the model: its streams fork from the first stream
-    and join it again. CUDA events before and after the graph tell the time. An untimed run before
-    each timed run leaves the stage's data in the L2 cache. So operators that are limited by memory
+    A stage's latency is what it adds to a CUDA graph. One graph has the stage `_IN_A_ROW` times in
+    a row, and another has it twice as often. CUDA events before and after a graph tell its time.
+    The difference of the two times, divided by `_IN_A_ROW`, leaves out what it takes to begin a
+    graph, which is more than many operators take. It includes the gap between two operators.
+
+    Each repetition finds the stage's data in the L2 cache. So operators that are limited by memory
     seem faster than they are after other operators.
 
     Attributes
@@ -34,6 +69,7 @@ class CudaStageTimer:
     """
 
     stages_per_job = 32
+    waits_of_stage = 1  # All streams wait for each other at once, between two repetitions.
 
     def __init__(self, program: Program, kernels: Any, *, streams: int, seed: int = 0) -> None:
         """Prepare to run stages of `program`.
@@ -77,7 +113,7 @@ class CudaStageTimer:
         that a CUDA graph can hold.
         """
         try:
-            self._executor([[op]])
+            self._executor([[op]], 1)
         except ExecutionError as error:
             return str(error)
         return ""
@@ -97,10 +133,35 @@ class CudaStageTimer:
         """Do nothing, because this timer holds no device that it could give back."""
 
     def _rounds(self, stages: Sequence[Streams]) -> Measure:
-        return measured_by(_cuda, [self._executor(streams) for streams in stages], self._seed)
+        chains = [self._chain(streams) for streams in stages]
+        executors = [executor for chain in chains for executor in (chain.short, chain.long)]
+        seeds = itertools.count(self._seed)
 
-    def _executor(self, streams: Streams) -> _cuda.CudaExecutor:
-        executor = _cuda.make_executor(self._streams, *self._operators.bind(streams))
+        def measure(indices: Sequence[int], repeats: int) -> list[list[float]]:
+            both = [executors[number] for i in indices for number in (2 * i, 2 * i + 1)]
+            # No untimed run comes before: a cold cache costs both graphs of a stage the same.
+            times = max(repeats, _LEAST_RUNS)
+            runs = _cuda.measure_interleaved(both, 0, times, next(seeds))
+            return [
+                chains[i].latencies_s(short, long)[:repeats]
+                for i, short, long in zip(indices, runs[::2], runs[1::2], strict=True)
+            ]
+
+        return measure
+
+    def _chain(self, streams: Streams) -> _Chain:
+        """The graphs of a stage. Long stages are repeated less often, because it matters less."""
+        once = self._executor(streams, 1)
+        us = _cuda.time(once, 1) * 1e6
+        if us > _LONG_US:
+            return _Chain(1, once, self._executor(streams, 2))
+        return _Chain(
+            _IN_A_ROW, self._executor(streams, _IN_A_ROW), self._executor(streams, 2 * _IN_A_ROW)
+        )
+
+    def _executor(self, streams: Streams, times: int) -> _cuda.CudaExecutor:
+        bound = self._operators.bind_in_a_row(streams, times)
+        executor = _cuda.make_executor(self._streams, *bound)
         reason = _cuda.why_no_graph(executor)
         if reason:
             names = "`, `".join(self._operators.names(streams))

@@ -109,6 +109,7 @@ class FarmStageTimer:
     """
 
     stages_per_job = 8
+    waits_of_stage = 2
 
     def __init__(
         self, served: Sequence[ServedProgram], setting: Setting, answer_s: float = _ANSWER_S

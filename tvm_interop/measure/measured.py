@@ -64,15 +64,15 @@ class MeasuredLatency(LatencyModel):
     """Latencies measured by running stages on a device, in microseconds.
 
     A stage runs as it will in the model: its groups are packed onto the streams by the same rule,
-    and run at once on the same executor. Stages run interleaved, in random order. A stage runs once
-    untimed before each timed run, so that it does not matter what ran before. Otherwise a stage
-    could seem faster than its own operators, if these ran after larger operators that emptied the
-    caches.
+    and run at once on the same executor. Stages run interleaved, in random order. A timed
+    stage runs right after the same stage, so that it does not matter what ran before. Otherwise a
+    stage could seem faster than its own operators, if these ran after larger operators that emptied
+    the caches.
 
     The latency is the median of 5 to 30 runs, without runs that other programs held up (see
     `undisturbed`). Long stages run less often, and so do stages whose runs agree. The latency of an
     empty stage is measured too, and is subtracted, because a model pays for starting a run only
-    once.
+    once. On a GPU, `CudaStageTimer` leaves out what it takes to begin a CUDA graph, too.
 
     Stages of the same kernels on the same shapes share one measurement. They share it within a
     model, between models and, through the store, between processes.
@@ -224,9 +224,8 @@ class MeasuredLatency(LatencyModel):
         """Microseconds that a wait between streams costs, measured now and kept.
 
         Two stages are compared. The first runs the smallest operator many times on one stream. The
-        second runs it as many times on each of two streams. The second stage takes longer by two
-        waits: one to start the second stream, and one for its end. The cost is 0 if there is only
-        one stream.
+        second runs it as many times on each of two streams. The second stage takes longer by the
+        timer's `waits_of_stage`. The cost is 0 if there is only one stream.
         """
         if self._num_streams < 2:
             return 0.0
@@ -239,7 +238,8 @@ class MeasuredLatency(LatencyModel):
             return [Estimate.of_runs(runs) for runs in run_repeatedly(rounds(stages), 2)]
 
         ((alone, waiting),) = self.timer.do([measure])
-        cost_us = max(waiting.latency_us - alone.latency_us, 0.0) / 2
+        both_us = max(waiting.latency_us - alone.latency_us, 0.0)
+        cost_us = both_us / self.timer.waits_of_stage
         streams = self._on_streams([ops[:1]])
         self._keep({self._wait_key(): streams}, {self._wait_key(): Estimate(cost_us, None, 1)})
         return cost_us

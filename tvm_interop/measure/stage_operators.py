@@ -87,6 +87,25 @@ class StageOperators:
         ]
         return [self._tensor(v, computed) for v in values], bound
 
+    def bind_in_a_row(self, streams: Streams, times: int) -> tuple[list[Any], list[BoundOperator]]:
+        """The same as `bind`, for a stage that runs several times in a row.
+
+        A repetition begins when the repetition before it has ended on all streams, like the next
+        stage of a model.
+        """
+        tensors, operators = self.bind(streams)
+        if not operators:
+            return tensors, []
+        first = {op.stream: i for i, op in reversed([*enumerate(operators)])}
+        last = {op.stream: i for i, op in enumerate(operators)}
+        repeated = list(operators)
+        for begin in range(len(operators), times * len(operators), len(operators)):
+            before = begin - len(operators)
+            for i, op in enumerate(operators):
+                ends = [before + last[s] for s in last if s != op.stream]
+                repeated.append(op._replace(waits=ends if first[op.stream] == i else ()))
+        return tensors, repeated
+
     def names(self, streams: Streams) -> list[str]:
         """The names of a stage's operators."""
         return [self._program.operators[op].name for ops in streams for op in ops]

@@ -32,10 +32,13 @@ class StageTimer(Protocol):
     setting: the device, and the numbers of streams and threads that stages run on; part of each
         record.
     stages_per_job: how many stages are measured against each other in one job.
+    waits_of_stage: how many waits between streams, one after the other, are in the time of a stage
+        on two streams: 2 if streams fork before the stage and join after it.
     """
 
     setting: Setting
     stages_per_job: int
+    waits_of_stage: int
 
     def why_not(self, op: int) -> str:
         """Why the device has no kernel for operator `op`; "" if it has one."""
@@ -44,7 +47,7 @@ class StageTimer(Protocol):
     def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:
         """Do each job on a device; results come as they are ready, in any order.
 
-        A run of a stage is timed right after an untimed run of the same stage.
+        A timed stage runs right after the same stage, so it finds its data in the caches.
 
         Raises
         ------

@@ -13,21 +13,28 @@ import numpy as np
 import onnx
 import pytest
 
+import tvm_interop
 from benchmarks import torch_gpu
 from benchmarks.gpu import (
+    CHECKED,
     FASTEST,
     FASTEST_SCHEDULERS,
     LIBRARIES,
+    LIBRARY_PLAN,
     PREFERRING,
     SCHEDULERS,
     TORCH,
     Bench,
-    Report,
     main,
 )
-from benchmarks.gpu_bundle import add_network, repeat_weights
+from benchmarks.gpu_bundle_models import add_network, repeat_weights
+from benchmarks.gpu_flight import runs_per_s
+from benchmarks.gpu_report import Report
+from benchmarks.step_facts import DONE, MISSING, WRONG
+from tests.fake_cuda import fake_gpu
 from tests.library_cases import CASES, plan_of
 from tests.nets import inception_like
+from tvm_interop.plan.check import read_plan
 
 pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 
@@ -58,6 +65,56 @@ def test_every_schedule_is_checked_and_timed(folder: Path) -> None:
     # The fake GPU computes nothing, so the benchmark must notice wrong numbers.
     assert report.numbers == "WRONG"
     assert not report.is_right
+
+
+def test_the_library_plan_has_kernels_of_libraries(folder: Path) -> None:
+    """So it does whether or not a GPU is here that could measure which kernels are the fastest."""
+    plan = read_plan((folder / LIBRARY_PLAN).read_bytes())
+    assert {op.library for op in plan.operators} >= {"cudnn"}
+    plain = tvm_interop.load(folder / "model.tar").plan
+    assert {op.library for op in plain.operators} == {None}
+
+
+def test_three_ways_to_run_are_checked_without_measuring(folder: Path) -> None:
+    written: list[str] = []
+    deadline = time.monotonic()
+    bench = Bench(folder, deadline, write=lambda report: written.append(report.numbers))
+    report = bench.check()
+    ways = ("", ", uncaptured", ", linked")
+    assert set(report.bits) == {s + w for s in ("sequential", *CHECKED) for w in ways}
+    assert set(report.bits.values()) == {"same"}
+    assert report.early_us["nimble"] == 0
+    assert report.stages_measured == 0
+    assert written == ["WRONG", "WRONG"]  # Once after the numbers, and once at the end.
+
+
+def test_a_search_that_takes_too_long_is_cut_short(folder: Path) -> None:
+    report = Bench(folder, deadline=time.monotonic() + 600, ios_seconds=0).run()
+    assert report.stages_refused > 0
+    assert "ios" in report.median_us  # It still gives a schedule, of the stages that have prices.
+
+
+def test_launches_and_runs_in_a_row_are_timed(folder: Path) -> None:
+    report = Bench(folder, deadline=time.monotonic() - 1).run()
+    assert set(report.launch_us) == set(report.back_to_back_us) == set(report.bits)
+    assert all(us > 0 for us in report.launch_us.values())
+
+
+def test_instances_in_flight_are_counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.gpu.FLIGHT_SECONDS", 0.05)
+    report = Bench(folder, deadline=time.monotonic() + 600).fly()
+    assert set(report.runs_per_s) == {"sequential", "nimble"}
+    for rates in report.runs_per_s.values():
+        assert list(rates) == [1, 2, 4, 8]
+        assert all(rate > 0 for rate in rates.values())
+
+
+def test_an_instance_that_fails_in_flight_fails_the_count(folder: Path) -> None:
+    bench = Bench(folder, deadline=time.monotonic())
+    bench._add("sequential", bench._artifact.plan)
+    fake_gpu.fail_next("cudaGraphLaunch", 2)
+    with pytest.raises(tvm_interop.TVMInteropError):
+        runs_per_s([bench._instances["sequential"]], 0.05)
 
 
 def test_the_algorithms_of_libraries_are_reported(folder: Path) -> None:
@@ -137,15 +194,28 @@ def test_the_compiled_peer_comes_last(
     assert report.compiled_us["sequential"] > 0
 
 
-def test_the_script(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder.parent / "order.txt").write_text("net\n")
+@pytest.mark.parametrize(("part", "code"), [("check", WRONG), ("time", WRONG), ("flight", DONE)])
+def test_the_script(
+    part: str, code: int, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "gpu.json"
-    arguments = ["--networks", str(folder.parent), "--out", str(out), "--minutes", "0.02"]
+    monkeypatch.setattr("benchmarks.gpu.FLIGHT_SECONDS", 0.01)
+    arguments = [part, str(folder), "--out", str(out), "--seconds", "5"]
     monkeypatch.setattr("sys.argv", ["gpu.py", *arguments])
-    assert main() == 1  # The exit code is 1, because the numbers of the fake GPU are wrong.
-    (network,) = json.loads(out.read_text())["networks"]
-    assert network["numbers"] == "WRONG"
-    assert any(line.startswith("torch.compile: ") for line in network["not_run"])
+    assert main() == code  # The numbers of the fake GPU are wrong.
+    found = json.loads(out.read_text())
+    assert found["network"] == "net"
+    assert bool(found["wrong"]) == (code == WRONG)
+
+
+def test_the_script_says_what_torch_compile_lacks(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "gpu.json"
+    monkeypatch.setattr("sys.argv", ["gpu.py", "compile", str(folder), "--out", str(out)])
+    monkeypatch.setattr(torch_gpu, "why_not", lambda: "nobody installed it")
+    assert main() == MISSING
+    assert json.loads(out.read_text())["missing"] == ["torch.compile: nobody installed it"]
 
 
 def test_weights_repeat_and_keep_their_spread() -> None:

@@ -1,0 +1,260 @@
+"""The steps of the visit to a GPU (`gpu_visit.py`) that look at no network.
+
+    python -m benchmarks.gpu_steps versions --bundle FOLDER --out FILE
+
+Each step writes what it found to a JSON file. Its exit code says whether it ran, found something
+wrong, or lacks something (`step_facts.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from .step_facts import Facts
+
+LIBRARIES = ("cudnn", "cublaslt")
+WITH_FAULT = "out_of_bounds.so"
+"""The bundle's file of a kernel that reads out of bounds. It lies beside the small networks."""
+SANITIZED = "inception_like"
+"""The small network that runs under compute-sanitizer."""
+FOUND = 9
+"""The exit code of compute-sanitizer if it finds a fault."""
+TOLERANCE = {"float32": 1e-4, "float16": 2e-2}
+TF32_TOLERANCE = 5e-2
+"""Allowed error of an operator of a library, as a share of 1 and of the result. TF32 keeps 10 bits
+of each factor."""
+
+
+def versions(bundle: Path, facts: Facts) -> int:
+    """What this machine has: GPU, driver, CUDA's tools, kernel libraries, PyTorch."""
+    lacking = []
+    facts.say(
+        python=platform.python_version(),
+        system=platform.platform(),
+        libc=" ".join(platform.libc_ver()),
+        cores=len(os.sched_getaffinity(0)),
+        cpu=_cpu_name(),
+        memory_gib=round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+    )
+    asked = "name,driver_version,memory.total,mig.mode.current,clocks.max.sm,power.limit"
+    smi = _output("nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader")
+    facts.say(**{"nvidia-smi": smi})
+    for tool in ("nvcc", "compute-sanitizer", "ncu"):
+        path = cuda_tool(tool)
+        facts.say(**{tool: f"{path}: {_last_line(_output(path, '--version'))}" if path else None})
+        if path is None:
+            lacking.append(f"{tool} is not installed")
+    facts.say(torch=_torch_version())
+    if importlib.util.find_spec("torch") is None:
+        lacking.append("the package `torch` is not installed")
+    gpu = _gpu_facts(facts, lacking)
+    facts.tell(lacking=lacking)
+    for thing in lacking:
+        print(f"  missing: {thing}", flush=True)
+    return facts.exit_code(missing=[] if gpu else ["there is no GPU that tvm_interop can use"])
+
+
+def _gpu_facts(facts: Facts, lacking: list[str]) -> bool:
+    """Tell which GPU and kernel libraries the package finds; return whether there is a GPU."""
+    import tvm_interop
+    from tvm_interop._native import cuda
+    from tvm_interop.execution.cuda import require_cuda
+    from tvm_interop.machine.kernel_libraries import library_version, why_missing
+
+    facts.say(tvm_interop=tvm_interop.__version__)
+    for name in LIBRARIES:
+        version = library_version(name)
+        facts.say(**{name: version})
+        if version is None:
+            lacking.append(f"{name}: {why_missing(name)}")
+    try:
+        require_cuda(0)
+        facts.say(gpu=cuda.describe_device(0), gpus=cuda.device_count())
+    except tvm_interop.DeviceError as error:
+        lacking.append(str(error))
+        return False
+    facts.say(cuda_runtimes=loaded_files("libcudart", "libcuda.", "libcudnn", "libcublasLt"))
+    return True
+
+
+def loaded_files(*names: str) -> list[str]:
+    """The files of the shared libraries in this process whose names contain one of `names`."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    paths = {line.split(maxsplit=5)[5] for line in lines if "/" in line}
+    return sorted(path for path in paths if any(name in Path(path).name for name in names))
+
+
+def cuda_tool(name: str) -> str | None:
+    """The path of a program of the CUDA toolkit, from PATH or the toolkit's folder."""
+    homes = filter(None, (os.environ.get("CUDA_HOME"), "/usr/local/cuda"))
+    folders = os.pathsep.join([os.environ.get("PATH", ""), *(f"{home}/bin" for home in homes)])
+    return shutil.which(name, path=folders)
+
+
+def probes(bundle: Path, facts: Facts) -> int:
+    """Build `gpu_probes.cu` and run it. Its lines are JSON."""
+    nvcc = cuda_tool("nvcc")
+    if nvcc is None:
+        return facts.exit_code(missing=["nvcc is not installed, which builds the probes"])
+    source = Path(__file__).with_name("gpu_probes.cu")
+    with TemporaryDirectory() as scratch:
+        program = f"{scratch}/probes"
+        built = subprocess.run(
+            [nvcc, "-O2", "-std=c++17", "-arch=native", "-o", program, str(source)],
+            capture_output=True,
+            text=True,
+        )
+        facts.tell(built=built.stdout + built.stderr)
+        if built.returncode:
+            return facts.exit_code(wrong=[f"nvcc failed: {_last_line(built.stderr)}"])
+        done = subprocess.run([program], stdout=subprocess.PIPE, text=True)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    for probe in found:
+        print(f"  {json.dumps(probe)}", flush=True)
+    facts.tell(probes=found, connections=os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS"))
+    wrong = [f"the probes failed with exit code {done.returncode}"] if done.returncode else []
+    return facts.exit_code(wrong=wrong)
+
+
+def sanitizer(bundle: Path, facts: Facts) -> int:
+    """Run a small network under compute-sanitizer, and a kernel whose fault it must find."""
+    program = cuda_tool("compute-sanitizer")
+    if program is None:
+        return facts.exit_code(missing=["compute-sanitizer is not installed"])
+    wrong = []
+    artifact = bundle / "cases" / SANITIZED / "nimble.tar"
+    kernel = bundle / "cases" / WITH_FAULT
+    for tool, module, file, code, line in (
+        ("memcheck", "tests.gpu.sanitized_run", artifact, 0, "SUMMARY: 0 "),
+        ("racecheck", "tests.gpu.sanitized_run", artifact, 0, "SUMMARY: 0 "),
+        ("memcheck", "tests.gpu.out_of_bounds", kernel, FOUND, "Invalid __global__ read"),
+    ):
+        watch = [program, "--tool", tool, "--error-exitcode", str(FOUND)]
+        done = subprocess.run(
+            [*watch, sys.executable, "-m", module, str(file)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        name = f"{tool} of {module}"
+        is_right = done.returncode == code and line in done.stdout
+        print(f"  {name}: {'right' if is_right else 'WRONG'}", flush=True)
+        facts.tell(**{name: {"exit_code": done.returncode, "output": done.stdout[-4000:]}})
+        if not is_right:
+            wrong.append(f"{name}: exit code {done.returncode}, {_last_line(done.stdout)}")
+    return facts.exit_code(wrong=wrong)
+
+
+def library_cases(bundle: Path, facts: Facts) -> int:
+    """Run each small operator of cuDNN and cuBLASLt, and name the algorithm that computes it."""
+    from tests.library_cases import CASES, library_of, matmul
+    from tvm_interop import TVMInteropError
+    from tvm_interop.machine.kernel_libraries import library_version, why_missing
+
+    missing = [f"{name}: {why_missing(name)}" for name in LIBRARIES if not library_version(name)]
+    wrong = []
+    square = (128, 128)
+    cases = {**CASES, "matmul in TF32": matmul(square, square, allow_tf32=True)}
+    for name, op in cases.items():
+        if not library_version(library_of(op)):
+            continue
+        try:
+            found = _library_case(op)
+        except TVMInteropError as error:
+            wrong.append(f"{name}: {error}")
+            continue
+        facts.say(**{name: found})
+        if found["error"] > 1 or not found["same_bits"]:
+            wrong.append(f"{name}: wrong numbers or bits")
+    return facts.exit_code(missing=missing, wrong=wrong)
+
+
+def _library_case(op: Any) -> dict[str, Any]:
+    """The error of an operator as a share of the allowed error, its algorithm, and its bits."""
+    import numpy as np
+
+    from tests.library_cases import numbers, plan_of, reference
+    from tvm_interop.execution.cuda import CudaInstance
+
+    arrays = numbers(op)
+    results, told, no_graph = [], "", []
+    for dispatch in ("captured", "streams", "linked"):
+        instance = CudaInstance(plan_of(op), None, {}, dispatch=dispatch)
+        if instance.dispatch != dispatch:
+            no_graph.append(dispatch)
+        told = next(iter(instance.implementations.values()))
+        for v, array in enumerate(arrays):
+            instance.write(v, array)
+        instance.run()
+        results.append(instance.read(len(arrays)))
+    expected = reference(op, arrays)
+    tolerance = TF32_TOLERANCE if op.fields().get("allow_tf32") else TOLERANCE[op.dtype]
+    allowed = tolerance * (1 + np.abs(expected))
+    return {
+        "error": float((np.abs(results[0] - expected) / allowed).max()),
+        "same_bits": all(np.array_equal(result, results[0]) for result in results),
+        "implementation": told,
+        "no_graph": no_graph,
+    }
+
+
+def _cpu_name() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.split(":")[1].strip() for line in lines if "model name" in line), "")
+
+
+def _torch_version() -> str | None:
+    """PyTorch's version, and the versions of CUDA and cuDNN in it. It is asked in a new process.
+
+    In this process, PyTorch would load its own CUDA libraries, and hide which ones we find.
+    """
+    text = "import torch as t; print(t.__version__, t.version.cuda, t.backends.cudnn.version())"
+    told = _output(sys.executable, "-c", text)
+    return _last_line(told) if told else None
+
+
+def _output(*command: str | None) -> str | None:
+    """The output of a command; None if it fails or is missing."""
+    try:
+        done = subprocess.run(
+            [str(part) for part in command], capture_output=True, text=True, timeout=60
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _last_line(text: str | None) -> str:
+    return ((text or "").strip().splitlines() or [""])[-1]
+
+
+STEPS: dict[str, Callable[[Path, Facts], int]] = {
+    "versions": versions,
+    "probes": probes,
+    "sanitizer": sanitizer,
+    "library-cases": library_cases,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("step", choices=STEPS)
+    parser.add_argument("--bundle", type=Path, required=True, help="folder of the unpacked bundle")
+    parser.add_argument("--out", type=Path, required=True, help="JSON file for what is found")
+    arguments = parser.parse_args()
+    return STEPS[arguments.step](arguments.bundle, Facts(arguments.out))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

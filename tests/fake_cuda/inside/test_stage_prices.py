@@ -1,0 +1,85 @@
+"""Tests how stages are timed on a GPU that takes time to begin a graph.
+
+Each piece of work takes the fake GPU a microsecond, and it does the nodes of a graph one after the
+other.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from tests.fake_cuda import fake_gpu
+from tests.nets import inception_like
+from tvm_interop.compiler.api import CompileOptions
+from tvm_interop.compiler.compilation import Compilation
+from tvm_interop.measure import cuda_timer
+from tvm_interop.measure.measured import MeasuredLatency
+
+pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+
+START_US = 20.0
+
+
+@pytest.fixture(scope="module")
+def compilation() -> Compilation:
+    options = CompileOptions("cuda", providers=["tvm"], latency_db=":memory:", streams=3)
+    return Compilation(inception_like(), options)
+
+
+@pytest.fixture
+def model(compilation: Compilation) -> Iterator[MeasuredLatency]:
+    program = compilation.program
+    timer = compilation._lowered.stage_timer(program, 3, 1)
+    with fake_gpu.graph_start(START_US):
+        yield MeasuredLatency(program, {op.kernel: op.kernel for op in program.operators}, timer)
+
+
+def test_the_start_of_a_graph_is_no_part_of_a_stage(model: MeasuredLatency) -> None:
+    """A schedule pays for it once. In each price, it would make fewer stages seem faster."""
+    two, three = [[0], [1]], [[0], [1], [2]]
+    assert model.op(0) == pytest.approx(1, abs=0.01)
+    assert model.stage(two) == pytest.approx(2, abs=0.01)
+    assert model.stage(three) == pytest.approx(3, abs=0.01)
+    in_turn = sum(model.op(op) for op in (0, 1, 2))
+    assert model.stage(three) == pytest.approx(in_turn, abs=0.02)
+
+
+def test_long_stages_are_repeated_less_often(
+    model: MeasuredLatency, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    executor = cuda_timer.CudaStageTimer._executor
+
+    def noted(self: cuda_timer.CudaStageTimer, streams: list[list[int]], times: int) -> object:
+        made.append(times)
+        return executor(self, streams, times)
+
+    monkeypatch.setattr(cuda_timer.CudaStageTimer, "_executor", noted)
+    monkeypatch.setattr(cuda_timer, "_LONG_US", START_US + 2.5)
+    assert model.stages([[[0]], [[0], [1]]]) == pytest.approx([1, 2], abs=0.01)
+    # The first of the three stages that were measured is the empty one.
+    assert made == [1, 4, 8, 1, 4, 8, 1, 2]
+
+
+def test_a_wait_is_what_the_second_stream_adds(model: MeasuredLatency) -> None:
+    assert model.wait_us() > 0  # On the fake GPU, the second stream's operators take time too.
+
+
+def test_a_repetition_begins_when_the_one_before_has_ended(compilation: Compilation) -> None:
+    timer = compilation._lowered.stage_timer(compilation.program, 3, 1)
+    _, once = timer._operators.bind([[0, 1], [2], []])
+    _, thrice = timer._operators.bind_in_a_row([[0, 1], [2], []], 3)
+    assert [op.name for op in thrice] == 3 * [op.name for op in once]
+    # The first operator of each stream waits for the last operator of each other stream.
+    assert [list(op.waits) for op in thrice] == [[], [], [], [2], [], [1], [5], [], [4]]
+    assert timer._operators.bind_in_a_row([[], [], []], 3)[1] == []
+
+
+def test_a_run_that_was_held_up_changes_no_price() -> None:
+    chain = cuda_timer._Chain(4, None, None)
+    assert chain.latencies_s([8e-6, 9e-6, 50e-6], [16e-6]) == pytest.approx([1.875e-6])
+    assert chain.latencies_s([8e-6], [12e-6, 60e-6]) == pytest.approx([1e-6, 13e-6])
+    assert chain.latencies_s([8e-6], [1e-6]) == [1e-9]

@@ -222,17 +222,14 @@ def test_many_threads_share_a_model(branches: Path) -> None:
     assert not wrong
 
 
-def threads_now() -> int:
-    return len(os.listdir("/proc/self/task"))
-
-
 def test_a_model_runs_on_the_programs_threads(tmp_path: Path) -> None:
     """The process has other helpers already, so the instance is made in a process of its own."""
     program = (
-        "import sys, time\n"
+        "import os, sys, time\n"
         "from concurrent.futures import ThreadPoolExecutor\n"
         "from tests.native_runtime import NativeModel, ThreadPool\n"
-        "from tests.unit.test_runtime_library import inputs_of, threads_now\n"
+        "from tests.unit.test_runtime_library import inputs_of\n"
+        "threads_now = lambda: len(os.listdir('/proc/self/task'))\n"
         "with ThreadPoolExecutor(2) as executor:\n"
         "    list(executor.map(lambda _: time.sleep(0.1), range(2)))\n"
         "    before = threads_now()\n"

@@ -72,7 +72,8 @@ int __tvm_ffi_KERNEL(void*, const TVMFFIAny* arguments, int32_t, TVMFFIAny*) {
     return static_cast<float*>(static_cast<DLTensor*>(arguments[i].v_ptr)->data);
   };
   if (of(0)[0] == 13) {
-    TVMFFIErrorSetRaisedFromCStr("RuntimeError", "thirteen");
+    const char* parts[] = {"thirteen"};
+    TVMFFIErrorSetRaisedFromCStrParts("RuntimeError", parts, 1);
     return -1;
   }
   for (int i = 0; i < 12; ++i) of(1)[i] = of(0)[i] > 0 ? of(0)[i] : 0;

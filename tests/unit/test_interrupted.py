@@ -17,7 +17,9 @@ from tvm_interop import scratch
 from tvm_interop.measure.store import open_store
 
 COMPILE = """
-import sys, time
+import signal, sys, time
+# A shell that runs the tests in the background has told its processes to ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 import tvm_interop.compiler.cpu as cpu
 from tvm_interop.cli.app import run_app
 

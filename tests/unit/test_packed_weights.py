@@ -123,7 +123,7 @@ def test_instances_of_a_model_agree() -> None:
         latency_db=":memory:",
     )  # fmt: skip
     kernels = artifact.load_kernels()
-    instances = [open_instance(artifact, kernels) for _ in range(3)]
+    instances = [open_instance(artifact, lambda: kernels) for _ in range(3)]
     plan = artifact.plan
     shape = plan.values[plan.inputs[0]].shape
     data = np.random.default_rng(0).standard_normal(shape).astype(np.float32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .._native.runtime import Port, num_threads
@@ -96,10 +96,12 @@ class Shapes:
         return changeable
 
     def _open_changeable(self, shape: int) -> Instance | CudaInstance:
-        artifact = self._artifact.of_shape(shape)
+        return open_instance(self._artifact.of_shape(shape), lambda: self._kernels_of(shape))
+
+    def _kernels_of(self, shape: int) -> Any:
         if shape not in self._kernels:
-            self._kernels[shape] = artifact.load_kernels()
-        return open_instance(artifact, self._kernels[shape])
+            self._kernels[shape] = self._artifact.of_shape(shape).load_kernels()
+        return self._kernels[shape]
 
     def fitting(self, sizes: Mapping[int, tuple[int, ...]]) -> int:
         """Return the first set of input shapes that has the given shapes, by the inputs' positions.
@@ -119,15 +121,17 @@ class Shapes:
         )
 
 
-def open_instance(artifact: Artifact, kernels: Any = None) -> Instance | CudaInstance:
+def open_instance(
+    artifact: Artifact, kernels: Callable[[], Any] | None = None
+) -> Instance | CudaInstance:
     """Return an instance of the artifact's plan, on the device that the plan is for.
 
     Warn if a plan for a CPU was made for more cores than this process may use.
 
     Parameters
     ----------
-    kernels: the result of `artifact.load_kernels`, which instances may share. None loads the
-        kernels.
+    kernels: returns the result of `artifact.load_kernels`, which instances may share. None loads
+        the kernels. It is called if the device is there.
 
     Raises
     ------
@@ -140,10 +144,10 @@ def open_instance(artifact: Artifact, kernels: Any = None) -> Instance | CudaIns
     plan = artifact.usable_plan()
     if runs_on_cuda(plan):
         require_gpu(plan)
-    kernels = artifact.load_kernels() if kernels is None else kernels
+    loaded = artifact.load_kernels() if kernels is None else kernels()
     if runs_on_cuda(plan):
-        return CudaInstance(plan, kernels, artifact.weights)
-    instance = Instance(plan, kernels, artifact.weights)
+        return CudaInstance(plan, loaded, artifact.weights)
+    instance = Instance(plan, loaded, artifact.weights)
     _warn_of_few_cores(sum(stream.threads for stream in plan.streams))
     return instance
 

@@ -164,7 +164,7 @@ def library_cases(bundle: Path, facts: Facts) -> int:
 
     missing = [f"{name}: {why_missing(name)}" for name in LIBRARIES if not library_version(name)]
     wrong = []
-    square = (128, 128)
+    square = (64, 64)
     cases = {**CASES, "matmul in TF32": matmul(square, square, allow_tf32=True)}
     for name, op in cases.items():
         if not library_version(library_of(op)):

@@ -24,7 +24,7 @@ namespace fake_cuda {
 
 // A fake kernel that would need more multiplications than this computes nothing, to save time:
 // tests of whole networks look only at the order in which kernels run.
-constexpr int64_t kMostMultiplications = 100'000;
+constexpr int64_t kMostMultiplications = 300'000;
 
 // An array of float32 or float16 numbers in memory.
 class Numbers {

@@ -34,14 +34,6 @@ using tvm_interop::ThreadPool;
 
 namespace {
 
-#ifdef TVM_INTEROP_FORCED_PREEMPTION
-constexpr int kGraphs = 12;
-constexpr int kRuns = 60;
-#else
-constexpr int kGraphs = 30;
-constexpr int kRuns = 200;
-#endif
-
 struct Task {
   void (*call)(void*);
   void* argument;

@@ -13,6 +13,15 @@
 #include "tests/cpp/check.h"
 #include "tests/cpp/random_graph.h"
 
+// Sanitizers slow each run down. They also find faults in fewer runs.
+#ifdef TVM_INTEROP_FORCED_PREEMPTION
+inline constexpr int kGraphs = 12;
+inline constexpr int kRuns = 60;
+#else
+inline constexpr int kGraphs = 40;
+inline constexpr int kRuns = 300;
+#endif
+
 // Adds up its operands in plain memory. If a claim or a wait orders too little, ThreadSanitizer
 // reports a race. If a wait is missing, the sum is wrong.
 class SumKernel : public tvm_interop::Kernel {

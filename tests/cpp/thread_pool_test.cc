@@ -34,15 +34,6 @@ using tvm_interop::ThreadPool;
 
 namespace {
 
-// Sanitizers slow each run down. They also find faults in fewer runs.
-#ifdef TVM_INTEROP_FORCED_PREEMPTION
-constexpr int kGraphs = 12;
-constexpr int kRuns = 60;
-#else
-constexpr int kGraphs = 40;
-constexpr int kRuns = 300;
-#endif
-
 int ThreadsNow() { return ThreadPool::Get().num_helpers() + 1; }
 
 TEST_CASE(ByDefaultAsManyThreadsAsCores) {

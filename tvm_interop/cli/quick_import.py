@@ -9,7 +9,7 @@ import sys
 def import_tvm(model: str = "") -> None:
     """Import TVM, and keep it from importing PyTorch unless `model` is a .pt2 file.
 
-    This function does nothing if PyTorch is imported already.
+    This function does nothing if TVM, tvm-ffi or PyTorch is imported already.
     """
     if not model.endswith(".pt2"):
         _import_without_torch("tvm")

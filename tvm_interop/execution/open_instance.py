@@ -144,7 +144,7 @@ def open_instance(
     plan = artifact.usable_plan()
     if runs_on_cuda(plan):
         require_gpu(plan)
-    loaded = artifact.load_kernels() if kernels is None else kernels()
+    loaded = (kernels or artifact.load_kernels)()
     if runs_on_cuda(plan):
         return CudaInstance(plan, loaded, artifact.weights)
     instance = Instance(plan, loaded, artifact.weights)

@@ -13,7 +13,9 @@ import onnx
 import pytest
 
 from tests.nets import inception_like
+from tests.prices import random_clock
 from tvm_interop import errors
+from tvm_interop._native import cpu
 from tvm_interop.artifact.artifact import Artifact, load
 from tvm_interop.artifact.manifest import SpeedCheck
 from tvm_interop.cli.app import run_app
@@ -246,6 +248,21 @@ def test_an_artifact_is_measured_and_then_known(
     names = facts["findings"][0]["operators"][:2]
     assert run_app([*arguments, "--pair", *names, "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["findings"]) == 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_a_busy_machine_measured_is_known_later(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Runs that are measured again differ from the first. Both explanations see the same sets."""
+    options = CompileOptions(streams=2, latency_db=tmp_path / "l.db")
+    with monkeypatch.context() as patch:
+        patch.setattr(cpu, "measure_interleaved", random_clock(seed, cpu.run))
+        measured = explain(saved, options=options)
+    known = explain(saved, options=options, measure=False)
+    assert [finding.numbers for finding in known.findings] == [
+        finding.numbers for finding in measured.findings
+    ]
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

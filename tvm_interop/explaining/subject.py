@@ -25,7 +25,7 @@ from ..measure.store import open_store
 from ..plan.plan import Plan
 from ..program.graph import OpGraph
 from ..program.program import Operator, Program, Value
-from .wholes import Wholes
+from .wholes import Groups, Wholes
 
 
 @dataclass(frozen=True)
@@ -169,13 +169,20 @@ def _wholes(
     measure: bool,
 ) -> Wholes:
     wait_us = latency.wait_us() if measure and graph.num_ops else latency.known_wait_us()
+
+    def measure_again(stages: Sequence[Groups]) -> None:
+        latency.measure_again(stages)
+        # The operators are packed by these latencies. So a later explanation that measures nothing
+        # must find the same latencies: it would look for sets that were packed otherwise.
+        latency.answer_from_store(stages)
+
     return Wholes(
         graph,
         latency.stages if measure else latency.known,
         streams,
         math.nan if wait_us is None else wait_us,
         whole_of,
-        latency.measure_again if measure else None,
+        measure_again if measure else None,
     )
 
 

@@ -41,7 +41,7 @@ class Wholes:
         cores: int,
         wait_us: float,
         whole_of: Sequence[str | None] | None = None,
-        again: Callable[[Sequence[Groups]], int] | None = None,
+        again: Callable[[Sequence[Groups]], object] | None = None,
     ) -> None:
         """Group the parts of each operator.
 
@@ -52,8 +52,7 @@ class Wholes:
             most `cores` groups of operators concurrently.
         whole_of: for each operator of `graph`, the name of the operator that it is a part of, or
             None if it is not a part.
-        again: a function that measures stages again, as `LatencyModel.measure_again` does; None if
-            nothing is measured.
+        again: a function that measures stages again; None if nothing is measured.
         """
         parts: dict[str, list[int]] = {}
         for op, name in enumerate(graph.names):
@@ -120,7 +119,7 @@ class Wholes:
         stages += [self._in_turn(chosen) for chosen in sets]
         wholes = sorted({whole for chosen in sets for whole in chosen})
         self._again([*stages, *self._alone(wholes)])
-        self._asked -= set(wholes)
+        self._asked.clear()  # Operators of other sets may share these measurements.
 
     def levels(self) -> list[list[int]]:
         """Return the sets of two or more operators with the same depth.

@@ -97,7 +97,7 @@ sanitize: $(VENV)/installed ## The C++ tests under ThreadSanitizer, then Address
 # Python and TVM are not built for sanitizers, so a sanitizer's own library is loaded before theirs.
 # tvm-ffi's headers give warnings under ThreadSanitizer.
 PRELOADED = $$(g++ -print-file-name=lib$$1san.so) $$(g++ -print-file-name=libstdc++.so)
-sanitize-kinds: $(VENV)/installed ## The suite of operator kinds, from Python, under the same sanitizers
+sanitize-kinds: $(VENV)/installed ## Operator kinds and the C interface, from Python, under the same sanitizers
 	for sanitizer in thread address,undefined; do \
 	  folder=$(CURDIR)/build/sanitize-kinds-$${sanitizer%,*}; set -- $$(echo $$sanitizer | cut -c1); \
 	  $(BIN)/cmake $(CMAKE_FLAGS) -DTVM_INTEROP_TESTS=OFF -DTVM_INTEROP_WERROR=OFF \
@@ -106,7 +106,9 @@ sanitize-kinds: $(VENV)/installed ## The suite of operator kinds, from Python, u
 	  LD_PRELOAD="$(PRELOADED)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 \
 	    TSAN_OPTIONS=suppressions=$(CURDIR)/tests/thread_sanitizer.txt \
 	    TVM_INTEROP_LIBRARY=$$folder/libtvm_interop.so \
-	    $(BIN)/python -m pytest tests/unit/test_kinds.py $(ARGS) || exit 1; \
+	    $(BIN)/python -m pytest -p no:cacheprovider \
+	      tests/unit/test_kinds.py tests/unit/test_native_model.py tests/unit/test_runtime_library.py \
+	      $(ARGS) || exit 1; \
 	done
 
 fuzz: $(VENV)/installed ## 100,000 inputs that are wrong: errors of ours, or a defect (ARGS='--inputs 600')

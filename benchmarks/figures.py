@@ -50,7 +50,7 @@ def page() -> str:
         *_large_blocks(),
         *_operators(),
         *_busy_machine(),
-        *start_up_table.section(_read("start_up")),
+        *start_up_table.section(_read("start_up"), _read("start_up_large")),
         *serving_load_table.section(_read("serving/load")),
         *_several_gpus(),
         _AGAIN_YOURSELF,

@@ -49,6 +49,7 @@ _COMMANDS = {
     "speed_check_rates": "python -m benchmarks.speed_check_rates",
     "squeezenet": "make bench",
     "start_up": "python -m benchmarks.start_up",
+    "start_up_large": "python -m benchmarks.start_up",
     "stages_priced": "python -m benchmarks.stages_priced",
     "streams_or_parts": "python -m benchmarks.streams_or_parts",
     "two_cores": "python -m benchmarks.two_cores",

@@ -35,14 +35,21 @@ def _mean(samples: Sequence[Sample], name: str) -> str:
     return f"{statistics.fmean(s[name] for s in samples):.0f}" if name in samples[0] else ""
 
 
-def section(report: Mapping[str, Any]) -> list[str]:
-    """The section of the page on benchmarks."""
-    rounds = {len(samples) for row in report["rows"] for samples in row["samples"].values()}
+def section(report: Mapping[str, Any], *others: Mapping[str, Any]) -> list[str]:
+    """The section of the page on benchmarks. `others` were measured at other times."""
     text = (
-        "## From the start of a process\n\nMeasured by `python -m benchmarks.start_up` on "
-        f"{machine(report)}. Each entry is a mean over {min(rounds)} processes. It tells how many "
-        "milliseconds after the start of its process an output was there. *Loaded* is when our "
-        "program in C had checked the file, and *made* is when its instance was ready. *Peak* is "
-        "the most memory until the first output, and *steady* the memory after the last run."
+        "## From the start of a process\n\nMeasured by `python -m benchmarks.start_up`. Each entry "
+        "is a mean over several processes. It tells how many milliseconds after the start of its "
+        "process an output was there. *Loaded* is when our program in C had checked the file, and "
+        "*made* is when its instance was ready. *Peak* is the most memory until the first output, "
+        "and *steady* the memory after the last run."
     )
-    return [text, summary(report["rows"])]
+    parts = [text]
+    for one in (report, *others):
+        processes = {len(samples) for row in one["rows"] for samples in row["samples"].values()}
+        vectors = "with" if "avx512f" in one["machine"]["cpu"] else "without"
+        parts.append(
+            f"On {machine(one)} {vectors} AVX-512, {min(processes)} processes:\n\n"
+            f"{summary(one['rows'])}"
+        )
+    return parts

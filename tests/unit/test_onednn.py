@@ -427,3 +427,22 @@ print(available_providers(), available_providers(["onednn", "tvm"]))
     assert output.count("no kernels of onednn") == 1
     assert library in output
     assert "('tvm',) ('tvm',)" in output
+
+
+@needs_onednn
+@pytest.mark.parametrize(("columns", "padded"), [(512, True), (1024, True), (500, False)])
+def test_rows_that_would_collide_in_a_cache_are_put_apart(columns: int, padded: bool) -> None:
+    """Without AVX-512, oneDNN multiplies by a kernel that is slow for such rows."""
+    code = f"""
+import numpy as np
+from tests.unit.test_onednn import plain, random, run
+x, w, b = random((3, 40), (40, {columns}), ({columns},))
+op = plain("matmul", [x.shape, w.shape, b.shape, (3, {columns})], has_bias=True, activation="relu")
+np.testing.assert_allclose(run(op, [x, w, b]), np.maximum(x @ w + b, 0), rtol=1e-4, atol=1e-4)
+"""
+    environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2", "ONEDNN_VERBOSE": "1"}
+    said = subprocess.run(
+        [sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True
+    ).stdout
+    assert "matmul,gemm:jit:f32" in said
+    assert (f":{columns + 16}x1" in said) is padded

@@ -1,0 +1,226 @@
+"""How many blocks of a kernel a GPU's multiprocessor holds at once.
+
+The rules are those of NVIDIA's occupancy calculator (`cuda_occupancy.h` of the CUDA toolkit), which
+the tests compile and compare with this module:
+
+- Threads are held as whole warps of 32.
+- Registers are set aside for each warp, in units of 256. A quarter of the registers belongs to each
+  of the four parts of a multiprocessor, and a warp takes all its registers from one part.
+- Shared memory is set aside for each block, in units of 256 bytes before compute capability 8.0 and
+  of 128 bytes since. Since 8.0 CUDA takes 1 KiB of it for itself.
+- A multiprocessor holds at most a certain number of blocks and of warps.
+
+A multiprocessor can be set to have less shared memory and more cache. This module takes the most
+shared memory, as a launch does whose kernel asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..errors import DeviceError, did_you_mean
+from ..program.kernel_demand import KernelDemand
+
+WARP = 32
+_REGISTER_UNIT = 256
+_PARTS = 4
+_MOST_BLOCK_THREADS = 1024
+_KIB = 1024
+
+
+@dataclass(frozen=True)
+class Multiprocessor:
+    """The limits of one multiprocessor of a GPU architecture.
+
+    Attributes
+    ----------
+    blocks, warps: the most blocks and warps that it holds at once.
+    shared_bytes: the most shared memory that all its blocks get together.
+    block_shared_bytes: the most shared memory that one block may ask for.
+    shared_unit: unit of shared memory in bytes.
+    reserved_bytes: shared memory of each block that CUDA itself takes.
+    registers: 32-bit registers.
+    """
+
+    blocks: int
+    warps: int
+    shared_bytes: int
+    block_shared_bytes: int
+    shared_unit: int = 128
+    reserved_bytes: int = _KIB
+    registers: int = 65536
+
+
+def _before_80(blocks: int, warps: int, shared_kib: int) -> Multiprocessor:
+    """A multiprocessor of compute capability 7.x, where one block may take all shared memory."""
+    return Multiprocessor(blocks, warps, shared_kib * _KIB, shared_kib * _KIB, 256, 0)
+
+
+def _since_80(blocks: int, warps: int, shared_kib: int) -> Multiprocessor:
+    """A multiprocessor of which a block may take all shared memory but what CUDA reserves."""
+    return Multiprocessor(blocks, warps, shared_kib * _KIB, (shared_kib - 1) * _KIB)
+
+
+MULTIPROCESSORS: Mapping[str, Multiprocessor] = {
+    "sm_70": _before_80(32, 64, 96),
+    "sm_75": _before_80(16, 32, 64),
+    "sm_80": _since_80(32, 64, 164),
+    "sm_86": _since_80(16, 48, 100),
+    "sm_87": _since_80(16, 48, 164),
+    "sm_89": _since_80(24, 48, 100),
+    "sm_90": _since_80(32, 64, 228),
+    "sm_100": _since_80(32, 64, 228),
+    "sm_120": _since_80(24, 48, 100),
+}
+"""The limits by architecture.
+
+The numbers are those of the table "Technical Specifications per Compute Capability" in NVIDIA's
+CUDA C++ Programming Guide: resident blocks, resident warps, and shared memory of a multiprocessor
+and of a block. The units of registers and shared memory are those of `cuda_occupancy.h`."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU by name.
+
+    Attributes
+    ----------
+    arch: the architecture, such as `sm_80`.
+    multiprocessors: the number of multiprocessors.
+    """
+
+    arch: str
+    multiprocessors: int
+
+
+GPUS: Mapping[str, Gpu] = {
+    "v100": Gpu("sm_70", 80),
+    "rtx2080super": Gpu("sm_75", 48),
+    "a100": Gpu("sm_80", 108),
+    "rtx3080": Gpu("sm_86", 68),
+    "a40": Gpu("sm_86", 84),
+    "h100": Gpu("sm_90", 132),
+}
+"""The GPUs of the papers on IOS (V100), Opara (RTX 2080 SUPER, A100), LIOS (RTX 3080) and HIOS
+(A40), and the H100 SXM5. The number of multiprocessors of each is that of NVIDIA's white paper on
+its architecture: Volta (2017), Turing (2018), A100 (2020), GA102 (2020), H100 (2022)."""
+
+
+@dataclass(frozen=True)
+class Residency:
+    """How many blocks of a launch one multiprocessor holds at once.
+
+    Attributes
+    ----------
+    blocks: blocks that it holds; 0 if the kernel cannot be launched.
+    limited_by: what allows no more: `blocks`, `threads`, `registers` or `shared memory`. With
+        several such limits, the first in this order.
+    """
+
+    blocks: int
+    limited_by: str
+
+
+def multiprocessor(arch: str) -> Multiprocessor:
+    """The limits of a multiprocessor of `arch`, such as `sm_90`.
+
+    Raises
+    ------
+    DeviceError
+        The limits of this architecture are not known here; the message lists the known ones.
+    """
+    found = MULTIPROCESSORS.get(arch)
+    if found is None:
+        raise DeviceError(
+            f"the limits of a multiprocessor of `{arch}` are not known here"
+            f"{did_you_mean(arch, list(MULTIPROCESSORS))}; there are {', '.join(MULTIPROCESSORS)}"
+        )
+    return found
+
+
+def residency(demand: KernelDemand, arch: str) -> Residency:
+    """How many blocks of a launch a multiprocessor of `arch` holds, and what limits it.
+
+    Raises
+    ------
+    DeviceError
+        The limits of this architecture are not known here.
+    """
+    sm = multiprocessor(arch)
+    limits = {
+        "blocks": sm.blocks,
+        "threads": _by_threads(demand, sm),
+        "registers": _by_registers(demand, sm),
+        "shared memory": _by_shared_memory(demand, sm),
+    }
+    blocks = min(limits.values())
+    return Residency(blocks, next(name for name, most in limits.items() if most == blocks))
+
+
+def share_of_multiprocessor(demand: KernelDemand, arch: str) -> float:
+    """The largest share of a multiprocessor's threads, registers or shared memory of one block.
+
+    The share is of what the multiprocessor sets aside for the block, so it is at least what the
+    block asks for. It is above 1 if the kernel cannot be launched for lack of one of the three.
+
+    Raises
+    ------
+    DeviceError
+        The limits of this architecture are not known here.
+    """
+    sm = multiprocessor(arch)
+    warps = _warps(demand)
+    return max(
+        warps / sm.warps,
+        warps * _registers_of_warp(demand) / sm.registers,
+        _shared_of_block(demand, sm) / sm.shared_bytes,
+    )
+
+
+def waves(demand: KernelDemand, gpu: Gpu) -> float:
+    """The blocks of a launch, divided by the blocks that the whole GPU holds at once.
+
+    Above 1, some blocks wait until others end, even if nothing else runs. Infinite if the kernel
+    cannot be launched.
+    """
+    at_once = residency(demand, gpu.arch).blocks * gpu.multiprocessors
+    return demand.blocks / at_once if at_once else float("inf")
+
+
+def _warps(demand: KernelDemand) -> int:
+    return -(-demand.threads // WARP)
+
+
+def _registers_of_warp(demand: KernelDemand) -> int:
+    return _rounded_up(demand.registers * WARP, _REGISTER_UNIT)
+
+
+def _shared_of_block(demand: KernelDemand, sm: Multiprocessor) -> int:
+    return _rounded_up(demand.shared_bytes + sm.reserved_bytes, sm.shared_unit)
+
+
+def _by_threads(demand: KernelDemand, sm: Multiprocessor) -> int:
+    return 0 if demand.threads > _MOST_BLOCK_THREADS else sm.warps // _warps(demand)
+
+
+def _by_registers(demand: KernelDemand, sm: Multiprocessor) -> int:
+    of_warp = _registers_of_warp(demand)
+    if of_warp == 0:
+        return sm.blocks
+    # Whether a block fits at all is judged as if each part of the multiprocessor held equally many
+    # of its warps.
+    if of_warp * _rounded_up(_warps(demand), _PARTS) > sm.registers:
+        return 0
+    return sm.registers // _PARTS // of_warp * _PARTS // _warps(demand)
+
+
+def _by_shared_memory(demand: KernelDemand, sm: Multiprocessor) -> int:
+    if demand.shared_bytes > sm.block_shared_bytes:
+        return 0
+    of_block = _shared_of_block(demand, sm)
+    return sm.shared_bytes // of_block if of_block else sm.blocks
+
+
+def _rounded_up(number: int, unit: int) -> int:
+    return -(-number // unit) * unit

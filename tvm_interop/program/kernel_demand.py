@@ -1,0 +1,62 @@
+"""What one launch of a GPU kernel asks of the GPU: threads, registers, shared memory and blocks."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..plain_data import LARGEST
+
+
+class KernelDemand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The resources of one launch. All blocks of a launch ask for the same.
+
+    Attributes
+    ----------
+    function: name of the kernel in the machine code; the kind of the operator if the demand is
+        assumed.
+    blocks: blocks of the launch.
+    threads: threads of a block.
+    registers: 32-bit registers of a thread.
+    static_shared_bytes: shared memory of a block that the kernel itself declares.
+    dynamic_shared_bytes: shared memory of a block that the launch adds.
+    assumed: whether the numbers are an assumption on a kernel library, and were not read from
+        machine code.
+    """
+
+    function: str
+    blocks: int
+    threads: int
+    registers: int
+    static_shared_bytes: int = 0
+    dynamic_shared_bytes: int = 0
+    assumed: bool = False
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory of a block."""
+        return self.static_shared_bytes + self.dynamic_shared_bytes
+
+    def fault(self) -> str | None:
+        """The first field with a number that no launch has, in words; None if there is none."""
+        least = {"blocks": 1, "threads": 1}
+        for field, number in msgspec.structs.asdict(self).items():
+            if isinstance(number, bool) or not isinstance(number, int):
+                continue
+            low = least.get(field, 0)
+            if not low <= number <= LARGEST:
+                return f"a `{field}` of {number}; it must be {low} to {LARGEST}"
+        return None
+
+
+class GpuKernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is known of one of TVM's kernels for GPUs.
+
+    Attributes
+    ----------
+    flops: floating-point operations of the kernel.
+    launches: what its launches ask of a GPU, in order, by architecture such as `sm_90`. Only the
+        machine code differs between architectures: blocks and threads do not.
+    """
+
+    flops: int = 0
+    launches: dict[str, tuple[KernelDemand, ...]] = {}

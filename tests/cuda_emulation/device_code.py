@@ -11,14 +11,13 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir.instrument import pass_instrument
 
+from tvm_interop.errors import DeviceError
 from tvm_interop.kernels.build_cuda import compiling_with_nvcc, cuda_target
 from tvm_interop.kernels.exact_floats import ExactFloats
+from tvm_interop.kernels.launches import calls_of_launches, launch_of
 
 _DEVICE_FUNCTION = 2
 """TVM's number for functions that run on a device."""
-_DYNAMIC_SHARED = "tirx.use_dyn_shared_memory"
-"""What TVM calls the number of bytes of dynamic shared memory among a launch's parameters."""
-_SIZES = [f"{what}Idx.{axis}" for what in ("block", "thread") for axis in "xyz"]
 
 
 class NotExecutedError(Exception):
@@ -111,19 +110,10 @@ def launches_of(host: tirx.PrimFunc) -> list[Launch]:
     WrongLaunchError
         A launch is given memory that is no tensor of the kernel.
     """
-    calls: list[Any] = []
     views: list[tuple[Any, Any]] = []
-
-    def note_call(call: Any) -> None:
-        if getattr(call.op, "name", "") == "tirx.call_ffi_kernel":
-            calls.append(call)
-
     tvm_ffi.structural_walk(
         host.body,
-        [
-            (tvm.ir.Call, note_call),
-            (tirx.DeclBuffer, lambda stmt: views.append((stmt.buffer, stmt.data))),
-        ],
+        (tirx.DeclBuffer, lambda stmt: views.append((stmt.buffer, stmt.data))),
     )
 
     def parameter(argument: Any) -> int:
@@ -139,21 +129,17 @@ def launches_of(host: tirx.PrimFunc) -> list[Launch]:
             "GPU would use memory that the host has allocated"
         )
 
-    return [_launch(call, parameter) for call in calls]
+    return [_launch(call, parameter) for call in calls_of_launches(host)]
 
 
 def _launch(call: Any, parameter: Any) -> Launch:
-    names = [str(name) for name in call.attrs.launch_params]
-    function, *arguments = call.args
-    tensors = arguments[: len(arguments) - len(names)]
-    settings = dict(zip(names, arguments[len(tensors) :], strict=True))
-    dynamic = int(settings.pop(_DYNAMIC_SHARED, 0))
-    unknown = [name for name in settings if name not in _SIZES]
-    if unknown:
-        raise NotExecutedError(f"its launch has the setting `{unknown[0]}`")
-    sizes = [int(settings.get(name, 1)) for name in _SIZES]
+    try:
+        found = launch_of(call)
+    except DeviceError as error:
+        raise NotExecutedError(str(error)) from error
+    tensors = call.args[1 : len(call.args) - len(call.attrs.launch_params)]
     places = tuple(parameter(tensor) for tensor in tensors)
-    return Launch(str(function.value), places, tuple(sizes[:3]), tuple(sizes[3:]), dynamic)
+    return Launch(found.function, places, found.grid, found.block, found.dynamic_shared_bytes)
 
 
 def _buffer_of(argument: Any) -> Any:

@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,12 +18,14 @@ from tvm_interop import DeviceError
 from tvm_interop.compiler.api import CompileOptions
 from tvm_interop.compiler.compilation import Compilation
 from tvm_interop.kernels.build_cuda import (
+    Demands,
     build_cuda_kernels,
     compile_fatbin,
     compiling_with_nvcc,
     cuda_target,
 )
 from tvm_interop.kernels.cuda_schedule import DefaultCUDASchedule
+from tvm_interop.kernels.launches import Launch, launch_of
 from tvm_interop.program.storage import GPU_PART_ALIGNMENT
 
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
@@ -69,6 +72,46 @@ def test_parts_are_aligned_to_what_kernels_take_at_once(make: Callable[[], Any])
     for kind, lanes in vectors:
         nbytes = {"half": 2, "float": 4, "int": 4, "uint": 4}[kind] * int(lanes or 1)
         assert GPU_PART_ALIGNMENT % nbytes == 0
+
+
+@needs_nvcc
+def test_what_kernels_ask_of_a_gpu_is_told(tmp_path: Path) -> None:
+    told: list[Demands] = []
+    archs = ("sm_80", "sm_90")
+    build_cuda_kernels(doubling(), tmp_path / "kernels.so", archs, told.append)
+    ((first, second),) = [[demands[arch]["double"] for arch in archs] for demands in told]
+    for (launch,) in (first, second):
+        assert launch.function == "double_kernel"
+        assert launch.blocks * launch.threads >= 100
+        assert launch.registers >= 1
+        assert (launch.shared_bytes, launch.assumed) == (0, False)
+
+
+class LaunchCall:
+    """A call of a launch, as in TVM's code for the host."""
+
+    def __init__(self, **settings: Any) -> None:
+        names = [name.replace("_", ".") for name in settings]
+        self.attrs = SimpleNamespace(launch_params=names)
+        self.args = [SimpleNamespace(value="f"), "tensor", *settings.values()]
+
+
+def test_a_launch_is_read_from_the_hosts_code() -> None:
+    found = launch_of(LaunchCall(blockIdx_x=3, blockIdx_z=2, threadIdx_y=32))
+    assert found == Launch("f", (3, 1, 2), (1, 32, 1))
+    assert (found.blocks, found.threads) == (6, 32)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"clusterIdx_x": 2}, "`f` has the setting `clusterIdx.x`, which is not known"),
+        ({"blockIdx_x": object()}, "`f` depends on values that are known only when it runs"),
+    ],
+)
+def test_launches_that_cannot_be_read(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(DeviceError, match=says):
+        launch_of(LaunchCall(**settings))
 
 
 @needs_nvcc

@@ -11,10 +11,10 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import tvm
 import tvm_ffi
@@ -22,8 +22,14 @@ from tvm import s_tir
 
 from .._native import cuda as _cuda
 from ..errors import DeviceError
+from ..program.kernel_demand import KernelDemand
+from .cubin import resources_in
 from .exact_floats import ExactFloats
+from .launches import CUDA_PIPELINE, Launch, noting_launches
 from .linker import find_linker
+
+Demands: TypeAlias = Mapping[str, Mapping[str, tuple[KernelDemand, ...]]]
+"""What the launches of each kernel ask of a GPU, by architecture and by the kernel's name."""
 
 DEFAULT_ARCHS = ("sm_80", "sm_90")
 """Architectures that kernels are compiled for by default: A100 and H100."""
@@ -62,16 +68,22 @@ def build_cuda_kernels(
     kernels: tvm.IRModule,
     out_path: str | os.PathLike[str],
     archs: Sequence[str] = DEFAULT_ARCHS,
+    tell: Callable[[Demands], object] | None = None,
 ) -> Path:
     """Compile scheduled `kernels` to the shared library `out_path`.
 
     On a machine with a GPU of one of `archs`, `tvm.runtime.load_module` opens the library and gives
     each kernel by name. The file appears complete or not at all.
 
+    Parameters
+    ----------
+    tell: called with what the kernels ask of a GPU, as their machine code and launches say.
+
     Raises
     ------
     DeviceError
-        nvcc or the C++ compiler is missing, or one of them fails.
+        nvcc or the C++ compiler is missing, or one of them fails. Or `tell` is given, and the
+        machine code or a launch cannot be read.
     """
     find_linker()
     _require_nvcc()
@@ -79,9 +91,11 @@ def build_cuda_kernels(
     out = Path(out_path)
     exact: Any = ExactFloats()
     try:
-        with target, compiling_with_nvcc(archs):
-            module = tvm.compile(exact(kernels), target=target).mod
-            _embed_binaries(module, archs)
+        with target, compiling_with_nvcc(archs) as fatbins, noting_launches() as launches:
+            module = tvm.compile(exact(kernels), target=target, tir_pipeline=CUDA_PIPELINE).mod
+            fatbins += _embed_binaries(module, archs)
+        if tell is not None:
+            tell(_demands(fatbins, launches, archs))
     except DeviceError:
         raise
     except Exception as error:
@@ -91,6 +105,34 @@ def build_cuda_kernels(
         tvm.runtime.Executable(module).export_library(str(library))
         os.replace(library, out)
     return out
+
+
+def _demands(
+    fatbins: Sequence[bytes], launches: Mapping[str, tuple[Launch, ...]], archs: Sequence[str]
+) -> Demands:
+    resources = [resources_in(fatbin) for fatbin in fatbins]
+
+    def demand(launch: Launch, arch: str) -> KernelDemand:
+        for found in resources:
+            needed = found.get(arch, {}).get(launch.function)
+            if needed is not None:
+                return KernelDemand(
+                    launch.function,
+                    launch.blocks,
+                    launch.threads,
+                    needed.registers,
+                    needed.shared_bytes,
+                    launch.dynamic_shared_bytes,
+                )
+        raise DeviceError(f"nvcc has made no machine code of `{launch.function}` for {arch}")
+
+    return {
+        arch: {
+            kernel: tuple(demand(launch, arch) for launch in each)
+            for kernel, each in launches.items()
+        }
+        for arch in archs
+    }
 
 
 def compile_fatbin(source: str, archs: Sequence[str]) -> bytes:
@@ -140,14 +182,23 @@ def _scopes_of(block: Any) -> set[str]:
 
 
 @contextmanager
-def compiling_with_nvcc(archs: Sequence[str]) -> Iterator[None]:
-    """Let TVM compile CUDA source by `compile_fatbin`, even if TVM's CUDA runtime is loaded."""
+def compiling_with_nvcc(archs: Sequence[str]) -> Iterator[list[bytes]]:
+    """Let TVM compile CUDA source by `compile_fatbin`, even if TVM's CUDA runtime is loaded.
+
+    Yields
+    ------
+    The fatbins that TVM has had compiled so far.
+    """
+    fatbins: list[bytes] = []
+
+    def compiled(source: Any) -> bytes:
+        fatbins.append(compile_fatbin(_text(source), archs))
+        return fatbins[-1]
+
     before = tvm_ffi.get_global_func(_COMPILE, allow_missing=True)
-    tvm_ffi.register_global_func(
-        _COMPILE, lambda source: compile_fatbin(_text(source), archs), override=True
-    )
+    tvm_ffi.register_global_func(_COMPILE, compiled, override=True)
     try:
-        yield
+        yield fatbins
     finally:
         if before is None:
             tvm_ffi.remove_global_func(_COMPILE)
@@ -155,10 +206,16 @@ def compiling_with_nvcc(archs: Sequence[str]) -> Iterator[None]:
             tvm_ffi.register_global_func(_COMPILE, before, override=True)
 
 
-def _embed_binaries(module: Any, archs: Sequence[str]) -> None:
-    """Compile the CUDA source in `module`, unless TVM's CUDA runtime has already compiled it."""
+def _embed_binaries(module: Any, archs: Sequence[str]) -> list[bytes]:
+    """Compile the CUDA source in `module`, unless TVM's CUDA runtime has already compiled it.
+
+    Returns
+    -------
+    The fatbins that were compiled here.
+    """
     if tvm_ffi.get_global_func(_CREATE, allow_missing=True) is not None:
-        return
+        return []
+    fatbins = []
     imports = list(module.imports)
     module.clear_imports()
     for imported in imports:
@@ -166,7 +223,9 @@ def _embed_binaries(module: Any, archs: Sequence[str]) -> None:
             source = imported.inspect_source()
             binary = compile_fatbin(source, archs)
             imported = _cuda.with_binary(imported, source.encode(), binary)
+            fatbins.append(binary)
         module.import_module(imported)
+    return fatbins
 
 
 def _text(source: Any) -> str:

@@ -3,16 +3,19 @@
 #include <cstddef>
 #include <functional>
 #include <queue>
-#include <utility>
+#include <tuple>
 
 namespace tvm_interop {
 namespace {
 
 std::vector<int> LaunchOrder(const OpGraph& graph, const std::vector<double>& demand,
                              const std::vector<char>& is_memory_bound) {
-  using Ready = std::pair<double, int>;
+  using Ready = std::tuple<double, int, int>;  // The demand, the place in the list, the operator.
   std::priority_queue<Ready, std::vector<Ready>, std::greater<Ready>> memory, compute;
-  const auto add = [&](int op) { (is_memory_bound[op] ? memory : compute).push({demand[op], op}); };
+  int added = 0;
+  const auto add = [&](int op) {
+    (is_memory_bound[op] ? memory : compute).push({demand[op], added++, op});
+  };
   std::vector<int> waits_for(graph.num_ops());
   for (int op = 0; op < graph.num_ops(); ++op) {
     waits_for[op] = static_cast<int>(graph.predecessors(op).size());
@@ -24,7 +27,7 @@ std::vector<int> LaunchOrder(const OpGraph& graph, const std::vector<double>& de
   while (!memory.empty() || !compute.empty()) {
     auto& chosen = compute.empty() || (memory_next && !memory.empty()) ? memory : compute;
     memory_next = &chosen == &compute;
-    const int op = chosen.top().second;
+    const int op = std::get<2>(chosen.top());
     chosen.pop();
     order.push_back(op);
     for (int next : graph.successors(op)) {

@@ -16,8 +16,10 @@ struct OparaSchedule {
 //
 // The launch order is found first (Algorithm 2). Among the operators that are ready, Opara takes a
 // memory-bound and a compute-bound one in turn, beginning with a memory-bound one. If one kind has
-// run out, it takes the other kind. Within a kind, the operator of least `demand` comes first, with
-// ties to the lowest id.
+// run out, it takes the other kind. Within a kind, the operator of least `demand` comes first. Ties
+// go to the operator that has been ready for longest, because the paper appends ready operators to
+// a list and takes the least of the list. Of operators that became ready together, the lowest id
+// stands first.
 //
 // Then the operators are put onto streams in launch order (Algorithm 1). An operator goes to the
 // stream of a predecessor if no other reader of this predecessor is launched before the operator.

@@ -40,7 +40,15 @@ def test_what_the_traits_say_comes_before_what_is_derived():
     assert made.launch_order == (1, 2, 0, 3, 4)
 
 
-def test_without_traits_the_ids_decide():
+def test_ties_go_to_the_operator_that_has_been_ready_for_longest():
+    """Of equal demand: 1, 2 and 3 are ready from the start, and 0 only after 3 was launched."""
+    graph = OpGraph.from_edges(4, [(3, 0)])
+    traits = [OperatorTraits(demand=0.5, memory_bound=True) for _ in range(4)]
+    traits[3] = OperatorTraits(demand=0.25, memory_bound=True)
+    assert schedule(graph, "opara", traits=traits).launch_order == (3, 1, 2, 0)
+
+
+def test_without_traits_operators_launch_as_they_become_ready():
     assert schedule(GRAPH, "opara").launch_order == (0, 1, 2, 3, 4)
     # At this intensity all operators are memory-bound. The demands of `conv` and `relu` are both
     # 1/4, so the lower id comes first.

@@ -29,7 +29,14 @@ def opara(
     Chen et al., "Opara: Exploiting Operator Parallelism for Expediting DNN Inference on GPUs",
     2023. The launch order is Algorithm 2. The ready operators launch alternately, a memory-bound
     one first and then a compute-bound one. If no operator of one kind is ready, an operator of the
-    other kind launches. Within a kind, the operator of least demand launches first.
+    other kind launches. Within a kind, the operator of least demand launches first. Ties go to the
+    operator that has been ready for longest: the paper appends ready operators to a list, and takes
+    the least of the list. Of operators that became ready together, the lowest id is taken.
+
+    The demand is what section 3.2 has profiled, the threads, shared memory and registers of a
+    block. When a model is compiled for a GPU, these numbers are read from the machine code of its
+    kernels (`machine.gpu_traits`). The paper classifies operators as memory-bound by a table that
+    its authors collected; here their flops per byte decide.
 
     Then the operators are put onto streams in launch order, by Algorithm 1 and as in the authors'
     code. An operator goes to the stream of a predecessor if no other reader of this predecessor is
@@ -40,9 +47,10 @@ def opara(
 
     Parameters
     ----------
-    traits: the demand of each operator on the device, by id. With None all operators are alike. The
-        dependencies and the ids then decide the order.
-    streams: number of streams; None for as many as the algorithm opens. If it opens more, whole
+    traits: the demand of each operator on the device, by id. With None all operators are alike, and
+        launch in the order in which they become ready.
+    streams: number of streams; None for as many as the algorithm opens. A compilation for a GPU
+        gives None unless its own option `streams` is set. If the algorithm opens more, whole
         streams are combined. The streams are placed one by one, the longest first. Each is put onto
         the new stream with the shortest total length so far, with ties to the lowest. The length of
         a stream is the sum of its operators' latencies, or its number of operators without a

@@ -35,7 +35,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "spectra",
     ),
     "kernels": (
-        "c_library", "cpu_schedule", "cuda_kernels", "cuda_schedule", "exact_floats",
+        "c_library", "cpu_schedule", "cubin", "cuda_kernels", "cuda_schedule", "exact_floats",
         "kernel_check", "kernels", "large_expressions", "many_tensors", "numpy_kernel", "row_sums",
         "safe_remainders", "scopes", "transposes", "vector_math",
     ),
@@ -45,7 +45,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "lower", "lrn_pattern", "merge_convs", "parts_of_products", "quantised_kernels",
         "schedule_units", "split_operators", "transposed_convs",
     ),
-    "machine": ("cpu_features", "onednn"),
+    "machine": ("cpu_features", "gpu_traits", "multiprocessors", "onednn"),
     "measure": ("active_search", "farm", "latency_store", "measured_latency"),
     "models": ("light", "models"),
     "ownership": ("ownership",),

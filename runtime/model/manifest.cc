@@ -101,6 +101,33 @@ void CheckKernelCheck(const JsonValue& value) {
   object.RefuseOthers();
 }
 
+// Checks what one launch of a GPU kernel asks of the GPU.
+void CheckLaunch(const JsonValue& value) {
+  JsonObject object(value);
+  object.At("function").Text();
+  for (const char* name : {"blocks", "threads"}) {
+    const JsonValue number = object.At(name);
+    if (Count(number) == 0) number.Refuse("the number must be 1 or more");
+  }
+  Count(object.At("registers"));
+  for (const char* name : {"static_shared_bytes", "dynamic_shared_bytes"}) {
+    if (const auto number = object.Find(name)) Count(*number);
+  }
+  if (const auto assumed = object.Find("assumed")) assumed->Bool();
+  object.RefuseOthers();
+}
+
+void CheckGpuKernel(const JsonValue& value) {
+  JsonObject object(value);
+  if (const auto flops = object.Find("flops")) Count(*flops);
+  if (const auto launches = object.Find("launches")) {
+    ForEachField(*launches, [](const std::string&, const JsonValue& of_arch) {
+      for (const JsonValue& launch : of_arch.List()) CheckLaunch(launch);
+    });
+  }
+  object.RefuseOthers();
+}
+
 void CheckOptional(JsonObject* object, const char* name, void (*check)(const JsonValue&)) {
   const auto value = object->Find(name);
   if (value.has_value() && !value->is_null()) check(*value);
@@ -149,6 +176,10 @@ Manifest ReadManifest(const std::string& name, const std::string& text) {
   CheckOptional(&object, "precision", CheckPrecision);
   CheckOptional(&object, "quantised", CheckQuantised);
   CheckOptional(&object, "kernel_check", CheckKernelCheck);
+  if (const auto kernels = object.Find("gpu_kernels")) {
+    ForEachField(*kernels,
+                 [](const std::string&, const JsonValue& kernel) { CheckGpuKernel(kernel); });
+  }
   if (const auto not_tried = object.Find("not_tried")) ReadTexts(*not_tried);
   if (const auto digests = object.Find("sha256")) {
     ForEachField(*digests, [&](const std::string& member, const JsonValue& digest) {

@@ -13,6 +13,7 @@ import shutil
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -304,6 +305,40 @@ def test_a_schedule_of_another_model(saved: Path, tmp_path: Path) -> None:
     for damage in (b"\xff\xff", b"[" * 100_000, b""):
         path = crafted(saved, tmp_path / "b.tar", schedule__json=damage)
         with pytest.raises(ArtifactError, match=r"b\.tar`: the schedule"):
+            load_in_both(path)
+
+
+LAUNCH = {"function": "f", "blocks": 2, "threads": 64, "registers": 0}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "says"),
+    [
+        ({"flops": 7, "launches": {"sm_90": [{**LAUNCH, "assumed": True}, LAUNCH]}}, None),
+        ({}, None),
+        ({"flops": -1}, "."),
+        ({"colour": 1}, "."),
+        ({"launches": {"sm_90": LAUNCH}}, "."),
+        ({"launches": {"sm_90": [{**LAUNCH, "threads": 0}]}}, "."),
+        ({"launches": {"sm_90": [{**LAUNCH, "blocks": 2**63}]}}, "."),
+        ({"launches": {"sm_90": [{**LAUNCH, "dynamic_shared_bytes": -1}]}}, "."),
+        ({"launches": {"sm_90": [{**LAUNCH, "assumed": 1}]}}, "."),
+        ({"launches": {"sm_90": [{**LAUNCH, "warps": 2}]}}, "."),
+        ({"launches": {"sm_90": [{"function": "f", "blocks": 2, "threads": 64}]}}, "."),
+    ],
+)
+def test_what_kernels_ask_of_a_gpu(
+    saved: Path, tmp_path: Path, kernel: dict[str, Any], says: str | None
+) -> None:
+    contents = members(saved)
+    manifest = {**json.loads(contents["manifest.json"]), "gpu_kernels": {"k": kernel}}
+    path = write(
+        tmp_path / "crafted.tar", {**contents, "manifest.json": json.dumps(manifest).encode()}
+    )
+    if says is None:
+        assert "k" in load_in_both(path).manifest.gpu_kernels
+    else:
+        with pytest.raises(ArtifactError, match=says):
             load_in_both(path)
 
 

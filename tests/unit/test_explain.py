@@ -22,10 +22,11 @@ from tvm_interop.cli.app import run_app
 from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.explaining.api import Explanation, explain, explain_subject
 from tvm_interop.explaining.findings import find_all, find_pair, shipped_as
-from tvm_interop.explaining.subject import Subject, program_of
+from tvm_interop.explaining.subject import Subject
 from tvm_interop.explaining.text import explanation_text
 from tvm_interop.explaining.verdict import Verdict, judge
 from tvm_interop.explaining.wholes import Wholes
+from tvm_interop.plan.as_program import program_of
 from tvm_interop.program.graph import OpGraph
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from ..errors import ArtifactError
 from ..plain_data import LARGEST
+from ..program.kernel_demand import GpuKernel
 from ..program.library_op import kinds
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -154,6 +155,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kernel_check: which kernels were checked, and with what result; None in artifacts of older
         versions.
     weights: where each weight begins in `weights.bin`, in bytes, by index into `plan.values`.
+    gpu_kernels: what each of TVM's kernels for GPUs asks of a GPU, by the kernel's name. Empty for
+        CPUs, and in artifacts of older versions.
     not_tried: the steps that the compilation left out because its time budget was spent, in words.
         The tuple is empty if nothing was left out, if there was no time budget, and in artifacts of
         older versions.
@@ -175,6 +178,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sha256: dict[str, str] = {}
     weights: dict[int, int] = {}
     batch_sizes: tuple[int, ...] = ()
+    gpu_kernels: dict[str, GpuKernel] = {}
     not_tried: tuple[str, ...] = ()
     format: Literal["tvm_interop.artifact"] = "tvm_interop.artifact"
     version: Literal[1, 2, 3, 4] = 2
@@ -185,10 +189,15 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Newer fields that are empty are left out, so that older versions can read the text.
         """
         fields = msgspec.to_builtins(self)
-        for name in ("batch_sizes", "kernel_check", "not_tried", "precision", "quantised"):
+        for name in _LEFT_OUT_IF_EMPTY:
             if not fields[name]:
                 del fields[name]
         return msgspec.json.format(msgspec.json.encode(fields), indent=2)
+
+
+_LEFT_OUT_IF_EMPTY = (
+    "batch_sizes", "gpu_kernels", "kernel_check", "not_tried", "precision", "quantised",
+)  # fmt: skip
 
 
 def _counts(manifest: Manifest) -> Iterator[tuple[str, int]]:
@@ -201,6 +210,8 @@ def _counts(manifest: Manifest) -> Iterator[tuple[str, int]]:
             yield f"a `{field}`", getattr(checked, field)
     if quantised is not None:
         yield from ((f"a number of `{kind}`", number) for kind, number in quantised.int8.items())
+    for kernel in manifest.gpu_kernels.values():
+        yield "a number of `flops`", kernel.flops
     for value, offset in manifest.weights.items():
         yield "a weight with an index", value
         if offset > 0:  # The reader of weights refuses negative offsets.
@@ -223,6 +234,11 @@ def check_manifest(manifest: Manifest) -> None:
             raise ArtifactError(
                 f"`manifest.json` has {what} of {number}; it must be 0 to {LARGEST}"
             )
+    for name, kernel in manifest.gpu_kernels.items():
+        for demand in (each for launches in kernel.launches.values() for each in launches):
+            fault = demand.fault()
+            if fault is not None:
+                raise ArtifactError(f"`manifest.json` has, for the kernel `{name}`, {fault}")
     precision = manifest.precision
     for field in ("error", "largest_difference") if precision is not None else ():
         if not getattr(precision, field) >= 0:

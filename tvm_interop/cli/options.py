@@ -113,7 +113,8 @@ Streams = Annotated[
         "--streams",
         min=1,
         help="Number of streams that run side by side; by default one for each core of a CPU, and "
-        "up to 8 on a GPU.",
+        "up to 8 on a GPU. Only `opara` opens as many on a GPU as its algorithm asks for, unless "
+        "this option bounds it.",
         rich_help_panel="Scheduling",
     ),
 ]

@@ -6,7 +6,7 @@ import enum
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -100,7 +100,7 @@ def show(
     with replacing(path) as temporary:
         Path(temporary).write_bytes(_drawn(records, chosen, explanations))
     if as_json:
-        typer.echo(json.dumps({"output": str(path), "records": [asdict(r) for r in records]}))
+        typer.echo(json.dumps({"output": str(path), "records": [_facts(r) for r in records]}))
         return
     for shown in records:
         where = f" of {', '.join(shown.lanes())}" if shown.on_several else ""
@@ -109,6 +109,14 @@ def show(
             f"{counted(len(shown.threads), 'stream')}{where}, {shown.time_said}"
         )
     typer.echo(f"wrote {path}")
+
+
+def _facts(record: Record) -> dict[str, Any]:
+    """A record as plain data for JSON."""
+    facts = asdict(record)
+    for op, fields in zip(record.operators, facts["operators"], strict=True):
+        fields["gpu"] = op.gpu.as_dict() if op.gpu else None
+    return facts
 
 
 def _format_of(output: Path | None) -> Format:

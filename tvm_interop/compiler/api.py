@@ -26,6 +26,7 @@ from ..errors import (
     UnsupportedModelError,
 )
 from ..frontend.load import batch_shapes, load_model
+from ..kernels.tuning_records import TuningRecords
 from ..latency import LatencyModel, Link
 from ..lowering.split_operators import parts_in
 from ..measure.measured import Progress, tell
@@ -95,7 +96,8 @@ def compile(
     schedule: use this schedule instead of running a scheduler.
     input_shapes: shapes of open inputs, by name; several such mappings give as many plans.
     batch_sizes: sizes of the first dimension, for a server that joins requests.
-    streams: how many streams run side by side; by default one for each core on a CPU.
+    streams: how many streams run side by side; by default one for each core on a CPU. On a GPU the
+        scheduler `opara` opens as many as its algorithm asks for, unless this number bounds it.
     threads: threads of each stream's kernels on a CPU; by default streams share the cores evenly.
     latency: a latency model, `learned`, or the name of a GPU; by default it is measured here.
     latency_db: file that keeps measured latencies; by default one in the user's cache folder.
@@ -452,5 +454,22 @@ def new_compilation(
         There are tuning records, and none is of a kernel of the model.
     """
     compilation = Compilation(model, options, input_shapes)
-    compilation.require_tuning_records()
+    _require_tuning_records(compilation)
     return compilation
+
+
+def _require_tuning_records(compilation: Compilation) -> None:
+    """Check that the tuning records, if there are any, are of this model.
+
+    `Compilation` does not check this itself, because a model with merged operators may have none.
+
+    Raises
+    ------
+    InputError
+        No tuning record is of a kernel of the model.
+    """
+    if compilation.options.tuning_records is not None:
+        records = TuningRecords(compilation.options.tuning_records, compilation.target)
+        records.require_some_of(
+            compilation.module[op.kernel] for op in compilation.program.operators
+        )

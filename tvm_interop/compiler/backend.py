@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Protocol
 import tvm
 
 from .._native.kernels import load_kernels_from
+from ..artifact.gpu_demand import GpuDemand
 from ..artifact.manifest import KernelCheck
 from ..errors import DeviceError
 from ..execution.instance import Clock, PlanInstance
@@ -26,7 +27,9 @@ from ..measure.measured import MeasuredLatency, Progress, tell
 from ..measure.stage_timer import StageTimer
 from ..measure.store import LatencyStore
 from ..plan.plan import Plan
+from ..program.kernel_demand import GpuKernel
 from ..program.program import Program
+from ..program.traits import OperatorTraits, operator_traits
 from ..scheduling.budget import Budget
 from ..scheduling.schedules import Schedule
 from ..scratch import scratch_folder
@@ -177,6 +180,23 @@ class Lowered(ABC):
     def library_faults(self) -> Mapping[str, str]:
         """The fault of each library kernel that failed its check, by the operator's name."""
         return {}
+
+    @property
+    def gpu_kernels(self) -> dict[str, GpuKernel]:
+        """What each of TVM's kernels asks of a GPU, by the kernel's name; empty for a CPU."""
+        return {}
+
+    def traits(self, program: Program) -> list[OperatorTraits]:
+        """The resources that each operator of `program` needs of the device, by id."""
+        return operator_traits(program)
+
+    def gpu_demand(self, program: Program, op: int) -> GpuDemand | None:
+        """What operator `op` of `program` asks of a GPU's multiprocessors; None for a CPU."""
+        return None
+
+    def most_streams(self, scheduler: str) -> int | None:
+        """The number of streams that `scheduler` may use; None for as many as it opens."""
+        return self.streams
 
     @abstractmethod
     def stage_timer(self, program: Program, streams: int, threads: int) -> StageTimer:

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..artifact.artifact import Artifact
+from ..artifact.gpu_demand import GpuDemand
 from ..artifact.manifest import Precision, SpeedCheck
 from ..errors import DeviceError, InputError, NoLatencyError, OutOfTimeError, ScheduleError
 from ..execution.rpc_server import ServerAddress
-from ..kernels.tuning_records import TuningRecords
 from ..latency import LatencyModel
 from ..latency.base import op_latencies
 from ..measure.active import ActiveSearch, active_search
@@ -108,22 +108,20 @@ class Compilation:
 
     @cached_property
     def traits(self) -> list[OperatorTraits]:
-        """The traits of each operator, such as its FLOPs and the bytes it moves."""
-        return operator_traits(self.program)
+        """The traits of each operator, such as its FLOPs, the bytes it moves, and its demand.
 
-    def require_tuning_records(self) -> None:
-        """Check that the tuning records, if there are any, are of this model.
-
-        The constructor does not check this, because a model with merged operators may have none.
+        For a GPU, demands are read from the compiled kernels, which are compiled if they are not.
 
         Raises
         ------
-        InputError
-            No tuning record is of a kernel of the model.
+        DeviceError
+            The kernels cannot be compiled.
         """
-        if self.options.tuning_records is not None:
-            records = TuningRecords(self.options.tuning_records, self.target)
-            records.require_some_of(self.module[op.kernel] for op in self.program.operators)
+        return self._lowered.traits(self.program)
+
+    def gpu_demand(self, name: str) -> GpuDemand | None:
+        """What the operator `name` asks of a GPU, whose kernels are compiled; None for a CPU."""
+        return self._lowered.gpu_demand(self.program, self.graph.names.index(name))
 
     @cached_property
     def _store(self) -> LatencyStore:
@@ -208,7 +206,11 @@ class Compilation:
         known: functions that give further options, by the option's name. Each is called only if the
             scheduler takes the option. `streams` is always among them.
         """
-        known = {"streams": lambda: self.streams, **(known or {})}
+        known = {
+            "streams": lambda: self._lowered.most_streams(scheduler),
+            "traits": lambda: self.traits,
+            **(known or {}),
+        }
         for name in known.keys() & set(options_of(scheduler)) - options.keys():
             options[name] = known[name]()
         options = options_in_time(scheduler, options, self.time_for_schedule)
@@ -238,7 +240,6 @@ class Compilation:
             "baseline": self.sequential,
             "parts": self.program.parts,
             "buffers": self.program.buffers,
-            "traits": lambda: self.traits,
             "evaluate": lambda: self.measure,
         }
         return with_refused(self._run(scheduler, latency, options, known), latency)
@@ -273,8 +274,9 @@ class Compilation:
             hashes = [workload_hash(op, kernels) for op in self.program.operators]
             latency, prices = by_database(name, self.program, hashes, self._store, link)
         else:
-            latency, prices = by_description(name, self.program, self.traits, link)
-        made = self._run(scheduler, latency, options, {"traits": lambda: self.traits})
+            traits = operator_traits(self.program)
+            latency, prices = by_description(name, self.program, traits, link)
+        made = self._run(scheduler, latency, options)
         return replace(made, stats={**made.stats, "prices": prices})
 
     def can_check_speed(self, schedule: Schedule) -> bool:

@@ -7,17 +7,20 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 import tvm
 
 from .._native import cuda as _cuda
+from ..artifact.gpu_demand import GpuDemand, gpu_demand_of
 from ..errors import DeviceError, InputError, UnsupportedModelError
 from ..execution.cuda import CudaInstance, require_cuda, require_gpu
 from ..execution.instance import Clock
 from ..frontend import load_model
 from ..kernels.build_cuda import (
     DEFAULT_ARCHS,
+    Demands,
     build_cuda_kernels,
     cuda_target,
     kernels_with_workspace,
@@ -26,6 +29,7 @@ from ..kernels.cuda_schedule import DefaultCUDASchedule
 from ..lowering.extract import extract
 from ..lowering.lift_workspaces import lift_workspaces
 from ..lowering.lower import LowerToUnits
+from ..machine.gpu_traits import demands_arch, gpu_traits
 from ..machine.kernel_libraries import (
     TVM,
     Device,
@@ -41,8 +45,10 @@ from ..plan.make import make_plan
 from ..plan.plan import Plan
 from ..plan.stream_priority import prefer_longest_chain
 from ..program.concat_in_place import concat_in_place
+from ..program.kernel_demand import GpuKernel, KernelDemand
 from ..program.program import Program
 from ..program.storage import GPU_PART_ALIGNMENT
+from ..program.traits import OperatorTraits
 from ..scheduling.schedules import Schedule
 from .backend import Kernels, Lowered
 from .options import CompileOptions, positive
@@ -55,6 +61,29 @@ _MOST_STREAMS = 8
 """The largest default number of streams. The kernels of a few streams fill the GPU, so more streams
 would hardly ever run at once."""
 _DEVICE = "cuda:0"
+_UNFOLDED = frozenset({"opara"})
+"""Schedulers that open as many streams as they like, unless the caller bounds them. The paper on
+Opara credits a part of its gain to its many streams."""
+
+
+class _BuildForCuda:
+    """Compiles kernels for some architectures, and keeps what they ask of a GPU.
+
+    Attributes
+    ----------
+    demands: what the kernels that were compiled so far ask, by architecture and kernel.
+    """
+
+    def __init__(self, archs: Sequence[str]) -> None:
+        self._archs = archs
+        self.demands: dict[str, dict[str, tuple[KernelDemand, ...]]] = {a: {} for a in archs}
+
+    def __call__(self, module: tvm.IRModule, path: Path) -> None:
+        build_cuda_kernels(module, path, self._archs, self._keep)
+
+    def _keep(self, demands: Demands) -> None:
+        for arch, by_kernel in demands.items():
+            self.demands[arch].update(by_kernel)
 
 
 @dataclass(frozen=True)
@@ -63,10 +92,65 @@ class LoweredForCuda(Lowered):
 
     Attributes
     ----------
-    options: the options of the compilation. Here only `stream_priorities` is used.
+    options: the options of the compilation. Here only `stream_priorities` and `streams` are used.
+    build: compiles the kernels.
     """
 
     options: CompileOptions
+    build: _BuildForCuda
+
+    @property
+    def gpu_kernels(self) -> dict[str, GpuKernel]:
+        """What each of TVM's kernels asks of a GPU, by the kernel's name; compiles the kernels.
+
+        Raises
+        ------
+        DeviceError
+            The kernels cannot be compiled.
+        """
+        self.kernels.build()
+        return self._compiled_so_far()
+
+    def _compiled_so_far(self) -> dict[str, GpuKernel]:
+        demands = self.build.demands
+        flops = {op.kernel: op.kernel_flops for op in self.on_tvm_alone.operators}
+        compiled = flops.keys() & next(iter(demands.values())).keys()
+        return {
+            kernel: GpuKernel(flops[kernel], {arch: demands[arch][kernel] for arch in demands})
+            for kernel in sorted(compiled)
+        }
+
+    def traits(self, program: Program) -> list[OperatorTraits]:
+        """The resources that each operator of `program` needs of the newest architecture.
+
+        Raises
+        ------
+        DeviceError
+            The kernels cannot be compiled.
+        """
+        return gpu_traits(program, self.gpu_kernels, demands_arch(self.build.demands))
+
+    def gpu_demand(self, program: Program, op: int) -> GpuDemand | None:
+        """What operator `op` of `program` asks of the newest architecture; None if not known.
+
+        Of TVM's kernels, only the operator's own is compiled.
+
+        Raises
+        ------
+        DeviceError
+            The kernel cannot be compiled.
+        """
+        arch = demands_arch(self.build.demands)
+        if arch is None:
+            return None
+        operator = program.operators[op]
+        if operator.library is None and operator.kernel not in self.build.demands[arch]:
+            self.kernels.only({operator.kernel}).build()
+        return gpu_demand_of(gpu_traits(program, self._compiled_so_far(), arch)[op], arch)
+
+    def most_streams(self, scheduler: str) -> int | None:
+        """The number of streams that `scheduler` may use; None for as many as it opens."""
+        return self.options.streams if scheduler in _UNFOLDED else self.streams
 
     def stage_timer(self, program: Program, streams: int, threads: int) -> CudaStageTimer:
         """Make a timer that measures stages on GPU 0. `threads` has no effect on a GPU."""
@@ -166,16 +250,13 @@ class CudaBackend:
         program.kernels = schedule_kernels(program.kernels)
         program = lift_workspaces(program)
         _refuse_workspaces(program)
-        kernels = Kernels(
-            program.kernels,
-            self.target,
-            lambda module, path: build_cuda_kernels(module, path, self.archs),
-        )
+        build = _BuildForCuda(self.archs)
+        kernels = Kernels(program.kernels, self.target, build)
         on_tvm_alone = program
         if libraries and TVM in self.providers and self._can_measure:
             # Measure on one stream, whatever the number of streams will be, so that all schedules
             # run the same kernels.
-            alone = self._lowered(import_anew, module, program, on_tvm_alone, kernels, 1)
+            alone = self._lowered(import_anew, module, program, on_tvm_alone, kernels, build, 1)
             budget = self._options.budget.share(CHOICE_SHARE)
 
             def latency_of(program: Program) -> MeasuredLatency:
@@ -186,7 +267,7 @@ class CudaBackend:
             program = give_to_libraries(program, libraries)
         most = min(_MOST_STREAMS, program.graph().width or 1)
         streams = positive("streams", self._options.streams, most)
-        return self._lowered(import_anew, module, program, on_tvm_alone, kernels, streams)
+        return self._lowered(import_anew, module, program, on_tvm_alone, kernels, build, streams)
 
     def _lowered(
         self,
@@ -195,10 +276,11 @@ class CudaBackend:
         program: Program,
         on_tvm_alone: Program,
         kernels: Kernels,
+        build: _BuildForCuda,
         streams: int,
     ) -> LoweredForCuda:
         return LoweredForCuda(
-            import_anew, module, program, on_tvm_alone, kernels, streams, 1, self._options
+            import_anew, module, program, on_tvm_alone, kernels, streams, 1, self._options, build
         )
 
     def why_not_measured(self) -> DeviceError | None:

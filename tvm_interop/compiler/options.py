@@ -26,7 +26,7 @@ class CompileOptions:
     target: a TVM target, or text that `read_target` reads, such as `llvm -mcpu=core-avx2`.
     streams: the number of streams that run side by side. None takes one for each thread of this
         process on a CPU (see `num_threads`). On a GPU it takes the width of the operator graph, but
-        at most 8.
+        at most 8; only `opara` then opens as many streams as its algorithm asks for.
     threads: the number of threads that each stream's kernels may use on a CPU; None shares the
         cores out evenly.
     parts: the most parts that a large operator is divided into, so that they run side by side. None

@@ -47,6 +47,7 @@ def manifest_of(
         precision=precision,
         quantised=_quantised(lowered.module),
         kernel_check=kernel_check,
+        gpu_kernels=lowered.gpu_kernels,
         not_tried=tuple(budget.not_tried),
     )
 

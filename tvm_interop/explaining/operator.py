@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..artifact.artifact import Artifact, load
+from ..artifact.gpu_demand import GpuDemand, gpu_demands
 from ..compiler.compilation import Compilation
 from ..compiler.offers import Offer
 from ..compiler.options import CompileOptions
@@ -17,8 +18,9 @@ from ..compiler.provider_choice import why_not
 from ..errors import GraphError, did_you_mean
 from ..execution.cuda import runs_on_cuda
 from ..machine.kernel_libraries import TVM, provider_names
+from ..plan.as_program import program_of
 from ..program.program import Operator
-from .subject import is_artifact, program_of
+from .subject import is_artifact
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class OperatorExplanation:
     provider: the provider whose kernel runs the operator.
     parts: the number of parts that the operator is divided into; 1 if it is not divided.
     offers: each provider's offer. For a model, times are for plain layouts and one thread.
+    gpu: what the operator asks of a GPU's multiprocessors. None for a CPU, and if it is not known:
+        for a model whose kernels are not timed, and for artifacts of older versions.
     """
 
     name: str
@@ -40,12 +44,14 @@ class OperatorExplanation:
     provider: str
     parts: int
     offers: tuple[Offer, ...]
+    gpu: GpuDemand | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the explanation as plain data for JSON; unknown times are None."""
         facts = asdict(self)
         for offer in facts["offers"]:
             offer["us"] = offer["us"] if math.isfinite(offer["us"]) else None
+        facts["gpu"] = None if self.gpu is None else self.gpu.as_dict()
         return facts
 
 
@@ -88,7 +94,9 @@ def explain_operator(
         )
     compilation = Compilation(model, options or CompileOptions(), input_shapes)
     parts = _parts(compilation.program.operators, name)
-    return _explained(name, parts, compilation.offers(name, measure=measure))
+    offered = compilation.offers(name, measure=measure)
+    gpu = compilation.gpu_demand(parts[0].name) if measure else None
+    return _explained(name, parts, offered, gpu)
 
 
 def operator_text(explained: OperatorExplanation) -> str:
@@ -96,6 +104,8 @@ def operator_text(explained: OperatorExplanation) -> str:
     kind = f", `{explained.kind}`" if explained.kind else ""
     parts = f" in {explained.parts} parts" if explained.parts > 1 else ""
     lines = [f"`{explained.name}`{kind}: runs on {explained.provider}{parts}"]
+    if explained.gpu is not None:
+        lines.append(f"  {explained.gpu}")
     for offer in explained.offers:
         took = (
             f"{offer.us:.1f} us"
@@ -111,7 +121,8 @@ def _of_artifact(artifact: Artifact, name: str) -> OperatorExplanation:
     parts = _parts(program_of(plan, artifact.weights).operators, name)
     shipped = parts[0]
     device = provider_names("cuda" if runs_on_cuda(plan) else "cpu")
-    return _explained(name, parts, tuple(_shipped_offer(each, shipped) for each in device))
+    offered = tuple(_shipped_offer(each, shipped) for each in device)
+    return _explained(name, parts, offered, gpu_demands(artifact, plan).get(shipped.name))
 
 
 def _shipped_offer(provider: str, op: Operator) -> Offer:
@@ -134,7 +145,9 @@ def _parts(operators: list[Operator], name: str) -> list[Operator]:
     return wholes[name]
 
 
-def _explained(name: str, parts: list[Operator], offered: tuple[Offer, ...]) -> OperatorExplanation:
+def _explained(
+    name: str, parts: list[Operator], offered: tuple[Offer, ...], gpu: GpuDemand | None
+) -> OperatorExplanation:
     first = parts[0]
     kind = None if first.description is None else first.description.op
-    return OperatorExplanation(name, kind, first.library or TVM, len(parts), offered)
+    return OperatorExplanation(name, kind, first.library or TVM, len(parts), offered, gpu)

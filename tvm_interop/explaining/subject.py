@@ -22,9 +22,9 @@ from ..execution.cuda import runs_on_cuda
 from ..measure.cpu_timer import CpuStageTimer
 from ..measure.measured import MeasuredLatency
 from ..measure.store import open_store
-from ..plan.plan import Plan
+from ..plan.as_program import program_of
 from ..program.graph import OpGraph
-from ..program.program import Operator, Program, Value
+from ..program.program import Operator
 from .wholes import Groups, Wholes
 
 
@@ -93,39 +93,6 @@ def subject_of(
     )
     title = str(model) if isinstance(model, str | os.PathLike) else "the model"
     return Subject(title, wholes, compilation=compilation)
-
-
-def program_of(plan: Plan, weights: dict[int, Any]) -> Program:
-    """Return the program of a plan: its operators and tensors without streams and memory."""
-    return Program(
-        values=[
-            Value(
-                v.name,
-                v.shape,
-                v.dtype,
-                v.alias_of,
-                (v.offset or 0) if v.alias_of is not None else 0,
-                v.layout,
-            )
-            for v in plan.values
-        ],
-        operators=[
-            Operator(
-                op.name,
-                op.kernel,
-                op.inputs,
-                op.outputs,
-                op.description,
-                op.library,
-                op.share,
-                op.whole if op.whole != op.name else None,
-            )
-            for op in plan.operators
-        ],
-        inputs=plan.inputs,
-        outputs=plan.outputs,
-        weights=weights,
-    )
 
 
 class _NotLoaded:

@@ -67,6 +67,14 @@ class LibraryOp:
         return 0
 
     @property
+    def product_sizes(self) -> tuple[int, int, int] | None:
+        """The number of matrix products that the operator is, and the rows and columns of each.
+
+        None if a GPU's library has no kernel for the kind that multiplies matrices.
+        """
+        return None
+
+    @property
     def may_be_blocked(self) -> tuple[int, ...]:
         """Indices of the arguments that may have the layout `blocked16`."""
         return ()

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ScheduleError
+from .kernel_demand import KernelDemand
 from .program import Program
 
 
@@ -22,17 +23,20 @@ class OperatorTraits:
     flops: floating point operations.
     nbytes: bytes that the operator reads and writes.
     demand: the share of the device that the operator occupies, from 0 to 1. On a GPU it is the
-        largest of its kernels' shares of threads, shared memory and registers. If None, it is the
-        larger of two ratios: the operator's flops to the most flops of any operator, and its bytes
-        to the most bytes of any operator.
+        largest share of a multiprocessor's threads, shared memory or registers that one block of
+        the operator's kernels takes. If None, it is the larger of two ratios: the operator's flops
+        to the most flops of any operator, and its bytes to the most bytes of any operator.
     memory_bound: whether memory limits the operator, and not arithmetic. If None, the operator's
         flops per byte decide.
+    kernels: what the launches of the operator ask of a GPU, in order. Empty on a CPU, and if it is
+        not known.
     """
 
     flops: float = 0.0
     nbytes: float = 0.0
     demand: float | None = None
     memory_bound: bool | None = None
+    kernels: tuple[KernelDemand, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("flops", "nbytes", "demand"):

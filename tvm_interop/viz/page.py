@@ -100,11 +100,23 @@ def _rows(records: list[Record]) -> list[dict[str, Any]]:
                     "kernel": op.kernel,
                     "provider": op.provider,
                     "kib": round(op.output_bytes / 1024, 1),
+                    **_gpu(op),
                     "runs": [None] * len(records),
                 },
             )
             row["runs"][r] = _run(i, op)
     return list(rows.values())
+
+
+def _gpu(op: OperatorRecord) -> dict[str, Any]:
+    """The columns of the table that are for GPUs; the page leaves out a column without values."""
+    gpu = op.gpu
+    return {
+        "demand": round(gpu.demand, 3) if gpu else None,
+        "resident": gpu.resident if gpu else None,
+        "limit": gpu.limited_by if gpu else None,
+        "launches": str(gpu) if gpu else None,
+    }
 
 
 def _run(index: int, op: OperatorRecord) -> dict[str, Any]:

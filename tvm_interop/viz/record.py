@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..artifact.artifact import Artifact
+from ..artifact.gpu_demand import GpuDemand, gpu_demands
 from ..execution.graph_module import GraphModule
 from ..execution.operator_profile import OpProfile
 from ..machine.kernel_libraries import TVM
@@ -34,6 +35,8 @@ class OperatorRecord:
     copies_to: for a copy between GPUs, the GPU that receives the data; None for other operators.
     lost_us: microseconds for which the operator could have run but had no core.
     off_core_us: the part of `lost_us` that lies between `start_us` and `end_us`.
+    gpu: what the operator asks of a GPU's multiprocessors; None for a CPU, for a copy, and if the
+        artifact does not say so.
     """
 
     name: str
@@ -51,6 +54,7 @@ class OperatorRecord:
     copies_to: str | None = None
     lost_us: float = 0.0
     off_core_us: float = 0.0
+    gpu: GpuDemand | None = None
 
     @property
     def took_us(self) -> float:
@@ -219,6 +223,7 @@ def from_profile(
     foreseen = {
         schedule.op_names[op]: (start, end) for op, _, start, end in schedule.timeline or ()
     }
+    demands = gpu_demands(artifact, plan)
     reads: dict[int, list[int]] = {}
     for producer, consumer in dependencies(plan.values, plan.operators):
         reads.setdefault(consumer, []).append(producer)
@@ -239,6 +244,7 @@ def from_profile(
             copies_to=plan.device_of(op.outputs[0]) if op.is_copy else None,
             lost_us=rows[op.name].lost_us,
             off_core_us=rows[op.name].off_core_us,
+            gpu=demands.get(op.name),
         )
         for i, op in enumerate(plan.operators)
     )

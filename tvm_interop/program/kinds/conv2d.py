@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import ClassVar
 
 import msgspec
@@ -33,6 +34,15 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
     def ends(self) -> Ending:
         """The last steps of the operator: bias, sum and activation."""
         return self.ending
+
+    @property
+    def product_sizes(self) -> tuple[int, int, int]:
+        """A product for each group: a row for each pixel of the result, a column for each channel.
+
+        cuDNN's documentation calls this the implicit GEMM.
+        """
+        images, channels, *pixels = self.shapes[-1]
+        return self.groups, images * prod(pixels), channels // self.groups
 
     def with_tf32(self) -> LibraryOp:
         """This convolution, with factors that may be rounded to TF32."""

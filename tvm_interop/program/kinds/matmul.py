@@ -80,6 +80,14 @@ class Matmul(Product, frozen=True, kw_only=True):
 
     allow_tf32: bool = False
 
+    @property
+    def product_sizes(self) -> tuple[int, int, int]:
+        """One product if all matrices on the left have the same right factor; else one for each."""
+        *outer, rows, columns = self.shapes[-1]
+        if len(self.shapes[1]) == 2:
+            return 1, prod(outer) * rows, columns
+        return prod(outer), rows, columns
+
     def with_tf32(self) -> LibraryOp:
         """This product, with factors that may be rounded to TF32."""
         return msgspec.structs.replace(self, allow_tf32=True)

@@ -1,0 +1,157 @@
+"""The traits of operators on a GPU: what their kernels ask of a multiprocessor.
+
+TVM's kernels say so themselves, in their machine code. Which kernel a library will launch is known
+only on a GPU. For a library's operator this module assumes the default configuration of a matrix
+product in CUTLASS 3.5 (`cutlass/gemm/device/default_gemm_configuration.h`, which NVIDIA publishes),
+and marks the demand as assumed:
+
+- float32: tiles of 128x128, steps of 8 along the sum, 256 threads, two stages.
+- float16, and float32 with TF32 allowed: tiles of 128x256 on tensor cores, 256 threads. From sm_80
+  on, steps of 64 numbers of 2 bytes and three stages. Before that, and where a block cannot have so
+  much shared memory, steps of 32 such numbers and two stages. Numbers of 4 bytes are half as many.
+
+The registers are our own assumption: 128 for float32, so that two blocks fit into a multiprocessor,
+and 255, the most there are, on tensor cores, where each thread keeps 128 sums.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from ..errors import DeviceError
+from ..program.kernel_demand import GpuKernel, KernelDemand
+from ..program.library_op import LibraryOp
+from ..program.program import Operator, Program
+from ..program.traits import OperatorTraits, operator_traits
+from .multiprocessors import MULTIPROCESSORS, multiprocessor, share_of_multiprocessor
+
+_LOG = logging.getLogger("tvm_interop")
+
+_THREADS = 256
+_ROWS = 128
+_COLUMNS, _COLUMNS_ON_TENSOR_CORES = 128, 256
+_REGISTERS, _REGISTERS_ON_TENSOR_CORES = 128, 255
+_FLOAT32_STAGE_BYTES = 8 * 4
+_HALF_STAGE_BYTES = {3: 64 * 2, 2: 32 * 2}
+"""By the number of stages, the bytes of a row of one stage on tensor cores."""
+
+
+def demands_arch(archs: Iterable[str]) -> str | None:
+    """The newest architecture of `archs` whose multiprocessors are known here; None without one."""
+    known = [arch for arch in archs if arch in MULTIPROCESSORS]
+    return max(known, key=lambda arch: int(arch[3:]), default=None)
+
+
+def gpu_traits(
+    program: Program, kernels: Mapping[str, GpuKernel], arch: str | None
+) -> list[OperatorTraits]:
+    """The traits of each operator of `program` on a GPU, by id.
+
+    The demand of an operator is the largest share of a multiprocessor's threads, registers or
+    shared memory that a block of one of its launches takes (section 3.2 of the paper on Opara). A
+    view or another operator that launches nothing has the demand 0.
+
+    Parameters
+    ----------
+    kernels: what TVM's kernels ask of a GPU, by the kernel's name.
+    arch: the architecture, such as `sm_90`. With None the demands are not known, and a warning says
+        so.
+
+    Raises
+    ------
+    DeviceError
+        The limits of `arch` are not known here. Or the kernels were not compiled for `arch`, or a
+        library computes an operator of a kind that has no assumed kernel.
+    """
+    traits = operator_traits(program)
+    traits = [
+        replace(found, flops=op.flops or _flops(kernels, op.kernel))
+        for found, op in zip(traits, program.operators, strict=True)
+    ]
+    if arch is None:
+        _LOG.warning(
+            "what the operators ask of a multiprocessor is not known, because none of the "
+            "architectures is among %s; operators are compared by flops and bytes",
+            ", ".join(MULTIPROCESSORS),
+        )
+        return traits
+    multiprocessor(arch)
+    launches = [launches_of(op, kernels, arch) for op in program.operators]
+    return [
+        replace(found, demand=largest_share(each, arch), kernels=each)
+        for found, each in zip(traits, launches, strict=True)
+    ]
+
+
+def largest_share(launches: Sequence[KernelDemand], arch: str) -> float:
+    """The largest share of a multiprocessor that a block of any of the launches takes.
+
+    The share is that of `share_of_multiprocessor`; 0 without a launch.
+
+    Raises
+    ------
+    DeviceError
+        The limits of `arch` are not known here.
+    """
+    return max((share_of_multiprocessor(launch, arch) for launch in launches), default=0.0)
+
+
+def launches_of(
+    op: Operator, kernels: Mapping[str, GpuKernel], arch: str
+) -> tuple[KernelDemand, ...]:
+    """What the launches of an operator ask of a GPU of `arch`.
+
+    Raises
+    ------
+    DeviceError
+        The operator's kernel was not compiled for `arch`, or a library computes an operator of a
+        kind that has no assumed kernel.
+    """
+    if op.library is not None and op.description is not None:
+        return (assumed_demand(op.description, arch),)
+    found = kernels.get(op.kernel)
+    if found is None:
+        return ()
+    if arch not in found.launches:
+        raise DeviceError(
+            f"the kernel of `{op.name}` was compiled for {', '.join(found.launches)}, not for "
+            f"{arch}; compile the model for {arch} too"
+        )
+    return found.launches[arch]
+
+
+def assumed_demand(op: LibraryOp, arch: str) -> KernelDemand:
+    """What a library's kernel for `op` is assumed to ask of a GPU of `arch`.
+
+    Raises
+    ------
+    DeviceError
+        The limits of `arch` are not known here, or the kind of operator has no assumed kernel.
+    """
+    sizes = op.product_sizes
+    if sizes is None:
+        raise DeviceError(
+            f"no kernel of a GPU's library is assumed for the kind `{op.op}`; give the operator to "
+            "TVM"
+        )
+    limits = multiprocessor(arch)
+    if op.dtype == "float32" and not op.fields().get("allow_tf32"):
+        columns, registers = _COLUMNS, _REGISTERS
+        shared = 2 * (_ROWS + columns) * _FLOAT32_STAGE_BYTES
+    else:
+        columns, registers = _COLUMNS_ON_TENSOR_CORES, _REGISTERS_ON_TENSOR_CORES
+        of_stages = {
+            stages: stages * (_ROWS + columns) * row for stages, row in _HALF_STAGE_BYTES.items()
+        }
+        stages = 3 if int(arch[3:]) >= 80 and of_stages[3] <= limits.block_shared_bytes else 2
+        shared = of_stages[stages]
+    count, of_rows, of_columns = sizes
+    blocks = count * -(-of_rows // _ROWS) * -(-of_columns // columns)
+    return KernelDemand(op.op, max(blocks, 1), _THREADS, registers, shared, assumed=True)
+
+
+def _flops(kernels: Mapping[str, GpuKernel], kernel: str) -> int:
+    found = kernels.get(kernel)
+    return 0 if found is None else found.flops

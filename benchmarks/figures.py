@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from . import (
+    kernel_demands_table,
     learned_search_table,
     readme_figures,
     results_page,
@@ -53,6 +54,7 @@ def page() -> str:
         *start_up_table.section(_read("start_up"), _read("start_up_large")),
         *serving_load_table.section(_read("serving/load")),
         *_several_gpus(),
+        *kernel_demands_table.section(_read("kernel_demands")),
         _AGAIN_YOURSELF,
     ]
     return "\n\n".join(parts) + "\n"

@@ -8,7 +8,9 @@ network, no compiler and no Relax. The parts are:
   inputs in turn. Sequential execution and two schedules must give the same bits uncaptured,
   captured and linked.
 - `time`: each operator, and each stage that a scheduler asks for, is measured on this GPU, and
-  every scheduler makes its schedule. If cuDNN or cuBLASLt loads, one more program uses the
+  every scheduler makes its schedule. Opara gets what each kernel asks of the GPU, as its machine
+  code says, and opens as many streams as it likes; one more schedule has its streams combined. If
+  cuDNN or cuBLASLt loads, one more program uses the
   libraries' kernel for each operator that they can run, and another program uses the fastest kernel
   of each operator, a library's or TVM's. All executions are checked like in `check`. Then they are
   timed in interleaved rounds. Schedules run captured. Schedules of TVM's kernels also run with
@@ -43,6 +45,7 @@ from tvm_interop._native import cuda as _cuda
 from tvm_interop.compiler.provider_choice import fastest_plain, give_to_libraries
 from tvm_interop.execution.cuda import CudaInstance, require_gpu
 from tvm_interop.latency.base import LatencyModel, op_latencies
+from tvm_interop.machine.gpu_traits import demands_arch, gpu_traits
 from tvm_interop.machine.kernel_libraries import TVM, library_version, provider_names, why_missing
 from tvm_interop.measure.cuda_timer import CudaStageTimer
 from tvm_interop.measure.measured import MeasuredLatency
@@ -60,11 +63,14 @@ from .gpu_flight import runs_per_s
 from .gpu_report import Report, gpu_state, interleaved_us, program_of
 from .step_facts import Facts
 
+FOLDED = "opara, folded"
+"""Name of Opara's schedule with its streams combined into as many as other schedules have."""
 SCHEDULERS: dict[str, dict[str, Any]] = {
     "greedy": {},
     "lios": {},
     "nimble": {},
     "opara": {},
+    FOLDED: {},
     "ios": {"max_group_ops": 3, "max_groups": 8},
 }
 """The options of each scheduler, by name. Schedulers with a long search come last."""
@@ -124,6 +130,14 @@ class Bench:
         self._program = program_of(self._artifact.plan, self._artifact.weights)
         names = [op.name for op in self._program.operators]
         self._graph = OpGraph.from_edges(names, self._program.edges())
+        self._gpu_kernels = self._artifact.manifest.gpu_kernels
+        archs = {arch for kernel in self._gpu_kernels.values() for arch in kernel.launches}
+        self._arch = demands_arch(archs)
+        if self._arch is None:
+            self.report.not_run.append(
+                "Opara by the demands of kernels: the artifact does not have them; make the bundle "
+                "anew"
+            )
         self.report.operators = len(names)
         self._instances: dict[str, CudaInstance] = {}
         self._same_kernels: dict[str, str] = {}
@@ -142,7 +156,8 @@ class Bench:
         self._write(self.report)
         streams = min(MOST_STREAMS, max(self._graph.width, 1))
         for scheduler in CHECKED:
-            schedule = run_scheduler(self._graph, scheduler, streams=streams)
+            options = self._options(scheduler, self._program, streams)
+            schedule = run_scheduler(self._graph, **options)
             plan = make_plan(self._program, schedule, device="cuda:0")
             for dispatch in ("streams", "captured", "linked"):
                 self._add(_way(scheduler, dispatch), plan, dispatch)
@@ -210,6 +225,22 @@ class Bench:
         }
         self.report.compiled_us = interleaved_us(times)
         self._print_times(self.report.compiled_us)
+
+    def _options(self, name: str, program: Program, streams: int) -> dict[str, Any]:
+        """The scheduler of a contestant and its options.
+
+        Opara gets what the kernels ask of the GPU, and opens as many streams as it likes, unless
+        its streams are to be combined.
+        """
+        options = {"name": name, "streams": streams, **SCHEDULERS[name]}
+        if name in ("opara", FOLDED):
+            options |= {
+                "name": "opara",
+                "traits": gpu_traits(program, self._gpu_kernels, self._arch),
+            }
+        if name == "opara":
+            options["streams"] = None
+        return options
 
     def _check_and_time(self) -> None:
         self._check_bits()
@@ -299,18 +330,18 @@ class Bench:
         streams = min(MOST_STREAMS, max(self._graph.width, 1))
         left = Budget(max(self._deadline - time.monotonic(), 0))
         latency = self._latency_of(self._program, streams, left)
-        for name, options in SCHEDULERS.items():
+        for name in SCHEDULERS:
             if time.monotonic() > self._deadline:
                 self.report.not_run.append(f"{name}: out of time")
                 continue
-            given = {"streams": streams, **options}
+            given = self._options(name, self._program, streams)
             began = time.monotonic()
             try:
                 asked: LatencyModel = latency
                 if name == "ios":
                     op_us = op_latencies(latency, self._graph.names)
                     asked = BudgetedLatency(latency, op_us, Budget(self._ios_seconds))
-                schedule = run_scheduler(self._graph, name, latency=asked, **given)
+                schedule = run_scheduler(self._graph, latency=asked, **given)
                 if isinstance(asked, BudgetedLatency):
                     self.report.stages_refused = asked.refused
                 plan = make_plan(self._program, schedule, device="cuda:0")
@@ -374,7 +405,8 @@ class Bench:
             if time.monotonic() > self._deadline:
                 self.report.not_run.append(f"{name}: out of time")
                 continue
-            schedule = run_scheduler(self._graph, scheduler, latency=latency, streams=streams)
+            options = self._options(scheduler, fastest, streams)
+            schedule = run_scheduler(self._graph, latency=latency, **options)
             self._add(name, make_plan(fastest, schedule, device="cuda:0"))
             self._same_kernels[name] = FASTEST
 

@@ -33,6 +33,7 @@ _COMMANDS = {
     "explain_verdicts": "python -m benchmarks.explain_verdicts",
     "hios/curves": "python -m benchmarks.hios_curves",
     "inception_v3": "make bench",
+    "kernel_demands": "python -m benchmarks.kernel_demands --full",
     "kernels": "python -m benchmarks.kernels",
     "learned_search": "python -m benchmarks.learned_search --exhaustive",
     "learned_search_large": "python -m benchmarks.learned_search randwire nasnet_a --only-learned",
@@ -64,6 +65,7 @@ _SIMULATED = (
     "hios/", "serving/comparison", "serving/figures", "serving/top/", "serving/top_summary",
     "speed_check_rates", "stages_priced",
 )  # fmt: skip
+_UNTIMED = ("kernel_demands",)
 _INTRODUCTION = f"""\
 # Results
 
@@ -154,6 +156,8 @@ def _machine_name(name: str, machine: Any) -> str:
         return f"{machine['cpu'].split(' [')[0]}, {machine['cores']} cores"
     if isinstance(machine, str):
         return f"{machine.split(' [')[0]}, {machine.rpartition(' x')[2]} cores"
+    if name in _UNTIMED:
+        return "none: nothing is timed"
     return "simulated" if name.startswith(_SIMULATED) else "not recorded"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tvm_interop import Schedule
+from tvm_interop import OpGraph, Schedule
 from tvm_interop.program.program import Operator, Program, Value
 
 SHAPE = (8,)
@@ -25,6 +25,24 @@ def random_program(seed: int, num_ops: int = 14) -> Program:
         operators.append(Operator(f"op{i}", f"op{i}", inputs, (len(values) - 1,)))
     read = {v for op in operators for v in op.inputs}
     outputs = tuple(op.outputs[0] for op in operators if op.outputs[0] not in read)
+    weights = {1: np.linspace(-1, 1, 8, dtype=np.float32)}
+    return Program(values, operators, (0,), outputs, weights)
+
+
+def program_on(graph: OpGraph) -> Program:
+    """A program with the operators and dependencies of `graph`, on small tensors.
+
+    Operators without predecessors read the input. Every operator reads the weight.
+    """
+    values = [Value("x", SHAPE, "float32"), Value("w", SHAPE, "float32")]
+    made: dict[int, int] = {}
+    operators = []
+    for op in graph.topological_order():
+        read = [made[before] for before in dict.fromkeys(graph.predecessors(op))] or [0]
+        made[op] = len(values)
+        values.append(Value(f"v{op}", SHAPE, "float32"))
+        operators.append(Operator(graph.names[op], graph.names[op], (*read, 1), (made[op],)))
+    outputs = tuple(made[op] for op in made if not graph.successors(op))
     weights = {1: np.linspace(-1, 1, 8, dtype=np.float32)}
     return Program(values, operators, (0,), outputs, weights)
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import onnx
 import pytest
@@ -34,7 +35,11 @@ from benchmarks.step_facts import DONE, MISSING, WRONG
 from tests.fake_cuda import fake_gpu
 from tests.library_cases import CASES, plan_of
 from tests.nets import inception_like
+from tvm_interop import OpGraph
+from tvm_interop.machine.gpu_traits import gpu_traits
+from tvm_interop.plan.as_program import program_of
 from tvm_interop.plan.check import read_plan
+from tvm_interop.program.storage import dependencies
 
 pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 
@@ -86,6 +91,29 @@ def test_three_ways_to_run_are_checked_without_measuring(folder: Path) -> None:
     assert report.early_us["nimble"] == 0
     assert report.stages_measured == 0
     assert written == ["WRONG", "WRONG"]  # Once after the numbers, and once at the end.
+
+
+def test_opara_gets_what_kernels_ask_and_opens_its_own_streams(folder: Path) -> None:
+    bench = Bench(folder, deadline=time.monotonic())
+    artifact = tvm_interop.load(folder / "model.tar")
+    names = [op.name for op in artifact.plan.operators]
+    graph = OpGraph.from_edges(names, dependencies(artifact.plan.values, artifact.plan.operators))
+    traits = gpu_traits(program_of(artifact.plan, {}), artifact.manifest.gpu_kernels, "sm_90")
+    assert all(found.kernels and found.demand for found in traits)
+    made = tvm_interop.schedule(graph, "opara", traits=traits)
+    bench.check()
+    plan = bench._instances["opara"].plan
+    assert [op.name for op in plan.operators] == [names[op] for op in made.launch_order or ()]
+    assert len(plan.streams) == made.num_streams > graph.width
+
+
+def test_an_artifact_without_demands_is_reported(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "net")
+    artifact = tvm_interop.load(folder / "model.tar")
+    older = msgspec.structs.replace(artifact.manifest, gpu_kernels={})
+    replace(artifact, manifest=older).save(tmp_path / "net" / "model.tar")
+    report = Bench(tmp_path / "net", deadline=time.monotonic()).check()
+    assert [reason for reason in report.not_run if "demands of kernels" in reason]
 
 
 def test_a_search_that_takes_too_long_is_cut_short(folder: Path) -> None:

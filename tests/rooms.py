@@ -42,8 +42,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "latency": ("latency", "learned_latency", "repeats"),
     "lowering": (
         "activations", "extract", "float16", "fold_arrays", "library_calls", "lift_workspaces",
-        "lower", "lrn_pattern", "merge_convs", "parts_of_products", "quantised_kernels",
-        "schedule_units", "split_operators", "transposed_convs",
+        "lower", "lrn_pattern", "merge_convs", "merge_products", "parts_of_products",
+        "quantised_kernels", "schedule_units", "split_operators", "transposed_convs",
     ),
     "machine": ("cpu_features", "gpu_traits", "multiprocessors", "onednn"),
     "measure": ("active_search", "farm", "latency_store", "measured_latency"),

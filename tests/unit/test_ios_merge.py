@@ -280,7 +280,9 @@ def test_a_schedule_by_hand(plain):
     with pytest.raises(ScheduleError, match="`app/Conv` reads another tensor than `a1/Conv`"):
         made.artifact(wrong)
     wrong = by_hand(made, ["ap/MaxPool", "a1/Conv"])
-    with pytest.raises(ScheduleError, match="`ap/MaxPool` cannot be merged: it is no convolution"):
+    with pytest.raises(
+        ScheduleError, match="`ap/MaxPool` cannot be merged: it is neither a convolution"
+    ):
         made.artifact(wrong)
 
 

@@ -12,8 +12,8 @@ from tests.one_node import computed
 from tvm_interop import ScheduleError
 from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.frontend import load_model
-from tvm_interop.lowering.conv_chains import find_conv_chains, mergeable_sets, why_not_merged
 from tvm_interop.lowering.merge_convs import MergeConvs, fold_for_merging
+from tvm_interop.lowering.mergeable import find_chains, mergeable_sets, why_not_merged
 
 
 def conv(net, x, out, shape, *, pads=(0, 0, 0, 0), stride=1, bias=True, **attrs):
@@ -29,7 +29,7 @@ def folded(model):
 
 
 def chains_of(model):
-    return find_conv_chains(folded(model)["main"])
+    return find_chains(folded(model)["main"])
 
 
 def assert_close(merged, plain):
@@ -155,8 +155,14 @@ def pair(change, *, second="x"):
             pair({"shape": (4, 4, 3, 3), "pads": [2, 1, 0, 1]}),
             r"the kernel of `a/Conv` \(3x3, 1x1 padded\) does not fit into one of 3x3, 2x1 padded",
         ),
-        (pair({"shape": (4, 1, 3, 3), "group": 4}), "`b/Conv` cannot be merged: it is no conv"),
-        (pair({"pads": [2] * 4, "dilations": [2, 2]}), "`b/Conv` cannot be merged: it is no conv"),
+        (
+            pair({"shape": (4, 1, 3, 3), "group": 4}),
+            "`b/Conv` cannot be merged: it is neither a conv",
+        ),
+        (
+            pair({"pads": [2] * 4, "dilations": [2, 2]}),
+            "`b/Conv` cannot be merged: it is neither a conv",
+        ),
     ],
 )
 def test_why_not(model, says):

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from ..errors import ScheduleError
 from ..latency import LatencyModel
-from ..lowering.conv_chains import find_conv_chains, mergeable_sets, why_not_merged
 from ..lowering.merge_convs import MergeConvs, fold_for_merging, merged_alone, merged_name
+from ..lowering.mergeable import find_chains, mergeable_sets, why_not_merged
 from ..program.graph import OpGraph
 from ..program.program import Program
 from ..scheduling import Schedule, Stage
@@ -33,7 +33,7 @@ _C = TypeVar("_C", bound=Compiled)
 
 
 class OperatorMerges:
-    """The convolutions of a model that could be merged (IOS, section 3).
+    """The convolutions and products of a model that could be merged (IOS, section 3).
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class OperatorMerges:
     """
 
     def __init__(self, imported: Any, names: Sequence[str]) -> None:
-        """Find the convolutions that could be merged.
+        """Find the operators that could be merged.
 
         Parameters
         ----------
@@ -51,7 +51,7 @@ class OperatorMerges:
         """
         self._module = fold_for_merging()(imported)
         self._names = names
-        self._chains = find_conv_chains(self._module["main"])
+        self._chains = find_chains(self._module["main"])
         ids = {name: i for i, name in enumerate(names)}
         found = [[ids[n] for n in group if n in ids] for group in mergeable_sets(self._chains)]
         self.sets = [tuple(ops) for ops in found if len(ops) > 1]
@@ -61,7 +61,7 @@ class OperatorMerges:
         return why_not_merged([self._chains[self._names[op]] for op in ops]) is None
 
     def merged(self, groups: Sequence[Sequence[str]]) -> Any:
-        """Make the Relax module with one convolution in place of each group.
+        """Make the Relax module with one operator in place of each group.
 
         Raises
         ------

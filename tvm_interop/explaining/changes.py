@@ -42,7 +42,7 @@ class Change:
 
     Attributes
     ----------
-    kind: `batch` for a larger batch, `merge` to merge convolutions, or `parts` to divide operators
+    kind: `batch` for a larger batch, `merge` to merge operators, or `parts` to divide operators
         into more parts.
     what: a description of the change.
     gain: the estimated saving, as a fraction of the latency of sequential execution. For `batch`
@@ -222,9 +222,9 @@ def _more_parts(wholes: Wholes, lost_us: dict[int, float], total_us: float) -> C
 def _merged(
     compilation: Compilation, wholes: Wholes, lost_us: dict[int, float], total_us: float
 ) -> Change | None:
-    """Return the change that merges convolutions of the same kind that read the same tensor.
+    """Return the change that merges operators of the same kind that read the same tensor.
 
-    The estimate assumes that a merged convolution uses the cores as efficiently as the operators
+    The estimate assumes that a merged operator uses the cores as efficiently as the operators
     that are already divided into parts. Return None if no merge would save time.
     """
     found = _merges(compilation, wholes)
@@ -234,7 +234,7 @@ def _merged(
         return None
     groups = tuple(_AND.join(wholes.graph.names[op] for op in ops) for ops in useful)
     count = sum(map(len, useful))
-    what = f"merge {count} convolutions that read the same tensors into {len(useful)}"
+    what = f"merge {count} operators that read the same tensors into {len(useful)}"
     gain = sum(lost_us[op] for ops in useful for op in ops) / total_us
     return Change("merge", what, gain, groups)
 

@@ -1,4 +1,4 @@
-"""IOS with operator merge: convolutions of the same tensor become one wider convolution."""
+"""IOS with operator merge: convolutions, or products, of the same tensor become a wider one."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import time
@@ -25,6 +26,7 @@ from benchmarks.gpu import (
     SCHEDULERS,
     TORCH,
     Bench,
+    earliest_us,
     main,
 )
 from benchmarks.gpu_bundle_models import add_network, repeat_weights
@@ -34,6 +36,7 @@ from benchmarks.step_facts import DONE, MISSING, WRONG
 from tests.fake_cuda import fake_gpu
 from tests.library_cases import CASES, plan_of
 from tests.nets import inception_like
+from tvm_interop._native.timing import OperatorTiming
 from tvm_interop.plan.check import read_plan
 
 pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
@@ -64,6 +67,7 @@ def test_every_schedule_is_checked_and_timed(folder: Path) -> None:
     assert set(report.library_numbers) == {LIBRARIES, FASTEST}
     # The fake GPU computes nothing, so the benchmark must notice wrong numbers.
     assert report.numbers == "WRONG"
+    assert report.first_wrong.startswith(f"operator 0 of {report.operators}, `")
     assert not report.is_right
 
 
@@ -86,6 +90,32 @@ def test_three_ways_to_run_are_checked_without_measuring(folder: Path) -> None:
     assert report.early_us["nimble"] == 0
     assert report.stages_measured == 0
     assert written == ["WRONG", "WRONG"]  # Once after the numbers, and once at the end.
+
+
+def test_an_operator_that_is_early_in_most_profiles_is_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event's time is rounded, so an operator may seem early in a single profile."""
+    bench = Bench(folder, time.monotonic())
+    bench.check()
+    instance = bench._instances["nimble"]
+    rows = instance.profile()
+    op, waits = next(
+        (op, planned.waits) for op, planned in enumerate(instance.plan.operators) if planned.waits
+    )
+    end = max(row.end_us for row in rows if row.op in waits)
+    calls = itertools.count()
+
+    def early_in(every: int) -> list[OperatorTiming]:
+        is_early = next(calls) % every == 0
+        return [
+            row._replace(start_us=end - 0.5) if row.op == op and is_early else row for row in rows
+        ]
+
+    monkeypatch.setattr(instance, "profile", lambda: early_in(3))
+    assert earliest_us(instance) == 0
+    monkeypatch.setattr(instance, "profile", lambda: early_in(1))
+    assert earliest_us(instance) == pytest.approx(0.5)
 
 
 def test_a_search_that_takes_too_long_is_cut_short(folder: Path) -> None:

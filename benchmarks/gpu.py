@@ -5,8 +5,8 @@ in a process of its own for each network and part. It needs only a GPU, its driv
 network, no compiler and no Relax. The parts are:
 
 - `check`: the outputs of sequential execution are compared with onnxruntime's, on two sets of
-  inputs in turn. Sequential execution and two schedules must give the same bits uncaptured,
-  captured and linked.
+  inputs in turn. If they are wrong, the first operator that is wrong is named. Sequential execution
+  and two schedules must give the same bits uncaptured, captured and linked.
 - `time`: each operator, and each stage that a scheduler asks for, is measured on this GPU, and
   every scheduler makes its schedule. Opara gets what each kernel asks of the GPU, as its machine
   code says, and opens as many streams as it likes; one more schedule has its streams combined. If
@@ -59,6 +59,7 @@ from tvm_interop.scheduling.budget import Budget, BudgetedLatency
 from tvm_interop.scheduling.one_after_another import one_after_another
 
 from . import torch_gpu
+from .gpu_first_wrong import SAMPLES_FILE, first_wrong
 from .gpu_flight import runs_per_s
 from .gpu_report import Report, gpu_state, interleaved_us, program_of
 from .step_facts import Facts
@@ -94,6 +95,7 @@ IOS_SECONDS = 20.0
 CHECKED = ("nimble", "opara")
 """The schedulers of part `check`. They need no latencies."""
 RUNS_IN_A_ROW = 10
+PROFILES = 9
 INSTANCES = (1, 2, 4, 8)
 FLIGHT_SECONDS = 1.0
 
@@ -153,6 +155,7 @@ class Bench:
         for dispatch in ("streams", "captured", "linked"):
             self._add(_way("sequential", dispatch), sequential, dispatch)
         self.report.numbers = self._check_numbers("sequential")
+        self._look_for_first_wrong()
         self._write(self.report)
         streams = min(MOST_STREAMS, max(self._graph.width, 1))
         for scheduler in CHECKED:
@@ -174,6 +177,7 @@ class Bench:
             self._add(name, sequential, dispatch)
         self._add("sequential, again", sequential, "captured")
         self.report.numbers = self._check_numbers("sequential")
+        self._look_for_first_wrong()
         self._add("sequential, linked", sequential, "linked")
         self._write(self.report)
         self._schedule_all()
@@ -285,6 +289,16 @@ class Bench:
         verdict = "right" if worst <= 1 else "WRONG"
         print(f"  numbers of {name} {verdict}: {worst:.3f} of what is allowed")
         return verdict
+
+    def _look_for_first_wrong(self) -> None:
+        """If the numbers are wrong, find the first operator whose numbers are wrong."""
+        if self.report.numbers == "right":
+            return
+        samples = dict(np.load(self._folder / SAMPLES_FILE))
+        weights = self._artifact.weights
+        given = self._artifact.plan, self._kernels, weights, self._inputs(0), samples
+        self.report.first_wrong = first_wrong(*given, RTOL, ATOL)
+        print(f"  {self.report.first_wrong}", flush=True)
 
     def _worst_error(self, outputs: Callable[[int], list[np.ndarray]]) -> float:
         """The largest difference from onnxruntime's outputs, as a multiple of the allowed error.
@@ -440,17 +454,19 @@ def earliest_us(instance: CudaInstance) -> float:
     """How much too early an operator starts by the GPU's clock, in microseconds.
 
     The result is the largest time from the start of an operator to the end of an operator that it
-    waits for; 0 if none starts too early.
+    waits for; 0 if none starts too early. Each of these times is the median over `PROFILES`
+    profiles. An event's time is rounded to a tick of about half a microsecond, so a single profile
+    may be a microsecond off either way. An operator that does not wait is early in most profiles.
     """
-    rows = instance.profile()
-    starts = {row.op: row.start_us for row in rows}
-    ends = {row.op: row.end_us for row in rows}
-    early = [
-        ends[awaited] - starts[op]
-        for op, planned in enumerate(instance.plan.operators)
-        for awaited in planned.waits
-    ]
-    return max([0.0, *early])
+    early: dict[tuple[int, int], list[float]] = {}
+    for _ in range(PROFILES):
+        rows = instance.profile()
+        starts = {row.op: row.start_us for row in rows}
+        ends = {row.op: row.end_us for row in rows}
+        for op, planned in enumerate(instance.plan.operators):
+            for awaited in planned.waits:
+                early.setdefault((awaited, op), []).append(ends[awaited] - starts[op])
+    return max([0.0, *(float(np.median(times)) for times in early.values())])
 
 
 def _run_on(peer: torch_gpu.TorchRunner, inputs: list[np.ndarray]) -> list[np.ndarray]:

@@ -60,6 +60,7 @@ _PACKAGES = (
 _FILES = (
     "benchmarks/cpu_cores.py",
     "benchmarks/gpu.py",
+    "benchmarks/gpu_first_wrong.py",
     "benchmarks/gpu_flight.py",
     "benchmarks/gpu_probes.cu",
     "benchmarks/gpu_report.py",

@@ -15,18 +15,26 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+import tvm
 from onnx import numpy_helper
 
 import tvm_interop
 from tests.nets import attention, branches, in_float16, inception_like, norms, split
 from tests.networks import feeds
 from tests.workspaces import SHAPE, attentions_by_numpy, two_attentions
+from tvm_interop import Artifact
+from tvm_interop._native.kernels import load_kernels
 from tvm_interop.compiler.api import CompileOptions
 from tvm_interop.compiler.compilation import Compilation
+from tvm_interop.kernels.build import build_kernels
+from tvm_interop.kernels.cpu_schedule import DefaultCPUSchedule
+from tvm_interop.lowering.extract import extract
 from tvm_interop.machine.kernel_libraries import TVM, provider_names
 from tvm_interop.models.source import read_onnx
+from tvm_interop.scratch import scratch_folder
 
 from .gpu import LIBRARY_PLAN
+from .gpu_first_wrong import SAMPLES_FILE, operator_samples
 from .gpu_steps import SANITIZED
 
 GPU_LIBRARIES = [name for name in provider_names("cuda") if name != TVM]
@@ -58,8 +66,9 @@ def add_network(folder: Path, name: str, archs: Sequence[str]) -> None:
     model = read_onnx(name)
     repeat_weights(model)
     onnx.save(model, folder / "model.onnx")
-    np.savez(folder / "reference.npz", **reference(model))
-    kernels_bytes = _add_artifacts(folder, model, archs)
+    expected = reference(model)
+    np.savez(folder / "reference.npz", **expected)
+    kernels_bytes = _add_artifacts(folder, model, archs, expected)
     took = time.monotonic() - began
     print(f"{name}: {took:.0f} s, kernels of {kernels_bytes / 1e6:.1f} MB", flush=True)
 
@@ -97,10 +106,12 @@ def add_case(
     """Compile a small network, and write the files for `gpu.py` and compute-sanitizer."""
     folder.mkdir(parents=True)
     np.savez(folder / "reference.npz", **expected)
-    _add_artifacts(folder, model, archs)
+    _add_artifacts(folder, model, archs, expected)
 
 
-def _add_artifacts(folder: Path, model: Any, archs: Sequence[str]) -> int:
+def _add_artifacts(
+    folder: Path, model: Any, archs: Sequence[str], expected: Mapping[str, np.ndarray]
+) -> int:
     """Write the artifacts of a model for `gpu.py`; return the bytes of its machine code.
 
     Operators are fused only as far as libraries could fuse them too. So one set of TVM's kernels
@@ -113,7 +124,27 @@ def _add_artifacts(folder: Path, model: Any, archs: Sequence[str]) -> int:
     (folder / LIBRARY_PLAN).write_text(artifact.plan.to_json())
     plain = replace(artifact, plan=artifact.fallback or artifact.plan, fallback=None)
     plain.save(folder / "model.tar")
+    np.savez_compressed(folder / SAMPLES_FILE, **_samples(compilation, plain, expected))
     return len(artifact.machine_code())
+
+
+def _samples(
+    compilation: Compilation, artifact: Artifact, expected: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Compute each operator by a kernel for this CPU, and keep some numbers of its results."""
+    as_written = extract(compilation.module).kernels
+    target = tvm.target.Target("llvm")
+    schedule: Any = DefaultCPUSchedule(target)
+    with scratch_folder() as scratch:
+        library = build_kernels(schedule(as_written), target, scratch / "kernels.so")
+        loaded = load_kernels(library)
+        kernels = {
+            var.name_hint: (loaded[var.name_hint], len(func.params))
+            for var, func in as_written.functions_items()
+        }
+        plan = artifact.plan
+        inputs = [expected[f"input0_{i}"] for i in range(len(plan.inputs))]
+        return operator_samples(plan, artifact.weights, inputs, kernels)
 
 
 def add_cpu_network(folder: Path, name: str) -> None:

@@ -4,6 +4,7 @@
 // is one JSON object with the name of a probe. Times are in microseconds, and are medians unless the
 // name says otherwise.
 
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -274,6 +275,120 @@ void AcrossStreams(cudaStream_t first, cudaStream_t second) {
       us.front(), us[us.size() / 2], us.back());
 }
 
+// Finds a function of the driver, which this program is not linked with.
+template <typename Function>
+Function* DriverFunction(const char* name) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult status;
+  const cudaError_t error =
+      cudaGetDriverEntryPointByVersion(name, &found, 12050, cudaEnableDefault, &status);
+  if (error == cudaSuccess && status == cudaDriverEntryPointSuccess) {
+    return reinterpret_cast<Function*>(found);
+  }
+  cudaGetLastError();
+  return nullptr;
+}
+
+// A stream that has some multiprocessors of the GPU for itself, or null and the reason.
+struct Partition {
+  cudaStream_t stream = nullptr;
+  unsigned multiprocessors = 0;
+  const char* failed = "";
+};
+
+Partition NewPartition(const CUdevResource& part) {
+  auto* describe = DriverFunction<decltype(cuDevResourceGenerateDesc)>("cuDevResourceGenerateDesc");
+  auto* make = DriverFunction<decltype(cuGreenCtxCreate)>("cuGreenCtxCreate");
+  auto* make_stream = DriverFunction<decltype(cuGreenCtxStreamCreate)>("cuGreenCtxStreamCreate");
+  if (!describe || !make || !make_stream) return {nullptr, 0, "a function is missing"};
+  CUdevResource resource = part;
+  CUdevResourceDesc description;
+  CUgreenCtx context;
+  CUstream stream;
+  if (describe(&description, &resource, 1)) return {nullptr, 0, "cuDevResourceGenerateDesc"};
+  if (make(&context, description, 0, CU_GREEN_CTX_DEFAULT_STREAM)) {
+    return {nullptr, 0, "cuGreenCtxCreate"};
+  }
+  if (make_stream(&stream, context, CU_STREAM_NON_BLOCKING, 0)) {
+    return {nullptr, 0, "cuGreenCtxStreamCreate"};
+  }
+  return {stream, part.sm.smCount, ""};
+}
+
+// Whether streams of green contexts, which have their own multiprocessors, keep them in a graph that
+// is captured across both. One stream has a kernel that fills the GPU, and the other a chain of
+// short kernels: `alone` is the chain's time by itself, and the others its time beside the kernel.
+void GreenContexts(const std::vector<cudaStream_t>& streams) {
+  auto* get = DriverFunction<decltype(cuDeviceGetDevResource)>("cuDeviceGetDevResource");
+  auto* split = DriverFunction<decltype(cuDevSmResourceSplitByCount)>("cuDevSmResourceSplitByCount");
+  CUdevResource all, parts[1], rest;
+  unsigned number = 1;
+  const char* failed = !get || !split ? "a function is missing" : "";
+  if (!*failed && get(0, &all, CU_DEV_RESOURCE_TYPE_SM)) failed = "cuDeviceGetDevResource";
+  if (!*failed && split(parts, &number, &all, &rest, 0, all.sm.smCount / 2)) {
+    failed = "cuDevSmResourceSplitByCount";
+  }
+  Partition large, small;
+  if (!*failed) large = NewPartition(parts[0]), failed = large.failed;
+  if (!*failed) small = NewPartition(rest), failed = small.failed;
+  if (*failed) {
+    std::printf("{\"probe\": \"green contexts\", \"failed\": \"%s\"}\n", failed);
+    return;
+  }
+  cudaDeviceProp device;
+  CHECK(cudaGetDeviceProperties(&device, 0));
+  const int blocks = device.multiProcessorCount * 4;
+  const long long long_cycles = CyclesOf(200), short_cycles = CyclesOf(5);
+  const auto chain = [&](cudaStream_t stream) {
+    for (int i = 0; i < 20; ++i) Spin<<<8, 128, 0, stream>>>(short_cycles);
+  };
+  // The time of the chain on the second stream, beside the large kernel on the first.
+  const auto beside_us = [&](cudaStream_t first, cudaStream_t second, bool is_captured) {
+    cudaEvent_t fork = NewEvent(cudaEventDisableTiming), join = NewEvent(cudaEventDisableTiming);
+    cudaEvent_t began = NewEvent(), ended = NewEvent();
+    const unsigned flags = is_captured ? cudaEventRecordExternal : cudaEventRecordDefault;
+    const auto issue = [&]() -> cudaError_t {
+      cudaEventRecord(fork, first);
+      cudaStreamWaitEvent(second, fork, 0);
+      Spin<<<blocks, 1024, 0, first>>>(long_cycles);
+      cudaEventRecordWithFlags(began, second, flags);
+      chain(second);
+      cudaEventRecordWithFlags(ended, second, flags);
+      cudaEventRecord(join, second);
+      return cudaStreamWaitEvent(first, join, 0);
+    };
+    std::vector<double> us;
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t exec = nullptr;
+    if (is_captured) {
+      CHECK(cudaStreamBeginCapture(first, cudaStreamCaptureModeThreadLocal));
+      issue();
+      if (cudaStreamEndCapture(first, &graph) || cudaGraphInstantiate(&exec, graph, 0)) {
+        cudaGetLastError();
+        return -1.0;
+      }
+    }
+    for (int round = 0; round < kRounds; ++round) {
+      CHECK(is_captured ? cudaGraphLaunch(exec, first) : issue());
+      CHECK(cudaStreamSynchronize(first));
+      us.push_back(Between(began, ended));
+    }
+    if (exec != nullptr) CHECK(cudaGraphExecDestroy(exec));
+    return Median(us);
+  };
+  const double alone = GpuUs(streams[0], [&] { chain(streams[0]); });
+  const double shared = beside_us(streams[0], streams[1], false);
+  const double shared_in_graph = beside_us(streams[0], streams[1], true);
+  const double apart = beside_us(large.stream, small.stream, false);
+  const double apart_in_graph = beside_us(large.stream, small.stream, true);
+  std::printf(
+      "{\"probe\": \"green contexts\", \"multiprocessors\": [%u, %u], \"alone\": %.2f, "
+      "\"beside\": %.2f, \"beside_in_graph\": %.2f, \"apart\": %.2f, \"apart_in_graph\": "
+      "%.2f}\n",
+      large.multiprocessors, small.multiprocessors, alone, shared, shared_in_graph, apart,
+      apart_in_graph);
+}
+
 // The host's time to allocate and to free a workspace.
 void Allocations() {
   for (size_t mebibytes : {1, 32, 256}) {
@@ -304,6 +419,7 @@ int main() {
   Concurrency(streams);
   AcrossStreams(streams[0], streams[1]);
   Allocations();
+  GreenContexts(streams);  // It comes last, because a GPU may refuse it.
   CHECK(cudaDeviceSynchronize());
   return 0;
 }

@@ -24,6 +24,7 @@ class Report:
     ----------
     numbers: whether the outputs of sequential execution agree with onnxruntime's: "right", "WRONG"
         or "not run".
+    first_wrong: if the numbers are wrong, a sentence that names the first operator that is wrong.
     library_numbers: "right" or "WRONG" for each sequential execution with kernels of libraries, by
         name.
     kernels: for each provider of kernels, the number of operators for which its kernel is the
@@ -51,6 +52,7 @@ class Report:
     network: str
     operators: int = 0
     numbers: str = "not run"
+    first_wrong: str = ""
     library_numbers: dict[str, str] = field(default_factory=dict)
     kernels: dict[str, int] = field(default_factory=dict)
     bits: dict[str, str] = field(default_factory=dict)

@@ -1,6 +1,7 @@
-"""The steps of the visit to a GPU (`gpu_visit.py`) that look at no network.
+"""The steps of the visit to a GPU (`gpu_visit.py`) that run a tool, or look at no network.
 
     python -m benchmarks.gpu_steps versions --bundle FOLDER --out FILE
+    python -m benchmarks.gpu_steps ncu --network squeezenet --bundle FOLDER --out FILE
 
 Each step writes what it found to a JSON file. Its exit code says whether it ran, found something
 wrong, or lacks something (`step_facts.py`).
@@ -30,6 +31,18 @@ SANITIZED = "inception_like"
 """The small network that runs under compute-sanitizer."""
 FOUND = 9
 """The exit code of compute-sanitizer if it finds a fault."""
+NCU_KERNELS = 5
+NCU_METRICS = (
+    "gpu__time_duration.sum",
+    "launch__grid_size",
+    "launch__block_size",
+    "launch__registers_per_thread",
+    "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+    "lts__throughput.avg.pct_of_peak_sustained_elapsed",
+)
+"""What ncu tells of `NCU_KERNELS` kernels."""
 TOLERANCE = {"float32": 1e-4, "float16": 2e-2}
 TF32_TOLERANCE = 5e-2
 """Allowed error of an operator of a library, as a share of 1 and of the result. TF32 keeps 10 bits
@@ -127,19 +140,32 @@ def probes(bundle: Path, facts: Facts) -> int:
     return facts.exit_code(wrong=wrong)
 
 
-def sanitizer(bundle: Path, facts: Facts) -> int:
-    """Run a small network under compute-sanitizer, and a kernel whose fault it must find."""
+def sanitizer(bundle: Path, facts: Facts, network: str | None = None) -> int:
+    """Run a network under compute-sanitizer.
+
+    Parameters
+    ----------
+    network: the network; by default a small one, and a kernel whose fault must be found.
+    """
     program = cuda_tool("compute-sanitizer")
     if program is None:
         return facts.exit_code(missing=["compute-sanitizer is not installed"])
     wrong = []
-    artifact = bundle / "cases" / SANITIZED / "nimble.tar"
-    kernel = bundle / "cases" / WITH_FAULT
-    for tool, module, file, code, line in (
-        ("memcheck", "tests.gpu.sanitized_run", artifact, 0, "SUMMARY: 0 "),
-        ("racecheck", "tests.gpu.sanitized_run", artifact, 0, "SUMMARY: 0 "),
-        ("memcheck", "tests.gpu.out_of_bounds", kernel, FOUND, "Invalid __global__ read"),
-    ):
+    run, none = "tests.gpu.sanitized_run", "SUMMARY: 0 "
+    if network is not None:
+        artifact = bundle / "networks" / network / "model.tar"
+        watched = [("memcheck", run, artifact, 0, none), ("initcheck", run, artifact, 0, none)]
+    else:
+        artifact, kernel = (
+            bundle / "cases" / SANITIZED / "nimble.tar",
+            bundle / "cases" / WITH_FAULT,
+        )
+        watched = [
+            ("memcheck", run, artifact, 0, none),
+            ("racecheck", run, artifact, 0, none),
+            ("memcheck", "tests.gpu.out_of_bounds", kernel, FOUND, "Invalid __global__ read"),
+        ]
+    for tool, module, file, code, line in watched:
         watch = [program, "--tool", tool, "--error-exitcode", str(FOUND)]
         done = subprocess.run(
             [*watch, sys.executable, "-m", module, str(file)],
@@ -154,6 +180,50 @@ def sanitizer(bundle: Path, facts: Facts) -> int:
         if not is_right:
             wrong.append(f"{name}: exit code {done.returncode}, {_last_line(done.stdout)}")
     return facts.exit_code(wrong=wrong)
+
+
+def ncu(bundle: Path, facts: Facts, network: str | None = None) -> int:
+    """Let ncu look at the kernels that take the most time in a network."""
+    program = cuda_tool("ncu")
+    if program is None:
+        return facts.exit_code(missing=["ncu is not installed"])
+    assert network is not None, "this step needs a network"
+    path = bundle / "networks" / network / "model.tar"
+    slowest = slowest_kernels(path)
+    facts.say(slowest_us=slowest)
+    names = "|".join(f"{name}(_kernel(_[0-9]+)?)?" for name in slowest)
+    watch = [program, "--clock-control", "none", "--csv", "--page", "raw"]
+    watch += ["--metrics", ",".join(NCU_METRICS), "--launch-count", str(4 * len(slowest))]
+    watch += ["--kernel-name", f"regex:^({names})$"]
+    done = subprocess.run(
+        [*watch, sys.executable, "-m", "tests.gpu.sanitized_run", str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith('"')]
+    for line in lines:
+        print(f"  {line}", flush=True)
+    facts.tell(exit_code=done.returncode, table=lines, output=done.stdout[-4000:])
+    wrong = [] if len(lines) > 2 else [f"ncu wrote no table: {_last_line(done.stdout)}"]
+    return facts.exit_code(wrong=wrong)
+
+
+def slowest_kernels(path: Path) -> dict[str, float]:
+    """The kernels of TVM that take the most time in a network, each with its microseconds."""
+    import tvm_interop
+    from tvm_interop.execution.cuda import CudaInstance, require_gpu
+
+    artifact = tvm_interop.load(path)
+    plan = artifact.plan
+    require_gpu(plan)
+    instance = CudaInstance(plan, artifact.load_kernels(), artifact.weights)
+    took: dict[str, float] = {}
+    for row in instance.profile():
+        name = plan.operators[row.op].kernel
+        took[name] = took.get(name, 0.0) + row.end_us - row.start_us
+    ordered = sorted(took, key=took.__getitem__, reverse=True)
+    return {name: round(took[name], 1) for name in ordered[:NCU_KERNELS]}
 
 
 def library_cases(bundle: Path, facts: Facts) -> int:
@@ -245,15 +315,27 @@ STEPS: dict[str, Callable[[Path, Facts], int]] = {
     "sanitizer": sanitizer,
     "library-cases": library_cases,
 }
+STEPS_OF_NETWORKS: dict[str, Callable[[Path, Facts, str | None], int]] = {
+    "sanitizer": sanitizer,
+    "ncu": ncu,
+}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("step", choices=STEPS)
+    parser.add_argument("step", choices=[*STEPS, *STEPS_OF_NETWORKS])
+    parser.add_argument("--network", help="name of a network in the bundle")
     parser.add_argument("--bundle", type=Path, required=True, help="folder of the unpacked bundle")
     parser.add_argument("--out", type=Path, required=True, help="JSON file for what is found")
     arguments = parser.parse_args()
-    return STEPS[arguments.step](arguments.bundle, Facts(arguments.out))
+    facts = Facts(arguments.out)
+    if arguments.network is None:
+        if arguments.step not in STEPS:
+            parser.error(f"`{arguments.step}` needs a network: name it with --network")
+        return STEPS[arguments.step](arguments.bundle, facts)
+    if arguments.step not in STEPS_OF_NETWORKS:
+        parser.error(f"`{arguments.step}` looks at no network: leave out --network")
+    return STEPS_OF_NETWORKS[arguments.step](arguments.bundle, facts, arguments.network)
 
 
 if __name__ == "__main__":

@@ -32,15 +32,17 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from .step_facts import DONE, MISSING, MISSING_KEY, WRONG_KEY
 
-DONE_STATES = ("done", "missing")
-"""States of steps that ran, or that could not be run here."""
-ENDED_STATES = (*DONE_STATES, "failed", "killed", "stopped")
+NOT_NEEDED = "not needed"
+"""The state of a step that is for a failure of other steps, which have not failed."""
+DONE_STATES = ("done", "missing", NOT_NEEDED)
+"""States of steps that ran, or that could not be run here, or that are not needed."""
+ENDED_STATES = ("done", "missing", "failed", "killed", "stopped")
 """States of steps that are not run again. "stopped" means that the visit ended in the step."""
 MOST_FACTS_BYTES = 2 * 10**6
 MOST_LOG_BYTES = 8 * 10**6
@@ -65,6 +67,8 @@ class Step:
     command: the arguments of Python. `{out}` stands for the file that the step writes, `{bundle}`
         for the bundle's folder, and `{seconds}` for the seconds that the step should take.
     environment: variables that are set for this step alone.
+    after_failure_of: steps, by name. If any are named, this step is needed only if one of them has
+        failed.
     """
 
     name: str
@@ -72,6 +76,7 @@ class Step:
     limit_s: int
     command: tuple[str, ...]
     environment: dict[str, str] = field(default_factory=dict)
+    after_failure_of: tuple[str, ...] = ()
 
 
 def steps_of(bundle: Path) -> list[Step]:
@@ -92,6 +97,8 @@ def steps_of(bundle: Path) -> list[Step]:
         *(_network("flight", name, 3, 40) for name in networks),
         *(_network("compile", name, 4, 60) for name in networks),
         *(_cpu(name, 4, 50) for name in on_cpu),
+        *(_tool("ncu", name, 5, 90) for name in networks[:1]),
+        *(_tool("sanitizer", name, 5, 110, f"check {name}", f"time {name}") for name in papers),
     ]
 
 
@@ -104,6 +111,12 @@ def _network(part: str, name: str, call: int, limit_s: int, folder: str = "netwo
     command = ("-m", "benchmarks.gpu", part, f"{{bundle}}/{folder}/{name}")
     given = ("--out", "{out}", "--seconds", "{seconds}")
     return Step(f"{part} {name}", call, limit_s, (*command, *given))
+
+
+def _tool(step: str, name: str, call: int, limit_s: int, *after_failure_of: str) -> Step:
+    own = _own(step, call, limit_s, f"{step} {name}")
+    command = (*own.command, "--network", name)
+    return replace(own, command=command, after_failure_of=after_failure_of)
 
 
 def _cpu(name: str, call: int, limit_s: int) -> Step:
@@ -193,6 +206,18 @@ class Visit:
         self._say(f"== {step.name}: not begun, {why}")
         self._write()
 
+    def is_needed(self, step: Step) -> bool:
+        """Whether a step that is for failures of other steps has something to look for."""
+        states = [self.records.get(name, {}).get("state") for name in step.after_failure_of]
+        return not step.after_failure_of or "failed" in states or "killed" in states
+
+    def leave_out(self, step: Step) -> None:
+        """Keep that a step is not needed. It is run when that changes."""
+        why = f"none of these has failed: {', '.join(step.after_failure_of)}"
+        self.records[step.name] = {"state": NOT_NEEDED, "why": why}
+        self._say(f"== {step.name}: {NOT_NEEDED}, {why}")
+        self._write()
+
     def _outcome(self, code: int | None, out: Path, limit_s: float) -> dict[str, Any]:
         """The state of a step that ended with exit code `code`; None if it was killed."""
         found: dict[str, Any] = {}
@@ -277,6 +302,9 @@ def main() -> int:
         state = visit.records.get(step.name, {}).get("state")
         if state in ENDED_STATES and not arguments.only:
             print(f"== {step.name}: {state} before")
+            continue
+        if not visit.is_needed(step) and not arguments.only:
+            visit.leave_out(step)
             continue
         left_s = deadline - time.monotonic()
         if left_s < LEAST_SHARE * step.limit_s:

@@ -83,6 +83,15 @@ class InstanceSuite:
             np.testing.assert_array_equal(from_input, x + LENGTH)
             np.testing.assert_array_equal(from_weight, np.float32(100 + LENGTH))
 
+    def test_outputs_that_are_wanted(self, instance: PlanInstance) -> None:
+        outputs = [port.value for port in instance.outputs]
+        for number in (1, 2):
+            instance.write(instance.inputs[0].value, np.full(WIDTH, number, np.float32))
+            instance.run(outputs[:number])
+            for _ in range(2):
+                got = [float(np.array(instance.read(v))[0]) for v in outputs]
+                assert got == [number + LENGTH, 100 + LENGTH]
+
     def test_a_weight_is_replaced_in_one_instance_alone(
         self, instance: PlanInstance, other: PlanInstance
     ) -> None:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .execution.graph_module import GraphModule
     from .execution.interleaved import measure_interleaved
     from .execution.threads import num_threads, set_num_threads
+    from .execution.workspaces import set_workspace_limit, workspace_limit
     from .explaining.api import explain
     from .explaining.compare import compare
     from .latency import LatencyModel, LatencyTable
@@ -83,7 +84,9 @@ __all__ = [
     "schedule",
     "schedulers",
     "set_num_threads",
+    "set_workspace_limit",
     "transform",
+    "workspace_limit",
 ]
 
 _HOME = {
@@ -109,6 +112,8 @@ _HOME = {
     "schedule": "scheduling",
     "schedulers": "scheduling",
     "set_num_threads": "execution.threads",
+    "set_workspace_limit": "execution.workspaces",
+    "workspace_limit": "execution.workspaces",
 }
 """Names that this package imports on first use, each with the module that defines the name.
 Importing TVM takes seconds, and help and shell completion do not need TVM."""

@@ -46,6 +46,8 @@ enum DeviceAttribute : int { kComputeCapabilityMajor = 75, kComputeCapabilityMin
   F(int, DeviceEnablePeerAccess, (int peer, unsigned flags))                                  \
   F(int, Malloc, (void** address, size_t nbytes))                                             \
   F(int, Free, (void* address))                                                               \
+  F(int, MallocHost, (void** address, size_t nbytes))                                         \
+  F(int, FreeHost, (void* address))                                                           \
   F(int, MemsetAsync, (void* address, int byte, size_t nbytes, Stream))                       \
   F(int, MemcpyAsync, (void* to, const void* from, size_t nbytes, int kind, Stream))          \
   F(int, MemcpyPeerAsync,                                                                     \
@@ -60,6 +62,7 @@ enum DeviceAttribute : int { kComputeCapabilityMajor = 75, kComputeCapabilityMin
   F(int, EventDestroy, (Event))                                                               \
   F(int, EventRecord, (Event, Stream))                                                        \
   F(int, EventRecordWithFlags, (Event, Stream, unsigned flags))                               \
+  F(int, EventSynchronize, (Event))                                                           \
   F(int, EventElapsedTime, (float* ms, Event from, Event to))                                 \
   F(int, GraphCreate, (Graph*, unsigned flags))                                               \
   F(int, GraphDestroy, (Graph))                                                               \

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,11 +19,13 @@
 #include "runtime/cuda/nvidia_version.h"
 #include "runtime/cuda/streams.h"
 #include "runtime/cuda/timing.h"
+#include "runtime/cuda/workspace_limit.h"
 
 namespace tvm_interop {
 
-// Remembers the algorithm that was chosen for each operator on each kind of GPU, until the process
-// ends. Equal GPUs share a choice. Otherwise one operator could give different bits on two of them.
+// Remembers the algorithm that was chosen for each operator on each kind of GPU within each limit
+// of workspaces, until the process ends. Equal GPUs share a choice. Otherwise one operator could
+// give different bits on two of them.
 template <typename Choice>
 class RememberedChoices {
  public:
@@ -30,7 +33,8 @@ class RememberedChoices {
   // there is none yet for an equal operator on an equal GPU.
   template <typename Choose>
   Choice Get(const OpDescription& op, const CudaStream& stream, Choose&& choose) {
-    const std::string key = cuda::DescribeDevice(stream.device) + ": " + Describe(op);
+    const std::string key = cuda::DescribeDevice(stream.device) + ": " + Describe(op) + " within " +
+                            std::to_string(WorkspaceLimit());
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto known = choices_.find(key);
     if (known != choices_.end()) return known->second;
@@ -41,6 +45,9 @@ class RememberedChoices {
   std::mutex mutex_;
   std::map<std::string, Choice> choices_;
 };
+
+// What a message says after it has named the limit.
+constexpr const char* kRaiseLimit = ": raise the limit with tvm_interop.set_workspace_limit";
 
 // A library whose kernels each run one of several algorithms. The fastest algorithm is chosen.
 //
@@ -76,7 +83,7 @@ class ChoosingLibrary : public CudaKernelLibrary {
   using Choice = typename LibKernel::Choice;
 
   static Choice Fastest(const LibKernel& kernel, const CudaStream& stream) {
-    const std::vector<Choice> candidates = kernel.Candidates(stream);
+    const std::vector<Choice> candidates = WithinLimit(kernel.Candidates(stream));
     size_t most = 0;
     for (const Choice& candidate : candidates) {
       most = std::max(most, candidate.workspace_nbytes);
@@ -91,6 +98,20 @@ class ChoosingLibrary : public CudaKernelLibrary {
                         kernel.NameOf(candidates[i]) + " (" + why + ")";
     }
     return chosen;
+  }
+
+  // Returns the algorithms whose workspaces are not larger than the limit.
+  static std::vector<Choice> WithinLimit(const std::vector<Choice>& all) {
+    std::vector<Choice> within;
+    size_t least = std::numeric_limits<size_t>::max();
+    for (const Choice& choice : all) {
+      least = std::min(least, choice.workspace_nbytes);
+      if (choice.workspace_nbytes <= WorkspaceLimit()) within.push_back(choice);
+    }
+    if (!within.empty()) return within;
+    throw std::runtime_error("its algorithms need a workspace of " + std::to_string(least) +
+                             " bytes or more, and " + std::to_string(WorkspaceLimit()) +
+                             " are allowed" + kRaiseLimit);
   }
 
   std::string name_;

@@ -21,6 +21,7 @@ CudaExecutor::CudaExecutor(std::shared_ptr<CudaStreams> streams,
   MakeJoins(ops);
   ReserveWorkspaces();
   UseWorkspaces();
+  streams_->Settle();
   WarmUp();
   if (dispatch == CudaDispatch::kStreams) return;
   try {
@@ -35,6 +36,11 @@ CudaExecutor::CudaExecutor(std::shared_ptr<CudaStreams> streams,
 }
 
 CudaExecutor::~CudaExecutor() {
+  // The graph, the events and the kernels must not go while a run needs them.
+  if (is_started_ && cuda::IsUsable() &&
+      cuda::Api::Get().StreamSynchronize(origin_) != cuda::kSuccess) {
+    cuda::Api::Get().GetLastError();
+  }
   graph_.reset();
   for (auto& [device, event] : events_) streams_->ReleaseEvent(device, std::move(event));
 }
@@ -146,10 +152,10 @@ cuda::OwnedGraph CudaExecutor::LinkOperators(const std::vector<CudaPlannedOp>& o
   return LinkGraphs(parts, after);
 }
 
-void CudaExecutor::Run() {
+void CudaExecutor::Start() {
   CudaStreams::Lease lease(streams_.get());
   Launch();
-  Synchronize();
+  is_started_ = true;
 }
 
 double CudaExecutor::Time(int number) {
@@ -316,6 +322,7 @@ void CudaExecutor::Drain(const std::string& error) {
 void CudaExecutor::Synchronize() {
   const cuda::Api& api = cuda::Api::Get();
   TVM_INTEROP_CUDA(api, StreamSynchronize, origin_);
+  is_started_ = false;
 }
 
 }  // namespace tvm_interop

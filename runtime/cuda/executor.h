@@ -64,7 +64,22 @@ class CudaExecutor : public Timed {
   ~CudaExecutor() override;
 
   // Runs every operator once and returns when all operators have ended.
-  void Run();
+  void Run() {
+    RunAnd([] {});
+  }
+
+  // The same. Calls `put` after the launch, which may put more work on the pool's first stream: the
+  // host waits for the run and this work at once.
+  template <typename Put>
+  void RunAnd(Put&& put) {
+    CudaStreams::Lease lease(streams_.get());
+    Launch();
+    put();
+    Synchronize();
+  }
+
+  // Launches every operator once and does not wait for the GPU. Later runs and copies come after.
+  void Start();
 
   // Runs the plan `number` times, one run after the other, and returns the time on the GPU in
   // seconds.
@@ -145,6 +160,7 @@ class CudaExecutor : public Timed {
   CudaDispatch dispatch_ = CudaDispatch::kStreams;
   std::string why_no_graph_;
   cuda::OwnedGraphExec graph_;
+  bool is_started_ = false;  // Whether a run may still be at work that nobody has waited for.
 };
 
 }  // namespace tvm_interop

@@ -72,6 +72,19 @@ void CudaStreams::ReleaseEvent(int device, cuda::OwnedEvent event) {
   free_events_[device].push_back(std::move(event));
 }
 
+void CudaStreams::Order(const CudaStream& earlier, const CudaStream& later) {
+  const cuda::Api& api = cuda::Api::Get();
+  cuda::OwnedEvent event = AcquireEvent(earlier.device);
+  TVM_INTEROP_CUDA(api, EventRecord, event.get(), earlier.handle);
+  TVM_INTEROP_CUDA(api, StreamWaitEvent, later.handle, event.get(), 0);
+  // The event may be recorded again at once: the wait is for this record.
+  ReleaseEvent(earlier.device, std::move(event));
+}
+
+void CudaStreams::Settle() const {
+  TVM_INTEROP_CUDA(cuda::Api::Get(), StreamSynchronize, streams_.front().handle);
+}
+
 CudaStreams::Lease::Lease(CudaStreams* streams)
     : guard_(streams->stream(0).device), streams_(streams) {
   if (streams->in_use_.exchange(true, std::memory_order_acquire)) {

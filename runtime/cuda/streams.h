@@ -55,6 +55,28 @@ class CudaStreams {
   cuda::OwnedEvent AcquireEvent(int device);
   void ReleaseEvent(int device, cuda::OwnedEvent event);
 
+  // Lets all later work on the stream `later` wait for the work that is now on the stream
+  // `earlier`. The caller has a lease. The streams need not be of this pool.
+  void Order(const CudaStream& earlier, const CudaStream& later);
+
+  // Waits until the first stream has done its work, such as copies of `BetweenRuns`. The caller has
+  // a lease. Kernels that are tried one by one, on any stream, need this before they begin.
+  void Settle() const;
+
+  // Calls `put` with the first stream of a GPU. What `put` puts on it happens after the runs so far
+  // and before all later runs, because every run begins and ends on the pool's first stream. The
+  // caller has a lease.
+  template <typename Put>
+  void BetweenRuns(int device, Put&& put) {
+    const CudaStream origin = stream(0);
+    const CudaStream other = first_on(device);
+    const cuda::DeviceGuard guard(device);
+    const bool is_apart = other.handle != origin.handle;
+    if (is_apart) Order(origin, other);
+    put(other.handle);
+    if (is_apart) Order(other, origin);
+  }
+
   // Must be held while a host thread puts work on the streams. Throws std::runtime_error if a lease
   // is already held. While the lease is held, any device may become the thread's current device.
   // When the lease ends, the earlier device becomes current again, for PyTorch and other users of

@@ -21,6 +21,7 @@
 #include "runtime/cuda/streams.h"
 #include "runtime/ffi/bound_operator.h"
 #include "runtime/ffi/cuda_library.h"
+#include "runtime/ffi/cuda_staging.h"
 #include "runtime/ffi/guarded_cuda.h"
 
 namespace tvm_interop {
@@ -100,25 +101,6 @@ ffi::Tensor TensorWithin(const CudaMemoryRef& memory, int64_t offset, const ffi:
                                   << " bytes";
   }
   return tensor;
-}
-
-// Copies a tensor in host memory to new memory of a GPU that `streams` has a stream on.
-ffi::Tensor TensorOnGpu(const CudaStreamsRef& streams, int64_t device_id, const ffi::Tensor& host,
-                        DLDataType dtype) {
-  return GuardedCuda([&] {
-    const DLDevice device{kDLCUDA, static_cast<int>(device_id)};
-    const size_t nbytes = ffi::GetDataSize(host);
-    auto memory = std::make_shared<CudaMemory>(CudaMemory::Unwritten(device.device_id, nbytes));
-    CopyToDevice(streams->streams.get(), device.device_id, memory->at(0), host.data_ptr(), nbytes);
-    return ffi::Tensor::FromNDAlloc(WithinBlock(), host.shape(), dtype, device, memory, size_t{0});
-  });
-}
-
-void CheckSameSize(const ffi::Tensor& one, const ffi::Tensor& other) {
-  if (ffi::GetDataSize(one) == ffi::GetDataSize(other)) return;
-  TVM_FFI_THROW(InputError) << "a tensor of " << ffi::GetDataSize(one)
-                            << " bytes cannot be copied to or from a tensor of "
-                            << ffi::GetDataSize(other) << " bytes";
 }
 
 // A copy from one GPU to another, as the kernel of an operator.
@@ -250,6 +232,18 @@ ffi::Array<int64_t> Profile(const CudaExecutorRef& executor) {
   });
 }
 
+// Runs the plan once and copies the named ports to pinned memory. The host waits once for all of
+// it.
+void RunAndFetch(const CudaExecutorRef& executor, const CudaStagingRef& staging,
+                 const ffi::Array<int64_t>& ports) {
+  GuardedCuda([&] {
+    executor->executor->RunAnd([&] {
+      for (int64_t port : ports) staging->get()->Fetch(static_cast<size_t>(port));
+    });
+    return 0;
+  });
+}
+
 ffi::Array<double> Measure(const ffi::Array<CudaExecutorRef>& executors, int64_t warmup,
                            int64_t repeats, int64_t seed, bool primed) {
   return GuardedCuda([&] {
@@ -261,20 +255,6 @@ ffi::Array<double> Measure(const ffi::Array<CudaExecutorRef>& executors, int64_t
         MeasureInterleaved(contestants, static_cast<int>(warmup), static_cast<int>(repeats),
                            static_cast<uint64_t>(seed), primed);
     return ffi::Array<double>(seconds.begin(), seconds.end());
-  });
-}
-
-// A tensor of TVM is ready when the work on tvm-ffi's current stream is done. Other libraries are
-// told by DLPack which stream will read their tensor.
-void CopyOnDeviceFromPython(const CudaStreamsRef& streams, const ffi::Tensor& source,
-                            const ffi::Tensor& target) {
-  CheckSameSize(source, target);
-  GuardedCuda([&] {
-    const int device = source.device().device_id;
-    auto* producer = static_cast<cuda::Stream>(TVMFFIEnvGetStream(kDLCUDA, device));
-    CopyOnDevice(streams->streams.get(), device, target.data_ptr(), source.data_ptr(),
-                 ffi::GetDataSize(source), producer);
-    return 0;
   });
 }
 
@@ -321,34 +301,14 @@ TVM_FFI_STATIC_INIT_BLOCK() {
                                                                     static_cast<size_t>(nbytes)));
              });
            })
-      .def("tvm_interop.cuda.tensor_within", TensorWithin)
-      .def("tvm_interop.cuda.tensor_on_gpu", TensorOnGpu)
-      .def("tvm_interop.cuda.copy_to_device",
-           [](const CudaStreamsRef& streams, const ffi::Tensor& host, const ffi::Tensor& device) {
-             CheckSameSize(host, device);
-             GuardedCuda([&] {
-               CopyToDevice(streams->streams.get(), device.device().device_id, device.data_ptr(),
-                            host.data_ptr(), ffi::GetDataSize(host));
-               return 0;
-             });
-           })
-      .def("tvm_interop.cuda.copy_to_host",
-           [](const CudaStreamsRef& streams, const ffi::Tensor& device, const ffi::Tensor& host) {
-             CheckSameSize(host, device);
-             GuardedCuda([&] {
-               CopyToHost(streams->streams.get(), device.device().device_id, host.data_ptr(),
-                          device.data_ptr(), ffi::GetDataSize(host));
-               return 0;
-             });
-           })
-      .def("tvm_interop.cuda.copy_on_device", CopyOnDeviceFromPython)
-      .def("tvm_interop.cuda.stream_handle",
-           [](const CudaStreamsRef& streams, int64_t device) {
+      .def("tvm_interop.cuda.fill_with_zeros",
+           [](const CudaStreamsRef& streams, const CudaMemoryRef& memory) {
              return GuardedCuda([&] {
-               const CudaStream stream = streams->streams->first_on(static_cast<int>(device));
-               return static_cast<int64_t>(reinterpret_cast<intptr_t>(stream.handle));
+               FillWithZeros(streams->streams.get(), *memory->memory);
+               return 0;
              });
            })
+      .def("tvm_interop.cuda.tensor_within", TensorWithin)
       .def("tvm_interop.cuda.peer_copy",
            [](const ffi::Tensor& from, const ffi::Tensor& to) {
              return PeerCopyRef(ffi::make_object<PeerCopyObj>(from, to));
@@ -364,6 +324,14 @@ TVM_FFI_STATIC_INIT_BLOCK() {
                return 0;
              });
            })
+      .def("tvm_interop.cuda.start",
+           [](const CudaExecutorRef& executor) {
+             GuardedCuda([&] {
+               executor->executor->Start();
+               return 0;
+             });
+           })
+      .def("tvm_interop.cuda.run_and_fetch", RunAndFetch)
       .def("tvm_interop.cuda.time",
            [](const CudaExecutorRef& executor, int64_t number) {
              return GuardedCuda([&] { return executor->executor->Time(static_cast<int>(number)); });

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "runtime/cuda/workspace_limit.h"
 #include "runtime/ffi/guarded_cuda.h"
 #include "runtime/ffi/op_description.h"
 
@@ -22,6 +23,7 @@ CudaLibraryKernelObj::CudaLibraryKernelObj(CudaKernelLibrary* library, const OpD
   std::vector<void*> addresses;
   for (const ffi::Tensor& tensor : tensors_) addresses.push_back(tensor.data_ptr());
   const CudaStreams::Lease lease(streams.get());
+  streams->Settle();
   kernel_ = library->Prepare(op, streams->stream(stream), addresses);
 }
 
@@ -57,6 +59,10 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              });
            })
       .def("tvm_interop.cuda.prepare_kernel", Prepare)
+      .def("tvm_interop.cuda.workspace_limit",
+           [] { return static_cast<int64_t>(WorkspaceLimit()); })
+      .def("tvm_interop.cuda.set_workspace_limit",
+           [](int64_t nbytes) { SetWorkspaceLimit(static_cast<size_t>(nbytes)); })
       .def("tvm_interop.cuda.implementation",
            [](const CudaLibraryKernelRef& kernel) { return kernel->kernel()->implementation(); });
 }

@@ -13,6 +13,7 @@
 
 #include "runtime/cuda/executor.h"
 #include "runtime/cuda/memory.h"
+#include "runtime/cuda/staging.h"
 #include "tests/cpp/check.h"
 
 namespace {
@@ -174,12 +175,13 @@ TEST_CASE(CopiesBetweenGpus) {
   CudaMemory there(1, 64);
   const std::vector<int> sent{1, 2, 3, 4};
   std::vector<int> got(4);
-  CopyToDevice(streams.get(), 0, here.at(0), sent.data(), 16);
+  tvm_interop::CudaLoader loader(streams);
+  loader.ToDevice(0, here.at(0), sent.data(), 16);
   PeerCopy copy(there.at(16), 1, here.at(0), 0, 16);
   CudaExecutor executor(streams, {{"copy", &copy, 1, {}}}, CudaDispatch::kCapturedGraph);
   CHECK(executor.why_no_graph().empty());
   executor.Run();
-  CopyToHost(streams.get(), 1, got.data(), there.at(16), 16);
+  loader.ToHost(1, got.data(), there.at(16), 16);
   CHECK(got == sent);
 }
 

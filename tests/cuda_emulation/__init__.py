@@ -20,7 +20,11 @@ order, and in reverse order. The emulation finds:
 - writes to inputs, launches with more threads than a kernel takes, and launches that are given
   memory of the host.
 
+Tensor cores are emulated as far as kernels use them through `nvcuda::wmma` on floats. A fragment
+that is loaded or stored at an address that CUDA forbids, by different lanes in different ways or by
+only some lanes of a warp is a fault.
+
 It says nothing about speed, and finds no faults of nvcc, of a driver or of a GPU. A fused multiply
-and add is rounded twice here. Kernels that use tensor cores or inline assembly are not executed,
-and are listed with the reason.
+and add is rounded twice here. Kernels that use tensor cores in another way or inline assembly are
+not executed, and are listed with the reason.
 """

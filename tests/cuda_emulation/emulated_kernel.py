@@ -36,8 +36,7 @@ _SHARED = re.compile(rf"__shared__ {_ALIGNMENT}{_ARRAY}\[\d+\];")
 _DYNAMIC_SHARED = re.compile(rf"extern __shared__ {_ALIGNMENT}{_ARRAY}\[\];")
 _FIRST_FUNCTION = 'extern "C"'
 _NOT_EMULATED = {
-    r"\bwmma::": "it uses tensor cores (`wmma`)",
-    r"\b(?:mma|wgmma|tcgen05|ldmatrix)": "it uses tensor cores",
+    r"\b(?:mma\.|wgmma|tcgen05|ldmatrix)": "it uses tensor cores in another way than `wmma`",
     r"\basm\b": "it has inline assembly",
 }
 _LONGEST_S = 300.0

@@ -158,14 +158,95 @@ def test_wrong_numbers_are_found() -> None:
     assert "output 0 is wrong" in check_kernel(product(), transposed).fault
 
 
-def test_tensor_cores_are_not_executed() -> None:
+def test_other_uses_of_tensor_cores_are_not_executed() -> None:
     kernel = row_sums()
     code = code_of(kernel)
-    fragment = f"{BARRIER} nvcuda::wmma::fill_fragment(x, 0.0f);"
-    source = code.source.replace(BARRIER, fragment, 1)
+    source = code.source.replace(BARRIER, f"{BARRIER} wgmma_fence();", 1)
     verdict = check_kernel(kernel, dataclasses.replace(code, source=source))
     assert "tensor cores" in verdict.not_executed
     assert "not executed: row_sums: it uses tensor cores" in command.summary([verdict])
+
+
+# Tensor cores.
+
+
+@functools.cache
+def half_product() -> Kernel:
+    """A product of float16 matrices that are large enough for tensor cores."""
+    x = te.placeholder((128, 128), "float16", name="x")
+    w = te.placeholder((128, 128), "float16", name="w")
+    k = te.reduce_axis((0, 128), name="k")
+    summed = te.compute((128, 128), lambda i, j: te.sum(x[i, k] * w[k, j], axis=k), name="y")
+    return made("half_product", x, w, summed)
+
+
+def planted_in(kernel: Kernel, pattern: str, replacement: str) -> Verdict:
+    """The verdict on a kernel with a fault, at the first place in its source with a pattern."""
+    code = code_of(kernel)
+    source, count = re.subn(pattern, replacement, code.source, count=1)
+    assert count == 1, code.source
+    return check_kernel(kernel, dataclasses.replace(code, source=source))
+
+
+@pytest.mark.slow
+def test_a_product_on_tensor_cores() -> None:
+    assert "wmma::mma_sync" in code_of(half_product()).source
+    verdict = check_kernel(half_product())
+    assert not verdict.fault
+    assert not verdict.not_executed
+    assert verdict.error < 1e-2
+
+
+@pytest.mark.slow
+def test_a_missing_product_on_tensor_cores_is_found() -> None:
+    fault = planted_in(half_product(), r"nvcuda::wmma::mma_sync\(.*\);", ";").fault
+    assert "output 0 is wrong" in fault or "reverse order" in fault
+
+
+@pytest.mark.slow
+def test_a_wrong_stride_of_a_matrix_is_found() -> None:
+    pattern = r"(nvcuda::wmma::load_matrix_sync\(.*, )(\d+)\);"
+    fault = planted_in(half_product(), pattern, r"\g<1>\g<2> - 8);").fault
+    assert "wrong" in fault or "reverse order" in fault or "AddressSanitizer" in fault
+
+
+@pytest.mark.slow
+def test_a_matrix_at_an_odd_address_is_found() -> None:
+    pattern = r"(nvcuda::wmma::load_matrix_sync\(.*, )(\(?&.*), (\d+)\);"
+    fault = planted_in(half_product(), pattern, r"\g<1>1 + \g<2>, \g<3>);").fault
+    assert "no multiple of 32 bytes" in fault
+
+
+@pytest.mark.slow
+def test_a_fragment_that_some_lanes_leave_out_is_found() -> None:
+    pattern = r"(nvcuda::wmma::mma_sync\(.*\);)"
+    fault = planted_in(half_product(), pattern, r"if (threadIdx.x != 3) \g<1>").fault
+    assert "not all" in fault or "do not take part" in fault or "waits for lanes" in fault
+
+
+def test_fragments_of_both_layouts(tmp_path: Path) -> None:
+    """A transposed right side, sums that begin with numbers, and sums stored by columns."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((3, 16, 16)).astype(np.float16)
+    source = """k(half* x, float* y) {
+  using namespace nvcuda::wmma;
+  __shared__ __align__(32) float begin[256];
+  for (int i = threadIdx.x; i < 256; i += 32) begin[i] = (float)x[512 + i];
+  __syncthreads();
+  fragment<matrix_a, 16, 16, 16, half, row_major> left;
+  fragment<matrix_b, 16, 16, 16, half, col_major> right;
+  fragment<accumulator, 16, 16, 16, float> sums;
+  load_matrix_sync(left, x, 16);
+  load_matrix_sync(right, x + 256, 16);
+  load_matrix_sync(sums, begin, 16, mem_row_major);
+  mma_sync(sums, left, right, sums);
+  for (int i = 0; i < sums.num_elements; ++i) sums.x[i] *= 2.0f;
+  store_matrix_sync(y, sums, 16, mem_col_major);
+}"""
+    arrays = [x, np.empty((16, 16), np.float32)]
+    (got,) = run(source, 32, arrays, tmp_path, "#include <mma.h>")
+    wide = x.astype(np.float32)
+    np.testing.assert_allclose(got.T, 2 * (wide[0] @ wide[1].T + wide[2]), rtol=1e-5, atol=1e-5)
 
 
 def test_what_a_compiler_refuses_is_not_executed() -> None:
@@ -177,8 +258,10 @@ def test_what_a_compiler_refuses_is_not_executed() -> None:
     assert "__cluster_barrier" in reason
 
 
-def run(source: str, block: int, arrays: list[np.ndarray], folder: Path) -> list[np.ndarray]:
-    """The results of a kernel `k` that is written by hand.
+def run(
+    source: str, block: int, arrays: list[np.ndarray], folder: Path, head: str = ""
+) -> list[np.ndarray]:
+    """The results of a kernel `k` that is written by hand, below the lines `head`.
 
     It has one input, one block, and four bytes of dynamic shared memory for each thread.
     """
@@ -186,7 +269,7 @@ def run(source: str, block: int, arrays: list[np.ndarray], folder: Path) -> list
     launch = Launch("k", tuple(range(len(arrays))), (1, 1, 1), (block, 1, 1), 4 * block)
     sizes = [array.nbytes for array in arrays]
     build_program(
-        DeviceCode(f'extern "C" __global__ void {source}', (launch,)), sizes, folder / "k"
+        DeviceCode(f'{head}\nextern "C" __global__ void {source}', (launch,)), sizes, folder / "k"
     )
     assert EmulatedKernel(folder / "k", []).run_fenced(inputs, results, True, 0) == ""
     return results

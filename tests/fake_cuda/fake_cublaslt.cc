@@ -11,6 +11,7 @@ using fake_cuda::Line;
 using fake_cuda::Numbers;
 using fake_cuda::TheState;
 
+constexpr int kAllocFailed = 3;
 constexpr int kInvalidValue = 7;
 constexpr int kExecutionFailed = 13;
 constexpr int kNotSupported = 15;
@@ -72,10 +73,18 @@ extern "C" {
 // A switch for tests: makes an algorithm take `ms` milliseconds longer than an ordinary kernel.
 void FakeCublasLtSetTime(int algorithm, double ms) { fake_cuda::ExtraTimes()[algorithm] = ms; }
 
+// A switch for tests: lets launches of an algorithm return `status`, although the library proposes
+// the algorithm. Success ends this.
+void FakeCublasLtRefuse(int algorithm, int status) {
+  fake_cuda::LateRefusals()[algorithm] = status;
+}
+
 size_t cublasLtGetVersion() { return 130102; }
 
 const char* cublasLtGetStatusString(int status) {
   switch (status) {
+    case kAllocFailed:
+      return "CUBLAS_STATUS_ALLOC_FAILED";
     case kInvalidValue:
       return "CUBLAS_STATUS_INVALID_VALUE";
     case kNotSupported:
@@ -157,8 +166,12 @@ int cublasLtMatmulAlgoGetHeuristic(Handle* handle, Product*, Layout* a, Layout* 
       {{{1}}, 0, 0, 1, {}},
       {{{2}}, 0, kNotSupported, 1, {}},
   };
-  *number = std::min(most, static_cast<int>(std::size(known)));
-  std::copy_n(known, *number, results);
+  *number = 0;
+  for (const Result& result : known) {
+    // Only algorithms within the workspace that the caller allows are proposed.
+    if (result.workspace_nbytes > preference->workspace_nbytes || *number == most) continue;
+    results[(*number)++] = result;
+  }
   return 0;
 }
 
@@ -170,6 +183,8 @@ int cublasLtMatmul(Handle* handle, Product* product, const float* alpha, const v
   fake_cuda::Stream* on = fake_cuda::Resolve(stream);
   if (handle->device != fake_cuda::CurrentDevice() || on->device != handle->device)
     return kInvalidValue;
+  const auto number = static_cast<int64_t>(algorithm->data[0]);
+  if (const int refused = fake_cuda::LateRefusals()[number]) return refused;
   const Layout al = *a_layout, bl = *b_layout, dl = *d_layout;
   const Product desc = *product;
   const float left = *alpha, right = *beta;
@@ -178,7 +193,7 @@ int cublasLtMatmul(Handle* handle, Product* product, const float* alpha, const v
   const bool has_bias = (desc.epilogue & 4) != 0;
   if (has_bias) reads.push_back({desc.bias, dl.rows * (dl.is_half ? 2 : 4)});
   const fake_cuda::LibraryLaunch launch{
-      "cublasLtMatmul",   static_cast<int64_t>(algorithm->data[0]),
+      "cublasLtMatmul",   number,
       desc.compute_type,  reads,
       {{d, dl.nbytes()}}, {workspace, static_cast<int64_t>(workspace_nbytes)}};
   const int status = fake_cuda::Launch(launch, on, [=] {

@@ -67,12 +67,13 @@ class Moment {
   void Await();
   bool has_happened();
   double time_ms();
+  int64_t time_ns();
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
   bool has_happened_ = false;
-  double time_ms_ = 0;
+  int64_t time_ns_ = 0;
 };
 using Moments = std::vector<std::shared_ptr<Moment>>;
 
@@ -110,6 +111,7 @@ struct Stream {
   std::shared_ptr<Capture> capture;
   std::vector<int> frontier;       // In a capture, the nodes that the next node comes after.
   std::shared_ptr<Worker> worker;  // The stream's thread. Null until the first asynchronous work.
+  int64_t clock_ns = 0;  // Unless work is asynchronous: when the stream's work so far ends.
 };
 
 struct Event {
@@ -150,12 +152,14 @@ struct State {
   std::atomic<int> failure{
       0};  // The failure of the GPU that the host has noticed. All later calls return it.
   std::atomic<int> unnoticed_failure{0};  // The failure that the GPU has had.
-  // Unless work is asynchronous: the clock of the GPU, the time at which the host makes its next
-  // call, and the time that the host takes to put one piece of work on a stream.
-  std::atomic<int64_t> clock_ns{0};
-  int64_t host_ns = 0;
-  int64_t launch_ns = 0;
+  // Unless work is asynchronous, time is computed. Each stream has a clock, and work begins when
+  // the stream's earlier work has ended and the host has made its call. Streams, and nodes of a
+  // graph that do not wait for each other, overlap without slowing each other down.
+  int64_t host_ns = 0;         // When the host makes its next call.
+  int64_t launch_ns = 0;       // How long the host takes to put one piece of work on a stream.
+  int64_t node_launch_ns = 0;  // How long the host takes for each node of a graph that it launches.
   int64_t graph_start_ns = 0;  // The time from the launch of a graph to its first node.
+  int64_t node_ns = 0;         // The time from the end of a node to the start of the next.
 };
 
 State& TheState();
@@ -213,8 +217,10 @@ int RefuseWhileCapturing();
 // default stream, which would have to wait for a captured stream.
 int RefuseStream(Stream* stream);
 
+// Unless work is asynchronous: how long a piece of work takes at least.
+constexpr double kWorkMs = 1e-3;
 // Puts work on a stream. If the stream is being captured, the work goes into the graph.
-int Enqueue(Stream* stream, Work work);
+int Enqueue(Stream* stream, Work work, double ms = kWorkMs);
 // Puts the work of a kernel on a stream of the current device.
 int Launch(Stream* stream, const std::string& name, Work work);
 // Puts on a stream that is not captured what takes no time: the record of an event, or a wait.
@@ -228,10 +234,12 @@ Work RunGraph(std::shared_ptr<const std::vector<Node>> nodes);
 // Lets the thread of a destroyed stream end after the stream's work.
 void EndWorker(Stream* stream);
 
-// Makes the clock of the fake GPU advance while some work is done.
+// Makes the clock of the stream advance whose work this thread does.
 void TakeTime(double ms);
-double NowMs();
+int64_t NowNs();
 bool IsAsynchronous();
+// Whether a test takes away all waits that a function makes, such as `cudaStreamWaitEvent`.
+bool IsWithoutWait(const char* call);
 // Tosses a coin. CUDA may behave in either way. Always false unless work is asynchronous.
 bool Toss();
 

@@ -38,7 +38,8 @@ void* Allocate(size_t nbytes, int device) {
   return address;
 }
 
-// Frees a block after all work of all devices.
+// Frees a block after all work of all devices. CUDA does not say that `cudaFreeHost` waits for work
+// that uses the memory, so such work then finds other bytes there.
 int Free(const char* call, void* address, bool is_of_host) {
   Moments ends;
   int status = RuntimeCall(call, [&]() -> int {
@@ -50,6 +51,7 @@ int Free(const char* call, void* address, bool is_of_host) {
       return kInvalidValue;
     }
     if (const int refused = fake_cuda::RefuseWhileCapturing()) return refused;
+    if (is_of_host) std::memset(address, kUnwritten, block->second.nbytes);
     blocks.erase(block);
     ends = fake_cuda::EndsOfAll();
     return kSuccess;
@@ -226,6 +228,7 @@ int cudaMallocHost(void** address, size_t nbytes) {
   return RuntimeCall("cudaMallocHost", [&]() -> int {
     if (const int refused = fake_cuda::RefuseWhileCapturing()) return refused;
     *address = Allocate(nbytes, kOfHost);
+    Line("cudaMallocHost").Add("address", *address).Add("nbytes", static_cast<int64_t>(nbytes));
     return *address == nullptr ? kMemoryAllocation : kSuccess;
   });
 }

@@ -14,6 +14,7 @@ using fake_cuda::TheState;
 
 constexpr int kBadParam = 2000;
 constexpr int kNotSupported = 3000;
+constexpr int kAllocFailed = 4003;
 constexpr int kExecutionFailed = 5000;
 
 struct Handle {
@@ -53,11 +54,18 @@ struct Perf {
 constexpr size_t kMib = size_t{1} << 20;
 constexpr int kTensorOpMath = 1;
 
+// What every algorithm needs in addition.
+size_t& MoreWorkspace() {
+  static size_t nbytes = 0;
+  return nbytes;
+}
+
 // The workspace of an algorithm. Tensor cores want another layout, and so more memory.
 size_t WorkspaceOf(int algorithm, int math) {
   static const std::map<int, size_t> plain{{1, kMib}, {4, 1024 * kMib}, {5, kMib}, {7, 2 * kMib}};
   const auto found = plain.find(algorithm);
-  return (found == plain.end() ? 0 : found->second) + (math == kTensorOpMath ? kMib : 0);
+  return MoreWorkspace() + (found == plain.end() ? 0 : found->second) +
+         (math == kTensorOpMath ? kMib : 0);
 }
 
 Perf PerfOf(int algorithm, int math, int status = 0, int determinism = 1) {
@@ -112,6 +120,13 @@ extern "C" {
 // A switch for tests: makes an algorithm take `ms` milliseconds longer than an ordinary kernel.
 void FakeCudnnSetTime(int algorithm, double ms) { fake_cuda::ExtraTimes()[algorithm] = ms; }
 
+// A switch for tests: lets launches of an algorithm return `status`, although the library proposes
+// the algorithm. Success ends this.
+void FakeCudnnRefuse(int algorithm, int status) { fake_cuda::LateRefusals()[algorithm] = status; }
+
+// A switch for tests: the workspace that every algorithm needs in addition.
+void FakeCudnnSetMoreWorkspace(int64_t nbytes) { MoreWorkspace() = static_cast<size_t>(nbytes); }
+
 size_t cudnnGetVersion() { return 91234; }
 
 const char* cudnnGetErrorString(int status) {
@@ -120,6 +135,8 @@ const char* cudnnGetErrorString(int status) {
       return "CUDNN_STATUS_BAD_PARAM";
     case kNotSupported:
       return "CUDNN_STATUS_NOT_SUPPORTED";
+    case kAllocFailed:
+      return "CUDNN_STATUS_ALLOC_FAILED";
     default:
       return "CUDNN_STATUS_EXECUTION_FAILED";
   }
@@ -204,6 +221,7 @@ int cudnnConvolutionForward(Handle* handle, const float* alpha, Tensor* x_desc, 
                             Tensor* y_desc, void* y) {
   FAKE_LIBRARY_CALL("cudnnConvolutionForward", kExecutionFailed);
   if (!IsUsable(handle) || *alpha != 1 || *beta != 0) return kBadParam;
+  if (const int refused = fake_cuda::LateRefusals()[algorithm]) return refused;
   if (workspace_nbytes < WorkspaceOf(algorithm, conv_desc->math)) return kBadParam;
   const Tensor xd = *x_desc, wd = *w_desc, yd = *y_desc;
   const Convolution conv = *conv_desc;
@@ -231,6 +249,7 @@ int cudnnConvolutionBiasActivationForward(Handle* handle, const float* alpha1, T
                                           Tensor* y_desc, void* y) {
   FAKE_LIBRARY_CALL("cudnnConvolutionBiasActivationForward", kExecutionFailed);
   if (!IsUsable(handle) || *alpha1 != 1 || bias_desc->c != w_desc->n) return kBadParam;
+  if (const int refused = fake_cuda::LateRefusals()[algorithm]) return refused;
   if (activation_desc->mode == 5 && algorithm != 1) return kNotSupported;
   // The mode must be CUDNN_NOT_PROPAGATE_NAN.
   if (activation_desc->nan_mode != 0) return kNotSupported;

@@ -108,6 +108,70 @@ def graph_start(us: float) -> Iterator[None]:
 
 
 @contextmanager
+def node_times(gpu_us: float, host_us: float = 0.0) -> Iterator[None]:
+    """Context in which each node of a graph takes longer.
+
+    Parameters
+    ----------
+    gpu_us: microseconds until the GPU goes on to a node.
+    host_us: microseconds of the host for each node of a graph that it launches.
+    """
+    _DRIVER.FakeCudaSetNodeTimes(ctypes.c_double(gpu_us), ctypes.c_double(host_us))
+    try:
+        yield
+    finally:
+        _DRIVER.FakeCudaSetNodeTimes(ctypes.c_double(0.0), ctypes.c_double(0.0))
+
+
+@contextmanager
+def without_waits(call: str) -> Iterator[None]:
+    """Context in which the function `call` succeeds and waits for nothing: a planted fault."""
+    _DRIVER.FakeCudaSetWithoutWait(call.encode())
+    try:
+        yield
+    finally:
+        _DRIVER.FakeCudaSetWithoutWait(b"")
+
+
+@contextmanager
+def late_refusals(statuses: Mapping[int, int]) -> Iterator[None]:
+    """Context in which launches of algorithms of the kernel libraries fail.
+
+    Parameters
+    ----------
+    statuses: the status of each algorithm, by its number. The library still proposes them.
+    """
+    _set_refusals(statuses)
+    try:
+        yield
+    finally:
+        _set_refusals(dict.fromkeys(statuses, 0))
+
+
+def _set_refusals(statuses: Mapping[int, int]) -> None:
+    for refuse in (_CUDNN.FakeCudnnRefuse, _CUBLASLT.FakeCublasLtRefuse):
+        for algorithm, status in statuses.items():
+            refuse(algorithm, status)
+
+
+@contextmanager
+def larger_workspaces(nbytes: int) -> Iterator[None]:
+    """Context in which every algorithm of cuDNN needs a workspace of `nbytes` bytes more."""
+    _CUDNN.FakeCudnnSetMoreWorkspace(ctypes.c_int64(nbytes))
+    try:
+        yield
+    finally:
+        _CUDNN.FakeCudnnSetMoreWorkspace(ctypes.c_int64(0))
+
+
+def allocated(device: int = 0) -> tuple[int, int]:
+    """The bytes and the blocks of a GPU's memory that are allocated now; -1 is pinned memory."""
+    nbytes, blocks = ctypes.c_int64(), ctypes.c_int64()
+    _DRIVER.FakeCudaAllocated(device, ctypes.byref(nbytes), ctypes.byref(blocks))
+    return nbytes.value, blocks.value
+
+
+@contextmanager
 def noted(op: str) -> Iterator[None]:
     """Context in which the log says that all launches belong to operator `op`."""
     _DRIVER.FakeCudaNote(op.encode())

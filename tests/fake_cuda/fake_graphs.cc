@@ -208,7 +208,8 @@ int cudaGraphLaunch(void* exec, void* stream) {
     if (const auto last = launched->last_launch) {
       fake_cuda::EnqueueMark(on, [last] { last->Await(); });
     }
-    const int status = fake_cuda::Enqueue(on, fake_cuda::RunGraph(launched->nodes));
+    TheState().host_ns += TheState().node_launch_ns * static_cast<int64_t>(launched->nodes->size());
+    const int status = fake_cuda::Enqueue(on, fake_cuda::RunGraph(launched->nodes), 0);
     launched->last_launch = fake_cuda::EndOf(on);
     return status;
   });

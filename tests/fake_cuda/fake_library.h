@@ -71,6 +71,13 @@ static std::map<int64_t, double>& ExtraTimes() {
   return times;
 }
 
+// Returns, for each algorithm of a library that plans well and is refused when it is launched, the
+// library's status.
+static std::map<int64_t, int>& LateRefusals() {
+  static std::map<int64_t, int> refusals;
+  return refusals;
+}
+
 // A launch of a library's kernel.
 struct LibraryLaunch {
   const char* call;

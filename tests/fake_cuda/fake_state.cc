@@ -131,16 +131,29 @@ int AwaitAll(const Moments& moments) {
   for (const auto& moment : moments) moment->Await();
   const Call call("");
   State& state = TheState();
-  state.host_ns = std::max<int64_t>(state.host_ns, state.clock_ns);
+  for (const auto& moment : moments) {
+    if (!IsAsynchronous()) state.host_ns = std::max(state.host_ns, moment->time_ns());
+  }
   state.failure = state.unnoticed_failure.load();
   if (state.failure != kSuccess) LastError() = state.failure;
   return state.failure;
 }
 
+// `cudaStreamLegacy` is 1 and `cudaStreamPerThread` is 2. Here both are the default stream, which
+// waits for more than a thread's own default stream would.
 Stream* Resolve(void* stream) {
-  return stream == nullptr ? &TheState().default_streams[CurrentDevice()]
-                           : static_cast<Stream*>(stream);
+  constexpr intptr_t kLastSpecial = 2;
+  return reinterpret_cast<intptr_t>(stream) <= kLastSpecial
+             ? &TheState().default_streams[CurrentDevice()]
+             : static_cast<Stream*>(stream);
 }
+
+static std::string& CallWithoutWait() {
+  static auto* const call = new std::string;
+  return *call;
+}
+
+bool IsWithoutWait(const char* call) { return CallWithoutWait() == call; }
 
 const Block* BlockOf(const void* address, size_t nbytes) {
   const auto& blocks = TheState().blocks;
@@ -234,6 +247,34 @@ void FakeCudaSetLaunchTime(double us) {
 void FakeCudaSetGraphStart(double us) {
   const std::lock_guard<std::mutex> lock(fake_cuda::TheMutex());
   TheState().graph_start_ns = static_cast<int64_t>(us * 1e3);
+}
+
+// Sets the time that the GPU takes to go on to a node of a graph, and that the host takes for each
+// node of a graph that it launches.
+void FakeCudaSetNodeTimes(double gpu_us, double host_us) {
+  const std::lock_guard<std::mutex> lock(fake_cuda::TheMutex());
+  TheState().node_ns = static_cast<int64_t>(gpu_us * 1e3);
+  TheState().node_launch_ns = static_cast<int64_t>(host_us * 1e3);
+}
+
+// Lets the function `call` succeed without waiting for anything, to plant a fault. An empty name
+// ends this. The function is `cudaStreamWaitEvent`, `cudaStreamSynchronize` or
+// `cudaEventSynchronize`.
+void FakeCudaSetWithoutWait(const char* call) {
+  const std::lock_guard<std::mutex> lock(fake_cuda::TheMutex());
+  fake_cuda::CallWithoutWait() = call;
+}
+
+// The bytes of a GPU's memory that are allocated now, and the number of blocks. The device -1
+// stands for pinned memory of the host.
+void FakeCudaAllocated(int device, int64_t* nbytes, int64_t* blocks) {
+  const std::lock_guard<std::mutex> lock(fake_cuda::TheMutex());
+  *nbytes = *blocks = 0;
+  for (const auto& [address, block] : TheState().blocks) {
+    if (block.device != device) continue;
+    *nbytes += static_cast<int64_t>(block.nbytes);
+    ++*blocks;
+  }
 }
 
 // Sets whether the GPUs can access each other's memory.

@@ -98,7 +98,17 @@ int cudaStreamSynchronize(void* stream) {
       return Invalidate(on->capture.get(), fake_cuda::kCaptureUnsupported);
     }
     if (const int refused = fake_cuda::RefuseWhileCapturing()) return refused;
-    ends.push_back(fake_cuda::EndOf(on));
+    if (!fake_cuda::IsWithoutWait("cudaStreamSynchronize")) ends.push_back(fake_cuda::EndOf(on));
+    return kSuccess;
+  });
+  return status == kSuccess ? fake_cuda::AwaitAll(ends) : status;
+}
+
+int cudaDeviceSynchronize() {
+  Moments ends;
+  const int status = RuntimeCall("cudaDeviceSynchronize", [&]() -> int {
+    if (const int refused = fake_cuda::RefuseWhileCapturing()) return refused;
+    ends = fake_cuda::EndsOfAll();
     return kSuccess;
   });
   return status == kSuccess ? fake_cuda::AwaitAll(ends) : status;
@@ -115,6 +125,7 @@ int cudaStreamWaitEvent(void* stream, void* event, unsigned) {
     if (const int refused = fake_cuda::RefuseStream(on)) return refused;
     if (on->capture != nullptr || awaited->capture != nullptr) return WaitInCapture(on, awaited);
     if (awaited->moment == nullptr) return kSuccess;
+    if (fake_cuda::IsWithoutWait("cudaStreamWaitEvent")) return kSuccess;
     fake_cuda::EnqueueMark(on, [moment = awaited->moment] { moment->Await(); });
     return kSuccess;
   });
@@ -189,7 +200,10 @@ int cudaEventSynchronize(void* event) {
       return refused;
     }
     if (const int refused = fake_cuda::RefuseWhileCapturing()) return refused;
-    if (awaited->moment != nullptr) moments.push_back(awaited->moment);
+    if (awaited->moment == nullptr || fake_cuda::IsWithoutWait("cudaEventSynchronize")) {
+      return kSuccess;
+    }
+    moments.push_back(awaited->moment);
     return kSuccess;
   });
   return status == kSuccess ? fake_cuda::AwaitAll(moments) : status;

@@ -30,6 +30,24 @@ std::mt19937 NewRandom() {
   return std::mt19937(static_cast<unsigned>(Seed() * 7919 + count++));
 }
 
+// The clock of the stream whose work this thread does; null in the thread of a stream.
+int64_t*& CurrentClock() {
+  thread_local int64_t* clock = nullptr;
+  return clock;
+}
+
+// Lets this thread's work advance a clock.
+class OnClock {
+ public:
+  explicit OnClock(int64_t* clock) : before_(CurrentClock()) { CurrentClock() = clock; }
+  ~OnClock() { CurrentClock() = before_; }
+  OnClock(const OnClock&) = delete;
+  OnClock& operator=(const OnClock&) = delete;
+
+ private:
+  int64_t* before_;
+};
+
 // Half of all work starts at once, and some starts much later than the rest.
 void Delay(std::mt19937* random) {
   const unsigned drawn = (*random)() % 16;
@@ -38,8 +56,8 @@ void Delay(std::mt19937* random) {
 }
 
 // Does a piece of work, unless the GPU has failed.
-void Do(const Work& work) {
-  if (!IsAsynchronous()) TakeTime(1e-3);
+void Do(const Work& work, double ms = kWorkMs) {
+  if (CurrentClock() != nullptr) TakeTime(ms);
   if (work && TheState().unnoticed_failure == kSuccess) work();
 }
 
@@ -61,6 +79,21 @@ void RunLanes(const std::vector<Node>& nodes) {
     });
   }
   for (std::thread& lane : lanes) lane.join();
+}
+
+// Does the work of a graph at once, and computes when each node would have ended.
+void RunOnClocks(const std::vector<Node>& nodes) {
+  if (nodes.empty()) return;
+  int64_t& clock = *CurrentClock();
+  const int64_t began = clock + TheState().graph_start_ns;
+  std::vector<int64_t> ends(nodes.size(), began);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    for (int earlier : nodes[i].after) ends[i] = std::max(ends[i], ends[earlier]);
+    ends[i] += TheState().node_ns;
+    const OnClock on(&ends[i]);
+    Do(nodes[i].work);
+  }
+  clock = *std::max_element(ends.begin(), ends.end());
 }
 
 }  // namespace
@@ -117,13 +150,15 @@ class Worker : public std::enable_shared_from_this<Worker> {
 void Moment::Happen() {
   const std::lock_guard<std::mutex> lock(mutex_);
   has_happened_ = true;
-  time_ms_ = NowMs();
+  time_ns_ = NowNs();
   changed_.notify_all();
 }
 
 void Moment::Await() {
   std::unique_lock<std::mutex> lock(mutex_);
   changed_.wait(lock, [this] { return has_happened_; });
+  int64_t* const clock = CurrentClock();
+  if (clock != nullptr) *clock = std::max(*clock, time_ns_);
 }
 
 bool Moment::has_happened() {
@@ -131,9 +166,11 @@ bool Moment::has_happened() {
   return has_happened_;
 }
 
-double Moment::time_ms() {
+double Moment::time_ms() { return static_cast<double>(time_ns()) * 1e-6; }
+
+int64_t Moment::time_ns() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return time_ms_;
+  return time_ns_;
 }
 
 bool IsAsynchronous() { return Seed() != 0; }
@@ -144,17 +181,17 @@ bool Toss() {
 }
 
 void TakeTime(double ms) {
-  if (IsAsynchronous()) {
+  if (CurrentClock() == nullptr) {
     std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms));
   } else {
-    TheState().clock_ns += static_cast<int64_t>(ms * 1e6);
+    *CurrentClock() += static_cast<int64_t>(ms * 1e6);
   }
 }
 
-double NowMs() {
-  if (!IsAsynchronous()) return static_cast<double>(TheState().clock_ns) * 1e-6;
+int64_t NowNs() {
+  if (CurrentClock() != nullptr) return *CurrentClock();
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double, std::milli>(now).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
 // If work is not asynchronous, it is done here, when other threads may call again. Work may need
@@ -166,13 +203,14 @@ Call::~Call() {
   for (const Work& piece : work) piece();
 }
 
-static void Push(Stream* stream, Work work, bool takes_time) {
+static void Push(Stream* stream, Work work, bool takes_time, double ms = kWorkMs) {
   if (!IsAsynchronous()) {
     // The GPU waits if the host makes its call later than the GPU could begin.
     const int64_t called_ns = TheState().host_ns;
     TheState().deferred.push_back([=, work = std::move(work)] {
-      TheState().clock_ns = std::max<int64_t>(TheState().clock_ns, called_ns);
-      takes_time ? Do(work) : work();
+      stream->clock_ns = std::max(stream->clock_ns, called_ns);
+      const OnClock on(&stream->clock_ns);
+      takes_time ? Do(work, ms) : work();
     });
     return;
   }
@@ -184,7 +222,7 @@ static void Push(Stream* stream, Work work, bool takes_time) {
 }
 
 static void After(Stream* stream, Stream* earlier) {
-  if (earlier->worker == nullptr) return;
+  if (IsAsynchronous() && earlier->worker == nullptr) return;
   EnqueueMark(stream, [end = EndOf(earlier)] { end->Await(); });
 }
 
@@ -229,7 +267,7 @@ int RefuseStream(Stream* stream) {
   return kSuccess;
 }
 
-int Enqueue(Stream* stream, Work work) {
+int Enqueue(Stream* stream, Work work, double ms) {
   if (const int refused = RefuseStream(stream)) return refused;
   if (stream->capture != nullptr) {
     std::vector<Node>& nodes = stream->capture->graph->nodes;
@@ -238,7 +276,7 @@ int Enqueue(Stream* stream, Work work) {
   } else {
     AwaitDefaultStream(stream);
     TheState().host_ns += TheState().launch_ns;
-    Push(stream, std::move(work), true);
+    Push(stream, std::move(work), true, ms);
   }
   return kSuccess;
 }
@@ -262,22 +300,22 @@ std::shared_ptr<Moment> EndOf(Stream* stream) {
 
 Moments EndsOfAll() {
   Moments ends = TheState().ends_of_destroyed;
-  for (Stream& stream : TheState().default_streams) {
-    if (stream.worker != nullptr) ends.push_back(EndOf(&stream));
-  }
+  const auto add = [&](Stream* stream) {
+    if (!IsAsynchronous() || stream->worker != nullptr) ends.push_back(EndOf(stream));
+  };
+  for (Stream& stream : TheState().default_streams) add(&stream);
   for (Stream* stream : TheState().streams) {
-    if (stream->worker != nullptr) ends.push_back(EndOf(stream));
+    if (stream->is_alive) add(stream);
   }
   return ends;
 }
 
 Work RunGraph(std::shared_ptr<const std::vector<Node>> nodes) {
   return [nodes = std::move(nodes)] {
-    if (IsAsynchronous()) {
+    if (CurrentClock() == nullptr) {
       RunLanes(*nodes);
     } else {
-      if (!nodes->empty()) TheState().clock_ns += TheState().graph_start_ns;
-      for (const Node& node : *nodes) Do(node.work);
+      RunOnClocks(*nodes);
     }
   };
 }

@@ -28,14 +28,16 @@ from pathlib import Path
 from typing import Any
 
 _CREATED = {"cudaStreamCreate": "stream", "cudaEventCreate": "event", "cudaMalloc": "address"}
+_CREATED |= {"cudaMallocHost": "address"}
 _CREATED |= {"cudaGraphCreate": "graph", "cudaStreamEndCapture": "graph"}
 _CREATED |= {"cudaGraphInstantiate": "exec"}
 _CREATED |= {"cudnnCreate": "handle", "cublasLtCreate": "handle"}
 _DESTROYED = {"cudaStreamDestroy": "stream", "cudaEventDestroy": "event", "cudaFree": "address"}
+_DESTROYED |= {"cudaFreeHost": "address"}
 _DESTROYED |= {"cudaGraphDestroy": "graph", "cudaGraphExecDestroy": "exec"}
 _DESTROYED |= {"cudnnDestroy": "handle", "cublasLtDestroy": "handle"}
 _NOT_CAPTURED = ("cudaMalloc", "cudaFree", "cudaEventSynchronize", "cuModuleLoadData")
-_NOT_CAPTURED += ("cudnnCreate", "cublasLtCreate")
+_NOT_CAPTURED += ("cudnnCreate", "cublasLtCreate", "cudaMallocHost", "cudaFreeHost")
 
 _UNJOINED = 904
 """CUDA's error at the end of a capture from which a stream was not joined."""

@@ -114,7 +114,7 @@ def test_the_visit(bundle: Path, python: Path) -> None:
     assert found[KILLED]["state"] == "stopped"
     assert all(found[name]["began_s"] == began_s for name, began_s in began.items())
     assert start(bundle, python, "--only", KILLED).wait() == 0
-    for call in ("2", "3", "4"):
+    for call in ("2", "3", "4", "5"):
         start(bundle, python, "--call", call).communicate()
     found = records(bundle)
     for name, record in found.items():
@@ -137,6 +137,8 @@ def expected_states(found: dict[str, dict[str, Any]]) -> dict[str, str]:
     done = ["versions", KILLED, "flight first", "flight second", "cores second"]
     states = dict.fromkeys(wrong, "failed") | dict.fromkeys(done, "done")
     states["sanitizer"] = "failed" if has_sanitizer else "missing"
+    states["sanitizer first"] = states["sanitizer"]  # The check of this network has failed.
+    states["ncu first"] = "missing" if found["versions"]["found"]["ncu"] is None else "failed"
     assert not has_torch, "PyTorch would look for a real GPU: rehearse with a Python without it"
     return states | dict.fromkeys(["compile first", "compile second"], "missing")
 
@@ -147,6 +149,7 @@ def check_facts(found: dict[str, dict[str, Any]]) -> None:
         timed = found[f"time {network}"]["found"]
         assert timed["wrong"] == ["numbers or bits are wrong"]
         assert timed["numbers"] == "WRONG"
+        assert timed["first_wrong"].startswith("operator 0 of ")
         assert set(timed["bits"].values()) == {"same"}
         assert {"sequential", "sequential, again", "ios", "nimble"} <= set(timed["median_us"])
         assert set(timed["launch_us"]) == set(timed["bits"])

@@ -15,7 +15,7 @@ import numpy as np
 
 import tvm_interop
 from tvm_interop._native import cuda as _cuda
-from tvm_interop.execution.cuda import CudaInstance, cuda_devices, require_gpu
+from tvm_interop.execution.cuda import CudaInstance, require_gpu
 from tvm_interop.plan.plan import Plan
 
 DISPATCHES: tuple[_cuda.Dispatch, ...] = ("streams", "captured", "linked")
@@ -25,9 +25,8 @@ class TensorsApart(CudaInstance):
     """An instance in which only views share memory with other tensors."""
 
     def _allocate(self, plan: Plan) -> list[Any]:
-        devices = dict(zip(plan.devices, dict.fromkeys(cuda_devices(plan)), strict=True))
         blocks = {
-            v: _cuda.make_memory(devices[plan.device_of(v)], value.nbytes)
+            v: self._block(plan.device_of(v), value.nbytes)
             for v, value in enumerate(plan.values)
             if value.storage != "alias"
         }

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -215,7 +216,7 @@ def test_each_call_fits_into_ten_minutes(tmp_path: Path) -> None:
     seconds: dict[int, int] = {}
     for each in steps_of(tmp_path):
         seconds[each.call] = seconds.get(each.call, 0) + each.limit_s
-    assert set(seconds) == {1, 2, 3, 4}
+    assert set(seconds) == {1, 2, 3, 4, 5}
     assert max(seconds.values()) <= SECONDS_OF_A_CALL
     names_of_steps = [each.name for each in steps_of(tmp_path)]
     assert len(set(names_of_steps)) == len(names_of_steps)
@@ -224,10 +225,42 @@ def test_each_call_fits_into_ten_minutes(tmp_path: Path) -> None:
 
 def test_tools_that_are_missing_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_steps, "cuda_tool", lambda name: None)
+    out = tmp_path / "facts.json"
     for name, thing in (("probes", "nvcc"), ("sanitizer", "compute-sanitizer")):
-        out = tmp_path / f"{name}.json"
         assert gpu_steps.STEPS[name](tmp_path, Facts(out)) == 77
         assert json.loads(out.read_text())["missing"][0].startswith(f"{thing} is not installed")
+    for name, thing in (("ncu", "ncu"), ("sanitizer", "compute-sanitizer")):
+        assert gpu_steps.STEPS_OF_NETWORKS[name](tmp_path, Facts(out), "squeezenet") == 77
+        assert json.loads(out.read_text())["missing"][0].startswith(f"{thing} is not installed")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(["ncu"], "needs a network"), (["probes", "--network", "a"], "looks at no network")],
+)
+def test_steps_of_networks_are_told_apart(
+    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    given = [*arguments, "--bundle", str(tmp_path), "--out", str(tmp_path / "out")]
+    monkeypatch.setattr(sys, "argv", ["gpu_steps", *given])
+    with pytest.raises(SystemExit):
+        gpu_steps.main()
+    assert said in capsys.readouterr().err
+
+
+def test_what_is_for_failures_runs_only_after_them(visit: Visit, tmp_path: Path) -> None:
+    looking = replace(FINE, name="looking", after_failure_of=("wrong", "other"))
+    assert not visit.is_needed(looking)
+    visit.leave_out(looking)
+    assert kept(tmp_path / "results")["looking"]["state"] == "not needed"
+    assert gpu_visit.report(visit, [looking]) == 0
+    visit.run(LACKING, 30)
+    assert not visit.is_needed(replace(looking, after_failure_of=("lacking",)))
+    visit.run(WRONG, 30)
+    assert visit.is_needed(looking)
+    visit.run(looking, 30)
+    assert kept(tmp_path / "results")["looking"]["state"] == "done"
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")

@@ -41,6 +41,16 @@ class CudaMemory(tvm_ffi.Object):  # type: ignore[misc]
     """A block of GPU memory, which is freed once no tensor uses it any more. Opaque to Python."""
 
 
+@tvm_ffi.register_object("tvm_interop.CudaLoader", init=False)
+class CudaLoader(tvm_ffi.Object):  # type: ignore[misc]
+    """Copies tensors of any size through a small block of pinned memory. Opaque to Python."""
+
+
+@tvm_ffi.register_object("tvm_interop.CudaStaging", init=False)
+class CudaStaging(tvm_ffi.Object):  # type: ignore[misc]
+    """Pinned memory with a slot for each input and output of an instance. Opaque to Python."""
+
+
 @tvm_ffi.register_object("tvm_interop.PeerCopy", init=False)
 class PeerCopy(tvm_ffi.Object):  # type: ignore[misc]
     """A copy from one GPU to another, which a plan treats as an operator. Opaque to Python."""
@@ -116,7 +126,7 @@ def out_of_reach(streams: CudaStreams) -> list[tuple[int, int]]:
 
 
 def make_memory(device: int, nbytes: int) -> CudaMemory:
-    """Allocate a block of `nbytes` bytes on a GPU, filled with zeros.
+    """Allocate a block of `nbytes` bytes on a GPU, with any contents.
 
     Raises
     ------
@@ -134,52 +144,95 @@ def tensor_within(memory: CudaMemory, offset: int, shape: Sequence[int], dtype: 
     )
 
 
-def tensor_on_gpu(streams: CudaStreams, device: int, host: Any, dtype: str) -> Any:
-    """Copy a tensor in host memory to a new tensor on a GPU, with a block of memory of its own.
+def fill_with_zeros(streams: CudaStreams, memory: CudaMemory) -> None:
+    """Fill a block with zeros, before all later runs and copies on `streams`, one of which is on
+    the block's GPU.
+    """
+    _function("fill_with_zeros")(streams, memory)
+
+
+def make_loader(streams: CudaStreams) -> CudaLoader:
+    """Make a loader, which has 4 MiB of pinned memory.
+
+    Raises
+    ------
+    ExecutionError
+        This machine has not enough memory.
+    """
+    loader: CudaLoader = _function("make_loader")(streams)
+    return loader
+
+
+def load(loader: CudaLoader, host: Any, device: Any) -> None:
+    """Copy a tensor in host memory to a tensor on a GPU, and return when `host` may be changed.
+
+    The copy happens after the runs that are already launched on the loader's streams, and before
+    later runs.
+
+    Raises
+    ------
+    ExecutionError
+        No stream is on the GPU of the tensor.
+    """
+    _function("load")(loader, host, device)
+
+
+def unload(loader: CudaLoader, device: Any, host: Any) -> None:
+    """Copy a tensor on a GPU to host memory, after all runs launched on the loader's streams."""
+    _function("unload")(loader, device, host)
+
+
+def make_staging(streams: CudaStreams, ports: Sequence[Sequence[Any]]) -> CudaStaging:
+    """Make the pinned memory for the inputs and outputs of an instance.
 
     Parameters
     ----------
-    streams: streams of which at least one is on the GPU.
-    dtype: the type of the new tensor, whose elements have the size of the elements of `host`.
+    ports: for each input or output, its tensors on GPUs. The first of them is read.
 
     Raises
     ------
     ExecutionError
-        The GPU has not enough free memory.
+        This machine has not enough memory.
     """
-    return _function("tensor_on_gpu")(streams, device, host, tvm_ffi.dtype(dtype))
+    staging: CudaStaging = _function("make_staging")(streams, [list(port) for port in ports])
+    return staging
 
 
-def copy_to_device(streams: CudaStreams, host: Any, device: Any) -> None:
-    """Copy a tensor in host memory to a tensor on a GPU, and return when the copy is done.
+def stage(staging: CudaStaging, port: int, host: Any) -> None:
+    """Copy a tensor in host memory to all tensors of a port, and return when it may be changed.
 
-    The copy happens after the runs that are already launched on `streams`, and before later runs.
-
-    Raises
-    ------
-    ExecutionError
-        No stream of `streams` is on the GPU of the tensor.
+    The copy happens after the runs that are already launched, and before later runs.
     """
-    _function("copy_to_device")(streams, host, device)
+    _function("stage")(staging, port, host)
 
 
-def copy_to_host(streams: CudaStreams, device: Any, host: Any) -> None:
-    """Copy a tensor on a GPU to host memory, after all runs launched on `streams` so far."""
-    _function("copy_to_host")(streams, device, host)
+def fetch(staging: CudaStaging, port: int) -> None:
+    """Begin to copy a port to pinned memory, after the runs that are already launched."""
+    _function("fetch")(staging, port)
 
 
-def copy_on_device(streams: CudaStreams, source: Any, target: Any) -> None:
-    """Copy a tensor on a GPU to another tensor on a GPU, and return when the copy is done.
+def take(staging: CudaStaging, port: int, host: Any) -> None:
+    """Copy what was fetched last of a port to host memory, when the copy has ended."""
+    _function("take")(staging, port, host)
 
-    The copy happens on the first stream of the source's GPU, after the work on tvm-ffi's current
-    stream of that GPU.
+
+def copy_on_device(streams: CudaStreams, source: Any, targets: Sequence[Any]) -> None:
+    """Copy a tensor on a GPU to other tensors on GPUs, and return when the copies are done.
+
+    The copies happen on the first stream of the source's GPU, after the work on tvm-ffi's current
+    stream of that GPU and after the runs that are already launched.
     """
-    _function("copy_on_device")(streams, source, target)
+    _function("copy_on_device")(streams, source, list(targets))
 
 
 def stream_handle(streams: CudaStreams, device: int) -> int:
     """Return the handle of the first stream on a GPU, as DLPack passes streams on."""
     return int(_function("stream_handle")(streams, device))
+
+
+def order_after(streams: CudaStreams, device: int, consumer: int) -> None:
+    """Let a stream of a GPU, given by its handle, wait for all runs that are already launched."""
+    _function("order_after")(streams, device, consumer)
 
 
 def peer_copy(source: Any, destination: Any) -> PeerCopy:
@@ -234,6 +287,16 @@ def prepare_kernel(
         library, dict(description), streams, stream, list(tensors)
     )
     return kernel
+
+
+def workspace_limit() -> int:
+    """Return the most bytes that a library's kernel may ask for as a workspace."""
+    return int(_function("workspace_limit")())
+
+
+def set_workspace_limit(nbytes: int) -> None:
+    """Set the limit for kernels that are prepared from now on."""
+    _function("set_workspace_limit")(nbytes)
 
 
 def implementation(kernel: CudaLibraryKernel) -> str:
@@ -292,6 +355,31 @@ def run(executor: CudaExecutor) -> None:
     """
     with GATE:
         _function("run")(executor)
+
+
+def run_and_fetch(executor: CudaExecutor, staging: CudaStaging, ports: Sequence[int]) -> None:
+    """Run every operator once and copy ports to pinned memory; the host waits once for all of it.
+
+    Raises
+    ------
+    ExecutionError
+        The same cases as for `run`.
+    """
+    with GATE:
+        _function("run_and_fetch")(executor, staging, list(ports))
+
+
+def start(executor: CudaExecutor) -> None:
+    """Launch every operator once and do not wait for the GPU.
+
+    Raises
+    ------
+    ExecutionError
+        An operator could not be launched (the message names it), or another thread is using the
+        streams.
+    """
+    with GATE:
+        _function("start")(executor)
 
 
 def time(executor: CudaExecutor, number: int) -> float:

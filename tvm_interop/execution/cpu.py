@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -94,8 +94,8 @@ class Instance:
         streams = max(len(self.plan.streams), 1)
         return _runtime.make_executor(streams, threads_per_stream(self.plan), tensors, operators)
 
-    def run(self) -> None:
-        """Run every operator once."""
+    def run(self, wanted: Sequence[int] = ()) -> None:
+        """Run every operator once. Outputs are in the host's memory anyway: `wanted` is unused."""
         _runtime.run(self.executor)
 
     def write(self, value: int, array: np.ndarray) -> None:

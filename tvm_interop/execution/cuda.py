@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,6 +17,7 @@ from ..errors import ArtifactError, DeviceError, InputError
 from ..plan.plan import Plan, PlannedOperator
 from ..program.host_memory import aligned_copy, aligned_empty
 from .cpu import as_tensor, bound_operator
+from .device_tensor import DeviceTensor
 from .instance import Clock, ports_of
 from .kernels import Kernels, cuda_kernels
 
@@ -30,7 +31,10 @@ class CudaInstance:
     """One executable copy of a plan, on the GPUs that the plan names.
 
     The addresses of tensors never change, because a CUDA graph contains them. Inputs and outputs
-    are therefore copied.
+    are therefore copied. Those of the host go through pinned memory, which the instance allocates
+    once.
+
+    Each GPU has one block of memory for all tensors of the instance.
 
     Attributes
     ----------
@@ -79,8 +83,12 @@ class CudaInstance:
         _require_alike(plan, self.streams)
         self.tensors = self._allocate(plan)
         self._twins = plan.twins()
+        loader = _cuda.make_loader(self.streams)
         for v, array in weights.items():
-            self.write(v, array)
+            self._load(loader, v, array)
+        self._slots = {v: i for i, v in enumerate(dict.fromkeys((*plan.inputs, *plan.outputs)))}
+        self._staging = _cuda.make_staging(self.streams, [self._copies_of(v) for v in self._slots])
+        self._fetched: set[int] = set()
         computed = [op for op in plan.operators if not op.is_copy]
         source = cuda_kernels(kernels, computed, self.streams)
         self._kernels = [self._kernel(op, source) for op in plan.operators]
@@ -111,9 +119,51 @@ class CudaInstance:
             if isinstance(kernel, _cuda.CudaLibraryKernel)
         }
 
-    def run(self) -> None:
-        """Run every operator once."""
-        _cuda.run(self.executor)
+    def run(self, wanted: Sequence[int] = ()) -> None:
+        """Run every operator once.
+
+        Parameters
+        ----------
+        wanted: inputs and outputs that are read next. They are copied to pinned memory before the
+            host waits for the run.
+        """
+        self._fetched.clear()
+        if not wanted:
+            _cuda.run(self.executor)
+            return
+        _cuda.run_and_fetch(self.executor, self._staging, [self._slots[v] for v in wanted])
+        self._fetched.update(wanted)
+
+    def start(self) -> None:
+        """Launch a run and do not wait for it. Later runs, copies and reads come after it."""
+        self._fetched.clear()
+        _cuda.start(self.executor)
+
+    def view(self, value: int) -> DeviceTensor:
+        """Return value number `value` in its memory on the GPU; the next run changes it."""
+        return DeviceTensor(self.tensors[value], self.streams)
+
+    def copy_to(self, value: int, tensor: Any) -> None:
+        """Copy value number `value` to a tensor of the caller on the same GPU.
+
+        Returns when the copy is done. Work of the tensor's library that is not done yet is waited
+        for, if its DLPack methods let our stream wait for it.
+
+        Raises
+        ------
+        InputError
+            The tensor is on another GPU, or is not contiguous.
+        """
+        source = self.tensors[value]
+        target = self._taken(tensor)
+        if target.device != source.device:
+            raise InputError(
+                f"the tensor is on {target.device}, and the output on {source.device}: give a "
+                "tensor there"
+            )
+        if not target.is_contiguous():
+            raise InputError("the tensor is not contiguous; give a contiguous tensor")
+        _cuda.copy_on_device(self.streams, source, [target])
 
     def write(self, value: int, array: Any) -> None:
         """Copy `array` into value number `value`, on every GPU that reads this value.
@@ -128,15 +178,22 @@ class CudaInstance:
         InputError
             The tensor is on a GPU where the plan has no stream.
         """
-        targets = [self.tensors[v] for v in (value, *self._twins.get(value, ()))]
-        if isinstance(array, np.ndarray):
-            tensor = as_tensor(aligned_copy(array))
-            for target in targets:
-                _cuda.copy_to_device(self.streams, tensor, target)
-            return
-        tensor = self._taken(array)
-        for target in targets:
-            _cuda.copy_on_device(self.streams, tensor, target)
+        self._fetched.discard(value)
+        if not isinstance(array, np.ndarray):
+            _cuda.copy_on_device(self.streams, self._taken(array), self._copies_of(value))
+        elif value in self._slots:
+            _cuda.stage(self._staging, self._slots[value], as_tensor(aligned_copy(array)))
+        else:
+            self._load(_cuda.make_loader(self.streams), value, array)
+
+    def _copies_of(self, value: int) -> list[Any]:
+        """The tensors of a value, one on each GPU that reads it."""
+        return [self.tensors[v] for v in (value, *self._twins.get(value, ()))]
+
+    def _load(self, loader: _cuda.CudaLoader, value: int, array: np.ndarray) -> None:
+        tensor = as_tensor(aligned_copy(array))
+        for target in self._copies_of(value):
+            _cuda.load(loader, tensor, target)
 
     def _taken(self, array: Any) -> Any:
         """Take over a tensor by DLPack, with the stream that will read it."""
@@ -167,18 +224,27 @@ class CudaInstance:
         )
 
     def read(self, value: int) -> np.ndarray:
-        """Return a copy of value number `value` in host memory."""
+        """Return a copy of value number `value` in host memory, after all runs."""
         planned = self.plan.values[value]
         array = aligned_empty(planned.shape, planned.dtype)
-        _cuda.copy_to_host(self.streams, self.tensors[value], as_tensor(array))
+        if value not in self._slots:
+            loader = _cuda.make_loader(self.streams)
+            _cuda.unload(loader, self.tensors[value], as_tensor(array))
+            return array
+        if value not in self._fetched:
+            _cuda.fetch(self._staging, self._slots[value])
+        _cuda.take(self._staging, self._slots[value], as_tensor(array))
+        self._fetched.discard(value)
         return array
 
     def time(self, number: int) -> float:
         """Run `number` times, one run after the other; return the GPU's total time in seconds."""
+        self._fetched.clear()
         return _cuda.time(self.executor, number)
 
     def profile(self) -> list[OperatorTiming]:
         """Run every operator once, and return the times at which each operator ran."""
+        self._fetched.clear()
         return _cuda.profile(self.executor)
 
     def _kernel(self, op: PlannedOperator, source: Kernels) -> Any:
@@ -193,34 +259,40 @@ class CudaInstance:
         return _cuda.peer_copy(self.tensors[source], self.tensors[target])
 
     def _allocate(self, plan: Plan) -> list[Any]:
-        """Allocate two blocks of memory on each GPU, and return the tensors within them.
+        """Allocate one block of memory on each GPU, and return the tensors within it.
 
-        One block is the arena, whose layout the plan gives. The other block holds the inputs,
-        outputs and weights.
+        A block begins with the arena, whose layout the plan gives. The inputs, outputs and weights
+        follow.
         """
-        ends = dict.fromkeys(plan.devices, 0)
+        ends = {device: aligned_nbytes(plan.arena_of(device)) for device in plan.devices}
         offsets: dict[int, int] = {}
         for v, value in enumerate(plan.values):
             if value.storage in ("input", "output", "weight"):
                 device = plan.device_of(v)
                 offsets[v] = ends[device]
-                ends[device] += -(-value.nbytes // _BLOCK_ALIGNMENT) * _BLOCK_ALIGNMENT
-        arenas, statics = {}, {}
-        for device in plan.devices:
-            arenas[device] = _cuda.make_memory(_number(device), plan.arena_of(device))
-            statics[device] = _cuda.make_memory(_number(device), ends[device])
+                ends[device] += aligned_nbytes(value.nbytes)
+        blocks = {device: self._block(device, ends[device]) for device in plan.devices}
         tensors = []
         for v, value in enumerate(plan.values):
             device = plan.device_of(v)
             root = plan.values[plan.root_of(v)]
-            if root.storage == "arena":
-                block, offset = arenas[device], root.offset or 0
-            else:
-                block, offset = statics[device], offsets[plan.root_of(v)]
+            is_planned = root.storage == "arena"
+            offset = root.offset or 0 if is_planned else offsets[plan.root_of(v)]
             if value.storage == "alias":
                 offset += value.offset or 0
-            tensors.append(_cuda.tensor_within(block, offset, value.shape, value.dtype))
+            tensors.append(_cuda.tensor_within(blocks[device], offset, value.shape, value.dtype))
         return tensors
+
+    def _block(self, device: str, nbytes: int) -> _cuda.CudaMemory:
+        """Allocate a block of zeros on a GPU of the plan."""
+        block = _cuda.make_memory(_number(device), nbytes)
+        _cuda.fill_with_zeros(self.streams, block)
+        return block
+
+
+def aligned_nbytes(nbytes: int) -> int:
+    """Return the size of a tensor's place in a block of GPU memory."""
+    return -(-nbytes // _BLOCK_ALIGNMENT) * _BLOCK_ALIGNMENT
 
 
 def runs_on_cuda(plan: Plan) -> bool:

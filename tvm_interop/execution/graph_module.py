@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,10 +15,23 @@ from .._native.runtime import Port
 from ..artifact.artifact import Artifact
 from ..errors import DeviceError, ExecutionError, InputError
 from ..program.host_memory import aligned_empty
-from .arrays import as_array, check_key, copied_out, described, shape_of, writable_array
-from .inputs import as_input
-from .instance import ChangeableInstance, ClosedInstance, PlanInstance, info_of, port_of
+from .arrays import (
+    HostTensor,
+    as_array,
+    check_key,
+    copied_out,
+    described,
+    writable_array,
+)
+from .benchmark import benchmark_result
+from .inputs import as_device_output, as_input, is_beside
+from .instance import (
+    DeviceInstance,
+    info_of,
+    port_of,
+)
 from .open_instance import Shapes, artifact_at, tell_of_idle_cores
+from .shaped_instances import ShapedInstances
 
 if TYPE_CHECKING:
     from ..plan.plan import Plan
@@ -26,7 +39,7 @@ if TYPE_CHECKING:
     from .rpc_server import ServerAddress
 
 
-class GraphModule(AbstractContextManager["GraphModule"]):
+class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
     """A loaded model, ready to run.
 
     Only one thread at a time may run a module; load a second module to run two at once. Inputs keep
@@ -66,14 +79,11 @@ class GraphModule(AbstractContextManager["GraphModule"]):
             The model was compiled for a GPU and there is none, or there is no free server.
         """
         artifact = artifact_at(artifact)
+        shapes = Shapes(artifact, server)
+        super().__init__(shapes, shapes.open(0))
         self.artifact = artifact
-        self._shapes = Shapes(artifact, server)
-        self._instance = self._shapes.open(0)
         if server is None and artifact.from_elsewhere:
             tell_of_idle_cores(artifact)
-        self._instances: dict[int, PlanInstance] = {0: self._instance}
-        self._params: dict[str, np.ndarray] = {}
-        self._input_index = {port.name: i for i, port in enumerate(self._instance.inputs)}
         self._never_set = set(range(len(self._instance.inputs)))
 
     @property
@@ -99,9 +109,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
 
     def close(self) -> None:
         """Free memory and threads now. Later uses of the module raise `ExecutionError`."""
-        self._instance = cast(PlanInstance, ClosedInstance())
-        self._instances.clear()
-        self._params.clear()
+        self._drop_instances()
 
     # Inputs.
 
@@ -127,7 +135,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         self._write(self._given(key, value, params))
 
     def _write(self, given: Mapping[str | int, Any]) -> None:
-        self._take_fitting_shape(given)
+        self._take_fitting_shape(self._sizes_of(given))
         # Check all arrays before any is copied.
         checked = {k: self._checked(k, v) for k, v in given.items()}
         for k, array in checked.items():
@@ -166,7 +174,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         DeviceError
             The module runs on a GPU, or on a server.
         """
-        self._take_fitting_shape({key: value})
+        self._take_fitting_shape(self._sizes_of({key: value}))
         array = self._checked(key, value)
         self._instance.rebind(self._input(key).value, array)
         self._never_set.discard(self._position(key))
@@ -191,7 +199,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
 
     def __call__(self, /, *arrays: Any, **inputs: Any) -> list[Any]:
         """Run the model on the given inputs, as `run` does, and return copies of all outputs."""
-        self.run(*arrays, **inputs)
+        self._run(self._all_given(arrays, inputs), range(self.get_num_outputs()))
         return [self.get_output(i) for i in range(self.get_num_outputs())]
 
     def run(self, /, *arrays: Any, **inputs: Any) -> None:
@@ -216,12 +224,63 @@ class GraphModule(AbstractContextManager["GraphModule"]):
             The process cannot use its GPU any more, because a kernel failed or the process was
             forked.
         """
-        given = self._by_name(arrays) | cast(dict[str | int, Any], inputs)
+        self._run(self._all_given(arrays, inputs), ())
+
+    def run_into(self, inputs: Mapping[Any, Any], outputs: Mapping[Any, Any]) -> None:
+        """Run the model on the given inputs, and copy outputs into arrays of the caller.
+
+        On a GPU, the host waits once for the run and for all outputs in its own memory.
+
+        Parameters
+        ----------
+        inputs: arrays or tensors by name or index of the input, as for `run`.
+        outputs: arrays or tensors to write to, by name or index of the output, as for `get_output`.
+
+        Raises
+        ------
+        InputError, ExecutionError, DeviceError
+            The same cases as for `run` and `get_output`.
+        """
+        places = {self._output_position(key): out for key, out in outputs.items()}
+        here = [i for i, out in places.items() if not is_beside(out, self._instance)]
+        self._run(inputs, here)
+        for position, out in places.items():
+            self._copied_output(position, out)
+
+    def start(self, /, *arrays: Any, **inputs: Any) -> None:
+        """Do the same as `run`, and do not wait for a GPU.
+
+        Later runs, and everything that sets inputs or gets outputs, come after this run. So does
+        the work of a library that takes an output of `get_output_zero_copy`. A failure of the GPU
+        shows in a later call. On other devices, this is `run`.
+
+        Raises
+        ------
+        InputError, ExecutionError, DeviceError
+            The same cases as for `run`.
+        """
+        self._set_all(self._all_given(arrays, inputs))
+        if isinstance(self._instance, DeviceInstance):
+            self._instance.start()
+        else:
+            self._instance.run()
+
+    def _all_given(
+        self, arrays: tuple[Any, ...], inputs: Mapping[str, Any]
+    ) -> Mapping[str | int, Any]:
+        return self._by_name(arrays) | cast(dict[str | int, Any], inputs)
+
+    def _set_all(self, given: Mapping[str | int, Any]) -> None:
         if given:
             self._write(given)
         if self._never_set:
             self._tell_of_zeros()
-        self._instance.run()
+
+    def _run(self, given: Mapping[str | int, Any], wanted: Sequence[int]) -> None:
+        """Run the model. `wanted` are the positions of the outputs that are read next."""
+        self._set_all(given)
+        ports = self._instance.outputs
+        self._instance.run([ports[position].value for position in wanted])
 
     def _by_name(self, arrays: tuple[Any, ...]) -> dict[str | int, Any]:
         """Return the positional arguments of `run`, by the names or indices of the inputs."""
@@ -242,7 +301,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
             f"the model runs on zeros: its inputs {names} were never set; give arrays to `run` or "
             "`set_input`",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=5,
         )
         self._never_set.clear()
 
@@ -267,15 +326,40 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         Parameters
         ----------
         index: the output's index or name.
-        out: an array or tensor of the output's shape and dtype; None makes a new tensor.
+        out: an array or tensor of the output's shape and dtype; None makes a new tensor in the
+            host's memory. If the module runs on a GPU, the tensor may lie on that GPU.
 
         Raises
         ------
         InputError
             There is no such output, or `out` has another shape or dtype.
         """
-        port = self._instance.outputs[self._output_position(index)]
-        return copied_out(self._instance.read(port.value), out)
+        return self._copied_output(self._output_position(index), out)
+
+    def _copied_output(self, position: int, out: Any) -> Any:
+        port = self._instance.outputs[position]
+        if not is_beside(out, self._instance):
+            return copied_out(self._instance.read(port.value), out)
+        cast(DeviceInstance, self._instance).copy_to(port.value, as_device_output(out, port))
+        return out
+
+    def get_output_zero_copy(self, index: int | str) -> Any:
+        """Return an output of the last run in the module's own memory. The next run changes it.
+
+        Returns
+        -------
+        On a GPU, a `DeviceTensor`, which other libraries read by DLPack without a copy. On a CPU,
+        an array. From a server, an array that was copied here.
+
+        Raises
+        ------
+        InputError
+            There is no such output.
+        """
+        value = self._instance.outputs[self._output_position(index)].value
+        if isinstance(self._instance, DeviceInstance):
+            return self._instance.view(value)
+        return self._instance.read(value).view(HostTensor)
 
     def set_output_zero_copy(self, key: str | int, value: Any = None) -> np.ndarray:
         """From now on, write an output into the memory of `value`, without a copy.
@@ -345,31 +429,7 @@ class GraphModule(AbstractContextManager["GraphModule"]):
             if name not in index:
                 raise InputError(f"no weight `{name}`; the model's are {', '.join(index)}")
             arrays[str(name)] = as_array(tensor, port_of(plan, index[name]), "weight")
-        for shape in list(self._instances):
-            self._replace_weights(shape, arrays)
-        # Instances for other input shapes get these weights when they are made.
-        self._params.update(arrays)
-
-    def _replace_weights(self, shape: int, arrays: Mapping[str, np.ndarray]) -> None:
-        if not arrays:
-            return
-        instance = self._changeable(shape)
-        index = instance.plan.weight_indices()
-        for name, array in arrays.items():
-            if name not in index:
-                raise InputError(
-                    f"for inputs of other shapes the model has no weight `{name}`: give the "
-                    "weights when the model is compiled"
-                )
-            instance.replace(index[name], array)
-
-    def _changeable(self, shape: int) -> ChangeableInstance:
-        """Return the instance for a set of input shapes, in a form whose weights can change."""
-        before = self._instances[shape]
-        instance = self._instances[shape] = self._shapes.changeable(before, shape)
-        if self._instance is before:
-            self._instance = instance
-        return instance
+        self._set_weights(arrays)
 
     # Time.
 
@@ -409,20 +469,14 @@ class GraphModule(AbstractContextManager["GraphModule"]):
         DeviceError
             `device` is not the module's device.
         """
-        from tvm.runtime.module import BenchmarkResult
-
         if func_name != "run":
             raise InputError(f"no function `{func_name}` to benchmark; there is `run`")
         if device is not None and device.dlpack_device_type() != self._instance.dlpack_device_type:
             raise DeviceError(f"this module runs on {self.plan.device_in_words()}, not on {device}")
         if inputs:
             self.set_input(**inputs)
-        timer = self._time_end_to_end if end_to_end else self._time
-        timer(1)
-        if min_repeat_ms:
-            while (took := timer(number)) * 1e3 < min_repeat_ms:
-                number = max(number + 1, int(number * min(10, 1.1 * min_repeat_ms / (took * 1e3))))
-        return BenchmarkResult([timer(number) / number for _ in range(repeat)])
+        timer = self._time_end_to_end if end_to_end else self._instance.time
+        return benchmark_result(timer, repeat, number, min_repeat_ms)
 
     def profile(self) -> list[OpProfile]:
         """Run once and return when each operator ran.
@@ -433,66 +487,13 @@ class GraphModule(AbstractContextManager["GraphModule"]):
 
         return operator_profile(self.plan, self._instance.profile())
 
-    def _time(self, number: int) -> float:
-        return self._instance.time(number)
-
     def _time_end_to_end(self, number: int) -> float:
         ports = self._instance.inputs
         values = {port.name: self._instance.read(port.value).copy() for port in ports}
         began = time.perf_counter()
         for _ in range(number):
-            self.set_input(**values)
-            self._instance.run()
-            for i in range(len(self._instance.outputs)):
-                self.get_output(i)
+            self(values)
         return time.perf_counter() - began
-
-    def _take_fitting_shape(self, given: Mapping[str | int, Any]) -> None:
-        """Switch to the plan for the shapes of the given arrays, unless it is the current plan.
-
-        Inputs that are not in `given` keep their values.
-
-        Raises
-        ------
-        InputError
-            There is no such plan, or an input that is not in `given` has another shape in it.
-        """
-        if len(self._shapes.inputs) < 2:
-            return
-        sizes = {self._position(key): shape_of(value) for key, value in given.items()}
-        if all(self._instance.inputs[i].shape == size for i, size in sizes.items()):
-            return
-        shape = self._shapes.fitting(sizes)
-        kept = {}
-        for i, port in enumerate(self._instance.inputs):
-            wanted = self._shapes.inputs[shape][i].shape
-            if i in sizes:
-                continue
-            if port.shape != wanted:
-                raise InputError(
-                    f"input `{port.name}` changes its shape too, to {wanted}: give it in the same "
-                    "call"
-                )
-            kept[i] = self._instance.read(port.value).copy()
-        if shape not in self._instances:
-            self._instances[shape] = self._shapes.open(shape)
-            self._replace_weights(shape, self._params)
-        self._instance = self._instances[shape]
-        for i, array in kept.items():
-            self._instance.write(self._instance.inputs[i].value, array)
-
-    def _input(self, key: str | int) -> Port:
-        return self._instance.inputs[self._position(key)]
-
-    def _position(self, key: str | int) -> int:
-        check_key(key, "input")
-        index = self._input_index.get(key, -1) if isinstance(key, str) else key
-        if not 0 <= index < len(self._input_index):
-            raise InputError(f"the model has no input `{key}`; it has {self._inputs_in_words()}")
-        return index
-
-    def _inputs_in_words(self) -> str:
-        return ", ".join(map(described, self._instance.inputs))
 
     def _checked(self, key: str | int, value: Any) -> Any:
         return as_input(value, self._input(key), self._instance)

@@ -1,4 +1,4 @@
-"""Checks the inputs of a module, which lie in the host's memory or on the module's own device."""
+"""Checks tensors of the caller, which lie in the host's memory or on the module's own device."""
 
 from __future__ import annotations
 
@@ -27,9 +27,25 @@ def as_input(value: Any, expected: Port, instance: PlanInstance) -> Any:
         `value` cannot be read as an array, is in the memory of another kind of device, is not
         contiguous, or has another shape or dtype.
     """
-    if not is_on_device(value) or _device_of(value) != instance.dlpack_device_type:
+    if not is_beside(value, instance):
         return as_array(value, expected, "input")
-    what = f"input `{expected.name}`"
+    _check_on_device(value, expected, f"input `{expected.name}`")
+    return value
+
+
+def as_device_output(value: Any, expected: Port) -> Any:
+    """Return `value`, a tensor on a device to which output `expected` is to be written.
+
+    Raises
+    ------
+    InputError
+        `value` cannot be written to, is not contiguous, or has another shape or dtype.
+    """
+    _check_on_device(value, expected, f"`out` for output `{expected.name}`")
+    return value
+
+
+def _check_on_device(value: Any, expected: Port, what: str) -> None:
     refuse_gradients(value, what)
     import tvm_ffi
 
@@ -47,7 +63,11 @@ def as_input(value: Any, expected: Port, instance: PlanInstance) -> Any:
         )
     if not tensor.is_contiguous():
         raise InputError(f"{what} is not contiguous; give a contiguous tensor")
-    return value
+
+
+def is_beside(value: Any, instance: PlanInstance) -> bool:
+    """Whether `value` is a tensor on a device of the instance's kind, which is not the host."""
+    return is_on_device(value) and _device_of(value) == instance.dlpack_device_type
 
 
 def is_on_device(value: Any) -> bool:

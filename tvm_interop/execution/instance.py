@@ -71,8 +71,12 @@ class PlanInstance(Protocol):
     @property
     def clock(self) -> Clock | None: ...
 
-    def run(self) -> None:
-        """Run every operator once, and return when the outputs are ready."""
+    def run(self, wanted: Sequence[int] = ()) -> None:
+        """Run every operator once, and return when the outputs are ready.
+
+        `wanted` are the inputs and outputs that are read next. A device copies them to the host's
+        memory before the host waits for the run.
+        """
         ...
 
     def write(self, value: int, array: Any) -> None:
@@ -105,6 +109,32 @@ class PlanInstance(Protocol):
 
     def profile(self) -> list[OperatorTiming]:
         """Run every operator once, and return the times at which each operator ran."""
+        ...
+
+
+@runtime_checkable
+class DeviceInstance(PlanInstance, Protocol):
+    """An instance whose tensors lie in the memory of a device such as a GPU."""
+
+    def start(self) -> None:
+        """Launch a run and do not wait for it. Later runs, copies and reads come after it."""
+        ...
+
+    def view(self, value: int) -> Any:
+        """Return an input or output in the device's memory, as a tensor with DLPack's methods.
+
+        The next run changes the memory.
+        """
+        ...
+
+    def copy_to(self, value: int, tensor: Any) -> None:
+        """Copy an input or output to a tensor of the caller in the memory of the same device.
+
+        Raises
+        ------
+        InputError
+            The tensor is on another device, or is not contiguous.
+        """
         ...
 
 

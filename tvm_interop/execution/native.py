@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -79,8 +80,8 @@ class NativeInstance:
             self._timed = _cpu().executor_of(self._native.address)
         return self._timed
 
-    def run(self) -> None:
-        """Run every operator once."""
+    def run(self, wanted: Sequence[int] = ()) -> None:
+        """Run every operator once. Outputs are in the host's memory anyway: `wanted` is unused."""
         self._native.run()
 
     def write(self, value: int, array: np.ndarray) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import warnings
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -68,8 +69,8 @@ class RemoteInstance:
             [op.stream for op in self.plan.operators], [op.waits for op in self.plan.operators]
         )
 
-    def run(self) -> None:
-        """Run every operator once."""
+    def run(self, wanted: Sequence[int] = ()) -> None:
+        """Run every operator once. `read` copies from the server: `wanted` is unused."""
         self._program.call("runtime.run", self.executor)
 
     def write(self, value: int, array: np.ndarray) -> None:

@@ -14,12 +14,13 @@ import tvm
 from .._native import cuda as _cuda
 from ..errors import ExecutionError
 from ..execution.cpu import as_tensor
+from ..execution.cuda import aligned_nbytes
 from ..execution.kernels import cuda_kernels
 from ..latency.estimate import undisturbed
 from ..latency.measurement import Setting
 from ..program.program import Program
 from .repeats import Measure
-from .stage_operators import StageOperators
+from .stage_operators import StageOperators, tensor_nbytes
 from .stage_timer import Job, Result, Streams
 
 _IN_A_ROW = 4
@@ -101,7 +102,7 @@ class CudaStageTimer:
         self._operators = StageOperators(
             program,
             cuda_kernels(kernels, program.operators, self._streams),
-            functools.partial(_to_gpu, self._streams),
+            _Arena(self._streams, program),
             seed,
         )
         self._seed = seed
@@ -172,5 +173,27 @@ class CudaStageTimer:
         return executor
 
 
-def _to_gpu(streams: _cuda.CudaStreams, array: np.ndarray) -> Any:
-    return _cuda.tensor_on_gpu(streams, 0, as_tensor(array), str(array.dtype))
+class _Arena:
+    """The memory of all tensors of a timer: one block of the GPU, allocated at the first tensor."""
+
+    def __init__(self, streams: _cuda.CudaStreams, program: Program) -> None:
+        self._streams, self._end = streams, 0
+        self._nbytes = sum(tensor_nbytes(program, aligned_nbytes))
+
+    def __call__(self, array: np.ndarray) -> Any:
+        """Return a new tensor on the GPU with the numbers of `array`.
+
+        The host does not wait for the GPU: the numbers are copied before all later runs.
+        """
+        tensor = _cuda.tensor_within(self._block, self._end, array.shape, str(array.dtype))
+        self._end += aligned_nbytes(array.nbytes)
+        _cuda.load(self._loader, as_tensor(array), tensor)
+        return tensor
+
+    @functools.cached_property
+    def _block(self) -> _cuda.CudaMemory:
+        return _cuda.make_memory(0, self._nbytes)
+
+    @functools.cached_property
+    def _loader(self) -> _cuda.CudaLoader:
+        return _cuda.make_loader(self._streams)

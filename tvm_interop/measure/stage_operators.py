@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -157,6 +157,15 @@ class StageOperators:
                     array[...] = 0
             tensors[value] = self._to_device(array)
         return tensors[value]
+
+
+def tensor_nbytes(program: Program, aligned: Callable[[int], int]) -> Iterator[int]:
+    """The bytes of each tensor that the stages of a program may need, after `aligned`."""
+    computed = {v for op in program.operators for v in op.outputs}
+    for v, value in enumerate(program.values):
+        yield aligned(value.nbytes)
+        if v in computed:
+            yield aligned(value.nbytes)
 
 
 _RANDOM = 65537

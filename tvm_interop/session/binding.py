@@ -10,6 +10,7 @@ from ..artifact.artifact import Artifact
 from ..errors import DeviceError, InputError
 from ..execution.arrays import described, writable_array
 from ..execution.graph_module import GraphModule
+from ..execution.inputs import as_device_output, is_on_device
 from ..program.host_memory import aligned_empty
 
 
@@ -22,9 +23,15 @@ class Binding:
     On a CPU, a contiguous array at an address that is a multiple of 64 bytes is not copied;
     `tvm_interop.aligned_empty` makes such arrays. Any other array is copied in each run, and so is
     an output that is in the memory of another tensor. `repr` says what is copied.
+
+    On a GPU everything that is bound is copied in each run, because a CUDA graph contains the
+    addresses of its tensors. Tensors on the GPU are copied on the GPU, and the host waits once for
+    all copies from and to its own memory. An output that is not bound is not copied: `get_outputs`
+    returns it in the GPU's memory.
     """
 
     def __init__(self, artifact: Artifact) -> None:
+        self._is_for_gpus = artifact.is_for_gpus
         self._module = GraphModule(artifact)
         self._outputs = {port.name: port for port in self._module.ports()[1]}
         self._copied_in: dict[str, Any] = {}
@@ -37,7 +44,15 @@ class Binding:
         return f"Binding(in place: {in_place}; copied in each run: {copied})"
 
     def bind_cpu_input(self, name: str, array: Any) -> None:
+        """Do the same as `bind_input`, under onnxruntime's name for arrays."""
+        self.bind_input(name, array)
+
+    def bind_input(self, name: str, array: Any) -> None:
         """From the next run on, read input `name` from the memory of `array`.
+
+        Parameters
+        ----------
+        array: an array, or a tensor on the GPU that the model runs on.
 
         Raises
         ------
@@ -53,14 +68,15 @@ class Binding:
             self._copied_in[name] = array
             self._in_place.discard(name)
 
-    def bind_output(self, name: str, array: Any = None) -> np.ndarray:
+    def bind_output(self, name: str, array: Any = None) -> Any:
         """From the next run on, write output `name` into the memory of `array`.
 
-        If `array` is None, a new array is made.
+        If `array` is None, a new array is made. If the model runs on a GPU, `array` may be a tensor
+        on that GPU.
 
         Returns
         -------
-        The array that is written to.
+        The array or tensor that is written to.
 
         Raises
         ------
@@ -74,6 +90,9 @@ class Binding:
         expected = self._outputs[name]
         if array is None:
             array = aligned_empty(expected.shape, expected.dtype)
+        if self._is_for_gpus and is_on_device(array):
+            self._copied_out[name] = as_device_output(array, expected)
+            return array
         bound = writable_array(array, expected)
         self._copied_out.pop(name, None)
         try:
@@ -88,9 +107,19 @@ class Binding:
 
     def run(self) -> None:
         """Run the model on the bound inputs and outputs."""
-        self._module.run(self._copied_in)
-        for name, array in self._copied_out.items():
-            self._module.get_output(name, out=array)
+        self._module.run_into(self._copied_in, self._copied_out)
+
+    def get_outputs(self) -> list[Any]:
+        """Return the outputs of the last run where they are, in the model's order.
+
+        What was bound is returned. Any other output is in the memory of this binding, and the next
+        run changes it.
+        """
+        bound = {name: self._copied_out.get(name) for name in self._outputs}
+        return [
+            self._module.get_output_zero_copy(name) if array is None else array
+            for name, array in bound.items()
+        ]
 
     def copy_outputs_to_cpu(self) -> list[np.ndarray]:
         """Return copies of all outputs of the last run, in the model's order."""

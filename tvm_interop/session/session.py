@@ -227,10 +227,11 @@ class Session(AbstractContextManager["Session"]):
         pool = self._pool_for(feed)
         module = pool.modules.get()
         try:
-            module.run(feed)
+            module.set_input(**feed)
             ports = module.ports()[1]
             made = {i: np.empty(ports[i].shape, ports[i].dtype) for i in wanted}
-            return [module.get_output(i, out=made[i]) for i in wanted]
+            module.run_into({}, made)
+            return [made[i] for i in wanted]
         finally:
             pool.modules.put(module)
 

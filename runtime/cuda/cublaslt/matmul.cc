@@ -15,9 +15,6 @@ namespace {
 
 using namespace cublaslt;  // NOLINT: this file is about nothing else.
 
-// The largest workspace of an algorithm, in bytes. Algorithms that need more are not considered,
-// because every stream has a workspace of its own.
-constexpr size_t kMostWorkspace = size_t{64} << 20;
 // The largest number of algorithms to choose from.
 constexpr int kMostCandidates = 16;
 // The alignment of every address, in bytes. `CheckCudaArguments` has checked it.
@@ -126,7 +123,7 @@ class CublasLtMatmul : public CudaLibraryKernel {
     Preference made = nullptr;
     TVM_INTEROP_CUBLASLT(api_, MatmulPreferenceCreate, &made);
     const Owned<Preference> preference{made, api_.MatmulPreferenceDestroy};
-    Prefer(made, kMostWorkspaceBytes, kMostWorkspace);
+    Prefer(made, kMostWorkspaceBytes, WorkspaceLimit());
     // `kInComputeType` excludes algorithms that add up parts in a varying order, and algorithms
     // that round intermediate sums.
     Prefer(made, kReductionSchemes, uint32_t{kInComputeType});
@@ -145,7 +142,9 @@ class CublasLtMatmul : public CudaLibraryKernel {
     }
     if (candidates.empty()) {
       throw std::runtime_error(
-          "cuBLASLt has no algorithm for this product that always gives the same bits");
+          "cuBLASLt has no algorithm for this product that always gives the same bits with a "
+          "workspace of at most " +
+          std::to_string(WorkspaceLimit()) + " bytes" + kRaiseLimit);
     }
     return candidates;
   }

@@ -15,10 +15,6 @@ namespace {
 
 using namespace cudnn;  // NOLINT: this file is about nothing else.
 
-// The largest workspace of an algorithm, in bytes. It is limited because every stream has a
-// workspace of its own.
-constexpr size_t kMostWorkspaceBytes = size_t{256} << 20;
-
 void Check(const Api& api, int status, const char* call) {
   if (status == kSuccess) return;
   throw std::runtime_error(std::string("`") + call + "` failed: " + api.GetErrorString(status));
@@ -138,7 +134,7 @@ class CudnnConvolution : public CudaLibraryKernel {
             return known.number == perf.algorithm && known.math_type == perf.math_type;
           });
       if (perf.status != kSuccess || perf.determinism != kDeterministic || is_known ||
-          perf.workspace_nbytes > kMostWorkspaceBytes || !IsAllowed(perf.math_type, most_math_)) {
+          !IsAllowed(perf.math_type, most_math_)) {
         continue;
       }
       // If there is no activation, cuDNN's fused call supports only `kImplicitPrecompGemm`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import time
@@ -26,6 +27,7 @@ from benchmarks.gpu import (
     SCHEDULERS,
     TORCH,
     Bench,
+    earliest_us,
     main,
 )
 from benchmarks.gpu_bundle_models import add_network, repeat_weights
@@ -36,6 +38,7 @@ from tests.fake_cuda import fake_gpu
 from tests.library_cases import CASES, plan_of
 from tests.nets import inception_like
 from tvm_interop import OpGraph
+from tvm_interop._native.timing import OperatorTiming
 from tvm_interop.machine.gpu_traits import gpu_traits
 from tvm_interop.plan.as_program import program_of
 from tvm_interop.plan.check import read_plan
@@ -69,6 +72,7 @@ def test_every_schedule_is_checked_and_timed(folder: Path) -> None:
     assert set(report.library_numbers) == {LIBRARIES, FASTEST}
     # The fake GPU computes nothing, so the benchmark must notice wrong numbers.
     assert report.numbers == "WRONG"
+    assert report.first_wrong.startswith(f"operator 0 of {report.operators}, `")
     assert not report.is_right
 
 
@@ -114,6 +118,32 @@ def test_an_artifact_without_demands_is_reported(folder: Path, tmp_path: Path) -
     replace(artifact, manifest=older).save(tmp_path / "net" / "model.tar")
     report = Bench(tmp_path / "net", deadline=time.monotonic()).check()
     assert [reason for reason in report.not_run if "demands of kernels" in reason]
+
+
+def test_an_operator_that_is_early_in_most_profiles_is_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event's time is rounded, so an operator may seem early in a single profile."""
+    bench = Bench(folder, time.monotonic())
+    bench.check()
+    instance = bench._instances["nimble"]
+    rows = instance.profile()
+    op, waits = next(
+        (op, planned.waits) for op, planned in enumerate(instance.plan.operators) if planned.waits
+    )
+    end = max(row.end_us for row in rows if row.op in waits)
+    calls = itertools.count()
+
+    def early_in(every: int) -> list[OperatorTiming]:
+        is_early = next(calls) % every == 0
+        return [
+            row._replace(start_us=end - 0.5) if row.op == op and is_early else row for row in rows
+        ]
+
+    monkeypatch.setattr(instance, "profile", lambda: early_in(3))
+    assert earliest_us(instance) == 0
+    monkeypatch.setattr(instance, "profile", lambda: early_in(1))
+    assert earliest_us(instance) == pytest.approx(0.5)
 
 
 def test_a_search_that_takes_too_long_is_cut_short(folder: Path) -> None:

@@ -103,6 +103,22 @@ def test_the_operator_that_fails_when_it_is_tried_is_named() -> None:
     assert later.startswith(f"DeviceError the GPU failed before: {cause}; {RESTART}")
 
 
+def test_a_kernel_of_a_library_that_fails_when_it_is_tried_names_its_operator() -> None:
+    """The library plans and launches the kernel, and the GPU fails when it runs it."""
+    (said,) = said_by(
+        """
+        from tests.library_cases import CASES, plan_of
+        from tvm_interop.machine.kernel_libraries import library_version
+        assert library_version("cudnn") is not None
+        CudaInstance(plan_of(CASES["conv2d"]), None, {})  # The algorithm is chosen.
+        fake_gpu.fail_work("cudnnConvolutionForward", 719)
+        says(CudaInstance, plan_of(CASES["conv2d"]), None, {})
+        """
+    )
+    cause = "operator `op` failed on the GPU: cudaErrorLaunchFailure"
+    assert said.startswith(f"DeviceError {cause}; {RESTART}")
+
+
 @pytest.mark.parametrize("dispatch", ["captured", "linked"])
 def test_a_failure_while_the_graph_is_made_is_no_reason_to_go_on_without_it(dispatch: str) -> None:
     (said,) = said_by(

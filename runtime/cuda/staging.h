@@ -28,11 +28,10 @@ namespace tvm_interop {
 // 6. Pinned memory is freed after the last copy: the event of each slot or piece.
 // 7. A tensor of the caller is read after the caller's work on it, and may be changed by the caller
 //    when our copy has ended: the streams of DLPack, and a wait of the host.
-// 8. A caller's stream reads an output in place after the run that wrote it: an event
-// (`OrderAfter`).
+// 8. A caller's stream reads an output in place after the run that wrote it: an event that
+//    `OrderAfter` records.
 // 9. Kernels are tried, on any stream, after the copies of weights and the zeros before them: a
-// wait
-//    of the host (`CudaStreams::Settle`).
+//    wait of the host (`CudaStreams::Settle`).
 //
 // The tests in `test_staging.py` take away waits 1 to 8 and see wrong results, and look for wait 9.
 

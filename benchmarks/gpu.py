@@ -61,7 +61,7 @@ from tvm_interop.scheduling.one_after_another import one_after_another
 from . import torch_gpu
 from .gpu_first_wrong import SAMPLES_FILE, first_wrong
 from .gpu_flight import runs_per_s
-from .gpu_report import Report, gpu_state, interleaved_us, program_of
+from .gpu_report import Report, earliest_us, gpu_state, interleaved_us, program_of
 from .step_facts import Facts
 
 FOLDED = "opara, folded"
@@ -95,7 +95,6 @@ IOS_SECONDS = 20.0
 CHECKED = ("nimble", "opara")
 """The schedulers of part `check`. They need no latencies."""
 RUNS_IN_A_ROW = 10
-PROFILES = 9
 INSTANCES = (1, 2, 4, 8)
 FLIGHT_SECONDS = 1.0
 
@@ -448,25 +447,6 @@ def _way(name: str, dispatch: str) -> str:
     """The name of a schedule that runs in a certain way."""
     suffix = {"streams": ", uncaptured", "captured": "", "linked": ", linked"}
     return name + suffix[dispatch]
-
-
-def earliest_us(instance: CudaInstance) -> float:
-    """How much too early an operator starts by the GPU's clock, in microseconds.
-
-    The result is the largest time from the start of an operator to the end of an operator that it
-    waits for; 0 if none starts too early. Each of these times is the median over `PROFILES`
-    profiles. An event's time is rounded to a tick of about half a microsecond, so a single profile
-    may be a microsecond off either way. An operator that does not wait is early in most profiles.
-    """
-    early: dict[tuple[int, int], list[float]] = {}
-    for _ in range(PROFILES):
-        rows = instance.profile()
-        starts = {row.op: row.start_us for row in rows}
-        ends = {row.op: row.end_us for row in rows}
-        for op, planned in enumerate(instance.plan.operators):
-            for awaited in planned.waits:
-                early.setdefault((awaited, op), []).append(ends[awaited] - starts[op])
-    return max([0.0, *(float(np.median(times)) for times in early.values())])
 
 
 def _run_on(peer: torch_gpu.TorchRunner, inputs: list[np.ndarray]) -> list[np.ndarray]:

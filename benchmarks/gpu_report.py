@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tvm_interop.execution.cuda import CudaInstance
 from tvm_interop.plan.plan import Plan
 from tvm_interop.program.program import Operator, Program, Value
 
 WARM_UP = 5
 ROUNDS = 50
+PROFILES = 9
 
 
 @dataclass
@@ -98,6 +100,25 @@ def interleaved_us(
             if round_ >= 0:
                 found[name].append(seconds)
     return {name: float(np.median(seconds)) * 1e6 for name, seconds in found.items()}
+
+
+def earliest_us(instance: CudaInstance) -> float:
+    """How much too early an operator starts by the GPU's clock, in microseconds.
+
+    The result is the largest time from the start of an operator to the end of an operator that it
+    waits for; 0 if none starts too early. Each of these times is the median over `PROFILES`
+    profiles. An event's time is rounded to a tick of about half a microsecond, so a single profile
+    may be a microsecond off either way. An operator that does not wait is early in most profiles.
+    """
+    early: dict[tuple[int, int], list[float]] = {}
+    for _ in range(PROFILES):
+        rows = instance.profile()
+        starts = {row.op: row.start_us for row in rows}
+        ends = {row.op: row.end_us for row in rows}
+        for op, planned in enumerate(instance.plan.operators):
+            for awaited in planned.waits:
+                early.setdefault((awaited, op), []).append(ends[awaited] - starts[op])
+    return max([0.0, *(float(np.median(times)) for times in early.values())])
 
 
 def program_of(plan: Plan, weights: Mapping[int, np.ndarray]) -> Program:

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from benchmarks.gpu import earliest_us
+from benchmarks.gpu_report import earliest_us
 from tests.networks import SMALL, feeds
 from tests.workspaces import SHAPE, attentions_by_numpy, two_attentions
 from tvm_interop import models

@@ -27,12 +27,11 @@ from benchmarks.gpu import (
     SCHEDULERS,
     TORCH,
     Bench,
-    earliest_us,
     main,
 )
 from benchmarks.gpu_bundle_models import add_network, repeat_weights
 from benchmarks.gpu_flight import runs_per_s
-from benchmarks.gpu_report import Report
+from benchmarks.gpu_report import Report, earliest_us
 from benchmarks.step_facts import DONE, MISSING, WRONG
 from tests.fake_cuda import fake_gpu
 from tests.library_cases import CASES, plan_of

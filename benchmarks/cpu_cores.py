@@ -40,10 +40,11 @@ def on_cores(folder: Path, path: Path, cores: int) -> dict[str, Any]:
     from tvm_interop.execution.cpu import Instance
     from tvm_interop.measure.cpu_timer import CpuStageTimer
     from tvm_interop.measure.measured import MeasuredLatency
+    from tvm_interop.plan.as_program import program_of
     from tvm_interop.plan.make import make_plan
     from tvm_interop.scheduling.one_after_another import one_after_another
 
-    from .gpu_report import interleaved_us, program_of
+    from .gpu_report import interleaved_us
 
     artifact = tvm_interop.load(path)
     kernels, parallel = artifact.load_kernels(), artifact.plan.parallel_kernels

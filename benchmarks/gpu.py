@@ -32,6 +32,7 @@ import argparse
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ from tvm_interop.machine.kernel_libraries import TVM, library_version, provider_
 from tvm_interop.measure.cuda_timer import CudaStageTimer
 from tvm_interop.measure.measured import MeasuredLatency
 from tvm_interop.measure.store import LatencyStore
+from tvm_interop.plan.as_program import program_of
 from tvm_interop.plan.check import read_plan
 from tvm_interop.plan.make import make_plan
 from tvm_interop.plan.plan import Plan
@@ -61,7 +63,7 @@ from tvm_interop.scheduling.one_after_another import one_after_another
 from . import torch_gpu
 from .gpu_first_wrong import SAMPLES_FILE, first_wrong
 from .gpu_flight import runs_per_s
-from .gpu_report import Report, earliest_us, gpu_state, interleaved_us, program_of
+from .gpu_report import Report, earliest_us, gpu_state, interleaved_us
 from .step_facts import Facts
 
 FOLDED = "opara, folded"
@@ -392,6 +394,10 @@ class Bench:
         found = [name for name in libraries if library_version(name) is not None]
         plan = read_plan((self._folder / LIBRARY_PLAN).read_bytes())
         program = program_of(plan, self._artifact.weights)
+        # As before any operator was given to a library.
+        program = replace(
+            program, operators=[replace(op, library=None) for op in program.operators]
+        )
         try:
             if found:
                 self._add_with_kernels_of(found, program)

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tvm_interop.execution.cuda import CudaInstance
-from tvm_interop.plan.plan import Plan
-from tvm_interop.program.program import Operator, Program, Value
 
 WARM_UP = 5
 ROUNDS = 50
@@ -119,32 +117,6 @@ def earliest_us(instance: CudaInstance) -> float:
             for awaited in planned.waits:
                 early.setdefault((awaited, op), []).append(ends[awaited] - starts[op])
     return max([0.0, *(float(np.median(times)) for times in early.values())])
-
-
-def program_of(plan: Plan, weights: Mapping[int, np.ndarray]) -> Program:
-    """Rebuild the program that a sequential plan was made from.
-
-    It is rebuilt from the plan because Relax, which makes programs, is not in the bundle. TVM's
-    kernels run all operators of the program. The operators keep their descriptions, which tell
-    which operators a library could run.
-    """
-    return Program(
-        values=[
-            # An alias keeps its offset into the other value. Offsets into the arena are left out,
-            # because the next plan allocates anew.
-            Value(v.name, v.shape, v.dtype, v.alias_of, v.offset or 0)
-            if v.storage == "alias"
-            else Value(v.name, v.shape, v.dtype)
-            for v in plan.values
-        ],
-        operators=[
-            Operator(op.name, op.kernel, op.inputs, op.outputs, op.description)
-            for op in plan.operators
-        ],
-        inputs=plan.inputs,
-        outputs=plan.outputs,
-        weights=dict(weights),
-    )
 
 
 def gpu_state() -> dict[str, str]:

@@ -256,7 +256,6 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              Guarded([&] {
                ThreadPool::Get().SetPinning(pins);
                ThreadPool::Get().SetNumThreads(static_cast<int>(threads));
-               return 0;
              });
            })
       .def("tvm_interop.runtime.load_kernel_library",
@@ -279,12 +278,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              return static_cast<int64_t>(kernel->num_reorders());
            })
       .def("tvm_interop.runtime.take_over_parallel_loops",
-           [](const std::string& path) {
-             Guarded([&] {
-               TakeOverParallelLoops(path);
-               return 0;
-             });
-           })
+           [](const std::string& path) { Guarded([&] { TakeOverParallelLoops(path); }); })
       .def("tvm_interop.runtime.unknown_imports",
            [](const ffi::Bytes& code) {
              return Guarded([&] {
@@ -303,18 +297,10 @@ TVM_FFI_STATIC_INIT_BLOCK() {
            })
       .def("tvm_interop.runtime.bind",
            [](const ExecutorRef& executor, int64_t value, const ffi::Tensor& tensor) {
-             Guarded([&] {
-               const_cast<ExecutorObj*>(executor.get())->Bind(value, tensor);
-               return 0;
-             });
+             Guarded([&] { const_cast<ExecutorObj*>(executor.get())->Bind(value, tensor); });
            })
       .def("tvm_interop.runtime.run",
-           [](const ExecutorRef& executor) {
-             Guarded([&] {
-               executor->executor->Run();
-               return 0;
-             });
-           })
+           [](const ExecutorRef& executor) { Guarded([&] { executor->executor->Run(); }); })
       .def("tvm_interop.runtime.profile", Profile)
       .def("tvm_interop.runtime.time",
            [](const ExecutorRef& executor, int64_t number) {

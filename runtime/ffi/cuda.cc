@@ -240,7 +240,6 @@ void RunAndFetch(const CudaExecutorRef& executor, const CudaStagingRef& staging,
     executor->executor->RunAnd([&] {
       for (int64_t port : ports) staging->get()->Fetch(static_cast<size_t>(port));
     });
-    return 0;
   });
 }
 
@@ -303,10 +302,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
            })
       .def("tvm_interop.cuda.fill_with_zeros",
            [](const CudaStreamsRef& streams, const CudaMemoryRef& memory) {
-             return GuardedCuda([&] {
-               FillWithZeros(streams->streams.get(), *memory->memory);
-               return 0;
-             });
+             return GuardedCuda([&] { FillWithZeros(streams->streams.get(), *memory->memory); });
            })
       .def("tvm_interop.cuda.tensor_within", TensorWithin)
       .def("tvm_interop.cuda.peer_copy",
@@ -318,18 +314,10 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("tvm_interop.cuda.why_no_graph",
            [](const CudaExecutorRef& executor) { return executor->executor->why_no_graph(); })
       .def("tvm_interop.cuda.run",
-           [](const CudaExecutorRef& executor) {
-             GuardedCuda([&] {
-               executor->executor->Run();
-               return 0;
-             });
-           })
+           [](const CudaExecutorRef& executor) { GuardedCuda([&] { executor->executor->Run(); }); })
       .def("tvm_interop.cuda.start",
            [](const CudaExecutorRef& executor) {
-             GuardedCuda([&] {
-               executor->executor->Start();
-               return 0;
-             });
+             GuardedCuda([&] { executor->executor->Start(); });
            })
       .def("tvm_interop.cuda.run_and_fetch", RunAndFetch)
       .def("tvm_interop.cuda.time",

@@ -52,7 +52,6 @@ void Load(const CudaLoaderRef& loader, const ffi::Tensor& host, const ffi::Tenso
   GuardedCuda([&] {
     loader->loader.ToDevice(device.device().device_id, device.data_ptr(), host.data_ptr(),
                             ffi::GetDataSize(host));
-    return 0;
   });
 }
 
@@ -61,7 +60,6 @@ void Unload(const CudaLoaderRef& loader, const ffi::Tensor& device, const ffi::T
   GuardedCuda([&] {
     loader->loader.ToHost(device.device().device_id, host.data_ptr(), device.data_ptr(),
                           ffi::GetDataSize(host));
-    return 0;
   });
 }
 
@@ -79,7 +77,6 @@ void CopyOnDeviceFromPython(const CudaStreamsRef& streams, const ffi::Tensor& so
     auto* producer = static_cast<cuda::Stream>(TVMFFIEnvGetStream(kDLCUDA, device));
     CopyOnDevice(streams->streams.get(), device, addresses, source.data_ptr(),
                  ffi::GetDataSize(source), producer);
-    return 0;
   });
 }
 
@@ -99,28 +96,20 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              return GuardedCuda(
                  [&] { return CudaStagingRef(ffi::make_object<CudaStagingObj>(streams, ports)); });
            })
-      .def("tvm_interop.cuda.stage",
-           [](const CudaStagingRef& staging, int64_t port, const ffi::Tensor& host) {
-             staging->CheckSizeOf(port, host);
-             GuardedCuda([&] {
-               staging->get()->Write(static_cast<size_t>(port), host.data_ptr());
-               return 0;
-             });
-           })
+      .def(
+          "tvm_interop.cuda.stage",
+          [](const CudaStagingRef& staging, int64_t port, const ffi::Tensor& host) {
+            staging->CheckSizeOf(port, host);
+            GuardedCuda([&] { staging->get()->Write(static_cast<size_t>(port), host.data_ptr()); });
+          })
       .def("tvm_interop.cuda.fetch",
            [](const CudaStagingRef& staging, int64_t port) {
-             GuardedCuda([&] {
-               staging->get()->FetchAlone(static_cast<size_t>(port));
-               return 0;
-             });
+             GuardedCuda([&] { staging->get()->FetchAlone(static_cast<size_t>(port)); });
            })
       .def("tvm_interop.cuda.take",
            [](const CudaStagingRef& staging, int64_t port, const ffi::Tensor& host) {
              staging->CheckSizeOf(port, host);
-             GuardedCuda([&] {
-               staging->get()->Take(static_cast<size_t>(port), host.data_ptr());
-               return 0;
-             });
+             GuardedCuda([&] { staging->get()->Take(static_cast<size_t>(port), host.data_ptr()); });
            })
       .def("tvm_interop.cuda.make_loader",
            [](const CudaStreamsRef& streams) {
@@ -136,7 +125,6 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              GuardedCuda([&] {
                OrderAfter(streams->streams.get(), static_cast<int>(device),
                           reinterpret_cast<cuda::Stream>(static_cast<intptr_t>(consumer)));
-               return 0;
              });
            });
 }

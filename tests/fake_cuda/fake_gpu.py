@@ -6,8 +6,8 @@ import ctypes
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,25 +66,34 @@ def gpus_apart() -> Iterator[None]:
         _DRIVER.FakeCudaSetPeerAccess(1)
 
 
-@contextmanager
-def algorithm_times(ms: Mapping[int, float]) -> Iterator[None]:
+def algorithm_times(ms: Mapping[int, float]) -> AbstractContextManager[None]:
     """Context in which algorithms of the kernel libraries take longer.
 
     Parameters
     ----------
     ms: the additional milliseconds of each algorithm, by its number.
     """
-    _set_times(ms)
+    functions = _CUDNN.FakeCudnnSetTime, _CUBLASLT.FakeCublasLtSetTime
+    times = {algorithm: ctypes.c_double(time) for algorithm, time in ms.items()}
+    return _algorithms_with(functions, times, ctypes.c_double(0.0))
+
+
+@contextmanager
+def _algorithms_with(
+    functions: Sequence[Any], settings: Mapping[int, Any], normal: Any
+) -> Iterator[None]:
+    """Context in which `functions` have set each algorithm's setting; afterwards it is `normal`."""
+
+    def set_all(settings: Mapping[int, Any]) -> None:
+        for function in functions:
+            for algorithm, setting in settings.items():
+                function(algorithm, setting)
+
+    set_all(settings)
     try:
         yield
     finally:
-        _set_times(dict.fromkeys(ms, 0.0))
-
-
-def _set_times(ms: Mapping[int, float]) -> None:
-    for set_time in (_CUDNN.FakeCudnnSetTime, _CUBLASLT.FakeCublasLtSetTime):
-        for algorithm, time in ms.items():
-            set_time(algorithm, ctypes.c_double(time))
+        set_all(dict.fromkeys(settings, normal))
 
 
 @contextmanager
@@ -133,25 +142,15 @@ def without_waits(call: str) -> Iterator[None]:
         _DRIVER.FakeCudaSetWithoutWait(b"")
 
 
-@contextmanager
-def late_refusals(statuses: Mapping[int, int]) -> Iterator[None]:
+def late_refusals(statuses: Mapping[int, int]) -> AbstractContextManager[None]:
     """Context in which launches of algorithms of the kernel libraries fail.
 
     Parameters
     ----------
     statuses: the status of each algorithm, by its number. The library still proposes them.
     """
-    _set_refusals(statuses)
-    try:
-        yield
-    finally:
-        _set_refusals(dict.fromkeys(statuses, 0))
-
-
-def _set_refusals(statuses: Mapping[int, int]) -> None:
-    for refuse in (_CUDNN.FakeCudnnRefuse, _CUBLASLT.FakeCublasLtRefuse):
-        for algorithm, status in statuses.items():
-            refuse(algorithm, status)
+    functions = _CUDNN.FakeCudnnRefuse, _CUBLASLT.FakeCublasLtRefuse
+    return _algorithms_with(functions, statuses, 0)
 
 
 @contextmanager

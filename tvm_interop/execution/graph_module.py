@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,21 +15,10 @@ from .._native.runtime import Port
 from ..artifact.artifact import Artifact
 from ..errors import DeviceError, ExecutionError, InputError
 from ..program.host_memory import aligned_empty
-from .arrays import (
-    HostTensor,
-    as_array,
-    check_key,
-    copied_out,
-    described,
-    writable_array,
-)
+from .arrays import HostTensor, as_array, check_key, copied_out, described, writable_array
 from .benchmark import benchmark_result
 from .inputs import as_device_output, as_input, is_beside
-from .instance import (
-    DeviceInstance,
-    info_of,
-    port_of,
-)
+from .instance import DeviceInstance, info_of, port_of
 from .open_instance import Shapes, artifact_at, tell_of_idle_cores
 from .shaped_instances import ShapedInstances
 
@@ -199,7 +188,8 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
 
     def __call__(self, /, *arrays: Any, **inputs: Any) -> list[Any]:
         """Run the model on the given inputs, as `run` does, and return copies of all outputs."""
-        self._run(self._all_given(arrays, inputs), range(self.get_num_outputs()))
+        self._set_all(self._all_given(arrays, inputs))
+        self._instance.run([port.value for port in self._instance.outputs])
         return [self.get_output(i) for i in range(self.get_num_outputs())]
 
     def run(self, /, *arrays: Any, **inputs: Any) -> None:
@@ -224,7 +214,8 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
             The process cannot use its GPU any more, because a kernel failed or the process was
             forked.
         """
-        self._run(self._all_given(arrays, inputs), ())
+        self._set_all(self._all_given(arrays, inputs))
+        self._instance.run()
 
     def run_into(self, inputs: Mapping[Any, Any], outputs: Mapping[Any, Any]) -> None:
         """Run the model on the given inputs, and copy outputs into arrays of the caller.
@@ -243,7 +234,8 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         """
         places = {self._output_position(key): out for key, out in outputs.items()}
         here = [i for i, out in places.items() if not is_beside(out, self._instance)]
-        self._run(inputs, here)
+        self._set_all(inputs)
+        self._instance.run([self._instance.outputs[i].value for i in here])
         for position, out in places.items():
             self._copied_output(position, out)
 
@@ -276,12 +268,6 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         if self._never_set:
             self._tell_of_zeros()
 
-    def _run(self, given: Mapping[str | int, Any], wanted: Sequence[int]) -> None:
-        """Run the model. `wanted` are the positions of the outputs that are read next."""
-        self._set_all(given)
-        ports = self._instance.outputs
-        self._instance.run([ports[position].value for position in wanted])
-
     def _by_name(self, arrays: tuple[Any, ...]) -> dict[str | int, Any]:
         """Return the positional arguments of `run`, by the names or indices of the inputs."""
         if not arrays:
@@ -301,7 +287,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
             f"the model runs on zeros: its inputs {names} were never set; give arrays to `run` or "
             "`set_input`",
             RuntimeWarning,
-            stacklevel=5,
+            stacklevel=4,  # The caller of the public method.
         )
         self._never_set.clear()
 

@@ -14,11 +14,11 @@ import numpy as np
 from tests.kinds import conformance
 from tvm_interop.machine.kernel_libraries import library_version, why_unsupported
 from tvm_interop.program.library_op import LibraryOp
-from tvm_interop.program.storage import BLOCK, Layout, stored_shape
+from tvm_interop.program.storage import Layout, block_of, stored_shape
 
 TABLE = Path(__file__).parents[1] / "docs" / "kinds.md"
 PRECISIONS = ("as it is", "bfloat16 factors", "bfloat16 tensors", "float16")
-LAYOUTS = ("plain", "blocked", "plain to blocked")
+LAYOUTS = ("plain", "blocked", "plain to blocked", "blocked by 8", "plain to blocked by 8")
 
 
 def in_layout(op: LibraryOp, layout: str) -> LibraryOp | None:
@@ -29,8 +29,8 @@ def in_layout(op: LibraryOp, layout: str) -> LibraryOp | None:
         return None
     layouts: list[Layout] = ["plain"] * len(op.shapes)
     for argument in op.may_be_blocked:
-        if argument > 0 or layout == "blocked":
-            layouts[argument] = "blocked16"
+        if argument > 0 or not layout.startswith("plain to"):
+            layouts[argument] = "blocked8" if layout.endswith("by 8") else "blocked16"
     return op.with_fields(layouts=tuple(layouts))
 
 
@@ -54,7 +54,9 @@ def variants(op: LibraryOp) -> Iterator[tuple[str, LibraryOp]]:
     """Yield `op` in each layout and precision that its kind has, with the name of the variant."""
     for layout in LAYOUTS:
         laid_out = in_layout(op, layout)
-        for precision in PRECISIONS if laid_out is not None else ():
+        # Only CPUs without bfloat16 have blocks of 8.
+        precisions = PRECISIONS[:1] if layout.endswith("by 8") else PRECISIONS
+        for precision in precisions if laid_out is not None else ():
             assert laid_out is not None
             typed = in_precision(laid_out, precision)
             if typed is not None:
@@ -66,9 +68,10 @@ def laid_out(array: np.ndarray, layout: Layout) -> np.ndarray:
     if layout == "plain":
         return np.ascontiguousarray(array)
     n, used, height, width = array.shape
-    padded = np.zeros((n, -(-used // BLOCK) * BLOCK, height, width), array.dtype)
+    block = block_of(layout)
+    padded = np.zeros((n, -(-used // block) * block, height, width), array.dtype)
     padded[:, :used] = array
-    blocks = padded.reshape(n, -1, BLOCK, height, width)
+    blocks = padded.reshape(n, -1, block, height, width)
     return np.ascontiguousarray(blocks.transpose(0, 1, 3, 4, 2))
 
 
@@ -77,7 +80,7 @@ def plain(array: np.ndarray, shape: tuple[int, ...], layout: Layout) -> np.ndarr
     if layout == "plain":
         return array.reshape(shape)
     n, used, height, width = shape
-    blocks = array.reshape(n, -1, height, width, BLOCK).transpose(0, 1, 4, 2, 3)
+    blocks = array.reshape(n, -1, height, width, block_of(layout)).transpose(0, 1, 4, 2, 3)
     assert np.prod(stored_shape(shape, layout)) == array.size
     return blocks.reshape(n, -1, height, width)[:, :used]
 

@@ -1,5 +1,7 @@
 #include "runtime/core/names.h"
 
+#include <algorithm>
+
 namespace tvm_interop {
 
 const std::map<std::string, Activation>& Activations() {
@@ -22,8 +24,14 @@ const std::map<std::string, StepKind>& StepKinds() {
 
 const std::map<std::string, Layout>& Layouts() {
   static const std::map<std::string, Layout> names{{"plain", Layout::kPlain},
+                                                   {"blocked8", Layout::kBlocked8},
                                                    {"blocked16", Layout::kBlocked16}};
   return names;
+}
+
+const std::string& NameOf(Layout layout) {
+  const auto has_name = [layout](const auto& named) { return named.second == layout; };
+  return std::find_if(Layouts().begin(), Layouts().end(), has_name)->first;
 }
 
 }  // namespace tvm_interop

@@ -14,6 +14,8 @@ const std::map<std::string, Activation>& Activations();
 const std::map<std::string, StepKind>& StepKinds();
 const std::map<std::string, Layout>& Layouts();
 
+const std::string& NameOf(Layout layout);
+
 }  // namespace tvm_interop
 
 #endif  // RUNTIME_CORE_NAMES_H_

@@ -79,7 +79,7 @@ std::string WhyMalformed(const OpDescription& op) {
     for (int64_t dim : op.shapes[i]) {
       if (dim < 1) return "`" + op.op + "` has an empty tensor";
     }
-    if (op.layouts[i] == Layout::kBlocked16 && op.shapes[i].size() != 4) {
+    if (op.layouts[i] != Layout::kPlain && op.shapes[i].size() != 4) {
       return "`" + op.op + "` has a blocked tensor that is no image";
     }
   }

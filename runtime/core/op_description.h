@@ -13,9 +13,14 @@
 
 namespace tvm_interop {
 
-// How a tensor's elements lie in memory. A blocked tensor keeps 16 channels of a pixel side by
-// side, and fills the last block up with zeros.
-enum class Layout { kPlain, kBlocked16 };
+// How a tensor's elements lie in memory. A blocked tensor keeps a block of 8 or 16 channels of a
+// pixel side by side, and fills the last block up with zeros.
+enum class Layout { kPlain, kBlocked16, kBlocked8 };
+
+// The number of channels in a block; 1 for plain tensors.
+constexpr int64_t BlockOf(Layout layout) {
+  return layout == Layout::kBlocked16 ? 16 : layout == Layout::kBlocked8 ? 8 : 1;
+}
 
 enum class DataType { kFloat32, kFloat16, kBfloat16, kInt8, kUint8, kInt32 };
 

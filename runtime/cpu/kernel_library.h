@@ -48,6 +48,8 @@ class KernelLibrary {
   virtual std::string version() const = 0;
   // Returns why the library cannot compute `op`, or an empty string if it can.
   virtual std::string WhyUnsupported(const OpDescription& op) const = 0;
+  // Returns the layout of blocked tensors for which the library has fast kernels on this CPU.
+  virtual Layout BlockedLayout() const = 0;
   // Prepares a kernel that runs on up to `threads` threads. The arguments must outlive the kernel.
   // Throws std::runtime_error if `op` is not supported.
   virtual std::unique_ptr<LibraryKernel> Prepare(const OpDescription& op, int threads,

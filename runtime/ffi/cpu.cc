@@ -16,6 +16,7 @@
 
 #include "runtime/c_api/executor_of.h"
 #include "runtime/core/measure.h"
+#include "runtime/core/names.h"
 #include "runtime/cpu/executor.h"
 #include "runtime/cpu/kernel_library.h"
 #include "runtime/cpu/kernel_share.h"
@@ -269,6 +270,10 @@ TVM_FFI_STATIC_INIT_BLOCK() {
                return WhyUnsupportedBy(
                    description, [&](const OpDescription& op) { return loaded.WhyUnsupported(op); });
              });
+           })
+      .def("tvm_interop.runtime.blocked_layout",
+           [](const std::string& library) {
+             return Guarded([&] { return NameOf(LoadedLibrary(library).BlockedLayout()); });
            })
       .def("tvm_interop.runtime.prepare_kernel", PrepareLibraryKernel)
       .def("tvm_interop.runtime.implementation",

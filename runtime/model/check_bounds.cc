@@ -6,6 +6,7 @@
 #include <string>
 #include <tuple>
 
+#include "runtime/core/names.h"
 #include "runtime/core/shapes.h"
 #include "runtime/model/check_plan.h"
 #include "runtime/model/error.h"
@@ -82,11 +83,12 @@ void CheckValue(const PlannedValue& value) {
     }
   }
   if (value.layout != Layout::kPlain && value.storage == Storage::kWeight) {
-    Refuse("weight " + name + " has the layout blocked16, but weights have the plain one");
+    Refuse("weight " + name + " has the layout " + NameOf(value.layout) +
+           ", but weights have the plain one");
   }
-  if (value.layout == Layout::kBlocked16 && value.shape.size() != 4) {
-    Refuse("value " + name + " is blocked16, and has " + std::to_string(value.shape.size()) +
-           " dimensions; images have 4");
+  if (value.layout != Layout::kPlain && value.shape.size() != 4) {
+    Refuse("value " + name + " is " + NameOf(value.layout) + ", and has " +
+           std::to_string(value.shape.size()) + " dimensions; images have 4");
   }
   if (value.offset.has_value() && (*value.offset < 0 || *value.offset > kMaxBytes)) {
     Refuse("value " + name + " lies at byte " + std::to_string(*value.offset) +

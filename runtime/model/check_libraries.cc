@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/core/names.h"
 #include "runtime/model/check_plan.h"
 #include "runtime/model/error.h"
 
@@ -24,7 +25,8 @@ void CheckOperator(const Plan& plan, const PlannedOperator& op) {
     for (int64_t v : arguments) {
       const PlannedValue& value = plan.values[v];
       if (value.layout != Layout::kPlain && value.StoredShape() != value.shape) {
-        throw ArtifactError(which + " is TVM's, but its `" + value.name + "` is blocked16");
+        throw ArtifactError(which + " is TVM's, but its `" + value.name + "` is " +
+                            NameOf(value.layout));
       }
     }
     return;

@@ -2,13 +2,12 @@
 
 #include <map>
 
+#include "runtime/core/names.h"
 #include "runtime/model/description_reader.h"
 #include "runtime/model/json_reader.h"
 
 namespace tvm_interop {
 namespace {
-
-constexpr int64_t kBlock = 16;  // the number of channels in a block of `blocked16`
 
 PlannedValue ReadValue(const JsonValue& value) {
   static const std::map<std::string, Storage> storages{{"input", Storage::kInput},
@@ -29,11 +28,9 @@ PlannedValue ReadValue(const JsonValue& value) {
   if (const auto offset = object.Find("offset")) read.offset = offset->IntOrNull();
   if (const auto alias_of = object.Find("alias_of")) read.alias_of = alias_of->IntOrNull();
   if (const auto layout = object.Find("layout")) {
-    if (layout->Text() == "blocked16") {
-      read.layout = Layout::kBlocked16;
-    } else if (layout->Text() != "plain") {
-      layout->Refuse("`" + layout->Text() + "` is no layout");
-    }
+    const auto found_layout = Layouts().find(layout->Text());
+    if (found_layout == Layouts().end()) layout->Refuse("`" + layout->Text() + "` is no layout");
+    read.layout = found_layout->second;
   }
   const auto device = object.Find("device");
   if (device.has_value() && !device->is_null()) read.device = device->Text();
@@ -131,8 +128,9 @@ int64_t BoundedElements(const std::vector<int64_t>& shape) {
 }
 
 std::vector<int64_t> PlannedValue::StoredShape() const {
-  if (layout == Layout::kPlain || shape[1] % kBlock == 0) return shape;
-  return {shape[0], (shape[1] + kBlock - 1) / kBlock, shape[2], shape[3], kBlock};
+  const int64_t block = BlockOf(layout);
+  if (layout == Layout::kPlain || shape[1] % block == 0) return shape;
+  return {shape[0], (shape[1] + block - 1) / block, shape[2], shape[3], block};
 }
 
 int64_t PlannedValue::Nbytes() const {

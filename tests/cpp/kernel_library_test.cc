@@ -55,6 +55,7 @@ class FakeLibrary : public KernelLibrary {
     const std::string why = WhyMalformed(op);
     return why.empty() && op.op != "max_pool2d" ? "only pools" : why;
   }
+  Layout BlockedLayout() const override { return Layout::kBlocked16; }
   std::unique_ptr<LibraryKernel> Prepare(const OpDescription& op, int /*threads*/,
                                          const std::vector<KernelArgument>& args) override {
     if (!WhyUnsupported(op).empty()) throw std::runtime_error(WhyUnsupported(op));

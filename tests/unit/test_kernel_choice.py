@@ -12,6 +12,7 @@ import onnx
 import pytest
 
 from tests import nets
+from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.compiler.kernel_choice import choose_kernels
 from tvm_interop.compiler.provider_choice import fastest_plain
 from tvm_interop.frontend import load_model
@@ -19,6 +20,7 @@ from tvm_interop.machine.kernel_libraries import why_missing
 from tvm_interop.measure.measured import MeasuredLatency
 from tvm_interop.program.concat_in_place import concat_in_place
 from tvm_interop.program.program import Operator, Program
+from tvm_interop.program.storage import Layout
 from tvm_interop.transform import LowerToUnits, extract
 
 pytestmark = pytest.mark.skipif(
@@ -52,30 +54,30 @@ def liked_by(names: Collection[str] | None = None, reorder_us: float = 2.0) -> M
             return reorder_us
         if op.library is None:
             return 20.0
-        is_blocked = op.description is not None and "blocked16" in op.description.layouts
+        is_blocked = op.description is not None and set(op.description.layouts) != {"plain"}
         likes = names is None or op.name.split("/")[0] in names
         return 1.0 if is_blocked and likes else 10.0
 
     return us
 
 
-def chosen(model: onnx.ModelProto, us: Microseconds) -> Program:
+def chosen(model: onnx.ModelProto, us: Microseconds, layout: Layout = "blocked16") -> Program:
     program = concat_in_place(extract(LowerToUnits(libraries=("onednn",))(load_model(model))))
-    return choose_kernels(program, ("tvm", "onednn"), lambda program: _MadeUp(program, us))
+    return choose_kernels(program, ("tvm", "onednn"), lambda program: _MadeUp(program, us), layout)
 
 
-def blocked(model: onnx.ModelProto, us: Microseconds) -> set[str]:
+def blocked(model: onnx.ModelProto, us: Microseconds, layout: Layout = "blocked16") -> set[str]:
     """The operators with a blocked output.
 
     Also checks that kernels know the layout of each tensor.
     """
-    program = chosen(model, us)
+    program = chosen(model, us, layout)
     for op in program.operators:
         layouts = tuple(program.values[v].layout for v in (*op.inputs, *op.outputs))
         if op.library is not None:
             assert op.description is not None
             assert op.description.layouts == layouts
-        elif "blocked16" in layouts:
+        elif layout in layouts:
             assert len(set(layouts)) == 1, f"`{op.name}` would mix layouts"
     for v in (*program.inputs, *program.outputs, *program.weights):
         assert program.values[v].layout == "plain"
@@ -85,7 +87,7 @@ def blocked(model: onnx.ModelProto, us: Microseconds) -> set[str]:
     return {
         op.name.split("/")[0]
         for op in program.operators
-        if any(program.values[v].layout == "blocked16" for v in op.outputs)
+        if any(program.values[v].layout == layout for v in op.outputs)
     }
 
 
@@ -261,7 +263,9 @@ def test_few_channels_and_broken_blocks_stay_plain() -> None:
     net.conv(net.conv(x, "narrow", (16, 8), 3), "wide", (8, 24), 3)
     net.op("Exp", ["wide"], "exp")
     net.conv("exp", "y", (24, 16), 3)
-    assert blocked(net.model("y"), liked_by()) == set()
+    model = net.model("y")
+    assert blocked(model, liked_by()) == set()
+    assert blocked(model, liked_by(), "blocked8") == {"narrow", "wide", "exp"}
 
 
 def test_parts_of_a_concatenation_lie_as_it_does() -> None:
@@ -290,3 +294,19 @@ def test_a_sum_lies_as_its_output_or_is_reordered() -> None:
     assert blocked(net.model("y"), liked_by()) == {"shortcut", "a", "b"}
     # `shortcut` is an output of the model. To keep it plain costs a reorder of 2 us.
     assert blocked(net.model("y", "shortcut"), liked_by()) == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("cpu", "layout"), [("core-avx2", "blocked8"), ("skylake-avx512", "blocked16")]
+)
+def test_the_cpu_that_runs_the_model_decides_how_many_channels_a_block_has(
+    cpu: str, layout: Layout
+) -> None:
+    net = nets.Net()
+    x = net.input("x", [1, 16, 6, 6])
+    for name in ("a", "b", "c"):
+        x = net.conv(x, name, (16, 16), 3)
+    options = CompileOptions(target=f"llvm -mcpu={cpu}", latency_db=":memory:", time_budget=0)
+    program = Compilation(net.model("c"), options).program
+    layouts = {value.layout for value in program.values}
+    assert layouts == {"plain", layout}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -28,6 +29,7 @@ from tvm_interop.machine.kernel_libraries import (
 )
 from tvm_interop.program.host_memory import aligned_copy, aligned_empty
 from tvm_interop.program.library_op import LibraryOp, library_op
+from tvm_interop.program.storage import Layout, block_of
 
 needs_onednn = pytest.mark.skipif(
     why_missing("onednn") is not None, reason=f"no oneDNN: {why_missing('onednn')}"
@@ -328,16 +330,18 @@ def test_types_are_checked() -> None:
 
 @needs_onednn
 @pytest.mark.parametrize("channels", [16, 32, 5, 20])
-def test_layouts(channels: int) -> None:
+@pytest.mark.parametrize("layout", ["blocked8", "blocked16"])
+def test_layouts(layout: Layout, channels: int) -> None:
     """A tensor is blocked and made plain again. The rest of the last block is zeros."""
     shape = (2, channels, 3, 4)
-    blocks = -(-channels // 16)
+    block = block_of(layout)
+    blocks = -(-channels // block)
     (data,) = random(shape)
-    physical = aligned_empty((2, blocks, 3, 4, 16), np.float32)
+    physical = aligned_empty((2, blocks, 3, 4, block), np.float32)
     back = aligned_empty(shape, np.float32)
     for layouts, source, target in (
-        (("plain", "blocked16"), data, physical),
-        (("blocked16", "plain"), physical, back),
+        (("plain", layout), data, physical),
+        ((layout, "plain"), physical, back),
     ):
         op = library_op(op="reorder", shapes=(shape, shape), layouts=layouts)
         tensors = [as_tensor(source), as_tensor(target)]
@@ -345,10 +349,10 @@ def test_layouts(channels: int) -> None:
         operator = BoundOperator("r", kernel, [0, 1])
         _runtime.run(_runtime.make_executor(1, 1, tensors, [operator]))
     np.testing.assert_array_equal(back, data)
-    padded = np.zeros((2, blocks * 16, 3, 4), np.float32)
+    padded = np.zeros((2, blocks * block, 3, 4), np.float32)
     padded[:, :channels] = data
     np.testing.assert_array_equal(
-        physical, padded.reshape(2, blocks, 16, 3, 4).transpose(0, 1, 3, 4, 2)
+        physical, padded.reshape(2, blocks, block, 3, 4).transpose(0, 1, 3, 4, 2)
     )
 
 
@@ -429,6 +433,46 @@ print(available_providers(), available_providers(["onednn", "tvm"]))
     assert "('tvm',) ('tvm',)" in output
 
 
+def without_avx512(code: str) -> str:
+    """What a process prints in which oneDNN has no AVX-512 and names the kernels that it runs."""
+    environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2", "ONEDNN_VERBOSE": "1"}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(
+        command, env=environment, check=True, capture_output=True, text=True
+    ).stdout
+
+
+@needs_onednn
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other CPUs have no AVX-512")
+def test_convolutions_and_pools_without_avx512_have_kernels_for_vectors() -> None:
+    """oneDNN's kernels for any layout are a thousand times slower: a convolution took a minute."""
+    code = """
+import numpy as np
+from tests.kind_variants import in_layout, laid_out, plain as made_plain
+from tests.unit.test_onednn import conv, plain, random, run
+from tvm_interop.machine.kernel_libraries import blocked_layout
+print(blocked_layout("onednn"))
+wide = {"padding": (1, 1, 1, 1), "has_bias": True, "activation": "relu"}
+window = {"window": (2, 2), "strides": (2, 2), "padding": (0, 0, 0, 0), "dilation": (1, 1)}
+for op in (
+    conv((1, 24, 9, 9), 40, (3, 3), **wide),
+    conv((1, 3, 9, 9), 40, (3, 3), **wide),
+    plain("max_pool2d", [(1, 24, 8, 8), (1, 24, 4, 4)], **window),
+):
+    arrays = random(*op.shapes[:-1])
+    blocked = in_layout(op, "blocked by 8" if op.shapes[0][1] > 8 else "plain to blocked by 8")
+    given = [laid_out(array, layout) for array, layout in zip(arrays, blocked.layouts)]
+    got = made_plain(run(blocked, given), op.shapes[-1], "blocked8")
+    np.testing.assert_allclose(got, run(op, arrays), rtol=1e-5, atol=1e-5)
+"""
+    said = without_avx512(code).splitlines()
+    assert "blocked8" in said
+    ran = {tuple(line.split(",")[3:5]) for line in said if ",exec," in line}
+    assert ("convolution", "jit:avx2") in ran
+    assert ("pooling", "jit:avx2") in ran
+    assert not {name for _, name in ran if name.startswith("ref")}
+
+
 @needs_onednn
 @pytest.mark.parametrize(("columns", "padded"), [(512, True), (1024, True), (500, False)])
 def test_rows_that_would_collide_in_a_cache_are_put_apart(columns: int, padded: bool) -> None:
@@ -440,9 +484,6 @@ x, w, b = random((3, 40), (40, {columns}), ({columns},))
 op = plain("matmul", [x.shape, w.shape, b.shape, (3, {columns})], has_bias=True, activation="relu")
 np.testing.assert_allclose(run(op, [x, w, b]), np.maximum(x @ w + b, 0), rtol=1e-4, atol=1e-4)
 """
-    environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2", "ONEDNN_VERBOSE": "1"}
-    said = subprocess.run(
-        [sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True
-    ).stdout
+    said = without_avx512(code)
     assert "matmul,gemm:jit:f32" in said
     assert (f":{columns + 16}x1" in said) is padded

@@ -19,6 +19,8 @@ Shape = tuple[int, ...]
         ((2, 20, 3, 4), "blocked16", (2, 2, 3, 4, 16)),
         ((1, 5, 3, 4), "blocked16", (1, 1, 3, 4, 16)),
         ((1, 17, 1, 1), "blocked16", (1, 2, 1, 1, 16)),
+        ((2, 24, 3, 4), "blocked8", (2, 24, 3, 4)),
+        ((2, 20, 3, 4), "blocked8", (2, 3, 3, 4, 8)),
     ],
 )
 def test_shapes_in_memory(shape: Shape, layout: Layout, stored: Shape) -> None:
@@ -34,6 +36,7 @@ def test_shapes_in_memory(shape: Shape, layout: Layout, stored: Shape) -> None:
         ((1, 32, 3, 4), "float32", "blocked16", 4 * 32 * 12),
         ((1, 20, 3, 4), "float32", "blocked16", 4 * 32 * 12),
         ((2, 1, 3, 4), "float32", "blocked16", 4 * 2 * 16 * 12),
+        ((2, 1, 3, 4), "float32", "blocked8", 4 * 2 * 8 * 12),
     ],
 )
 def test_bytes(shape: Shape, dtype: str, layout: Layout, nbytes: int) -> None:

@@ -184,7 +184,7 @@ def test_the_deadline_falls_while_kernels_are_measured(
     assert "measuring kernels on blocked tensors" in cut.manifest.not_tried
     given = [op.library for op in cut.plan.operators]
     assert "onednn" in given
-    assert "blocked16" in {value.layout for value in cut.plan.values}, "by the rule"
+    assert any(value.layout != "plain" for value in cut.plan.values), "by the rule"
     schedule = by_hand(None)
     clock.s = 0
     side_by_side = compiled(

@@ -44,6 +44,11 @@ def why_unsupported(name: str, description: Mapping[str, Any]) -> str:
     return str(_function("why_unsupported")(name, dict(description)))
 
 
+def blocked_layout(name: str) -> str:
+    """Return the layout of blocked tensors for which library `name` has fast kernels here."""
+    return str(_function("blocked_layout")(name))
+
+
 def prepare_kernel(
     library: str,
     description: Mapping[str, Any],

@@ -25,7 +25,7 @@ from ..measure.kept_files import KeptFiles
 from ..measure.measured import Progress, tell
 from ..program.library_op import LibraryOp
 from ..program.program import Operator, Program
-from ..program.storage import BLOCK, Layout
+from ..program.storage import Layout, block_of
 from .time_budget import LIBRARIES_SHARE, TimeBudget
 
 _LOG = logging.getLogger("tvm_interop")
@@ -88,14 +88,15 @@ class FencedLibraryKernel:
 
 
 def _laid_out(array: np.ndarray, layout: Layout) -> np.ndarray:
-    """Convert a plain tensor to `layout`. In `blocked16`, zeros fill up the last block."""
+    """Convert a plain tensor to `layout`. Zeros fill up the last block."""
     if layout == "plain":
         return array
     batch, channels, height, width = array.shape
-    blocks = -(-channels // BLOCK)
-    full = np.zeros((batch, blocks * BLOCK, height, width), array.dtype)
+    block = block_of(layout)
+    blocks = -(-channels // block)
+    full = np.zeros((batch, blocks * block, height, width), array.dtype)
     full[:, :channels] = array
-    by_block = full.reshape(batch, blocks, BLOCK, height, width)
+    by_block = full.reshape(batch, blocks, block, height, width)
     return np.ascontiguousarray(by_block.transpose(0, 1, 3, 4, 2))
 
 

@@ -21,9 +21,9 @@ from ..lowering.extract import extract
 from ..lowering.lower import LowerToUnits, is_lowered
 from ..lowering.narrow_storage import NarrowStorage, is_kept
 from ..lowering.split_operators import split_operators
-from ..machine.cpu_features import missing_features, target_features
+from ..machine.cpu_features import host_features, missing_features, target_features
 from ..machine.cpu_target import cpu_target
-from ..machine.kernel_libraries import TVM, Device, available_providers
+from ..machine.kernel_libraries import TVM, Device, available_providers, blocked_layout
 from ..measure.cpu_timer import CpuStageTimer
 from ..measure.kept_files import kept_beside
 from ..measure.measured import MeasuredLatency, counter, tell
@@ -33,6 +33,7 @@ from ..plan.plan import Plan
 from ..program.concat_in_place import concat_in_place
 from ..program.host_memory import aligned_copy
 from ..program.program import Program
+from ..program.storage import Layout
 from ..scheduling.schedules import Schedule
 from .backend import Kernels, Lowered
 from .checked_kernels import KernelChecker
@@ -140,9 +141,12 @@ class CpuBackend:
             def latency_of(program: Program) -> MeasuredLatency:
                 return lowered.latency(program, 1, 1, open_store(), self._options.progress, budget)
 
-            program = lowered.libraries.without_faults(
-                program, lambda program: choose_in_time(program, self.providers, latency_of, budget)
-            )
+            blocked = _blocked_layout(self.providers, self.target)
+
+            def choose(program: Program) -> Program:
+                return choose_in_time(program, self.providers, latency_of, budget, blocked)
+
+            program = lowered.libraries.without_faults(program, choose)
         # A team of threads and parts are two ways to divide an operator; do not use both.
         usual = lowered.streams if lowered.threads == 1 else 1
         divided = split_operators(program, positive("parts", self._options.parts, usual))
@@ -239,6 +243,18 @@ class CpuBackend:
     def cpu_features(self) -> tuple[str, ...]:
         """The CPU features of the target beyond the architecture's baseline."""
         return target_features(self.target)
+
+
+def _blocked_layout(providers: Sequence[str], target: Any) -> Layout:
+    """The layout of blocked tensors for which the first library has fast kernels on `target`."""
+    wide_here, wide_there = (_WIDE in f for f in (host_features(), target_features(target)))
+    if wide_here == wide_there:
+        return blocked_layout(next(name for name in providers if name != TVM))
+    return "blocked16" if wide_there else "blocked8"
+
+
+_WIDE = "avx512bw"
+"""The feature of CPUs whose vectors hold 16 numbers."""
 
 
 def _parameters(program: Program) -> dict[str, tuple[list[str], list[str]]]:

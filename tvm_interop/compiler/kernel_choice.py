@@ -1,7 +1,7 @@
 """Chooses a provider's kernel for each operator, and a memory layout for each tensor.
 
-A plain tensor is row-major. A blocked tensor is an image that keeps 16 channels of each pixel side
-by side in memory.
+A plain tensor is row-major. A blocked tensor is an image that keeps 8 or 16 channels of each pixel
+side by side in memory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..errors import OutOfTimeError
 from ..machine.kernel_libraries import TVM
 from ..program.library_op import library_op
 from ..program.program import Operator, Program, Value
-from ..program.storage import BLOCK, Layout, StoredType
+from ..program.storage import Layout, StoredType, block_of
 from .provider_choice import (
     LatencyOf,
     PlainChoice,
@@ -27,7 +27,12 @@ from .time_budget import TimeBudget
 from .two_labels import PairCost, cheapest_labels
 
 
-def choose_kernels(program: Program, providers: Sequence[str], latency_of: LatencyOf) -> Program:
+def choose_kernels(
+    program: Program,
+    providers: Sequence[str],
+    latency_of: LatencyOf,
+    blocked: Layout = "blocked16",
+) -> Program:
     """Choose the kernels and the layouts of tensors that take the least time in total.
 
     Three things are measured: each operator on plain tensors, with TVM's kernel and with each
@@ -47,21 +52,25 @@ def choose_kernels(program: Program, providers: Sequence[str], latency_of: Laten
     providers: the names of the available providers. If `tvm` is not among them, its kernels run
         only operators that no other provider can run.
     latency_of: measures the operators of a program that has the same tensors.
+    blocked: the layout of blocked tensors.
     """
     plain = fastest_plain(program, providers, latency_of, _CLEARLY_FASTER)
     chosen = plain.program
     for library in (name for name in providers if name != TVM):
-        costs = _LayoutCosts(program, plain, library, latency_of)
+        costs = _LayoutCosts(program, plain, library, latency_of, blocked)
         if not costs.free:
             continue
         labels = cheapest_labels(costs.free, costs.pairs(), costs.equal)
-        blocked = {v for v, label in labels.items() if label == 1}
-        return _laid_out(chosen, blocked, library)
+        return _laid_out(chosen, {v for v in labels if labels[v] == 1}, library, blocked)
     return chosen
 
 
 def choose_in_time(
-    program: Program, providers: Sequence[str], latency_of: LatencyOf, budget: TimeBudget
+    program: Program,
+    providers: Sequence[str],
+    latency_of: LatencyOf,
+    budget: TimeBudget,
+    blocked: Layout = "blocked16",
 ) -> Program:
     """Choose as `choose_kernels` does, or by a plain rule for operators not measured in time.
 
@@ -75,19 +84,22 @@ def choose_in_time(
     providers: as in `choose_kernels`, at least one of them a library.
     latency_of: as in `choose_kernels`. Its models raise `OutOfTimeError` when `budget` is spent.
     budget: the time for the choice. It also records the operators that were not measured.
+    blocked: the layout of blocked tensors.
     """
     if budget.measures_nothing:
         chosen = unmeasured(program, providers, budget)
     else:
         try:
-            return choose_kernels(program, providers, latency_of)
+            return choose_kernels(program, providers, latency_of, blocked)
         except OutOfTimeError:
             budget.leave_out("measuring kernels on blocked tensors")
             chosen = fastest_known(program, providers, latency_of, budget, _CLEARLY_FASTER)
     library = next(name for name in providers if name != TVM)
     able = [i for i, op in enumerate(program.operators) if can_run(library, op)]
-    elementwise = [i for i in range(len(program.operators)) if _any_layout(program, i)]
-    return _laid_out(chosen, _blockable(program, able, elementwise), library)
+    block = block_of(blocked)
+    elementwise = [i for i in range(len(program.operators)) if _any_layout(program, i, block)]
+    free = _blockable(program, able, elementwise, block)
+    return _laid_out(chosen, free, library, blocked)
 
 
 _CLEARLY_FASTER = 0.95
@@ -105,12 +117,20 @@ class _LayoutCosts:
     """
 
     def __init__(
-        self, program: Program, plain: PlainChoice, library: str, latency_of: LatencyOf
+        self,
+        program: Program,
+        plain: PlainChoice,
+        library: str,
+        latency_of: LatencyOf,
+        layout: Layout,
     ) -> None:
         self._program, self._plain = program, plain
         self._library_ops = [i for i, op in enumerate(program.operators) if can_run(library, op)]
-        self._elementwise = [i for i, op in enumerate(program.operators) if _any_layout(program, i)]
-        self.free = _blockable(program, self._library_ops, self._elementwise)
+        block = block_of(layout)
+        self._elementwise = [
+            i for i in range(len(program.operators)) if _any_layout(program, i, block)
+        ]
+        self.free = _blockable(program, self._library_ops, self._elementwise, block)
         self.equal = [
             (self._roots(i)[0], root)
             for i in self._elementwise
@@ -118,7 +138,7 @@ class _LayoutCosts:
             if root in self.free
         ]
         self._ops = [i for i in self._library_ops if self.free.intersection(self._roots(i))]
-        blocked = _laid_out(given_to(plain.program, self._ops, library), self.free, library)
+        blocked = _laid_out(given_to(plain.program, self._ops, library), self.free, library, layout)
         times_us = latency_of(blocked).stages([[[i]] for i in self._ops])
         self._blocked_us = dict(zip(self._ops, times_us.tolist(), strict=True))
         self._reorder_us = _reorder_us(
@@ -126,6 +146,7 @@ class _LayoutCosts:
             library,
             latency_of,
             program,
+            layout,
         )
 
     def pairs(self) -> list[PairCost]:
@@ -162,9 +183,9 @@ class _LayoutCosts:
 
 
 def _blockable(
-    program: Program, library_ops: Sequence[int], elementwise: Sequence[int]
+    program: Program, library_ops: Sequence[int], elementwise: Sequence[int], block: int
 ) -> set[int]:
-    """The values that may be blocked.
+    """The values that may be blocked, with `block` channels in a block.
 
     An image with storage of its own may be blocked if every operator that touches it can work on a
     blocked image. Inputs, outputs and weights of the model stay plain.
@@ -178,7 +199,7 @@ def _blockable(
         fixed.update(program.storage_of(v) for v in touched - images)
     for v, value in enumerate(program.values):
         root = program.values[program.storage_of(v)]
-        if not _fits_blocks(value, root):
+        if not _fits_blocks(value, root, block):
             fixed.add(program.storage_of(v))
     alike = [{program.storage_of(v) for v in _images(program.operators[i])} for i in elementwise]
     while plain := {v for roots in alike if roots & fixed for v in roots - fixed}:
@@ -186,7 +207,7 @@ def _blockable(
     return {v for v, value in enumerate(program.values) if value.alias_of is None} - fixed
 
 
-def _fits_blocks(value: Value, root: Value) -> bool:
+def _fits_blocks(value: Value, root: Value, block: int) -> bool:
     """Whether `value` is an image that can be blocked.
 
     If `value` is an alias of a part of `root`, the part must consist of whole blocks of channels.
@@ -194,13 +215,13 @@ def _fits_blocks(value: Value, root: Value) -> bool:
     if (
         len(value.shape) != 4
         or value.dtype not in ("float32", "bfloat16")
-        or value.shape[1] < BLOCK
+        or value.shape[1] < block
     ):
         return False
     if value.alias_of is None:
         return True
     is_last = value.offset + value.nbytes == root.nbytes
-    whole = value.shape[1] % BLOCK == 0 or is_last
+    whole = value.shape[1] % block == 0 or is_last
     return value.shape[2:] == root.shape[2:] and value.shape[0] == root.shape[0] == 1 and whole
 
 
@@ -215,8 +236,11 @@ def _images(op: Operator) -> list[int]:
     return [values[argument] for argument in op.description.may_be_blocked]
 
 
-def _any_layout(program: Program, i: int) -> bool:
-    """Whether operator `i` works on each element by itself, so that the layout does not matter."""
+def _any_layout(program: Program, i: int, block: int) -> bool:
+    """Whether operator `i` works on each element by itself, so that the layout does not matter.
+
+    The layout does not matter only if all blocks of `block` channels are full.
+    """
     op = program.operators[i]
     if op.description is not None or program.kernels is None:
         return False
@@ -227,7 +251,7 @@ def _any_layout(program: Program, i: int) -> bool:
         and int(attrs.get("op_pattern", -1)) == _ELEMENTWISE
         and all(v.shape == values[0].shape for v in values)
         and len(values[0].shape) == 4
-        and values[0].shape[1] % BLOCK == 0
+        and values[0].shape[1] % block == 0
         and not any(program.is_constant(v) for v in op.inputs)
     )
 
@@ -236,17 +260,20 @@ _ELEMENTWISE = 0
 """The value of `kElemWise`, TVM's pattern of element-wise operators."""
 
 
-def _laid_out(program: Program, blocked: Iterable[int], library: str) -> Program:
-    """Return `program` with these values blocked, and the operators on them given to `library`."""
+def _laid_out(program: Program, blocked: Iterable[int], library: str, layout: Layout) -> Program:
+    """Return `program` with the values `blocked` in `layout`.
+
+    `library` gets the operators on these values.
+    """
     blocked = set(blocked)
     values = [
-        replace(v, layout="blocked16") if program.storage_of(i) in blocked else v
+        replace(v, layout=layout) if program.storage_of(i) in blocked else v
         for i, v in enumerate(program.values)
     ]
     operators = []
     for op in program.operators:
         layouts: tuple[Layout, ...] = tuple(values[v].layout for v in (*op.inputs, *op.outputs))
-        if op.description is not None and "blocked16" in layouts:
+        if op.description is not None and layout in layouts:
             described = op.description.with_fields(layouts=layouts)
             op = replace(op, description=described, library=library)
         operators.append(op)
@@ -254,7 +281,11 @@ def _laid_out(program: Program, blocked: Iterable[int], library: str) -> Program
 
 
 def _reorder_us(
-    images: Sequence[Value], library: str, latency_of: LatencyOf, program: Program
+    images: Sequence[Value],
+    library: str,
+    latency_of: LatencyOf,
+    program: Program,
+    layout: Layout,
 ) -> dict[tuple[tuple[int, ...], str], float]:
     """The latency of changing an image's layout, in microseconds, by shape and type.
 
@@ -265,7 +296,7 @@ def _reorder_us(
     operators = []
     for shape, dtype in kinds:
         stored: tuple[StoredType, ...] = ("bfloat16",) * 2 if dtype == "bfloat16" else ()
-        for layouts in (("plain", "blocked16"), ("blocked16", "plain")):
+        for layouts in (("plain", layout), (layout, "plain")):
             description = library_op(
                 op="reorder", shapes=(shape, shape), layouts=layouts, stored=stored
             )

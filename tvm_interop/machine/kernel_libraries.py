@@ -9,10 +9,11 @@ import functools
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from ..errors import ArtifactError, ExecutionError, InputError
 from ..program.library_op import LibraryOp
+from ..program.storage import Layout
 from .library_files import CUBLASLT, CUDNN, ONEDNN, LibraryFile
 
 _LOG = logging.getLogger("tvm_interop")
@@ -139,6 +140,11 @@ def why_unsupported(name: str, op: LibraryOp) -> str:
     A library for CPUs must be loaded already.
     """
     return str(_library(name).native.why_unsupported(name, op.fields()))
+
+
+def blocked_layout(name: str) -> Layout:
+    """The layout of blocked tensors for which library `name`, which is loaded, has fast kernels."""
+    return cast(Layout, _library(name).native.blocked_layout(name))
 
 
 def _library(name: str) -> _Library:

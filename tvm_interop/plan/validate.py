@@ -284,10 +284,10 @@ def _check_value(value: PlannedValue) -> None:
         raise ArtifactError(
             f"weight `{value.name}` has the layout {value.layout}, but weights have the plain one"
         )
-    if value.layout == "blocked16" and len(value.shape) != 4:
+    if value.layout != "plain" and len(value.shape) != 4:
         raise ArtifactError(
-            f"value `{value.name}` is blocked16, and has {len(value.shape)} dimensions; images "
-            "have 4"
+            f"value `{value.name}` is {value.layout}, and has {len(value.shape)} dimensions; "
+            "images have 4"
         )
     if value.offset is not None and not 0 <= value.offset <= MAX_BYTES:
         raise ArtifactError(

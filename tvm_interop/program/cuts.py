@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from .storage import ALIGNMENT, BLOCK, Layout, stored_nbytes
+from .storage import ALIGNMENT, Layout, block_of, stored_nbytes
 
 _FLOPS_A_PART = 1_000_000
 """Smallest number of floating-point operations of a part. A modern core computes so many operations
@@ -125,5 +125,4 @@ def aligned_steps(op: Tensors, argument: int, axis: int) -> int:
 def lies_apart(op: Tensors, argument: int, axis: int) -> bool:
     """Whether neighbouring rows of this image, along `axis`, are not contiguous in memory."""
     shape = op.shapes[argument]
-    at_once = BLOCK if op.layouts[argument] == "blocked16" else 1
-    return axis == 2 and (shape[0] > 1 or shape[1] > at_once)
+    return axis == 2 and (shape[0] > 1 or shape[1] > block_of(op.layouts[argument]))

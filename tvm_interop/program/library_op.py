@@ -76,7 +76,7 @@ class LibraryOp:
 
     @property
     def may_be_blocked(self) -> tuple[int, ...]:
-        """Indices of the arguments that may have the layout `blocked16`."""
+        """Indices of the arguments that may be blocked."""
         return ()
 
     @property
@@ -199,8 +199,7 @@ class DescribedOp(LibraryOp, msgspec.Struct, frozen=True, kw_only=True, forbid_u
     ----------
     shapes: shapes of the arguments in order, the output last. An argument has the shape of a plain
         tensor, whatever its layout is.
-    layouts: layout of each argument in memory; `blocked16` keeps 16 channels of a pixel side by
-        side.
+    layouts: layout of each argument in memory.
     dtype: the type that factors of products are rounded to. Products of float16 and bfloat16 are
         added up in float32. An operator without products computes in this type. A quantised
         operator has int8.

@@ -8,7 +8,7 @@ from typing import ClassVar
 from .cuts import WHOLE, Cut, RowCut, aligned_step, aligned_steps, most_reads
 from .library_op import DescribedOp, LibraryOp
 from .row_cuts import row_cuts
-from .storage import BLOCK
+from .storage import MOST_CHANNELS
 from .windows import Window
 
 
@@ -49,7 +49,7 @@ class OfImages(DescribedOp, frozen=True, kw_only=True):
     def aligned_channels(self) -> int:
         """The smallest step along the channels between two aligned addresses; at least 16."""
         images = (self.shapes[0], self.shapes[-1])
-        return max(BLOCK, *(aligned_step(self, [image[1:]], 0) for image in images))
+        return max(MOST_CHANNELS, *(aligned_step(self, [image[1:]], 0) for image in images))
 
 
 class OfWindows(OfImages, frozen=True, kw_only=True):

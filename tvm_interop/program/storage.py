@@ -11,14 +11,20 @@ import numpy as np
 
 from .host_memory import ALIGNMENT as ALIGNMENT
 
-Layout = Literal["plain", "blocked16"]
-"""`plain` is row-major. `blocked16` is for images (N,C,H,W). It keeps 16 channels of a pixel side
-by side, as (N,C/16,H,W,16), and fills up the last block with zeros."""
+Layout = Literal["plain", "blocked8", "blocked16"]
+"""`plain` is row-major. The other layouts are for images (N,C,H,W).
+
+`blocked16` keeps 16 channels of a pixel side by side, as (N,C/16,H,W,16), and fills up the last
+block with zeros. `blocked8` keeps 8 channels side by side in the same way. A CPU with AVX-512
+computes on 16 channels at a time, and an older one on 8."""
 
 StoredType = Literal["float32", "float16", "bfloat16", "int8", "uint8"]
 """Types in memory of the tensors that libraries take."""
 
-BLOCK = 16
+_BLOCKS: dict[Layout, int] = {"plain": 1, "blocked8": 8, "blocked16": 16}
+
+MOST_CHANNELS = max(_BLOCKS.values())
+"""The number of channels in the largest block."""
 
 GPU_PART_ALIGNMENT = 32
 """On a GPU, a part of a tensor begins at a multiple of this many bytes.
@@ -50,6 +56,11 @@ class Writer(Protocol):
     def outputs(self) -> tuple[int, ...]: ...
 
 
+def block_of(layout: Layout) -> int:
+    """How many channels of a pixel lie side by side; 1 for a plain tensor."""
+    return _BLOCKS[layout]
+
+
 def stored_shape(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
     """The shape in memory of a tensor of `shape`.
 
@@ -57,10 +68,11 @@ def stored_shape(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
     blocked tensor of this kind has the numbers of the plain tensor in another order. Element-wise
     kernels do not depend on the order.
     """
-    if layout == "plain" or shape[1] % BLOCK == 0:
+    block = block_of(layout)
+    if layout == "plain" or shape[1] % block == 0:
         return shape
     batch, channels, height, width = shape
-    return (batch, -(-channels // BLOCK), height, width, BLOCK)
+    return (batch, -(-channels // block), height, width, block)
 
 
 def stored_nbytes(shape: tuple[int, ...], dtype: str, layout: Layout) -> int:

@@ -12,6 +12,13 @@ std::vector<const char*>& KindFunctionNames() {
   return *names;
 }
 
+Layout Api::Blocked() const {
+  // Kernels with AVX-512 take 16 channels at a time, and kernels for older x86 CPUs take 8. oneDNN
+  // names no instructions, so the number is 0, on other processors.
+  const int isa = get_effective_cpu_isa();
+  return isa == 0 || (isa & kAvx512) != 0 ? Layout::kBlocked16 : Layout::kBlocked8;
+}
+
 Api Api::Load(const std::string& path) {
   const SharedLibrary library(path);
   Api api;

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/core/op_description.h"
+
 namespace tvm_interop {
 namespace onednn {
 
@@ -56,6 +58,9 @@ enum Algorithm : int {
   kBinaryAdd = 0x1fff0,
 };
 
+// A bit of the instructions that oneDNN uses: it is set if AVX-512 is among them.
+constexpr int kAvx512 = 0x20;
+
 enum Query : int {
   kImplementation = 8,
   kSourceDesc = 129,
@@ -97,6 +102,7 @@ struct Version {
   F(const Version*, version, ())                                                                   \
   F(int, engine_create, (Engine*, int kind, size_t index))                                         \
   F(int, engine_destroy, (Engine))                                                                 \
+  F(int, get_effective_cpu_isa, ())                                                                \
   F(int, stream_create, (Stream*, Engine, unsigned flags))                                         \
   F(int, stream_wait, (Stream))                                                                    \
   F(int, stream_destroy, (Stream))                                                                 \
@@ -160,6 +166,9 @@ struct Api {
   // without threads.
   void (*set_team_size)(int threads) = nullptr;
   int (*team_size)() = nullptr;
+
+  // The layout of blocked tensors for which oneDNN has fast kernels on this CPU.
+  Layout Blocked() const;
 
   // Loads the library and never unloads it, because unloading a library that started threads is not
   // safe. Throws std::runtime_error with the reason if the library cannot be used.

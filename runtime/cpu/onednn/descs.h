@@ -15,8 +15,9 @@ namespace onednn {
 using Shape = std::vector<int64_t>;
 
 constexpr int kAnyTag = 1;
-constexpr int kBlocked16Tag =
-    78;  // oneDNN's number for the layout aBcd16b, which is also called nChw16c.
+// oneDNN's numbers for the layouts aBcd16b and aBcd8b, which are also called nChw16c and nChw8c.
+constexpr int kBlocked16Tag = 78;
+constexpr int kBlocked8Tag = 102;
 
 // Makes oneDNN's descriptors of tensors.
 class Descs {
@@ -27,8 +28,8 @@ class Descs {
   Owned<MemoryDesc> Any(const Shape& shape, int type) const { return Tagged(shape, type, kAnyTag); }
 
   Owned<MemoryDesc> Laid(const Shape& shape, int type, Layout layout) const {
-    return layout == Layout::kPlain ? Strided(shape, type, Contiguous(shape))
-                                    : Tagged(shape, type, kBlocked16Tag);
+    if (layout == Layout::kPlain) return Strided(shape, type, Contiguous(shape));
+    return Tagged(shape, type, layout == Layout::kBlocked8 ? kBlocked8Tag : kBlocked16Tag);
   }
 
   Owned<MemoryDesc> Plain(const Shape& shape, int type) const {

@@ -48,6 +48,8 @@ class OneDnnLibrary : public KernelLibrary {
     return why.empty() ? "" : "`" + op.op + "` " + why;
   }
 
+  Layout BlockedLayout() const override { return api_.Blocked(); }
+
   std::unique_ptr<LibraryKernel> Prepare(const OpDescription& op, int threads,
                                          const std::vector<KernelArgument>& args) override {
     const std::string why = WhyUnsupported(op);

@@ -78,9 +78,8 @@ class Maker {
   // the result is blocked in memory, the primitive sees both as blocked. For a source and a result
   // of different layouts, oneDNN only has slow kernels.
   Owned<MemoryDesc> Inner(int arg, int type) const {
-    const bool blocked =
-        op_.layouts[0] == Layout::kBlocked16 || op_.layouts[last()] == Layout::kBlocked16;
-    return descs_.Laid(op_.shapes[arg], type, blocked ? Layout::kBlocked16 : Layout::kPlain);
+    const Layout source = op_.layouts[0], result = op_.layouts[last()];
+    return descs_.Laid(op_.shapes[arg], type, source == Layout::kPlain ? result : source);
   }
 
   // `Laid` describes an argument as it lies in memory. `DataDesc` describes the argument for the

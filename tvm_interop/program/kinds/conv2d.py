@@ -11,7 +11,7 @@ from ..cuts import WHOLE, Cut, lies_apart, most_products
 from ..endings import Ending
 from ..library_op import LibraryOp, kind
 from ..of_images import OfWindows
-from ..storage import BLOCK
+from ..storage import MOST_CHANNELS, block_of
 
 
 @kind("conv2d")
@@ -96,7 +96,7 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
         """
         if not self._is_depthwise or self.dtype != "bfloat16" or cut.axis != 1:
             return False
-        return 0 < self.shapes[0][1] % cut.step < BLOCK
+        return 0 < self.shapes[0][1] % cut.step < MOST_CHANNELS
 
     def part(self, shapes: tuple[tuple[int, ...], ...], cut: tuple[int, ...]) -> LibraryOp:
         """The part with these shapes. Its number of groups follows from its number of channels."""
@@ -109,7 +109,8 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
 
     def _by_groups(self) -> list[Cut] | None:
         read, made = (self.shapes[i][1] // self.groups for i in (0, -1))
-        if "blocked16" in self.layouts and (read % BLOCK or made % BLOCK):
+        block = max(map(block_of, self.layouts))
+        if read % block or made % block:
             return None  # A group would begin within a block.
         by_group = Cut(1, made)
         more = [Cut(0, made)] * self.has_bias + [by_group] * self.has_sum

@@ -35,13 +35,14 @@ void ConvMaker::Make() {
   const auto weights = descs_.Plain(weight, Stored(1));
   const auto bias = BiasDesc({op_.shapes[1][0]});
   // Blocked layouts are tried first, because oneDNN's own choice is slower and its order of adding
-  // up depends on the team size. A source with fewer than 16 channels is an exception: oneDNN reads
-  // it best without blocks.
+  // up depends on the team size. A source with fewer channels than a block is an exception: oneDNN
+  // reads it best without blocks.
+  const Layout blocked = api_.Blocked();
   Owned<PrimitiveDesc> desc =
       ConvDesc(weight,
-               op_.shapes[0][1] < 16 ? DataDesc(0, Factors())
-                                     : descs_.Laid(op_.shapes[0], Factors(), Layout::kBlocked16),
-               descs_.Laid(op_.shapes.back(), Computed(last()), Layout::kBlocked16), bias.get());
+               op_.shapes[0][1] < BlockOf(blocked) ? DataDesc(0, Factors())
+                                                   : descs_.Laid(op_.shapes[0], Factors(), blocked),
+               descs_.Laid(op_.shapes.back(), Computed(last()), blocked), bias.get());
   if (desc.get() == nullptr || Implementation(desc.get()).rfind("jit", 0) != 0) {
     desc = ConvDesc(weight, DataDesc(0, Factors()), DataDesc(last(), Computed(last())), bias.get());
   }

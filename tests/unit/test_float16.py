@@ -87,7 +87,7 @@ def wide_convolution() -> onnx.ModelProto:
     return net.model("y")
 
 
-@pytest.mark.slow  # TVM takes half a minute to load its instructions for tensor cores.
+@pytest.mark.slow
 def test_tensor_cores_add_up_in_float32() -> None:
     (kernel,) = for_cuda(in_float16(wide_convolution())).program.kernels.functions.values()
     found: set[tuple[str, str]] = set()

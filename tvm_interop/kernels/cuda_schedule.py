@@ -16,6 +16,7 @@ from tvm.s_tir import dlight
 
 from .loops import SCHEDULED
 from .refusals import is_refusal, unless_refused
+from .tensor_intrinsics import quick_call_stacks
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ def schedule_kernel(func: tirx.PrimFunc, target: Any, name: str = "kernel") -> t
         gpu.Fallback(),
     )
     plain = _with_plain_names(func)
-    with target:
+    with target, quick_call_stacks():
         for rule in rules:
             # A schedule changes loops in place, so each rule gets a copy of them.
             schedule = _attempt(rule, s_tir.renew_defs(plain), target, name)

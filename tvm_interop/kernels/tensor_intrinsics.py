@@ -1,8 +1,9 @@
 """Imports TVM's tensor intrinsics in two seconds instead of twenty.
 
-TVM's MetaSchedule imports all of these intrinsics. Each of their 200 functions asks for the whole
-call stack with `inspect.stack`, which looks for the source lines of every frame in every module.
-TVM needs only the frames, without their source lines.
+TVM's MetaSchedule imports all of these intrinsics, and so does the rule of dlight for tensor cores
+when it is first used. Each of their 200 functions asks for the whole call stack with
+`inspect.stack`, which looks for the source lines of every frame in every module. TVM needs only the
+frames, without their source lines.
 """
 
 from __future__ import annotations
@@ -10,18 +11,28 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _MODULE = "tvm.s_tir.tensor_intrin"
 
 
 def import_tensor_intrinsics() -> None:
     """Import TVM's tensor intrinsics, unless this process has imported them already."""
+    with quick_call_stacks():
+        importlib.import_module(_MODULE)
+
+
+@contextmanager
+def quick_call_stacks() -> Iterator[None]:
+    """Let `inspect.stack` leave out source lines until the intrinsics have been imported."""
     if _MODULE in sys.modules:
+        yield
         return
     whole = inspect.stack
     inspect.stack = _stack
     try:
-        importlib.import_module(_MODULE)
+        yield
     finally:
         inspect.stack = whole
 

@@ -474,6 +474,19 @@ for op in (
 
 
 @needs_onednn
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other CPUs have no AVX-512")
+def test_bits_do_not_depend_on_the_team_without_avx512() -> None:
+    code = """
+import numpy as np
+from tests.unit.test_onednn import WIDE, random, run
+for op in WIDE.values():
+    arrays = random(*op.shapes[:-1])
+    np.testing.assert_array_equal(run(op, arrays, threads=3), run(op, arrays), err_msg=str(op))
+"""
+    assert "convolution,jit:avx2" in without_avx512(code)
+
+
+@needs_onednn
 @pytest.mark.parametrize(("columns", "padded"), [(512, True), (1024, True), (500, False)])
 def test_rows_that_would_collide_in_a_cache_are_put_apart(columns: int, padded: bool) -> None:
     """Without AVX-512, oneDNN multiplies by a kernel that is slow for such rows."""

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import ScheduleError
 from ..latency import LatencyModel
-from ..lowering.merge_convs import MergeConvs, fold_for_merging, merged_alone, merged_name
+from ..lowering.merge_convs import (
+    MergeConvs,
+    fold_for_merging,
+    merged_alone,
+    merged_beside_apart,
+    merged_name,
+)
 from ..lowering.mergeable import find_chains, mergeable_sets, why_not_merged
 from ..program.graph import OpGraph
 from ..program.program import Program
@@ -27,6 +33,14 @@ class Compiled(Protocol):
     def graph(self) -> OpGraph: ...
     @property
     def measured_latency(self) -> LatencyModel: ...
+
+
+Rows: TypeAlias = "Callable[[Sequence[Sequence[int]]], Iterable[float]]"
+"""A function that gives the microseconds of each of several lists of operators. The operators of a
+list run one after the other. The result is inf for a list whose latency is unknown."""
+
+PriceAlone: TypeAlias = "Callable[[Any], tuple[Program, Rows]]"
+"""A function that lowers a Relax module. The result is the program and its latencies."""
 
 
 _C = TypeVar("_C", bound=Compiled)
@@ -70,32 +84,55 @@ class OperatorMerges:
         merge: Any = MergeConvs(groups)
         return merge(self._module)
 
+    def beside_apart(self, groups: Sequence[Sequence[str]]) -> tuple[Any, list[int]]:
+        """Make a Relax module of operators apart and merged; see `merged_beside_apart`."""
+        return merged_beside_apart(self._module, groups)
+
     def alone(self, groups: Sequence[Sequence[int]]) -> tuple[Any, list[int]]:
         """Make a Relax module of the merged operators alone; see `merged_alone`."""
         return merged_alone(self._module, [[self._names[op] for op in ops] for ops in groups])
 
 
 class MergingLatency(LatencyModel):
-    """A latency model that also compiles and measures merged operators.
+    """A latency model that also knows how long merged operators take.
 
     Parameters
     ----------
     base: the latency model for operators and stages without merging.
-    compile_alone: makes a compilation of a Relax module, with the streams and threads of `base`.
+    price_alone: lowers a module of merged operators, and gives their latencies from the source that
+        `base` has its latencies from.
     """
 
     def __init__(
         self,
         base: LatencyModel,
         merges: OperatorMerges,
-        compile_alone: Callable[[Any], Compiled],
+        price_alone: PriceAlone,
     ) -> None:
         self._base = base
         self._merges = merges
-        self._compile_alone = compile_alone
+        self._price_alone = price_alone
         self._known_us: dict[frozenset[int], float] = {}
         self.is_costly = base.is_costly
         self.stage_us = base.stage_us
+
+    @classmethod
+    def measuring(
+        cls, base: LatencyModel, merges: OperatorMerges, compile_alone: Callable[[Any], Compiled]
+    ) -> MergingLatency:
+        """Make the latency model that also compiles and measures merged operators.
+
+        Parameters
+        ----------
+        compile_alone: makes a compilation of a Relax module, with the streams and threads of
+            `base`.
+        """
+
+        def measured(module: Any) -> tuple[Program, Rows]:
+            made = compile_alone(module)
+            return made.program, lambda rows: made.measured_latency.stages([[row] for row in rows])
+
+        return cls(base, merges, measured)
 
     def op(self, op: int) -> float:
         """The latency that `base` gives for an operator alone, in microseconds."""
@@ -121,8 +158,8 @@ class MergingLatency(LatencyModel):
         """The latency of the merged operator for each set, in microseconds.
 
         The latency includes cutting the merged operator's output into parts. It is inf for a set
-        that cannot be merged. All merged operators of unknown latency are compiled as one model
-        and measured together.
+        that cannot be merged. All merged operators of unknown latency are lowered as one model.
+        If `base` measures, they are compiled and measured together.
         """
         keys = [frozenset(ops) for ops in sets]
         for key, ops in zip(keys, sets, strict=True):
@@ -130,15 +167,15 @@ class MergingLatency(LatencyModel):
                 self._known_us[key] = math.inf
         unknown = [key for key in dict.fromkeys(keys) if key not in self._known_us]
         if unknown:
-            self._known_us.update(zip(unknown, self._measured(unknown), strict=True))
+            self._known_us.update(zip(unknown, self._priced(unknown), strict=True))
         return np.array([self._known_us[key] for key in keys])
 
-    def _measured(self, sets: Sequence[frozenset[int]]) -> list[float]:
+    def _priced(self, sets: Sequence[frozenset[int]]) -> list[float]:
         module, num_outputs = self._merges.alone([sorted(ops) for ops in sets])
-        compilation = self._compile_alone(module)
-        program, graph = compilation.program, compilation.graph
+        program, rows_us = self._price_alone(module)
+        graph = program.graph()
         outputs = iter(program.outputs)
-        stages = []
+        rows = []
         for count in num_outputs:
             ends = {op for _ in range(count) for op in program.writers_of(next(outputs))}
             ops = [
@@ -146,8 +183,8 @@ class MergingLatency(LatencyModel):
                 for op in graph.topological_order()
                 if op in ends or any(graph.reaches(op, end) for end in ends)
             ]
-            stages.append([ops])
-        return [float(us) for us in compilation.measured_latency.stages(stages)]
+            rows.append(ops)
+        return [float(us) for us in rows_us(rows)]
 
 
 class MergedCompilations(Generic[_C]):
@@ -183,9 +220,10 @@ class MergedCompilations(Generic[_C]):
 def realize_merges(schedule: Schedule, graph: OpGraph) -> Schedule:
     """Make a schedule of the merged model from a schedule with merged stages.
 
-    A merged stage becomes a stage with a single group: first the merged operator, and then the
-    operators that cut its output into parts. Merging can make operators needless, such as a concat
-    of all the parts. Such operators are left out of the other stages.
+    A merged stage becomes a stage with a single group, on the stage's first stream: first the
+    merged operator, and then the operators that cut its output into parts. Merging can make
+    operators needless, such as a concat of all the parts. Such operators are left out of the other
+    stages.
 
     Parameters
     ----------
@@ -219,7 +257,7 @@ def realize_merges(schedule: Schedule, graph: OpGraph) -> Schedule:
             stages[place[op][0]][place[op][1]].append(op)
     realized = []
     for stage, groups in zip(schedule.stages, stages, strict=True):
-        streams = (0,) if stage.kind == "merge" else stage.streams
+        streams = stage.streams[:1] if stage.kind == "merge" else stage.streams
         kept = [
             (tuple(sorted(ops, key=position.__getitem__)), s)
             for ops, s in zip(groups, streams, strict=True)
@@ -227,7 +265,7 @@ def realize_merges(schedule: Schedule, graph: OpGraph) -> Schedule:
         ]
         if kept:
             left, on = zip(*kept, strict=True)
-            realized.append(Stage(left, on, barrier=stage.barrier))
+            realized.append(Stage(left, on, barrier=stage.barrier, device=stage.device))
     return Schedule(
         schedule.scheduler,
         graph.names,

@@ -242,6 +242,24 @@ def test_parts_that_a_concat_reads_whole(plain):
     assert made._merging_latency("ios-both").merges([made.merges.sets[0]])[0] > 0
 
 
+def test_a_merged_operator_that_reads_a_later_stage():
+    """The sum behind the concat becomes a part of the merged convolution, as in SqueezeNet."""
+    net = Net()
+    x = net.input("x", [1, 8, 14, 14])
+    joined = net.op("Concat", [net.conv(x, f"c{k}", (8, 4), k) for k in (1, 3)], "cat", axis=1)
+    net.op("Relu", [net.op("Add", [joined, net.conv(x, "bypass", (8, 8), 1)], "sum")], "y")
+    made = compilation(net.model("y"), providers=["tvm"])
+    merging = by_hand(made, ["c1/Conv", "c3/Conv"])
+    order = [made.graph.names[stage.ops[-1]] for stage in merging.stages]
+    assert order.index("c3/Conv") < order.index("bypass/Conv")
+    home, realized = made.realized(merging)
+    assert [home.graph.names[stage.ops[0]] for stage in realized.stages] == [
+        "bypass/Conv",
+        "c1/Conv+c3/Conv",
+    ]
+    assert len(home.plan(realized).operators) == 2
+
+
 def test_a_schedule_by_hand(plain):
     made = compilation()
     merging = by_hand(made, ["b5r/Conv", "b1/Conv"])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -223,7 +223,8 @@ def realize_merges(schedule: Schedule, graph: OpGraph) -> Schedule:
     A merged stage becomes a stage with a single group, on the stage's first stream: first the
     merged operator, and then the operators that cut its output into parts. Merging can make
     operators needless, such as a concat of all the parts. Such operators are left out of the other
-    stages.
+    stages. A merged operator may be fused with a reader of that concat, and then read tensors that
+    a later stage makes. It then has a stage of its own behind that stage.
 
     Parameters
     ----------
@@ -235,44 +236,73 @@ def realize_merges(schedule: Schedule, graph: OpGraph) -> Schedule:
     """
     names = schedule.op_names
     ids = {name: i for i, name in enumerate(graph.names)}
-    position = {op: i for i, op in enumerate(graph.topological_order())}
-    stages: list[list[list[int]]] = []
-    for stage in schedule.stages:
+    places: dict[int, _Place] = {}
+    for i, stage in enumerate(schedule.stages):
         groups = [[ids[names[op]] for op in group if names[op] in ids] for group in stage.groups]
         if stage.kind == "merge":
-            merged = merged_name([names[op] for group in stage.groups for op in group])
+            merged = merged_name([names[op] for op in stage.ops])
             groups = [[ids[merged], *(op for group in groups for op in group)]]
-        stages.append(groups)
-    place = {
-        op: (i, g) for i, groups in enumerate(stages) for g, ops in enumerate(groups) for op in ops
-    }
-    for op in position:
-        if op not in place:
-            # This operator exists only in the merged model. It joins the group of its last
-            # predecessor.
-            sources = [place[source] for source in graph.predecessors(op)]
-            if not sources:
-                raise ScheduleError(f"operator `{graph.names[op]}` is in no stage after merging")
-            place[op] = max(sources)
-            stages[place[op][0]][place[op][1]].append(op)
-    realized = []
-    for stage, groups in zip(schedule.stages, stages, strict=True):
-        streams = stage.streams[:1] if stage.kind == "merge" else stage.streams
-        kept = [
-            (tuple(sorted(ops, key=position.__getitem__)), s)
-            for ops, s in zip(groups, streams, strict=True)
-            if ops
-        ]
-        if kept:
-            left, on = zip(*kept, strict=True)
-            realized.append(Stage(left, on, barrier=stage.barrier, device=stage.device))
+        places |= {op: _Place(i, False, g) for g, group in enumerate(groups) for op in group}
+    settled: dict[_Place, list[int]] = {}
+    for op, place in _settled(places, schedule.stages, graph).items():
+        settled.setdefault(place, []).append(op)
+    stages = []
+    for i, stage in enumerate(schedule.stages):
+        for is_late in (False, True):
+            here = sorted(place for place in settled if place[:2] == (i, is_late))
+            if here:
+                kept = tuple(tuple(settled[place]) for place in here)
+                streams = tuple(stage.streams[place.group] for place in here)
+                stages.append(Stage(kept, streams, barrier=stage.barrier, device=stage.device))
     return Schedule(
         schedule.scheduler,
         graph.names,
-        stages=tuple(realized),
+        stages=tuple(stages),
         makespan=schedule.makespan,
         stats=schedule.stats,
     )
+
+
+class _Place(NamedTuple):
+    """The place of an operator in a schedule. Places are ordered as their operators run.
+
+    Attributes
+    ----------
+    stage: the number of the stage in the schedule with merged stages.
+    is_late: whether the operator is in an additional stage, right behind that stage.
+    group: the number of the group.
+    """
+
+    stage: int
+    is_late: bool
+    group: int
+
+
+def _settled(
+    places: Mapping[int, _Place], stages: Sequence[Stage], graph: OpGraph
+) -> dict[int, _Place]:
+    """The place of each operator of the merged model, in topological order.
+
+    Parameters
+    ----------
+    places: the places of operators that are known from the stages. Any other operator joins the
+        group of its last predecessor.
+    """
+    settled: dict[int, _Place] = {}
+    for op in graph.topological_order():
+        before = [settled[source] for source in graph.predecessors(op)]
+        if op not in places and not before:
+            raise ScheduleError(f"operator `{graph.names[op]}` is in no stage after merging")
+        place = places[op] if op in places else max(before)
+        # Stages on several GPUs are not in one order.
+        device = stages[place.stage].device
+        known = [source for source in before if stages[source.stage].device == device]
+        last = max(known, default=place)
+        apart = any(s[:2] == place[:2] and s.group != place.group for s in known)
+        if last[:2] > place[:2] or (apart and not place.is_late):
+            place = _Place(last.stage, True, 0)
+        settled[op] = place
+    return settled
 
 
 def merged_stages(schedule: Schedule) -> list[tuple[str, ...]]:

@@ -22,6 +22,7 @@ from tvm_interop.artifact.manifest import MergeCheck
 from tvm_interop.cli import compile as command
 from tvm_interop.cli.app import run_app
 from tvm_interop.compiler import cpu
+from tvm_interop.compiler.annotate import annotated_merge_check
 from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.compiler.merge_check import LIMIT, _allowed, _as_shipped, _difference
 from tvm_interop.frontend import load_model
@@ -143,6 +144,23 @@ def test_what_is_allowed() -> None:
     assert _allowed(np.dtype(ml_dtypes.bfloat16), options) == 4 * 2.0**-7
     assert _allowed(np.dtype("float32"), CompileOptions(precision="bf16")) == 4 * 2.0**-7
     assert _allowed(np.dtype("float32"), CompileOptions(allow_tf32=True)) == 4 * 2.0**-10
+
+
+def test_an_artifact_may_say_that_nothing_was_checked(artifact: Artifact, tmp_path: Path) -> None:
+    unchecked = MergeCheck({MERGED: None}, "there is no GPU")
+    manifest = msgspec.structs.replace(artifact.manifest, merge_check=unchecked)
+    dataclasses.replace(artifact, manifest=manifest).save(tmp_path / "model.tar")
+    found = load_in_both(tmp_path / "model.tar").manifest.merge_check
+    assert found == unchecked
+    assert "not checked against the separate operators: there is no GPU" in str(found)
+
+
+def test_an_attribute_that_nobody_can_read() -> None:
+    module = load_model(two_convs())
+    main = module.get_global_var("main")
+    module[main] = module[main].with_attr("tvm_interop.merge_check", "far")
+    with pytest.raises(ScheduleError, match=r"`tvm_interop.merge_check` of `main` cannot be read"):
+        annotated_merge_check(module)
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,14 @@ def test_what_cannot_run_here_is_not_checked(
     assert loaded.manifest.merge_check.differences == {"c1/Conv+c3/Conv": None}
 
 
-def fill(store: Path, made: Compilation, merged: Compilation, streams: int, row_us: float) -> None:
+def fill(
+    store: Path,
+    made: Compilation,
+    merged: Compilation,
+    streams: int,
+    row_us: float,
+    version: str = "0.27",
+) -> None:
     """Fill the database as if a GPU had measured a model and its merged operator with the cuts.
 
     Parameters
@@ -98,11 +105,12 @@ def fill(store: Path, made: Compilation, merged: Compilation, streams: int, row_
     made, merged: the model before and after merging.
     streams: the number of streams on which the merged operator was measured.
     row_us: the latency of the merged operator and the cuts, in microseconds.
+    version: the version of TVM with which the merged operator was measured.
     """
 
-    def record(streams: int, row: Sequence[str], us: float) -> Record:
+    def record(streams: int, row: Sequence[str], us: float, version: str = "0.27") -> Record:
         setting = Setting(
-            device=GPU, driver="", cores=0, tvm_version="0.27", streams=streams, threads=1
+            device=GPU, driver="", cores=0, tvm_version=version, streams=streams, threads=1
         )
         key = stage_key(setting, False, [list(row), *([] for _ in range(streams - 1))])
         return Record(
@@ -114,7 +122,7 @@ def fill(store: Path, made: Compilation, merged: Compilation, streams: int, row_
         return [workload_hash(op, kernels) for op in of.program.operators]
 
     records = [record(4, [digest], 50.0) for digest in set(hashes(made))]
-    LatencyStore(store).put([*records, record(streams, hashes(merged), row_us)])
+    LatencyStore(store).put([*records, record(streams, hashes(merged), row_us, version)])
 
 
 @pytest.mark.parametrize("streams", [1, 4])
@@ -129,6 +137,14 @@ def test_the_database_prices_merged_operators(tmp_path: Path, streams: int) -> N
         assert GPU in schedule.stats["prices"]
 
 
+def test_another_version_of_tvm_does_not_count(tmp_path: Path) -> None:
+    made = compilation(fire())
+    merged, _ = made.realized(by_hand(made, ("c1/Conv", "c3/Conv")))
+    fill(tmp_path / "latency.db", made, merged, 4, 60.0, "0.26")
+    known = compilation(fire(), latency_db=tmp_path / "latency.db")
+    assert merged_groups(known.schedule("ios-merge", "database")) == []
+
+
 def test_what_was_never_measured_is_not_merged(tmp_path: Path) -> None:
     made = compilation(fire())
     fill(tmp_path / "latency.db", made, made, 4, 1.0)
@@ -139,7 +155,9 @@ def test_what_was_never_measured_is_not_merged(tmp_path: Path) -> None:
     assert rows([[0]]) == [math.inf]
 
 
-def test_a_merged_stage_stays_on_its_gpu() -> None:
+@pytest.mark.parametrize("merged_last", [False, True])
+def test_a_merged_stage_stays_on_its_gpu(merged_last: bool) -> None:
+    """The stages of one GPU may be listed before the stages of another that they wait for."""
     made = compilation(attention())
     merging = by_hand(made, QKV[1:])
     stages = [
@@ -150,7 +168,10 @@ def test_a_merged_stage_stays_on_its_gpu() -> None:
         )
         for stage in merging.stages
     ]
+    if merged_last:
+        stages.sort(key=lambda stage: stage.kind == "merge")
     home, realized = made.realized(dataclasses.replace(merging, stages=stages, streams=()))
+    assert len(realized.stages) == len(home.graph.names) - 1  # One of them holds a cut too.
     plan = home.plan(realized)
     device_of = {op.name: plan.streams[op.stream].device for op in plan.operators}
     assert device_of["key/MatMul+value/MatMul"] == "cuda:1"

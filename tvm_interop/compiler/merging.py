@@ -298,8 +298,7 @@ def _settled(
         device = stages[place.stage].device
         known = [source for source in before if stages[source.stage].device == device]
         last = max(known, default=place)
-        apart = any(s[:2] == place[:2] and s.group != place.group for s in known)
-        if last[:2] > place[:2] or (apart and not place.is_late):
+        if last[:2] > place[:2]:
             place = _Place(last.stage, True, 0)
         settled[op] = place
     return settled

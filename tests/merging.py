@@ -54,18 +54,22 @@ def by_hand(made: Compilation, names: Sequence[str]) -> Schedule:
 def two_convs() -> onnx.ModelProto:
     """Two convolutions of an image, whose results are the outputs."""
     net = Net()
-    x = net.input("x", [1, 4, 6, 6])
+    x = net.input("x", [1, 4, 8, 8])
     one = net.op("Relu", [net.conv(x, "one", (4, 3), 1)], "one_relu")
     three = net.op("Relu", [net.conv(x, "three", (4, 5), 3)], "three_relu")
     return net.model(one, three)
 
 
 def fire() -> onnx.ModelProto:
-    """Two convolutions whose results a concat joins, so that no part is cut out."""
+    """Two convolutions whose results a concat joins, so that no part is cut out.
+
+    The shapes are those of `two_convs`, so that kernels that cut are built only once.
+    """
     net = Net()
-    x = net.input("x", [1, 8, 10, 10])
-    outs = [net.op("Relu", [net.conv(x, f"c{k}", (8, 4), k)], f"r{k}") for k in (1, 3)]
-    return net.model(net.op("Concat", outs, "cat", axis=1))
+    x = net.input("x", [1, 4, 8, 8])
+    one = net.op("Relu", [net.conv(x, "c1", (4, 3), 1)], "r1")
+    three = net.op("Relu", [net.conv(x, "c3", (4, 5), 3)], "r3")
+    return net.model(net.op("Concat", [one, three], "cat", axis=1))
 
 
 def small_inception() -> onnx.ModelProto:

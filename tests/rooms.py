@@ -22,6 +22,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "compiler": (
         "batch_sizes", "checked_libraries", "compile", "cuda_compile", "cuda_libraries",
         "gpu_prices", "inter_op_schedule", "ios_merge", "kept", "kernel_choice", "kernel_tuning",
+        "merge_check", "merge_cuda",
         "precision", "several_shapes", "time_budget", "two_labels",
     ),
     "contrib": ("relay",),

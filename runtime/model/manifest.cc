@@ -101,6 +101,16 @@ void CheckKernelCheck(const JsonValue& value) {
   object.RefuseOthers();
 }
 
+void CheckMergeCheck(const JsonValue& value) {
+  JsonObject object(value);
+  ForEachField(object.At("differences"), [](const std::string&, const JsonValue& difference) {
+    if (!difference.is_null()) NotNegative(difference);
+  });
+  const auto unchecked = object.Find("unchecked");
+  if (unchecked.has_value() && !unchecked->is_null()) unchecked->Text();
+  object.RefuseOthers();
+}
+
 // Checks what one launch of a GPU kernel asks of the GPU.
 void CheckLaunch(const JsonValue& value) {
   JsonObject object(value);
@@ -176,6 +186,7 @@ Manifest ReadManifest(const std::string& name, const std::string& text) {
   CheckOptional(&object, "precision", CheckPrecision);
   CheckOptional(&object, "quantised", CheckQuantised);
   CheckOptional(&object, "kernel_check", CheckKernelCheck);
+  CheckOptional(&object, "merge_check", CheckMergeCheck);
   if (const auto kernels = object.Find("gpu_kernels")) {
     ForEachField(*kernels,
                  [](const std::string&, const JsonValue& kernel) { CheckGpuKernel(kernel); });

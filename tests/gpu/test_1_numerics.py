@@ -10,10 +10,12 @@ import pytest
 
 import tvm_interop
 from tests.gpu.agreement import assert_like_onnxruntime
+from tests.merging import Eager
 from tests.nets import attention, branches, in_float16, inception_like, norms, split
 from tests.networks import SMALL, feeds
 from tests.numerics.onnx_oracle import run_onnxruntime
 from tvm_interop import GraphModule, models
+from tvm_interop.compiler.api import Compilation, CompileOptions
 
 NETS: dict[str, Callable[[], onnx.ModelProto]] = {
     "inception_like": inception_like,
@@ -54,6 +56,17 @@ def test_small_nets_in_float16(name: str) -> None:
             assert got.dtype == np.float16
             scale = float(np.abs(expected).max())
             np.testing.assert_allclose(got, expected, rtol=0, atol=1e-2 * scale)
+
+
+@pytest.mark.parametrize("name", ["inception_like", "attention"])
+def test_merged_operators(name: str) -> None:
+    model = NETS[name]()
+    made = Compilation(model, CompileOptions("cuda", latency_db=":memory:"))
+    artifact = made.artifact(made.schedule("ios-merge", Eager(made)))
+    check = artifact.manifest.merge_check
+    assert check is not None
+    assert check.largest is not None
+    assert_like_onnxruntime(GraphModule(artifact), model)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -12,7 +12,7 @@ import pytest
 
 import tvm_interop
 from tests.nets import chain, inception_like
-from tvm_interop import DeviceError, GraphModule, InputError, ScheduleError
+from tvm_interop import DeviceError, GraphModule, InputError
 from tvm_interop.cli.app import run_app
 from tvm_interop.compiler.api import CompileOptions, new_compilation
 from tvm_interop.compiler.compilation import Compilation
@@ -81,25 +81,6 @@ def test_a_schedule_over_gpus(tmp_path: Path) -> None:
     assert any(op.is_copy for op in loaded.plan.operators)
     # The file holds each weight once, even if several GPUs read it.
     assert all(loaded.plan.values[v].copy_of is None for v in loaded.weights)
-
-
-@pytest.mark.parametrize("keep_slower", [True, False])
-def test_merged_stages_are_for_cpus(keep_slower: bool) -> None:
-    compilation = Compilation(inception_like(), CompileOptions("cuda", archs=["sm_90"]))
-    made = compilation.schedule("greedy")
-    stages = [
-        dataclasses.replace(stage, kind="merge") if len(stage.groups) > 1 else stage
-        for stage in made.stages
-    ]
-    merging = dataclasses.replace(made, stages=stages, streams=())
-    with pytest.raises(ScheduleError, match=r"merges `.*`, and that is done for CPUs only; make"):
-        tvm_interop.compile(
-            inception_like(),
-            target="cuda",
-            archs=["sm_90"],
-            schedule=merging,
-            keep_slower=keep_slower,
-        )
 
 
 def test_measuring_needs_a_gpu() -> None:

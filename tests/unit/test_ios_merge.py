@@ -8,6 +8,7 @@ import pytest
 import tvm_interop
 from tests.brute_force import cheapest_stages
 from tests.graphs import latencies, layered, sparse
+from tests.merging import Eager, by_hand
 from tests.nets import Net, inception_like
 from tvm_interop import GraphModule, Schedule, ScheduleError, Stage
 from tvm_interop.compiler.annotate import annotated_schedule
@@ -164,20 +165,6 @@ def compilation(model=None, **options):
     )
 
 
-class Eager(LatencyTable):
-    """A latency model in which merged operators take no time."""
-
-    def __init__(self, made):
-        super().__init__([10.0] * made.graph.num_ops)
-        self.known = made.merges
-
-    def mergeable(self):
-        return self.known.sets
-
-    def merges(self, sets):
-        return np.array([0.0 if self.known.can_merge(ops) else math.inf for ops in sets])
-
-
 def result(artifact):
     module = GraphModule(artifact)
     module.run(x=DATA)
@@ -255,19 +242,22 @@ def test_parts_that_a_concat_reads_whole(plain):
     assert made._merging_latency("ios-both").merges([made.merges.sets[0]])[0] > 0
 
 
-def by_hand(made, names):
-    """A schedule with one operator in each stage.
-
-    The named operators form one merged stage, at the place of the last of them.
-    """
-    ids = [made.graph.names.index(name) for name in names]
-    stages = []
-    for op in made.graph.topological_order():
-        if op == ids[-1]:
-            stages.append(Stage(tuple((i,) for i in ids), (0,) * len(ids), "merge"))
-        elif op not in ids:
-            stages.append(Stage(((op,),), (0,)))
-    return Schedule("by hand", made.graph.names, stages=tuple(stages))
+def test_a_merged_operator_that_reads_a_later_stage():
+    """The sum behind the concat becomes a part of the merged convolution, as in SqueezeNet."""
+    net = Net()
+    x = net.input("x", [1, 8, 14, 14])
+    joined = net.op("Concat", [net.conv(x, f"c{k}", (8, 4), k) for k in (1, 3)], "cat", axis=1)
+    net.op("Relu", [net.op("Add", [joined, net.conv(x, "bypass", (8, 8), 1)], "sum")], "y")
+    made = compilation(net.model("y"), providers=["tvm"])
+    merging = by_hand(made, ["c1/Conv", "c3/Conv"])
+    order = [made.graph.names[stage.ops[-1]] for stage in merging.stages]
+    assert order.index("c3/Conv") < order.index("bypass/Conv")
+    home, realized = made.realized(merging)
+    assert [home.graph.names[stage.ops[0]] for stage in realized.stages] == [
+        "bypass/Conv",
+        "c1/Conv+c3/Conv",
+    ]
+    assert len(home.plan(realized).operators) == 2
 
 
 def test_a_schedule_by_hand(plain):

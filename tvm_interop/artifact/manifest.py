@@ -142,6 +142,40 @@ class KernelCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unchecked: str | None = None
 
 
+class MergeCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How far the results of merged operators are from those of the operators that they replace.
+
+    Both ran on the same random inputs when the model was compiled.
+
+    Attributes
+    ----------
+    differences: for each merged operator, by its name, the largest absolute difference between a
+        result of the merged operator and the same result of the separate operator, divided by the
+        largest absolute number of that result. None if the two were not compared.
+    unchecked: why nothing was compared; None if the operators were compared.
+    """
+
+    differences: dict[str, float | None]
+    unchecked: str | None = None
+
+    @property
+    def largest(self) -> float | None:
+        """The largest difference of all merged operators; None if one was not compared."""
+        known = [far for far in self.differences.values() if far is not None]
+        return max(known) if known and len(known) == len(self.differences) else None
+
+    def __str__(self) -> str:
+        count = len(self.differences)
+        what = "1 merged operator" if count == 1 else f"{count} merged operators"
+        if self.largest is None:
+            reason = "" if self.unchecked is None else f": {self.unchecked}"
+            return f"{what}, not checked against the separate operators{reason}"
+        return (
+            f"{what}; the results differ from those of the separate operators by at most "
+            f"{self.largest:.2g} of the largest output, on random inputs"
+        )
+
+
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The description of an artifact: what it is, and what made it.
 
@@ -154,6 +188,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     quantised: which operators of a quantised model compute in integers; None for other models.
     kernel_check: which kernels were checked, and with what result; None in artifacts of older
         versions.
+    merge_check: how far the results of merged operators are from those of separate operators; None
+        if no operators are merged, and in artifacts of older versions.
     weights: where each weight begins in `weights.bin`, in bytes, by index into `plan.values`.
     gpu_kernels: what each of TVM's kernels for GPUs asks of a GPU, by the kernel's name. Empty for
         CPUs, and in artifacts of older versions.
@@ -175,6 +211,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     precision: Precision | None = None
     quantised: Quantised | None = None
     kernel_check: KernelCheck | None = None
+    merge_check: MergeCheck | None = None
     sha256: dict[str, str] = {}
     weights: dict[int, int] = {}
     batch_sizes: tuple[int, ...] = ()
@@ -196,7 +233,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _LEFT_OUT_IF_EMPTY = (
-    "batch_sizes", "gpu_kernels", "kernel_check", "not_tried", "precision", "quantised",
+    "batch_sizes", "gpu_kernels", "kernel_check", "merge_check", "not_tried", "precision",
+    "quantised",
 )  # fmt: skip
 
 
@@ -245,6 +283,13 @@ def check_manifest(manifest: Manifest) -> None:
             raise ArtifactError(
                 f"`manifest.json` has a `{field}` of {getattr(precision, field)}; it must be 0 or "
                 "more"
+            )
+    merged = manifest.merge_check
+    for name, far in merged.differences.items() if merged is not None else ():
+        if far is not None and not 0 <= far < math.inf:
+            raise ArtifactError(
+                f"`manifest.json` has a difference of {far} for the merged operator `{name}`; it "
+                "must be finite, 0 or more"
             )
     checked = manifest.speed_check
     if checked is not None:

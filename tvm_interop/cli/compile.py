@@ -175,6 +175,7 @@ def _facts(artifact: Artifact) -> dict[str, object]:
         "precision": _precision(artifact),
         "precision_choice": artifact.precision_choice,
         "quantised": msgspec.to_builtins(artifact.manifest.quantised),
+        "merge_check": msgspec.to_builtins(artifact.manifest.merge_check),
         "batch_sizes": list(artifact.manifest.batch_sizes) or None,
         "kernels": dict(_kernels(artifact)),
         "not_tried": _not_tried(artifact),
@@ -236,6 +237,8 @@ def _summary(artifact: Artifact, given: str | None) -> str:
         lines.append(f"precision {artifact.precision_choice}")
     if artifact.manifest.quantised is not None:
         lines.append(f"quantised: {artifact.manifest.quantised}")
+    if artifact.manifest.merge_check is not None:
+        lines.append(str(artifact.manifest.merge_check))
     in_bf16 = artifact.manifest.precision
     if in_bf16 is not None:
         products = ", ".join(f"{number} of {dtype}" for dtype, number in _products(artifact))

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from ..atomic_file import replacing
@@ -108,6 +109,8 @@ def show(
             f"{shown.title}: {shown.scheduler}, {len(shown.operators)} operators on "
             f"{counted(len(shown.threads), 'stream')}{where}, {shown.time_said}"
         )
+        if shown.merge_check is not None:
+            typer.echo(f"  {shown.merge_check}")
     typer.echo(f"wrote {path}")
 
 
@@ -116,6 +119,7 @@ def _facts(record: Record) -> dict[str, Any]:
     facts = asdict(record)
     for op, fields in zip(record.operators, facts["operators"], strict=True):
         fields["gpu"] = op.gpu.as_dict() if op.gpu else None
+    facts["merge_check"] = msgspec.to_builtins(record.merge_check)
     return facts
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import tvm
 
@@ -151,6 +151,9 @@ class Kernels:
         return {name: f"{self._target}:{digest}" for name, digest in hashes.items()}
 
 
+_L = TypeVar("_L", bound="Lowered")
+
+
 @dataclass(frozen=True)
 class Lowered(ABC):
     """A model that a backend has lowered for its device. It can be measured, planned and run.
@@ -175,6 +178,17 @@ class Lowered(ABC):
     kernels: Kernels
     streams: int
     threads: int
+
+    def with_choice(self: _L, give: Callable[[Program], Program]) -> _L:
+        """Give operators of a program on TVM's kernels to libraries, and keep the kernels in use.
+
+        Parameters
+        ----------
+        give: gives operators to libraries.
+        """
+        program = give(self.program)
+        used = {op.kernel for op in program.operators if op.library is None}
+        return replace(self, program=program, kernels=self.kernels.only(used))
 
     @property
     def library_faults(self) -> Mapping[str, str]:
@@ -277,7 +291,6 @@ class Backend(Protocol):
     device: the kind of device that kernels run on.
     providers: the names of the providers whose kernels an operator may get.
     clock: times the executors of several instances against each other.
-    merges_operators: whether `ios-merge` and `ios-both` can merge operators for this device.
     prices_by_name: whether a schedule may use latencies from a device description or the database,
         which the caller selects by a name.
     keeps_choices: whether later compilations may reuse the schedule that was chosen here.
@@ -289,7 +302,6 @@ class Backend(Protocol):
     device: ClassVar[Device]
     providers: tuple[str, ...]
     clock: ClassVar[Clock]
-    merges_operators: bool
     prices_by_name: bool
     keeps_choices: bool
     counts_cores: bool
@@ -313,12 +325,38 @@ class Backend(Protocol):
         """
         ...
 
+    def lower_unmeasured(
+        self,
+        model: Any,
+        input_shapes: dict[str, tuple[int, ...]] | None,
+        give: Callable[[Program], Program],
+    ) -> Lowered:
+        """Import the model and lower it without measurements; no operator is divided.
+
+        Parameters
+        ----------
+        give: gives operators to libraries, from a program in which all kernels are TVM's.
+
+        Raises
+        ------
+        UnsupportedModelError, InputError
+            The model or an option does not fit the device.
+        """
+        ...
+
     def why_not_measured(self) -> DeviceError | None:
         """The reason why stages cannot be measured on this machine; None if they can."""
         ...
 
     def why_not_run(self, plan: Plan) -> DeviceError | None:
         """The reason why a plan cannot run on this machine; None if it can."""
+        ...
+
+    def why_not_compared(self) -> str | None:
+        """The reason why results of kernels cannot be compared here; None if they can.
+
+        They cannot be compared if this machine cannot run kernels for the target.
+        """
         ...
 
     def why_not_in_bf16(self) -> str | None:

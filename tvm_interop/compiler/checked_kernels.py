@@ -26,7 +26,7 @@ from ..kernels.build import Count, build_kernels, divisible_kernels, kernel_hash
 from ..kernels.check import Checked, Findings, find_faults, operations_of
 from ..kernels.numpy_kernel import NumpyKernel, numpy_kernel
 from ..kernels.reference import reference_target
-from ..machine.cpu_target import runs_here
+from ..machine.cpu_target import NOT_THIS_CPU, runs_here
 from ..measure.kept_files import KeptFiles
 from ..measure.measured import Progress, counter, tell
 from ..scratch import scratch_folder
@@ -120,7 +120,7 @@ class KernelChecker:
         if not runs_here(self.target):
             return CheckedKernels(
                 code,
-                KernelCheck(unchecked="this machine's CPU cannot run kernels for their target"),
+                KernelCheck(unchecked=NOT_THIS_CPU),
             )
         before = kernel_hashes(self.as_written)
         alike = {name: f"{before[name]}:{digest}" for name, digest in hashes.items()}

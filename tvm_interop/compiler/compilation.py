@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ..artifact.artifact import Artifact
 from ..artifact.gpu_demand import GpuDemand
-from ..artifact.manifest import Precision, SpeedCheck
+from ..artifact.manifest import MergeCheck, Precision, SpeedCheck
 from ..errors import DeviceError, InputError, NoLatencyError, OutOfTimeError, ScheduleError
 from ..execution.rpc_server import ServerAddress
 from ..latency import LatencyModel
@@ -22,18 +22,18 @@ from ..measure.active import ActiveSearch, active_search
 from ..measure.farm_timer import farm_timer
 from ..measure.measured import MeasuredLatency
 from ..measure.store import LatencyStore, open_store
-from ..measure.workloads import workload_hash
 from ..plan.plan import Plan
-from ..program.traits import OperatorTraits, operator_traits
+from ..program.traits import OperatorTraits
 from ..scheduling import Schedule, options_of
 from ..scheduling import schedule as run_scheduler
 from ..scheduling.one_after_another import one_after_another
 from .backends import backend_for
+from .merge_check import compare_merged
 from .merging import MergedCompilations, MergingLatency, OperatorMerges, merged_stages
 from .offers import Offer, offers_for
 from .options import MERGING, CompileOptions
 from .price_source import ByName, Given, Learned, MeasuredHere, price_source
-from .prices import DATABASE, by_database, by_description
+from .prices import DATABASE, named_prices
 from .shipping import fallback_of, manifest_of
 from .speed_check import check_rounds, interleaved_rounds
 from .time_budget import SCHEDULE_SHARE, TimeBudget
@@ -164,17 +164,8 @@ class Compilation:
         OutOfTimeError
             The compilation's time is over, and not even the operators alone are measured.
         """
-        if scheduler in MERGING and not self.backend.merges_operators:
-            raise ScheduleError(
-                f"`{scheduler}` merges operators, and that is done for CPUs only; choose another "
-                "scheduler, or compile for `llvm`"
-            )
-        source = price_source(
-            latency,
-            self.options.latency,
-            scheduler,
-            prices_by_name=self.backend.prices_by_name,
-        )
+        by_name = self.backend.prices_by_name
+        source = price_source(latency, self.options.latency, scheduler, prices_by_name=by_name)
         missing = self.backend.why_not_measured()
         match source:
             case ByName(name):
@@ -268,20 +259,17 @@ class Compilation:
 
     def _schedule_by_name(self, scheduler: str, name: str, options: dict[str, Any]) -> Schedule:
         """Schedule with latencies from a device description or the database."""
-        link = self.options.link
-        if name.partition(":")[0] == DATABASE:
-            kernels = self._lowered.kernels.hashes
-            hashes = [workload_hash(op, kernels) for op in self.program.operators]
-            latency, prices = by_database(name, self.program, hashes, self._store, link)
-        else:
-            traits = operator_traits(self.program)
-            latency, prices = by_description(name, self.program, traits, link)
+        prices = named_prices(name, self._lowered, self._store, self.options.link)
+        latency = prices.latency
+        if scheduler in MERGING:
+            latency = MergingLatency(latency, self.merges, prices.price_alone(self.backend))
         made = self._run(scheduler, latency, options)
-        return replace(made, stats={**made.stats, "prices": prices})
+        return replace(made, stats={**made.stats, "prices": prices.source})
 
     def can_check_speed(self, schedule: Schedule) -> bool:
         """Whether the devices that a schedule runs on are here. If not, the reason is logged."""
-        missing = self.backend.why_not_run(self.plan(schedule))
+        home, realized = self.realized(schedule)
+        missing = self.backend.why_not_run(home.plan(realized))
         if missing is not None:
             _LOG.warning("the schedule's speed is not checked: %s", missing)
         return missing is None
@@ -347,8 +335,13 @@ class Compilation:
 
     @cached_property
     def _merged(self) -> MergedCompilations[Compilation]:
-        options = replace(self.options, streams=self.streams, threads=self.threads, latency=None)
-        return MergedCompilations(self.merges, lambda module: Compilation(module, options))
+        return MergedCompilations(self.merges, partial(self._compiled, self.streams, self.threads))
+
+    def _compiled(self, streams: int, threads: int, module: Any) -> Compilation:
+        """Compile a module with merged operators. A GPU's kernels take no number of threads."""
+        chosen = threads if self.backend.device == "cpu" else None
+        options = replace(self.options, streams=streams, threads=chosen, latency=None)
+        return Compilation(module, options)
 
     def _merging_latency(self, scheduler: str) -> LatencyModel:
         """Make the latency model that also measures merged operators.
@@ -359,8 +352,8 @@ class Compilation:
         if scheduler == "ios-merge":
             streams, threads = 1, streams * threads
         base = self._latency_of(streams, threads)
-        options = replace(self.options, streams=streams, threads=threads, latency=None)
-        return MergingLatency(base, self.merges, lambda module: Compilation(module, options))
+        compile_alone = partial(self._compiled, streams, threads)
+        return MergingLatency.measuring(base, self.merges, compile_alone)
 
     def realized(self, schedule: Schedule) -> tuple[Compilation, Schedule]:
         """Merge the operators of a schedule's merged stages.
@@ -375,16 +368,21 @@ class Compilation:
         ScheduleError
             Operators cannot be merged; the message says why.
         """
-        merged = merged_stages(schedule)
-        if not merged:
+        if not merged_stages(schedule):
             return self, schedule
-        if not self.backend.merges_operators:
-            raise ScheduleError(
-                f"the schedule merges {', '.join(f'`{name}`' for name in merged[0])}, and that is "
-                "done for CPUs only; make the stage `concurrent`, or compile for `llvm`"
-            )
         schedule.validate(self.graph)
         return self._merged.realized(schedule)
+
+    def merge_check(self, schedule: Schedule) -> MergeCheck:
+        """Compare the merged operators of a schedule with those that they replace.
+
+        Raises
+        ------
+        ScheduleError
+            Operators cannot be merged, or the results differ too much; the message says which.
+        """
+        shipped = self.program, self.realized(schedule)[0].program
+        return compare_merged(self.merges, merged_stages(schedule), shipped, self.options)
 
     def plan(self, schedule: Schedule) -> Plan:
         """Turn a schedule into a plan.
@@ -480,6 +478,7 @@ class Compilation:
         """
         slower = speed_check is not None and speed_check.shipped == "sequential"
         home, shipped = self.realized(self.sequential() if slower else schedule)
+        merge_check = None if home is self else self.merge_check(schedule)
         kernels, kernel_check = home._lowered.kernels.checked
         return Artifact(
             plan=home.plan(shipped),
@@ -495,5 +494,6 @@ class Compilation:
                 speed_check=speed_check,
                 precision=precision,
                 kernel_check=kernel_check,
+                merge_check=merge_check,
             ),
         )

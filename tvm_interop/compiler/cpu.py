@@ -22,7 +22,7 @@ from ..lowering.lower import LowerToUnits, is_lowered
 from ..lowering.narrow_storage import NarrowStorage, is_kept
 from ..lowering.split_operators import split_operators
 from ..machine.cpu_features import host_features, missing_features, target_features
-from ..machine.cpu_target import cpu_target
+from ..machine.cpu_target import NOT_THIS_CPU, cpu_target, runs_here
 from ..machine.kernel_libraries import TVM, Device, available_providers, blocked_layout
 from ..measure.cpu_timer import CpuStageTimer
 from ..measure.kept_files import kept_beside
@@ -40,7 +40,6 @@ from .checked_kernels import KernelChecker
 from .checked_libraries import LibraryChecker
 from .kernel_choice import choose_in_time
 from .options import CompileOptions, positive
-from .provider_choice import give_to_libraries
 from .time_budget import CHOICE_SHARE
 
 
@@ -91,7 +90,6 @@ class CpuBackend:
 
     device: ClassVar[Device] = "cpu"
     clock: ClassVar[Clock] = _native
-    merges_operators = True
     prices_by_name = False
     keeps_choices = True
     counts_cores = True
@@ -153,18 +151,17 @@ class CpuBackend:
         return replace(lowered, program=divided)
 
     def lower_unmeasured(
-        self, model: Any, input_shapes: dict[str, tuple[int, ...]] | None
+        self,
+        model: Any,
+        input_shapes: dict[str, tuple[int, ...]] | None,
+        give: Callable[[Program], Program],
     ) -> Lowered:
-        """Lower the model without measurements.
+        """Lower the model with the libraries' kernels that `give` chooses, and check these kernels.
 
-        Each operator that a library can run gets the library's kernel. No operator is divided.
+        With a time budget of 0 they are not checked.
         """
         lowered = self._lowered(model, input_shapes)
-        program = lowered.libraries.without_faults(
-            lowered.program, lambda program: give_to_libraries(program, self.providers)
-        )
-        used = {op.kernel for op in program.operators if op.library is None}
-        return replace(lowered, program=program, kernels=lowered.kernels.only(used))
+        return lowered.with_choice(lambda program: lowered.libraries.without_faults(program, give))
 
     def _lowered(
         self, model: Any, input_shapes: dict[str, tuple[int, ...]] | None
@@ -234,6 +231,10 @@ class CpuBackend:
     def why_not_run(self, plan: Plan) -> None:
         """Always None, because every machine can run plans for a CPU."""
         return None
+
+    def why_not_compared(self) -> str | None:
+        """The reason why kernels cannot run here; None if this CPU can run them."""
+        return None if runs_here(self.target) else NOT_THIS_CPU
 
     def why_not_in_bf16(self) -> str | None:
         """The CPU feature or library that bf16 needs and that is missing; None if all are here."""

@@ -203,7 +203,6 @@ class CudaBackend:
 
     device: ClassVar[Device] = "cuda"
     clock: ClassVar[Clock] = _cuda
-    merges_operators = False
     prices_by_name = True
     keeps_choices = False
     counts_cores = False
@@ -240,6 +239,37 @@ class CudaBackend:
         InputError
             An input's shape is not known, or TF32 is allowed and no library takes part.
         """
+        lowered = self._lowered(model, input_shapes)
+        program = lowered.program
+        has_libraries = any(name != TVM for name in self.providers)
+        if has_libraries and TVM in self.providers and self._can_measure:
+            # Measure on one stream, whatever the number of streams will be, so that all schedules
+            # run the same kernels.
+            budget = self._options.budget.share(CHOICE_SHARE)
+
+            def latency_of(program: Program) -> MeasuredLatency:
+                return lowered.latency(program, 1, 1, open_store(), self._options.progress, budget)
+
+            program = plain_in_time(program, self.providers, latency_of, budget)
+        else:
+            program = give_to_libraries(program, self.providers)
+        most = min(_MOST_STREAMS, program.graph().width or 1)
+        streams = positive("streams", self._options.streams, most)
+        return replace(lowered, program=program, streams=streams)
+
+    def lower_unmeasured(
+        self,
+        model: Any,
+        input_shapes: dict[str, tuple[int, ...]] | None,
+        give: Callable[[Program], Program],
+    ) -> Lowered:
+        """Lower the model for one stream, with the libraries' kernels that `give` chooses."""
+        return self._lowered(model, input_shapes).with_choice(give)
+
+    def _lowered(
+        self, model: Any, input_shapes: dict[str, tuple[int, ...]] | None
+    ) -> LoweredForCuda:
+        """Import the model and lower it to TVM's kernels, for one stream."""
         libraries = tuple(name for name in self.providers if name != TVM)
         lower: Any = LowerToUnits(self.target, libraries)
         import_anew = partial(load_model, model, input_shapes)
@@ -252,35 +282,8 @@ class CudaBackend:
         _refuse_workspaces(program)
         build = _BuildForCuda(self.archs)
         kernels = Kernels(program.kernels, self.target, build)
-        on_tvm_alone = program
-        if libraries and TVM in self.providers and self._can_measure:
-            # Measure on one stream, whatever the number of streams will be, so that all schedules
-            # run the same kernels.
-            alone = self._lowered(import_anew, module, program, on_tvm_alone, kernels, build, 1)
-            budget = self._options.budget.share(CHOICE_SHARE)
-
-            def latency_of(program: Program) -> MeasuredLatency:
-                return alone.latency(program, 1, 1, open_store(), self._options.progress, budget)
-
-            program = plain_in_time(program, self.providers, latency_of, budget)
-        else:
-            program = give_to_libraries(program, libraries)
-        most = min(_MOST_STREAMS, program.graph().width or 1)
-        streams = positive("streams", self._options.streams, most)
-        return self._lowered(import_anew, module, program, on_tvm_alone, kernels, build, streams)
-
-    def _lowered(
-        self,
-        import_anew: Callable[[], Any],
-        module: tvm.IRModule,
-        program: Program,
-        on_tvm_alone: Program,
-        kernels: Kernels,
-        build: _BuildForCuda,
-        streams: int,
-    ) -> LoweredForCuda:
         return LoweredForCuda(
-            import_anew, module, program, on_tvm_alone, kernels, streams, 1, self._options, build
+            import_anew, module, program, program, kernels, 1, 1, self._options, build
         )
 
     def why_not_measured(self) -> DeviceError | None:
@@ -294,6 +297,11 @@ class CudaBackend:
     def why_not_run(self, plan: Plan) -> DeviceError | None:
         """The error if a GPU of the plan or TVM's CUDA runtime is missing; None otherwise."""
         return _why_not_run(plan)
+
+    def why_not_compared(self) -> str | None:
+        """The reason why kernels cannot run here; None if there is a GPU."""
+        missing = self.why_not_measured()
+        return None if missing is None else str(missing)
 
     def why_not_in_bf16(self) -> str:
         """The reason why models cannot be compiled in bf16 for a GPU."""

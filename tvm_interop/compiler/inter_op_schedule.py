@@ -17,7 +17,9 @@ class InterOpSchedule:
 
     The resulting module is lowered to fused kernels, and has the schedule as an attribute of
     `main`. `tvm_interop.compile` uses this schedule. Stock TVM ignores the attribute, and runs the
-    operators one after the other with the same results.
+    operators one after the other with the same results. `ios-merge` and `ios-both` also merge
+    operators in the module. These are compared with the operators that they replace, and the module
+    has the result of the comparison.
 
     TVM accepts no PassContext options of other projects, so the constructor takes the options.
 
@@ -55,7 +57,7 @@ class InterOpSchedule:
         }
         own.setdefault("parts", parts_for(self.scheduler))
         compilation = new_compilation(module, CompileOptions(target, **own))
-        home, schedule = compilation.realized(
-            compilation.schedule(self.scheduler, latency, **options)
-        )
-        return annotate(home.module, schedule)
+        made = compilation.schedule(self.scheduler, latency, **options)
+        home, schedule = compilation.realized(made)
+        merge_check = None if home is compilation else compilation.merge_check(made)
+        return annotate(home.module, schedule, merge_check)

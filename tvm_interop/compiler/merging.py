@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import ScheduleError
 from ..latency import LatencyModel
-from ..lowering.merge_convs import MergeConvs, fold_for_merging, merged_alone, merged_name
+from ..lowering.merge_convs import (
+    MergeConvs,
+    fold_for_merging,
+    merged_alone,
+    merged_beside_apart,
+    merged_name,
+)
 from ..lowering.mergeable import find_chains, mergeable_sets, why_not_merged
 from ..program.graph import OpGraph
 from ..program.program import Program
@@ -27,6 +33,14 @@ class Compiled(Protocol):
     def graph(self) -> OpGraph: ...
     @property
     def measured_latency(self) -> LatencyModel: ...
+
+
+Rows: TypeAlias = "Callable[[Sequence[Sequence[int]]], Iterable[float]]"
+"""A function that gives the microseconds of each of several lists of operators. The operators of a
+list run one after the other. The result is inf for a list whose latency is unknown."""
+
+PriceAlone: TypeAlias = "Callable[[Any], tuple[Program, Rows]]"
+"""A function that lowers a Relax module. The result is the program and its latencies."""
 
 
 _C = TypeVar("_C", bound=Compiled)
@@ -70,32 +84,55 @@ class OperatorMerges:
         merge: Any = MergeConvs(groups)
         return merge(self._module)
 
+    def beside_apart(self, groups: Sequence[Sequence[str]]) -> tuple[Any, list[int]]:
+        """Make a Relax module of operators apart and merged; see `merged_beside_apart`."""
+        return merged_beside_apart(self._module, groups)
+
     def alone(self, groups: Sequence[Sequence[int]]) -> tuple[Any, list[int]]:
         """Make a Relax module of the merged operators alone; see `merged_alone`."""
         return merged_alone(self._module, [[self._names[op] for op in ops] for ops in groups])
 
 
 class MergingLatency(LatencyModel):
-    """A latency model that also compiles and measures merged operators.
+    """A latency model that also knows how long merged operators take.
 
     Parameters
     ----------
     base: the latency model for operators and stages without merging.
-    compile_alone: makes a compilation of a Relax module, with the streams and threads of `base`.
+    price_alone: lowers a module of merged operators, and gives their latencies from the source that
+        `base` has its latencies from.
     """
 
     def __init__(
         self,
         base: LatencyModel,
         merges: OperatorMerges,
-        compile_alone: Callable[[Any], Compiled],
+        price_alone: PriceAlone,
     ) -> None:
         self._base = base
         self._merges = merges
-        self._compile_alone = compile_alone
+        self._price_alone = price_alone
         self._known_us: dict[frozenset[int], float] = {}
         self.is_costly = base.is_costly
         self.stage_us = base.stage_us
+
+    @classmethod
+    def measuring(
+        cls, base: LatencyModel, merges: OperatorMerges, compile_alone: Callable[[Any], Compiled]
+    ) -> MergingLatency:
+        """Make the latency model that also compiles and measures merged operators.
+
+        Parameters
+        ----------
+        compile_alone: makes a compilation of a Relax module, with the streams and threads of
+            `base`.
+        """
+
+        def measured(module: Any) -> tuple[Program, Rows]:
+            made = compile_alone(module)
+            return made.program, lambda rows: made.measured_latency.stages([[row] for row in rows])
+
+        return cls(base, merges, measured)
 
     def op(self, op: int) -> float:
         """The latency that `base` gives for an operator alone, in microseconds."""
@@ -121,8 +158,8 @@ class MergingLatency(LatencyModel):
         """The latency of the merged operator for each set, in microseconds.
 
         The latency includes cutting the merged operator's output into parts. It is inf for a set
-        that cannot be merged. All merged operators of unknown latency are compiled as one model
-        and measured together.
+        that cannot be merged. All merged operators of unknown latency are lowered as one model.
+        If `base` measures, they are compiled and measured together.
         """
         keys = [frozenset(ops) for ops in sets]
         for key, ops in zip(keys, sets, strict=True):
@@ -130,15 +167,15 @@ class MergingLatency(LatencyModel):
                 self._known_us[key] = math.inf
         unknown = [key for key in dict.fromkeys(keys) if key not in self._known_us]
         if unknown:
-            self._known_us.update(zip(unknown, self._measured(unknown), strict=True))
+            self._known_us.update(zip(unknown, self._priced(unknown), strict=True))
         return np.array([self._known_us[key] for key in keys])
 
-    def _measured(self, sets: Sequence[frozenset[int]]) -> list[float]:
+    def _priced(self, sets: Sequence[frozenset[int]]) -> list[float]:
         module, num_outputs = self._merges.alone([sorted(ops) for ops in sets])
-        compilation = self._compile_alone(module)
-        program, graph = compilation.program, compilation.graph
+        program, rows_us = self._price_alone(module)
+        graph = program.graph()
         outputs = iter(program.outputs)
-        stages = []
+        rows = []
         for count in num_outputs:
             ends = {op for _ in range(count) for op in program.writers_of(next(outputs))}
             ops = [
@@ -146,8 +183,8 @@ class MergingLatency(LatencyModel):
                 for op in graph.topological_order()
                 if op in ends or any(graph.reaches(op, end) for end in ends)
             ]
-            stages.append([ops])
-        return [float(us) for us in compilation.measured_latency.stages(stages)]
+            rows.append(ops)
+        return [float(us) for us in rows_us(rows)]
 
 
 class MergedCompilations(Generic[_C]):
@@ -183,9 +220,11 @@ class MergedCompilations(Generic[_C]):
 def realize_merges(schedule: Schedule, graph: OpGraph) -> Schedule:
     """Make a schedule of the merged model from a schedule with merged stages.
 
-    A merged stage becomes a stage with a single group: first the merged operator, and then the
-    operators that cut its output into parts. Merging can make operators needless, such as a concat
-    of all the parts. Such operators are left out of the other stages.
+    A merged stage becomes a stage with a single group, on the stage's first stream: first the
+    merged operator, and then the operators that cut its output into parts. Merging can make
+    operators needless, such as a concat of all the parts. Such operators are left out of the other
+    stages. A merged operator may be fused with a reader of that concat, and then read tensors that
+    a later stage makes. It then has a stage of its own behind that stage.
 
     Parameters
     ----------
@@ -197,44 +236,72 @@ def realize_merges(schedule: Schedule, graph: OpGraph) -> Schedule:
     """
     names = schedule.op_names
     ids = {name: i for i, name in enumerate(graph.names)}
-    position = {op: i for i, op in enumerate(graph.topological_order())}
-    stages: list[list[list[int]]] = []
-    for stage in schedule.stages:
+    places: dict[int, _Place] = {}
+    for i, stage in enumerate(schedule.stages):
         groups = [[ids[names[op]] for op in group if names[op] in ids] for group in stage.groups]
         if stage.kind == "merge":
-            merged = merged_name([names[op] for group in stage.groups for op in group])
+            merged = merged_name([names[op] for op in stage.ops])
             groups = [[ids[merged], *(op for group in groups for op in group)]]
-        stages.append(groups)
-    place = {
-        op: (i, g) for i, groups in enumerate(stages) for g, ops in enumerate(groups) for op in ops
-    }
-    for op in position:
-        if op not in place:
-            # This operator exists only in the merged model. It joins the group of its last
-            # predecessor.
-            sources = [place[source] for source in graph.predecessors(op)]
-            if not sources:
-                raise ScheduleError(f"operator `{graph.names[op]}` is in no stage after merging")
-            place[op] = max(sources)
-            stages[place[op][0]][place[op][1]].append(op)
-    realized = []
-    for stage, groups in zip(schedule.stages, stages, strict=True):
-        streams = (0,) if stage.kind == "merge" else stage.streams
-        kept = [
-            (tuple(sorted(ops, key=position.__getitem__)), s)
-            for ops, s in zip(groups, streams, strict=True)
-            if ops
-        ]
-        if kept:
-            left, on = zip(*kept, strict=True)
-            realized.append(Stage(left, on, barrier=stage.barrier))
+        places |= {op: _Place(i, False, g) for g, group in enumerate(groups) for op in group}
+    settled: dict[_Place, list[int]] = {}
+    for op, place in _settled(places, schedule.stages, graph).items():
+        settled.setdefault(place, []).append(op)
+    stages = []
+    for i, stage in enumerate(schedule.stages):
+        for is_late in (False, True):
+            here = sorted(place for place in settled if place[:2] == (i, is_late))
+            if here:
+                kept = tuple(tuple(settled[place]) for place in here)
+                streams = tuple(stage.streams[place.group] for place in here)
+                stages.append(Stage(kept, streams, barrier=stage.barrier, device=stage.device))
     return Schedule(
         schedule.scheduler,
         graph.names,
-        stages=tuple(realized),
+        stages=tuple(stages),
         makespan=schedule.makespan,
         stats=schedule.stats,
     )
+
+
+class _Place(NamedTuple):
+    """The place of an operator in a schedule. Places are ordered as their operators run.
+
+    Attributes
+    ----------
+    stage: the number of the stage in the schedule with merged stages.
+    is_late: whether the operator is in an additional stage, right behind that stage.
+    group: the number of the group.
+    """
+
+    stage: int
+    is_late: bool
+    group: int
+
+
+def _settled(
+    places: Mapping[int, _Place], stages: Sequence[Stage], graph: OpGraph
+) -> dict[int, _Place]:
+    """The place of each operator of the merged model, in topological order.
+
+    Parameters
+    ----------
+    places: the places of operators that are known from the stages. Any other operator joins the
+        group of its last predecessor.
+    """
+    settled: dict[int, _Place] = {}
+    for op in graph.topological_order():
+        before = [settled[source] for source in graph.predecessors(op)]
+        if op not in places and not before:
+            raise ScheduleError(f"operator `{graph.names[op]}` is in no stage after merging")
+        place = places[op] if op in places else max(before)
+        # Stages on several GPUs are not in one order.
+        device = stages[place.stage].device
+        known = [source for source in before if stages[source.stage].device == device]
+        last = max(known, default=place)
+        if last[:2] > place[:2]:
+            place = _Place(last.stage, True, 0)
+        settled[op] = place
+    return settled
 
 
 def merged_stages(schedule: Schedule) -> list[tuple[str, ...]]:

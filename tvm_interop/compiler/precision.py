@@ -10,9 +10,11 @@ import numpy as np
 
 from ..artifact.manifest import Precision
 from ..errors import InputError
+from ..execution.instance import outputs_of
 from ..plan.plan import Plan
 from ..scheduling.one_after_another import one_after_another
 from .cpu import CpuBackend
+from .provider_choice import give_to_libraries
 
 if TYPE_CHECKING:
     from .compilation import Compilation
@@ -50,13 +52,16 @@ def measured_precision(
     options = replace(
         compilation.options, precision="f32", keep_f32=(), tuning_records=None, time_budget=None
     )
-    reference = CpuBackend(options).lower_unmeasured(model, input_shapes)
+    backend = CpuBackend(options)
+    reference = backend.lower_unmeasured(
+        model, input_shapes, lambda program: give_to_libraries(program, backend.providers)
+    )
     in_turn = one_after_another(reference.program, 1)
     plan = reference.plan(reference.program, in_turn, lambda: None)
     given = _arrays(plan, inputs)
-    wanted = _outputs(reference.instance(plan), plan, given)
+    wanted = outputs_of(reference.instance(plan), given)
     own_plan = compilation.plan(compilation.sequential())
-    got = _outputs(compilation.instance(own_plan), own_plan, given)
+    got = outputs_of(compilation.instance(own_plan), given)
     errors = [_errors(g, w) for g, w in zip(got, wanted, strict=True)]
     return Precision(
         keep_f32=tuple(compilation.options.keep_f32),
@@ -92,13 +97,6 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.
     if np.dtype(dtype).kind != "f":
         return np.zeros(shape, dtype)
     return rng.uniform(-1, 1, shape).astype(dtype)
-
-
-def _outputs(instance: Any, plan: Plan, inputs: list[np.ndarray]) -> list[np.ndarray]:
-    for v, array in zip(plan.inputs, inputs, strict=True):
-        instance.write(v, array)
-    instance.run()
-    return [np.array(instance.read(v)) for v in plan.outputs]
 
 
 def _errors(got: np.ndarray, wanted: np.ndarray) -> tuple[float, float]:

@@ -6,17 +6,97 @@ The latencies come from a description of the GPU, or from the database of measur
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from ..errors import InputError, LatencyError
 from ..latency import LatencyModel, LatencyTable, Link
 from ..latency.described import DEVICES, described_latency, device_description
 from ..latency.measurement import Setting, stage_key
 from ..measure.store import LatencyStore
+from ..measure.workloads import workload_hash
 from ..program.program import Program
+from ..program.traits import operator_traits
 from ..scheduling import OperatorTraits
+from .backend import Backend, Lowered
+from .merging import PriceAlone, Rows
+from .provider_choice import give_to_libraries
 
 DATABASE = "database"
+
+
+@dataclass(frozen=True)
+class NamedPrices:
+    """Latencies that were asked for by name.
+
+    Attributes
+    ----------
+    latency: the latencies of the model's operators and stages.
+    source: a text that says where the latencies come from.
+    rows_of: gives the latencies of another lowered model from the same source.
+    """
+
+    latency: LatencyModel
+    source: str
+    rows_of: Callable[[Lowered], Rows]
+
+    def price_alone(self, backend: Backend) -> PriceAlone:
+        """A function that lowers a module without measurements, and prices it from this source.
+
+        Each operator gets the kernel of the first provider that can run it.
+        """
+
+        def price(module: Any) -> tuple[Program, Rows]:
+            alone = backend.lower_unmeasured(
+                module, None, lambda program: give_to_libraries(program, backend.providers)
+            )
+            return alone.program, self.rows_of(alone)
+
+        return price
+
+
+def named_prices(
+    name: str, lowered: Lowered, store: LatencyStore, link: Link | None
+) -> NamedPrices:
+    """Look up or compute the latencies of a lowered model.
+
+    Parameters
+    ----------
+    name: the name of a device description, or of the database (see `by_database`).
+    link: the link between two such GPUs; None for the description's link.
+
+    Raises
+    ------
+    InputError
+        There is no such description, or the database does not know the model.
+    """
+    if name.partition(":")[0] == DATABASE:
+        stored, source = by_database(name, lowered.program, _hashes(lowered), store, link)
+        return NamedPrices(stored, source, lambda other: partial(_rows, stored, _hashes(other)))
+
+    def described(lowered: Lowered) -> tuple[LatencyModel, str]:
+        return by_description(name, lowered.program, operator_traits(lowered.program), link)
+
+    def rows_of(other: Lowered) -> Rows:
+        latency, _ = described(other)
+        return lambda rows: [latency.stage([row]) for row in rows]
+
+    latency, source = described(lowered)
+    return NamedPrices(latency, source, rows_of)
+
+
+def _hashes(lowered: Lowered) -> list[str]:
+    """The hash of each operator's workload."""
+    kernels = lowered.kernels.hashes
+    return [workload_hash(op, kernels) for op in lowered.program.operators]
+
+
+def _rows(
+    stored: StoredLatency, hashes: Sequence[str], rows: Sequence[Sequence[int]]
+) -> list[float]:
+    return [stored.in_a_row([hashes[op] for op in row]) for row in rows]
 
 
 def by_description(
@@ -60,7 +140,7 @@ def by_database(
     hashes: Sequence[str],
     store: LatencyStore,
     link: Link | None,
-) -> tuple[LatencyModel, str]:
+) -> tuple[StoredLatency, str]:
     """Look up latencies that were measured on a GPU, in the database.
 
     The latency of a stage that was never measured is the sum of its operators' latencies.
@@ -114,12 +194,18 @@ def by_database(
         setting,
         store,
         None if chosen is None else chosen.transfers(graph),
+        [each for each in settings if each.device == setting.device],
     )
     return latency, f"measured on `{setting.device}`, from {store.path}{_of_link(chosen)}"
 
 
 class StoredLatency(LatencyTable):
-    """The latencies that the database has for one setting: a device and its software."""
+    """The latencies that the database has for one setting: a device and its software.
+
+    Parameters
+    ----------
+    on_device: all settings with the same device, for `in_a_row`.
+    """
 
     def __init__(
         self,
@@ -128,11 +214,13 @@ class StoredLatency(LatencyTable):
         setting: Setting,
         store: LatencyStore,
         transfers: Mapping[tuple[int, int], float] | None,
+        on_device: Sequence[Setting],
     ) -> None:
         super().__init__(op_us, transfers=transfers)
         self._hashes = hashes
         self._setting = setting
         self._store = store
+        self._on_device = on_device
         self._knows_copies = transfers is not None
 
     def transfer(self, u: int, v: int) -> float:
@@ -161,6 +249,22 @@ class StoredLatency(LatencyTable):
         if key in found:
             return found[key]
         return sum(self.op(op) for group in groups for op in group)
+
+    def in_a_row(self, hashes: Sequence[str]) -> float:
+        """The measured latency of some operators, one after the other on a stream, in microseconds.
+
+        The operators need not be of the model. `ios-merge` measures on one stream, and other
+        schedulers on more. So all settings of the device with the same version of TVM count. The
+        result is inf if the operators were never measured in this order.
+        """
+        for setting in self._on_device:
+            if setting.tvm_version == self._setting.tvm_version:
+                rest: list[list[str]] = [[] for _ in range(setting.streams - 1)]
+                key = stage_key(setting, False, [list(hashes), *rest])
+                found = self._store.get([key])
+                if key in found:
+                    return found[key]
+        return math.inf
 
 
 def _singles(setting: Setting, hashes: Sequence[str], store: LatencyStore) -> dict[str, float]:

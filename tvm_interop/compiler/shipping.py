@@ -10,10 +10,18 @@ import tvm
 import tvm_ffi
 
 from .._version import __version__
-from ..artifact.manifest import KernelCheck, Manifest, Precision, Quantised, SpeedCheck
+from ..artifact.manifest import (
+    KernelCheck,
+    Manifest,
+    MergeCheck,
+    Precision,
+    Quantised,
+    SpeedCheck,
+)
 from ..lowering.quantised import QUANTISED
 from ..plan.plan import Plan
 from ..scheduling.one_after_another import one_after_another
+from .annotate import annotated_merge_check
 from .backend import Backend, Lowered
 from .time_budget import TimeBudget
 
@@ -27,6 +35,7 @@ def manifest_of(
     speed_check: SpeedCheck | None,
     precision: Precision | None,
     kernel_check: KernelCheck,
+    merge_check: MergeCheck | None,
 ) -> Manifest:
     """Describe the artifact of a model.
 
@@ -35,6 +44,8 @@ def manifest_of(
     lowered: the model that ships.
     budget: the time of the compilation, with the list of the work that was left out.
     scheduler, speed_check, precision, kernel_check: as in `Manifest`.
+    merge_check: as in `Manifest`; None if no operators were merged in this compilation. Then the
+        check of `InterOpSchedule` counts, if that pass merged operators.
     """
     return Manifest(
         tvm_interop_version=__version__,
@@ -47,6 +58,7 @@ def manifest_of(
         precision=precision,
         quantised=_quantised(lowered.module),
         kernel_check=kernel_check,
+        merge_check=merge_check or annotated_merge_check(lowered.module),
         gpu_kernels=lowered.gpu_kernels,
         not_tried=tuple(budget.not_tried),
     )

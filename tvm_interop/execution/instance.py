@@ -112,6 +112,19 @@ class PlanInstance(Protocol):
         ...
 
 
+def outputs_of(instance: PlanInstance, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Run an instance once, and return copies of its outputs.
+
+    Parameters
+    ----------
+    inputs: an array for each input of the plan, in order.
+    """
+    for v, array in zip(instance.plan.inputs, inputs, strict=True):
+        instance.write(v, array)
+    instance.run()
+    return [np.array(instance.read(v)) for v in instance.plan.outputs]
+
+
 @runtime_checkable
 class DeviceInstance(PlanInstance, Protocol):
     """An instance whose tensors lie in the memory of a device such as a GPU."""

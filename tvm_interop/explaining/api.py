@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
+from ..artifact.manifest import MergeCheck
 from ..compiler.options import CompileOptions
 from ..errors import InputError
 from .ceiling import Ceiling, ceiling
@@ -28,6 +31,8 @@ class Explanation:
     ceiling: bounds on what scheduling can gain; None if a pair was requested.
     changes: up to three changes that would help, as `changes_for` orders them.
     trial: the result of trying a change; None if none was tried.
+    merge_check: how far the results of merged operators are from those of separate operators; None
+        for a model, and for an artifact without merged operators.
     """
 
     title: str
@@ -36,6 +41,7 @@ class Explanation:
     ceiling: Ceiling | None = None
     changes: tuple[Change, ...] = ()
     trial: Trial | None = None
+    merge_check: MergeCheck | None = None
 
     def counts(self) -> dict[str, int]:
         """Return the number of sets for each verdict that at least one set has."""
@@ -62,6 +68,7 @@ class Explanation:
                 for i, change in enumerate(self.changes, start=1)
             ],
             "trial": None if self.trial is None else self.trial.as_dict(),
+            "merge_check": msgspec.to_builtins(self.merge_check),
         }
 
 
@@ -134,15 +141,17 @@ def explain(
 
 def explain_subject(subject: Subject, pair: Sequence[str] | None = None) -> Explanation:
     """Explain the model or artifact that `subject_of` has loaded. See `explain`."""
-    wholes = subject.wholes
+    wholes, artifact = subject.wholes, subject.artifact
+    merge_check = None if artifact is None else artifact.manifest.merge_check
     if pair is not None:
-        found = find_pair(wholes, pair, subject.artifact)
-        return Explanation(subject.title, wholes.cores, found)
-    found = find_all(wholes, subject.artifact)
+        found = find_pair(wholes, pair, artifact)
+        return Explanation(subject.title, wholes.cores, found, merge_check=merge_check)
+    found = find_all(wholes, artifact)
     return Explanation(
         subject.title,
         wholes.cores,
         found,
         ceiling(wholes, found),
         changes_for(subject),
+        merge_check=merge_check,
     )

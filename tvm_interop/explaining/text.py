@@ -18,6 +18,8 @@ _NAMES = 3
 def explanation_text(explained: Explanation) -> str:
     """Return an explanation as text: two lines for each set, then the ceiling and the changes."""
     lines = [f"{explained.title} on {explained.cores} cores"]
+    if explained.merge_check is not None:
+        lines.append(f"  {explained.merge_check}")
     for finding in explained.findings:
         shipped = f" (runs {finding.shipped})" if finding.shipped else ""
         lines += [f"  {_names(finding)}: {finding.verdict.value}{shipped}", f"    {finding.reason}"]

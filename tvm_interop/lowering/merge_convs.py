@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import tvm
 from tvm import relax
@@ -109,6 +109,78 @@ def merged_alone(
                 counts.append(len(parts))
         builder.emit_func_output(relax.Tuple(outputs))
     return builder.get(), counts
+
+
+def merged_beside_apart(
+    mod: tvm.IRModule, groups: Sequence[Sequence[str]]
+) -> tuple[tvm.IRModule, list[int]]:
+    """A module of the operators of each group, apart and merged, to compare the two.
+
+    For each group in turn, `main` returns the results of the separate operators, and then the same
+    results cut out of the merged operator. Operators have their names of `mod`, and of the module
+    that `MergeConvs` makes of it. No operator may be in two groups.
+
+    Returns
+    -------
+    The module, and the number of operators of each group.
+
+    Raises
+    ------
+    ScheduleError: a group cannot be merged, as in `MergeConvs`.
+    """
+    main = mod["main"]
+    chains = find_chains(main)
+    merges = [_Merge(_ordered(main, pick_chains(chains, group))) for group in groups]
+    params = {
+        merge.chains[0].data: relax.Var(f"x{i}", merge.chains[0].data.ty)
+        for i, merge in enumerate(merges)
+    }
+    values = {b.var: b.value for b in bindings_of(main) if isinstance(b, relax.VarBinding)}
+    builder = relax.BlockBuilder()
+    with builder.function("main", list(params.values())):
+        with builder.dataflow():
+            outputs: list[relax.Expr] = []
+            for merge in merges:
+                data = params[merge.chains[0].data]
+                apart = [_apart(chain, values, data, builder) for chain in merge.chains]
+                name = merged_name([chain.name for chain in merge.chains])
+                whole = merge.whole(data, _named(builder, name))
+                outputs += [builder.emit_output(var) for var in (*apart, *merge.parts(whole))]
+        builder.emit_func_output(relax.Tuple(outputs))
+    return builder.get(), [len(merge.chains) for merge in merges]
+
+
+def _named(builder: relax.BlockBuilder, name: str) -> Callable[[relax.Call], relax.Var]:
+    """A function that binds calls to variables of this name."""
+
+    def bind(call: relax.Call) -> relax.Var:
+        value = builder.normalize(call)
+        var = relax.DataflowVar(name, value.ty)
+        builder.emit_normalized(relax.VarBinding(var, value))
+        return var
+
+    return bind
+
+
+def _apart(
+    chain: Chain,
+    values: Mapping[relax.Var, relax.Expr],
+    data: relax.Var,
+    builder: relax.BlockBuilder,
+) -> relax.Var:
+    """The calls of a chain as they are in the model, on `data`.
+
+    Parameters
+    ----------
+    values: what each variable of the model is bound to.
+    """
+    bind = _named(builder, chain.name)
+    renamed = {chain.data: data}
+    for var in chain.vars:
+        call = values[var]
+        args = [renamed.get(arg, arg) for arg in call.args]
+        renamed[var] = bind(relax.Call(call.op, args, call.attrs))
+    return renamed[chain.result]
 
 
 def pick_chains(chains: dict[str, Chain], names: Sequence[str]) -> list[Chain]:

@@ -43,6 +43,10 @@ def cpu_target(target: Any) -> Any:
     return tvm.target.Target({"kind": "llvm", **attrs, "mcpu": "x86-64", "mattr": features})
 
 
+NOT_THIS_CPU = "this machine's CPU cannot run kernels for their target"
+"""The reason why kernels are not checked if `runs_here` is False."""
+
+
 def runs_here(target: Any) -> bool:
     """Whether this machine's CPU can run code that was compiled for the CPU target `target`."""
     import tvm

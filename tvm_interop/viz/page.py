@@ -78,6 +78,10 @@ def _figures(record: Record) -> list[tuple[str, str]]:
         figures.append(("predicted", f"{record.predicted_us / 1e3:.3f} ms"))
     if record.ratio is not None:
         figures.append(("to sequential, when compiled", f"{record.ratio:.3f}"))
+    if record.merge_check is not None:
+        far = record.merge_check.largest
+        said = "not checked" if far is None else f"{far:.2g} of the largest output"
+        figures.append(("merged operators differ by", said))
     return [*figures, ("arena", f"{record.arena_bytes / 2**20:.2f} MiB")]
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..artifact.artifact import Artifact
 from ..artifact.gpu_demand import GpuDemand, gpu_demands
+from ..artifact.manifest import MergeCheck
 from ..execution.graph_module import GraphModule
 from ..execution.operator_profile import OpProfile
 from ..machine.kernel_libraries import TVM
@@ -80,6 +81,8 @@ class Record:
     arena_bytes: bytes that the plan sets aside for intermediate tensors.
     ratio: time of the schedule divided by the time of sequential execution, from the speed check;
         None without a speed check.
+    merge_check: how far the results of merged operators are from those of separate operators; None
+        if no operators are merged.
     runs: number of runs of the artifact. The record shows the fastest run. 0 if the artifact was
         not run and the times are predicted.
     """
@@ -95,6 +98,7 @@ class Record:
     memory: tuple[tuple[float, int], ...]
     arena_bytes: int
     ratio: float | None
+    merge_check: MergeCheck | None = None
     runs: int = 1
 
     @property
@@ -261,6 +265,7 @@ def from_profile(
         memory=_memory(plan, operators),
         arena_bytes=plan.arena_bytes,
         ratio=checked.ratio if checked else None,
+        merge_check=artifact.manifest.merge_check,
         runs=runs,
     )
 

@@ -138,13 +138,13 @@ def test_kernels_that_are_ready_at_once_go_in_launch_order() -> None:
         assert (rows[1][2], rows[2][2]) == starts
 
 
-def test_a_wait_between_streams_takes_time() -> None:
+def test_a_gap_on_a_stream_and_a_wait_between_streams_take_time() -> None:
     graph = OpGraph.from_edges(2, [(0, 1)])
-    kernels, gpu = [[kernel(1, 10)], [kernel(1, 10)]], BlockGpu(1, wait_us=3)
+    kernels, gpu = [[kernel(1, 10)], [kernel(1, 10)]], BlockGpu(1, gap_us=1, wait_us=3)
     apart = Schedule("mine", graph.names, streams=((0,), (1,)))
     assert simulate_blocks(graph, apart, kernels, gpu).makespan_us == 23
     together = Schedule("mine", graph.names, streams=((0, 1),))
-    assert simulate_blocks(graph, together, kernels, gpu).makespan_us == 20
+    assert simulate_blocks(graph, together, kernels, gpu).makespan_us == 21
 
 
 def test_an_operator_of_several_kernels_and_one_of_none() -> None:
@@ -173,7 +173,14 @@ KERNELS = st.builds(
     busy=st.floats(0, 1),
     nbytes=st.floats(0, 500),
 )
-GPUS = st.builds(BlockGpu, st.integers(1, 8), st.floats(20, 500), st.floats(0, 5), st.floats(0, 2))
+GPUS = st.builds(
+    BlockGpu,
+    st.integers(1, 8),
+    bytes_a_us=st.floats(20, 500),
+    launch_us=st.floats(0, 5),
+    gap_us=st.floats(0, 2),
+    wait_us=st.floats(0, 2),
+)
 
 
 def drawn(data: st.DataObject, kernels: st.SearchStrategy[BlockKernel]) -> Any:
@@ -201,8 +208,8 @@ def test_work_and_order_are_conserved(data: st.DataObject) -> None:
     # No edge runs backwards, and no kernel is faster than its waves.
     for op, (stream, start, end) in rows.items():
         for source in graph.predecessors(op):
-            gap_us = 0.0 if rows[source][0] == stream else gpu.wait_us
-            assert start * slack >= rows[source][2] + gap_us
+            passes_us = gpu.gap_us if rows[source][0] == stream else gpu.wait_us
+            assert start * slack >= rows[source][2] + passes_us
         waves = math.ceil(flat[op].blocks / (min(flat[op].most) * gpu.multiprocessors))
         assert (end - start) * slack >= waves * flat[op].block_us
     # The run takes at least the longest path, the launches, the arithmetic and the traffic.
@@ -227,7 +234,7 @@ def test_it_takes_no_longer_than_one_after_the_other(data: st.DataObject) -> Non
     graph, kernels, made, gpu = drawn(data, KERNELS.map(lambda one: replace(one, most=WHOLE)))
     run = simulate_blocks(graph, made, kernels, gpu)
     sequential_us = sum(alone_us(one, gpu) for of_op in kernels for one in of_op)
-    overhead_us = graph.num_ops * (gpu.launch_us + gpu.wait_us)
+    overhead_us = graph.num_ops * (gpu.launch_us + max(gpu.gap_us, gpu.wait_us))
     assert run.makespan_us <= (sequential_us + overhead_us) * (1 + 1e-6)
 
 
@@ -238,7 +245,7 @@ def test_on_one_stream_it_is_the_sum(data: st.DataObject) -> None:
     gpu = replace(gpu, launch_us=0.0)
     run = simulate_blocks(graph, schedule(graph, "sequential"), kernels, gpu)
     sum_us = sum(alone_us(one, gpu) for of_op in kernels for one in of_op)
-    assert run.makespan_us == pytest.approx(sum_us)
+    assert run.makespan_us == pytest.approx(sum_us + (graph.num_ops - 1) * gpu.gap_us)
 
 
 PAIR = OpGraph.from_edges(["a", "b"], [])
@@ -270,6 +277,7 @@ def test_an_impossible_kernel_is_refused(wrong: dict[str, Any], says: str) -> No
         ({"multiprocessors": 0}, "a GPU has 0 multiprocessors; give 1 or more"),
         ({"bytes_a_us": 0.0}, "`bytes_a_us` is 0.0; it must be a number above 0, or inf"),
         ({"launch_us": -1.0}, "`launch_us` is -1.0; it must be a number of microseconds"),
+        ({"gap_us": math.nan}, "`gap_us` is nan; it must be a number of microseconds"),
         ({"wait_us": math.inf}, "`wait_us` is inf; it must be a number of microseconds"),
     ],
 )

@@ -69,13 +69,14 @@ class BlockGpu:
     multiprocessors: number of multiprocessors.
     bytes_a_us: bytes per microsecond that all of them together move; inf for no limit.
     launch_us: microseconds from one launch to the next.
-    wait_us: microseconds from the end of an operator until a waiting operator on another stream can
-        start.
+    gap_us: microseconds from the end of a kernel until the next kernel on its stream can start.
+    wait_us: the same for a waiting kernel on another stream.
     """
 
     multiprocessors: int
     bytes_a_us: float = math.inf
     launch_us: float = 0.0
+    gap_us: float = 0.0
     wait_us: float = 0.0
 
     def __post_init__(self) -> None:
@@ -88,7 +89,7 @@ class BlockGpu:
                 f"`bytes_a_us` is {self.bytes_a_us!r}; it must be a number above 0, or inf for no "
                 "limit"
             )
-        for name in ("launch_us", "wait_us"):
+        for name in ("launch_us", "gap_us", "wait_us"):
             value = getattr(self, name)
             if not is_finite(value) or value < 0:
                 raise ScheduleError(
@@ -105,14 +106,15 @@ class Launch:
     kernel: the kernel; None for an operator that launches nothing, such as a view. It takes no
         time.
     arrives_us: the earliest time at which the kernel can run.
-    after: numbers of earlier launches that must have ended.
-    delayed: the same for launches on other streams. After their end, `wait_us` of the GPU passes.
+    after: numbers of earlier launches on the same stream that must have ended. After their end,
+        `gap_us` of the GPU passes.
+    waits: the same for launches on other streams, with `wait_us`.
     """
 
     kernel: BlockKernel | None
     arrives_us: float
     after: tuple[int, ...] = ()
-    delayed: tuple[int, ...] = ()
+    waits: tuple[int, ...] = ()
 
 
 def check_kernel(kernel: BlockKernel, what: str) -> None:
@@ -163,10 +165,10 @@ def run_launches(launches: Sequence[Launch], on: BlockGpu) -> tuple[list[float],
     gpu = _Gpu(on.multiprocessors, on.bytes_a_us)
     start_us = [0.0] * len(launches)
     end_us = [0.0] * len(launches)
-    left = [len(launch.after) + len(launch.delayed) for launch in launches]
+    left = [len(launch.after) + len(launch.waits) for launch in launches]
     readers: list[list[int]] = [[] for _ in launches]
     for number, launch in enumerate(launches):
-        for before in (*launch.after, *launch.delayed):
+        for before in (*launch.after, *launch.waits):
             readers[before].append(number)
     ready_us = [launch.arrives_us for launch in launches]
     ready = [(ready_us[i], i) for i, count in enumerate(left) if count == 0]
@@ -177,8 +179,8 @@ def run_launches(launches: Sequence[Launch], on: BlockGpu) -> tuple[list[float],
     def finish(number: int) -> None:
         end_us[number] = now_us
         for reader in readers[number]:
-            wait = on.wait_us if number in launches[reader].delayed else 0.0
-            ready_us[reader] = max(ready_us[reader], now_us + wait)
+            passes_us = on.wait_us if number in launches[reader].waits else on.gap_us
+            ready_us[reader] = max(ready_us[reader], now_us + passes_us)
             left[reader] -= 1
             if left[reader] == 0:
                 heapq.heappush(ready, (ready_us[reader], reader))
@@ -269,6 +271,17 @@ class _Alike:
         for resource in range(4):
             self.taken[resource] = sum(c.count * c.running.share[resource] for c in self.cohorts)
 
+    def has_room(self, running: _Running) -> bool:
+        """Whether one more block of the kernel fits on each of these multiprocessors."""
+        blocks, threads, registers, shared = self.taken
+        of_block = running.share
+        return (
+            blocks + of_block[0] <= _ROOM
+            and threads + of_block[1] <= _ROOM
+            and registers + of_block[2] <= _ROOM
+            and shared + of_block[3] <= _ROOM
+        )
+
     def split(self, size: int) -> _Alike:
         """Split off the last `size` multiprocessors."""
         self.size -= size
@@ -295,22 +308,22 @@ class _Gpu:
 
     def place(self, running: _Running) -> None:
         """Start as many waiting blocks as there is room for."""
-        share = running.share
-        while running.waiting:
-            fits = [
-                alike
-                for alike in self._all
-                if all(t + s <= _ROOM for t, s in zip(alike.taken, share, strict=True))
-            ]
-            if not fits:
-                return
-            chosen = min(fits, key=lambda alike: max(alike.taken))
-            if chosen.size > running.waiting:
-                rest = chosen.split(chosen.size - running.waiting)
-                self._all.insert(self._all.index(chosen) + 1, rest)
-            chosen.add(running)
-            running.waiting -= chosen.size
+        fits = [
+            (max(alike.taken), place, alike)
+            for place, alike in enumerate(self._all)
+            if alike.has_room(running)
+        ]
+        heapq.heapify(fits)
+        while running.waiting and fits:
+            _, place, alike = heapq.heappop(fits)
+            if alike.size > running.waiting:
+                # This uses up the waiting blocks, so no other place is looked up any more.
+                self._all.insert(place + 1, alike.split(alike.size - running.waiting))
+            alike.add(running)
+            running.waiting -= alike.size
             self._rates_hold = False
+            if alike.has_room(running):
+                heapq.heappush(fits, (max(alike.taken), place, alike))
 
     def until_next_end_us(self) -> float:
         """Microseconds until the next block ends; inf if none runs."""

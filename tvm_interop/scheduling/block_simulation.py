@@ -36,9 +36,9 @@ def simulate_blocks(
     """Simulate `schedule` on one GPU, with the thread blocks of every kernel.
 
     One host thread launches the kernels in the schedule's launch order, `gpu.launch_us` apart. The
-    kernel of launch n (from 1) arrives at the GPU after n launches. It is ready if the kernel
-    before it on its stream has ended, and all operators that its operator waits for. If such an
-    operator is on another stream, `gpu.wait_us` passes after its end. The waits are those that
+    kernel of launch n (from 1) arrives at the GPU after n launches. It is ready `gpu.gap_us` after
+    the kernel before it on its stream has ended, and `gpu.wait_us` after each operator on another
+    stream that its operator waits for. The waits are those that
     plans have (`sync_plan`); a stage with a barrier waits for the stage before it. From there on,
     the rules of `latency.gpu_blocks` hold. A schedule without a launch order is launched round
     robin over its streams, as plans are (`planning.launch_order`).
@@ -90,12 +90,12 @@ def _launches(
     arrives_us = 0.0
     for op in order:
         after = (last_of[before[op]],) if op in before else ()
-        delayed = tuple(last_of[source] for source in waits[op])
+        waited_for = tuple(last_of[source] for source in waits[op])
         for kernel in kernels[op] or (None,):
             if kernel is not None:
                 arrives_us += launch_us
-            launches.append(Launch(kernel, arrives_us, after, delayed))
-            after, delayed = (len(launches) - 1,), ()
+            launches.append(Launch(kernel, arrives_us, after, waited_for))
+            after, waited_for = (len(launches) - 1,), ()
         last_of[op] = len(launches) - 1
     return launches, last_of
 

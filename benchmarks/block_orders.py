@@ -36,7 +36,7 @@ architecture. Registers and shared memory are assumed to be those of sm_80."""
 GRAPH_LAUNCH_US = 1.0
 """Microseconds from one kernel of a CUDA graph to the next. This is our own assumption."""
 ORDERS = 1000
-FEWER_ORDERS = {"nasnet_a": 20, "randwire": 100}
+FEWER_ORDERS = {"nasnet_a": 100}
 """How many random orders of a network are simulated, where 1,000 would take too long."""
 SEED = 2023
 

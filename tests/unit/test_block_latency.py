@@ -62,6 +62,13 @@ def test_impossible_work_is_refused(wrong: dict[str, float]) -> None:
         DEVICE.kernel(DEMAND, **{"flops": 1.0, "nbytes": 1.0, **wrong})
 
 
+def test_an_impossible_device_is_refused() -> None:
+    with pytest.raises(ScheduleError, match="`busy_threads` is 0; it must be a number above 0"):
+        replace(DEVICE, busy_threads=0)
+    with pytest.raises(ScheduleError, match="the efficiency of the kernel `k` is 0; it must be"):
+        DEVICE.kernel(DEMAND, 1, 1, efficiency=0)
+
+
 def a_kernel(us: float) -> BlockKernel:
     return BlockKernel(1, (1, 1, 1, 1), us)
 

@@ -28,6 +28,10 @@ class BlockDevice:
     thread_bytes_a_us: bytes per microsecond that one thread moves at most. A thread waits for its
         loads, so a block moves as much only if it has enough threads.
     block_us: microseconds that a block takes beside its work.
+
+    Raises
+    ------
+    ScheduleError: a number by which this class divides is not above 0.
     """
 
     arch: str
@@ -41,6 +45,12 @@ class BlockDevice:
     busy_threads: int = 256
     thread_bytes_a_us: float = 32.0
     block_us: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name in ("flops_a_us", "efficiency", "busy_threads", "thread_bytes_a_us", "block_us"):
+            value = getattr(self, name)
+            if not is_finite(value) or value <= 0:
+                raise ScheduleError(f"`{name}` is {value!r}; it must be a number above 0")
 
     @property
     def gpu(self) -> BlockGpu:
@@ -65,8 +75,14 @@ class BlockDevice:
         Raises
         ------
         DeviceError: the limits of `arch` are not known.
-        ScheduleError: `flops` or `nbytes` is no number of at least 0.
+        ScheduleError: `flops` or `nbytes` is no number of at least 0, or `efficiency` is not above
+            0.
         """
+        if not is_finite(efficiency) or efficiency <= 0:
+            raise ScheduleError(
+                f"the efficiency of the kernel `{demand.function}` is {efficiency!r}; it must be "
+                "above 0"
+            )
         for name, value in (("flops", flops), ("nbytes", nbytes)):
             if not is_finite(value) or value < 0:
                 raise ScheduleError(

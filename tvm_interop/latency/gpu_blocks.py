@@ -2,13 +2,14 @@
 
 The model of the GPU has four rules:
 
-- Multiprocessors are alike. A kernel that is ready joins the end of one queue. Only the kernel at
-  the front of the queue sends blocks, so a large kernel at the front holds up all kernels behind it
-  (Amert et al., "GPU Scheduling on the NVIDIA TX2", RTSS 2017, which the paper on Opara cites for
-  "GPU blocking"). Kernels that become ready at the same time join in launch order.
+- Multiprocessors are alike. A kernel that is ready joins the end of one queue: kernels of different
+  streams run in the order in which they arrive at the heads of their streams (Chen et al., "Opara",
+  2023, section 2.1). Only the kernel at the front of the queue sends blocks, and a block that runs
+  is never interrupted. So a large kernel at the front holds up all kernels behind it ("GPU
+  blocking", section 2.3). Kernels that become ready at the same time join in launch order.
 - A block goes to the multiprocessor that is least full and still has room for it. How full it is,
-  is the largest share taken of its block slots, threads, registers and shared memory. Ties: the
-  lowest number. A block stays where it is until it ends.
+  is the largest share taken of its block slots, threads, registers and shared memory. Ties go by a
+  fixed order of the multiprocessors. A block stays where it is until it ends.
 - The blocks of a multiprocessor share its arithmetic. If they ask for more than it has, all of them
   slow down by the same factor.
 - All running blocks share the memory bandwidth. If they ask for more than there is, each block gets
@@ -36,6 +37,8 @@ _TIE = 1e-9
 """Events are at the same time if they differ by less than this share of the time until then."""
 _ROOM = 1 + 1e-9
 """Most of a resource that blocks may take, with the rounding of their sum."""
+_LEAST, _MOST = 1e-6, 1e15
+"""Range of microseconds and of bytes per microsecond, so that no time or rate overflows."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +48,8 @@ class BlockKernel:
     Attributes
     ----------
     blocks: number of blocks.
-    most: for each resource of `RESOURCES`, the most blocks of
-        this kernel that a multiprocessor could hold for this resource. So one block takes 1/most of
-        the resource.
+    most: for each resource of `RESOURCES`, the most blocks of this kernel that a multiprocessor
+        could hold for this resource. So one block takes 1/most of the resource.
     block_us: microseconds of one block that runs alone on the GPU.
     busy: the share of a multiprocessor's arithmetic that one block alone keeps busy, 0 to 1.
     nbytes: bytes that one block moves from or to memory.
@@ -84,16 +86,16 @@ class BlockGpu:
             raise ScheduleError(
                 f"a GPU has {self.multiprocessors!r} multiprocessors; give 1 or more"
             )
-        if not (self.bytes_a_us == math.inf or is_finite(self.bytes_a_us)) or self.bytes_a_us <= 0:
+        if not (self.bytes_a_us == math.inf or _is_within(self.bytes_a_us, _LEAST)):
             raise ScheduleError(
-                f"`bytes_a_us` is {self.bytes_a_us!r}; it must be a number above 0, or inf for no "
-                "limit"
+                f"`bytes_a_us` is {self.bytes_a_us!r}; it must be {_LEAST:g} to {_MOST:g}, or inf "
+                "for no limit"
             )
         for name in ("launch_us", "gap_us", "wait_us"):
             value = getattr(self, name)
-            if not is_finite(value) or value < 0:
+            if not _is_within(value, 0):
                 raise ScheduleError(
-                    f"`{name}` is {value!r}; it must be a number of microseconds, 0 or more"
+                    f"`{name}` is {value!r}; it must be 0 to {_MOST:g} microseconds"
                 )
 
 
@@ -140,18 +142,22 @@ def check_kernel(kernel: BlockKernel, what: str) -> None:
                 f"{what} cannot run, because a multiprocessor holds {most!r} of its blocks by "
                 f"{resource}; use a kernel that fits"
             )
-    if not is_finite(kernel.block_us) or kernel.block_us <= 0:
+    if not _is_within(kernel.block_us, _LEAST):
         raise ScheduleError(
-            f"a block of {what} takes {kernel.block_us!r} us; it must be a number above 0"
+            f"a block of {what} takes {kernel.block_us!r} us; it must be {_LEAST:g} to {_MOST:g}"
         )
-    if not is_finite(kernel.busy) or not 0 <= kernel.busy <= 1:
+    if not _is_within(kernel.busy, 0) or kernel.busy > 1:
         raise ScheduleError(
             f"a block of {what} keeps {kernel.busy!r} of a multiprocessor busy; it must be 0 to 1"
         )
-    if not is_finite(kernel.nbytes) or kernel.nbytes < 0:
+    if not _is_within(kernel.nbytes, 0):
         raise ScheduleError(
-            f"a block of {what} moves {kernel.nbytes!r} bytes; it must be 0 or more"
+            f"a block of {what} moves {kernel.nbytes!r} bytes; it must be 0 to {_MOST:g}"
         )
+
+
+def _is_within(value: object, least: float) -> bool:
+    return is_finite(value) and least <= value <= _MOST
 
 
 def run_launches(launches: Sequence[Launch], on: BlockGpu) -> tuple[list[float], list[float]]:

@@ -248,6 +248,66 @@ def test_on_one_stream_it_is_the_sum(data: st.DataObject) -> None:
     assert run.makespan_us == pytest.approx(sum_us + (graph.num_ops - 1) * gpu.gap_us)
 
 
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_alike_multiprocessors_are_simulated_as_one_without_a_difference(
+    data: st.DataObject,
+) -> None:
+    # No two multiprocessors with different blocks are equally full, as these numbers are primes.
+    primes = data.draw(st.lists(st.sampled_from((2, 3, 5, 7, 11)), min_size=1, unique=True))
+    kernels = [replace(data.draw(KERNELS), most=(prime,) * 4) for prime in primes]
+    gpu = replace(data.draw(GPUS), launch_us=0.0)
+    ends_us = [end for _, end in side_by_side(gpu, *kernels)]
+    assert ends_us == pytest.approx(by_single_blocks(gpu, kernels))
+
+
+def by_single_blocks(gpu: BlockGpu, kernels: list[BlockKernel]) -> list[float]:
+    """The end of each of some independent kernels, with every block on its own.
+
+    A multiprocessor is a list of blocks, and a block is a list of its kernel's number and the share
+    of its work that is left.
+    """
+    everywhere: list[list[list[float]]] = [[] for _ in range(gpu.multiprocessors)]
+    waiting = [one.blocks for one in kernels]
+    ends_us = [0.0] * len(kernels)
+    now_us = 0.0
+
+    def fullness(blocks: list[list[float]]) -> float:
+        return sum(1 / kernels[int(number)].most[0] for number, _ in blocks)
+
+    while True:
+        for number, one in enumerate(kernels):
+            while waiting[number]:
+                least = min(everywhere, key=fullness)
+                if fullness(least) + 1 / one.most[0] > 1 + 1e-9:
+                    break
+                least.append([number, 1.0])
+                waiting[number] -= 1
+            if waiting[number]:
+                break
+        running = [(block, blocks) for blocks in everywhere for block in blocks]
+        if not running:
+            return ends_us
+        rates = []
+        for block, blocks in running:
+            load = sum(kernels[int(number)].busy for number, _ in blocks)
+            rates.append(1 / kernels[int(block[0])].block_us / max(1, load))
+        asks = [kernels[int(b[0])].nbytes * r for (b, _), r in zip(running, rates, strict=True)]
+        left, count = gpu.bytes_a_us, len(asks)
+        for place in sorted(range(len(asks)), key=asks.__getitem__):
+            if asks[place] > left / count:
+                rates[place] *= left / count / asks[place]
+            left -= min(asks[place], left / count)
+            count -= 1
+        step_us = min(block[1] / rate for (block, _), rate in zip(running, rates, strict=True))
+        now_us += step_us
+        for (block, blocks), rate in zip(running, rates, strict=True):
+            block[1] -= rate * step_us
+            if block[1] <= 1e-9:
+                blocks.remove(block)
+                ends_us[int(block[0])] = now_us
+
+
 PAIR = OpGraph.from_edges(["a", "b"], [])
 APART = Schedule("mine", PAIR.names, streams=((0,), (1,)))
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.paper_device import paper_network_with_merges
+from benchmarks.paper_device import network_work, paper_network_with_merges
 from benchmarks.paper_kernels import paper_graph
 from tvm_interop import models, schedule
 from tvm_interop.compiler.merging import OperatorMerges
@@ -198,3 +198,17 @@ def test_the_device_without_blocks_prices_merges_too() -> None:
     op, conv = next(iter(paper_graph("squeezenet").convs.items()))
     alone = MergingConvs(network.latency, {op: conv, -1: replace(conv, channels=0)}, latency._price)
     assert alone.merges([[op, -1]])[0] == pytest.approx(network.latency.op(op))
+
+
+@pytest.mark.parametrize("name", ["squeezenet", "nasnet_a"])
+def test_the_kernels_of_a_network_do_its_work(name: str) -> None:
+    found = paper_graph(name, image_size=64)
+    _, work = network_work(name, image_size=64)
+    for op, kernels in enumerate(found.work):
+        assert sum(kernel.flops for kernel in kernels) == work[op][0]
+        # Kernels of one unit pass their tensors through memory.
+        assert sum(kernel.nbytes for kernel in kernels) >= work[op][1]
+    for op, conv in found.convs.items():
+        (kernel,) = (each for each in found.work[op] if each.kind == "product")
+        assert (conv.flops, conv.nbytes) == (kernel.flops, kernel.nbytes)
+        assert conv.values == kernel.rows * kernel.columns

@@ -29,8 +29,8 @@ PAPER_MS: Mapping[str, tuple[float, ...]] = {
 """Milliseconds on a V100 at batch 1, for each of `FORMS`.
 
 Ding et al., "IOS: Inter-Operator Scheduler for CNN Acceleration", MLSys 2021, Fig. 6. The figure
-has throughputs relative to the best; these are the times behind it, as the authors published them
-with their code. Table 3 of the paper has 4.03 ms for Inception-V3 too."""
+has throughputs relative to the best, and these are the times behind it. Of them, the paper's text
+names 4.03 ms alone (Table 3)."""
 TENSORRT_MS = {"inception_v3": 5.21, "randwire": 8.33, "nasnet_a": 24.66, "squeezenet": 0.80}
 """The same for TensorRT, the fastest other library of Fig. 7 on most networks."""
 

@@ -161,6 +161,9 @@ def test_an_operator_of_several_kernels_and_one_of_none() -> None:
     kernels = [[kernel(1, 10), kernel(1, 5)], [], [kernel(1, 1)]]
     run = simulate_blocks(graph, made, kernels, BlockGpu(1, launch_us=2))
     assert run == BlockRun(18, ((0, 0, 2, 17), (1, 0, 17, 17), (2, 0, 17, 18)))
+    # Two gaps pass: one between the first operator's kernels, and one before the last operator.
+    run = simulate_blocks(graph, made, kernels, BlockGpu(1, launch_us=2, gap_us=1))
+    assert run.makespan_us == 18 + 2
 
 
 def test_a_barrier_holds_a_stage_back() -> None:

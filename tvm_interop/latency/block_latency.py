@@ -19,8 +19,8 @@ class BlockLatency(LatencyModel):
     The host launches the first operator of each group, then the second of each group, and so on.
     It launches the first operator while the stage before still runs. So the latency of a stage
     leaves out one launch, and is at least as many launches as the stage has kernels. It includes
-    the gap behind the last kernel. A stage of k groups also has 2 (k - 1) waits of `gpu.wait_us`, as
-    in `LatencyTable`.
+    the gap behind the last kernel. A stage of k groups also has 2 (k - 1) waits of `gpu.wait_us`,
+    as in `LatencyTable`.
 
     Stages of equal kernels are simulated once. IOS still prices as few stages as it can
     (`is_costly`), since a stage takes about a millisecond.

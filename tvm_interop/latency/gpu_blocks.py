@@ -108,8 +108,8 @@ class Launch:
     kernel: the kernel; None for an operator that launches nothing, such as a view. It takes no
         time.
     arrives_us: the earliest time at which the kernel can run.
-    after: numbers of earlier launches on the same stream that must have ended. After their end,
-        `gap_us` of the GPU passes.
+    after: numbers of earlier launches on the same stream that must have ended. After the end of a
+        kernel, `gap_us` of the GPU passes.
     waits: the same for launches on other streams, with `wait_us`.
     """
 
@@ -184,8 +184,10 @@ def run_launches(launches: Sequence[Launch], on: BlockGpu) -> tuple[list[float],
 
     def finish(number: int) -> None:
         end_us[number] = now_us
+        # The gap before an operator that launches nothing is the gap behind it, too.
+        gap_us = 0.0 if launches[number].kernel is None else on.gap_us
         for reader in readers[number]:
-            passes_us = on.wait_us if number in launches[reader].waits else on.gap_us
+            passes_us = on.wait_us if number in launches[reader].waits else gap_us
             ready_us[reader] = max(ready_us[reader], now_us + passes_us)
             left[reader] -= 1
             if left[reader] == 0:

@@ -38,10 +38,10 @@ def simulate_blocks(
     One host thread launches the kernels in the schedule's launch order, `gpu.launch_us` apart. The
     kernel of launch n (from 1) arrives at the GPU after n launches. It is ready `gpu.gap_us` after
     the kernel before it on its stream has ended, and `gpu.wait_us` after each operator on another
-    stream that its operator waits for. The waits are those that
-    plans have (`sync_plan`); a stage with a barrier waits for the stage before it. From there on,
-    the rules of `latency.gpu_blocks` hold. A schedule without a launch order is launched round
-    robin over its streams, as plans are (`planning.launch_order`).
+    stream that its operator waits for. The waits are those that plans have (`sync_plan`); a stage
+    with a barrier waits for the stage before it. From there on, the rules of `latency.gpu_blocks`
+    hold. A schedule without a launch order is launched round robin over its streams, as plans are
+    (`planning.launch_order`).
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def simulate_blocks(
     Complexity: see `run_launches`.
     """
     schedule.validate(graph)
-    _check(graph, schedule, kernels, gpu)
+    _check(graph, schedule, kernels)
     ids = schedule.ids_in(graph)
     streams = [[ids[op] for op in ops] for ops in schedule.streams]
     barriers = [(ids[u], ids[v]) for u, v in schedule.ordering_edges()]
@@ -100,12 +100,7 @@ def _launches(
     return launches, last_of
 
 
-def _check(
-    graph: OpGraph,
-    schedule: Schedule,
-    kernels: Sequence[Sequence[BlockKernel]],
-    gpu: BlockGpu,
-) -> None:
+def _check(graph: OpGraph, schedule: Schedule, kernels: Sequence[Sequence[BlockKernel]]) -> None:
     if any(stage.kind == "merge" for stage in schedule.stages):
         raise ScheduleError(
             "a merged stage cannot be simulated block by block, because its operator has no "

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from . import (
+    block_simulation_table,
     kernel_demands_table,
     learned_search_table,
     readme_figures,
@@ -55,6 +56,7 @@ def page() -> str:
         *serving_load_table.section(_read("serving/load")),
         *_several_gpus(),
         *kernel_demands_table.section(_read("kernel_demands")),
+        *block_simulation_table.section(_read("block_simulation")),
         _AGAIN_YOURSELF,
     ]
     return "\n\n".join(parts) + "\n"

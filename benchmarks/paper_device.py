@@ -18,10 +18,13 @@ import onnx
 from tvm_interop import OpGraph
 from tvm_interop.latency.contended import ContendedLatency
 from tvm_interop.latency.described import DEVICES, DeviceDescription, described_latency
+from tvm_interop.latency.merged_convs import ConvShape, MergingConvs
 from tvm_interop.models import catalog
 from tvm_interop.models.describe import node_flops, value_shapes
 from tvm_interop.models.units import schedule_units
 from tvm_interop.scheduling import OperatorTraits
+
+from .paper_kernels import paper_graph
 
 _FLOAT_BYTES = 4
 V100 = DEVICES["v100"]
@@ -62,6 +65,25 @@ def paper_network(
     latency = described_latency(sheet, flops, nbytes, values, transfers)
     traits = tuple(OperatorTraits(f, b) for f, b in zip(flops, nbytes, strict=True))
     return PaperNetwork(name, graph, latency, traits)
+
+
+def paper_network_with_merges(
+    name: str, sheet: DeviceDescription = V100, image_size: int | None = None
+) -> tuple[PaperNetwork, MergingConvs]:
+    """A network on a simulated device, and its latencies with prices of merged convolutions.
+
+    A merged convolution is priced by the same rule as any operator: it writes more values, so it
+    keeps more cores busy, and it reads its input only once.
+
+    The parameters are as in `paper_network`.
+    """
+    network = paper_network(name, sheet, image_size)
+
+    def price(conv: ConvShape) -> float:
+        return described_latency(sheet, [conv.flops], [conv.nbytes], [conv.values]).op(0)
+
+    convs = paper_graph(name, image_size).convs
+    return network, MergingConvs(network.latency, convs, price)
 
 
 def network_work(

@@ -28,6 +28,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 _PROVENANCE = RESULTS / "provenance.json"
 _AGE = "age, in commits"
 _COMMANDS = {
+    "block_simulation": "python -m benchmarks.block_simulation",
     "busy_machine": "python -m benchmarks.busy_machine",
     "compile_time": "python -m benchmarks.compile_time",
     "explain_verdicts": "python -m benchmarks.explain_verdicts",
@@ -62,8 +63,8 @@ _COMMANDS = {
 """The command that makes each result file. A key is a file without its ending, or a folder with `/`
 at its end."""
 _SIMULATED = (
-    "hios/", "serving/comparison", "serving/figures", "serving/top/", "serving/top_summary",
-    "speed_check_rates", "stages_priced",
+    "block_simulation", "hios/", "serving/comparison", "serving/figures", "serving/top/",
+    "serving/top_summary", "speed_check_rates", "stages_priced",
 )  # fmt: skip
 _UNTIMED = ("kernel_demands",)
 _INTRODUCTION = f"""\

@@ -40,7 +40,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "kernel_check", "kernels", "large_expressions", "many_tensors", "numpy_kernel", "row_sums",
         "safe_remainders", "scopes", "transposes", "vector_math",
     ),
-    "latency": ("latency", "learned_latency", "repeats"),
+    "latency": ("block_latency", "latency", "learned_latency", "repeats"),
     "lowering": (
         "activations", "extract", "float16", "fold_arrays", "library_calls", "lift_workspaces",
         "lower", "lrn_pattern", "merge_convs", "merge_products", "parts_of_products",
@@ -54,9 +54,9 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "program": ("concat_in_place", "graph", "kernel_traits", "memory_order", "storage"),
     "relay": ("relay",),
     "scheduling": (
-        "auto", "every_scheduler", "gpg", "gpu_schedules", "ios_bounds", "ios_large",
-        "ios_stage_costs", "lios_variants", "multi_gpu", "nimble", "opara", "paired_rounds",
-        "promises", "schedule", "schedulers", "simulation", "untrusted_schedules",
+        "auto", "block_simulation", "every_scheduler", "gpg", "gpu_schedules", "ios_bounds",
+        "ios_large", "ios_stage_costs", "lios_variants", "multi_gpu", "nimble", "opara",
+        "paired_rounds", "promises", "schedule", "schedulers", "simulation", "untrusted_schedules",
         "whole_operators",
     ),
     "serving": (

@@ -147,15 +147,29 @@ def residency(demand: KernelDemand, arch: str) -> Residency:
     DeviceError
         The limits of this architecture are not known here.
     """
+    limits = residency_limits(demand, arch)
+    blocks = min(limits.values())
+    return Residency(blocks, next(name for name, most in limits.items() if most == blocks))
+
+
+def residency_limits(demand: KernelDemand, arch: str) -> dict[str, int]:
+    """The most blocks of a launch that a multiprocessor of `arch` holds, by what limits them.
+
+    The keys are `blocks`, `threads`, `registers` and `shared memory`, in this order. Each number
+    counts this resource alone. It is 0 if a single block asks for more than there is.
+
+    Raises
+    ------
+    DeviceError
+        The limits of this architecture are not known here.
+    """
     sm = multiprocessor(arch)
-    limits = {
+    return {
         "blocks": sm.blocks,
         "threads": _by_threads(demand, sm),
         "registers": _by_registers(demand, sm),
         "shared memory": _by_shared_memory(demand, sm),
     }
-    blocks = min(limits.values())
-    return Residency(blocks, next(name for name, most in limits.items() if most == blocks))
 
 
 def share_of_multiprocessor(demand: KernelDemand, arch: str) -> float:

@@ -1,0 +1,77 @@
+"""Simulates operators and stages block by block, instead of measuring them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from .base import LatencyModel
+from .gpu_blocks import BlockGpu, BlockKernel, Launch, check_kernel, run_launches
+
+_Kernels = tuple[BlockKernel, ...]
+
+
+class BlockLatency(LatencyModel):
+    """Simulates the kernels of a stage's groups side by side, each group on its own stream.
+
+    The host launches the first operator of each group, then the second of each group, and so on.
+    It launches the first operator while the stage before still runs. So the latency of a stage
+    leaves out one launch, and is at least as many launches as the stage has kernels. It includes
+    the gap behind the last kernel. A stage of k groups also has 2 (k - 1) waits of `gpu.wait_us`,
+    as in `LatencyTable`.
+
+    Stages of equal kernels are simulated once. IOS still prices as few stages as it can
+    (`is_costly`), since a stage takes about a millisecond.
+    """
+
+    is_costly = True
+
+    def __init__(self, kernels: Sequence[Sequence[BlockKernel]], gpu: BlockGpu) -> None:
+        """Store the kernels of each operator, by id, in the order in which they run.
+
+        Raises
+        ------
+        ScheduleError: a kernel cannot run; the message names its operator.
+        """
+        self._kernels = [tuple(of_op) for of_op in kernels]
+        for op, of_op in enumerate(self._kernels):
+            for kernel in of_op:
+                check_kernel(kernel, f"a kernel of operator {op}")
+        self._gpu = gpu
+        self._known_us: dict[tuple[tuple[_Kernels, ...], ...], float] = {}
+
+    def op(self, op: int) -> float:
+        """Microseconds of operator `op` alone."""
+        return self.stage([[op]])
+
+    def stage(self, groups: Sequence[Sequence[int]]) -> float:
+        """Microseconds until the last of the groups ends."""
+        return self.kernels_us([[self._kernels[op] for op in ops] for ops in groups])
+
+    def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
+        """Microseconds of each stage, shape (len(stages),)."""
+        return np.array([self.stage(groups) for groups in stages])
+
+    def kernels_us(self, groups: Sequence[Sequence[Sequence[BlockKernel]]]) -> float:
+        """Microseconds of a stage whose groups consist of operators with these kernels."""
+        key = tuple(tuple(tuple(of_op) for of_op in group) for group in groups)
+        if key not in self._known_us:
+            self._known_us[key] = self._simulated(key)
+        return self._known_us[key]
+
+    def _simulated(self, groups: tuple[tuple[_Kernels, ...], ...]) -> float:
+        launches: list[Launch] = []
+        last_of: dict[int, int] = {}
+        for place in range(max(map(len, groups), default=0)):
+            for number, group in enumerate(groups):
+                for kernel in group[place] if place < len(group) else ():
+                    after = (last_of[number],) if number in last_of else ()
+                    arrives_us = len(launches) * self._gpu.launch_us
+                    launches.append(Launch(kernel, arrives_us, after))
+                    last_of[number] = len(launches) - 1
+        _, end_us = run_launches(launches, self._gpu)
+        ends_us = max(end_us, default=0.0) + self._gpu.gap_us * (len(launches) > 0)
+        launched_us = len(launches) * self._gpu.launch_us
+        return max(ends_us, launched_us) + 2 * self._gpu.wait_us * max(len(groups) - 1, 0)

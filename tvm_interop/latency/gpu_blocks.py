@@ -1,0 +1,408 @@
+"""Runs the thread blocks of kernels on a simulated GPU, from event to event.
+
+The model of the GPU has four rules:
+
+- Multiprocessors are alike. A kernel that is ready joins the end of one queue: kernels of different
+  streams run in the order in which they arrive at the heads of their streams (Chen et al., "Opara",
+  2023, section 2.1). Only the kernel at the front of the queue sends blocks, and a block that runs
+  is never interrupted. So a large kernel at the front holds up all kernels behind it ("GPU
+  blocking", section 2.3). Kernels that become ready at the same time join in launch order.
+- A block goes to the multiprocessor that is least full and still has room for it. How full it is,
+  is the largest share taken of its block slots, threads, registers and shared memory. Ties go by a
+  fixed order of the multiprocessors. A block stays where it is until it ends.
+- The blocks of a multiprocessor share its arithmetic. If they ask for more than it has, all of them
+  slow down by the same factor.
+- All running blocks share the memory bandwidth. If they ask for more than there is, each block gets
+  an equal part, or what it asks for if that is less (max-min fairness).
+
+Multiprocessors whose blocks are the same at the same point are simulated as one, since the same
+happens to them. This changes no result.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import ScheduleError
+from ..plain_data import LARGEST, is_finite, is_whole
+
+RESOURCES = ("blocks", "threads", "registers", "shared memory")
+"""What blocks take of a multiprocessor, in the order of `BlockKernel.most`."""
+
+_TIE = 1e-9
+"""Events are at the same time if they differ by less than this share of the time until then."""
+_ROOM = 1 + 1e-9
+"""Most of a resource that blocks may take, with the rounding of their sum."""
+_LEAST, _MOST = 1e-6, 1e15
+"""Range of microseconds and of bytes per microsecond, so that no time or rate overflows."""
+
+
+@dataclass(frozen=True)
+class BlockKernel:
+    """One launch of a kernel, as far as the simulation needs it. All its blocks are alike.
+
+    Attributes
+    ----------
+    blocks: number of blocks.
+    most: for each resource of `RESOURCES`, the most blocks of this kernel that a multiprocessor
+        could hold for this resource. So one block takes 1/most of the resource.
+    block_us: microseconds of one block that runs alone on the GPU.
+    busy: the share of a multiprocessor's arithmetic that one block alone keeps busy, 0 to 1.
+    nbytes: bytes that one block moves from or to memory.
+    """
+
+    blocks: int
+    most: tuple[int, int, int, int]
+    block_us: float
+    busy: float = 0.0
+    nbytes: float = 0.0
+
+
+@dataclass(frozen=True)
+class BlockGpu:
+    """A GPU, and the host thread that launches its kernels.
+
+    Attributes
+    ----------
+    multiprocessors: number of multiprocessors.
+    bytes_a_us: bytes per microsecond that all of them together move; inf for no limit.
+    launch_us: microseconds from one launch to the next.
+    gap_us: microseconds from the end of a kernel until the next kernel on its stream can start.
+    wait_us: the same for a waiting kernel on another stream.
+    """
+
+    multiprocessors: int
+    bytes_a_us: float = math.inf
+    launch_us: float = 0.0
+    gap_us: float = 0.0
+    wait_us: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (is_whole(self.multiprocessors) and 1 <= self.multiprocessors <= LARGEST):
+            raise ScheduleError(
+                f"a GPU has {self.multiprocessors!r} multiprocessors; give 1 or more"
+            )
+        if not (self.bytes_a_us == math.inf or _is_within(self.bytes_a_us, _LEAST)):
+            raise ScheduleError(
+                f"`bytes_a_us` is {self.bytes_a_us!r}; it must be {_LEAST:g} to {_MOST:g}, or inf "
+                "for no limit"
+            )
+        for name in ("launch_us", "gap_us", "wait_us"):
+            value = getattr(self, name)
+            if not _is_within(value, 0):
+                raise ScheduleError(
+                    f"`{name}` is {value!r}; it must be 0 to {_MOST:g} microseconds"
+                )
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch in the order of launches.
+
+    Attributes
+    ----------
+    kernel: the kernel; None for an operator that launches nothing, such as a view. It takes no
+        time.
+    arrives_us: the earliest time at which the kernel can run.
+    after: numbers of earlier launches on the same stream that must have ended. After the end of a
+        kernel, `gap_us` of the GPU passes.
+    waits: the same for launches on other streams, with `wait_us`.
+    """
+
+    kernel: BlockKernel | None
+    arrives_us: float
+    after: tuple[int, ...] = ()
+    waits: tuple[int, ...] = ()
+
+
+def check_kernel(kernel: BlockKernel, what: str) -> None:
+    """Check that the GPU can run a kernel.
+
+    Parameters
+    ----------
+    what: the kernel in words, for error messages.
+
+    Raises
+    ------
+    ScheduleError: a number of the kernel is impossible, or no block fits on a multiprocessor.
+    """
+    if not (is_whole(kernel.blocks) and 1 <= kernel.blocks <= LARGEST):
+        raise ScheduleError(f"{what} has {kernel.blocks!r} blocks; it must have 1 or more")
+    if len(kernel.most) != len(RESOURCES):
+        raise ScheduleError(
+            f"{what} has the limits {kernel.most!r}; give one for each of {', '.join(RESOURCES)}"
+        )
+    for resource, most in zip(RESOURCES, kernel.most, strict=True):
+        if not (is_whole(most) and most >= 1):
+            raise ScheduleError(
+                f"{what} cannot run, because a multiprocessor holds {most!r} of its blocks by "
+                f"{resource}; use a kernel that fits"
+            )
+    if not _is_within(kernel.block_us, _LEAST):
+        raise ScheduleError(
+            f"a block of {what} takes {kernel.block_us!r} us; it must be {_LEAST:g} to {_MOST:g}"
+        )
+    if not _is_within(kernel.busy, 0) or kernel.busy > 1:
+        raise ScheduleError(
+            f"a block of {what} keeps {kernel.busy!r} of a multiprocessor busy; it must be 0 to 1"
+        )
+    if not _is_within(kernel.nbytes, 0):
+        raise ScheduleError(
+            f"a block of {what} moves {kernel.nbytes!r} bytes; it must be 0 to {_MOST:g}"
+        )
+
+
+def _is_within(value: object, least: float) -> bool:
+    return is_finite(value) and least <= value <= _MOST
+
+
+def run_launches(launches: Sequence[Launch], on: BlockGpu) -> tuple[list[float], list[float]]:
+    """The microseconds at which each launch starts and ends.
+
+    A kernel starts when its first block does.
+
+    Complexity: events * (different multiprocessors + running kernels). A kernel has at least one
+    event for each wave of its blocks.
+    """
+    gpu = _Gpu(on.multiprocessors, on.bytes_a_us)
+    start_us = [0.0] * len(launches)
+    end_us = [0.0] * len(launches)
+    left = [len(launch.after) + len(launch.waits) for launch in launches]
+    readers: list[list[int]] = [[] for _ in launches]
+    for number, launch in enumerate(launches):
+        for before in (*launch.after, *launch.waits):
+            readers[before].append(number)
+    ready_us = [launch.arrives_us for launch in launches]
+    ready = [(ready_us[i], i) for i, count in enumerate(left) if count == 0]
+    heapq.heapify(ready)
+    queue: deque[_Running] = deque()
+    now_us = 0.0
+
+    def finish(number: int) -> None:
+        end_us[number] = now_us
+        # The gap before an operator that launches nothing is the gap behind it, too.
+        gap_us = 0.0 if launches[number].kernel is None else on.gap_us
+        for reader in readers[number]:
+            passes_us = on.wait_us if number in launches[reader].waits else gap_us
+            ready_us[reader] = max(ready_us[reader], now_us + passes_us)
+            left[reader] -= 1
+            if left[reader] == 0:
+                heapq.heappush(ready, (ready_us[reader], reader))
+
+    while True:
+        while ready and ready[0][0] <= now_us * (1 + _TIE):
+            _, number = heapq.heappop(ready)
+            kernel = launches[number].kernel
+            if kernel is None:
+                start_us[number] = now_us
+                finish(number)
+            else:
+                queue.append(_Running(number, kernel))
+        while queue:
+            front = queue[0]
+            unplaced = front.waiting
+            gpu.place(front)
+            if unplaced == front.kernel.blocks and front.waiting < unplaced:
+                start_us[front.number] = now_us
+            if front.waiting:
+                break
+            queue.popleft()
+        next_end_us = gpu.until_next_end_us()
+        next_ready_us = ready[0][0] - now_us if ready else math.inf
+        step_us = min(next_end_us, next_ready_us)
+        if math.isinf(step_us):
+            return start_us, end_us
+        now_us = ready[0][0] if next_ready_us <= next_end_us else now_us + step_us
+        for running in gpu.advance(step_us):
+            finish(running.number)
+
+
+class _Running:
+    """A kernel with blocks that wait or run.
+
+    Attributes
+    ----------
+    waiting, unfinished: numbers of blocks that have not started, and that have not ended.
+    share: the share of each resource that one block takes.
+    """
+
+    __slots__ = ("kernel", "number", "share", "unfinished", "waiting")
+
+    def __init__(self, number: int, kernel: BlockKernel) -> None:
+        self.number = number
+        self.kernel = kernel
+        self.waiting = self.unfinished = kernel.blocks
+        self.share = tuple(1.0 / most for most in kernel.most)
+
+
+class _Cohort:
+    """Blocks of one kernel that started together on one multiprocessor.
+
+    Attributes
+    ----------
+    count: number of blocks.
+    left: share of each block's work that is left.
+    rate: share of its work that a block does in a microsecond.
+    """
+
+    __slots__ = ("count", "left", "rate", "running")
+
+    def __init__(self, running: _Running, count: int, left: float) -> None:
+        self.running = running
+        self.count = count
+        self.left = left
+        self.rate = 0.0
+
+
+class _Alike:
+    """Multiprocessors that hold the same blocks at the same point.
+
+    Attributes
+    ----------
+    size: number of these multiprocessors.
+    taken: for each resource, the share that the blocks take.
+    """
+
+    __slots__ = ("cohorts", "size", "taken")
+
+    def __init__(self, size: int, cohorts: list[_Cohort]) -> None:
+        self.size = size
+        self.cohorts = cohorts
+        self.taken = [0.0] * 4
+        self.count_taken()
+
+    def count_taken(self) -> None:
+        for resource in range(4):
+            self.taken[resource] = sum(c.count * c.running.share[resource] for c in self.cohorts)
+
+    def has_room(self, running: _Running) -> bool:
+        """Whether one more block of the kernel fits on each of these multiprocessors."""
+        blocks, threads, registers, shared = self.taken
+        of_block = running.share
+        return (
+            blocks + of_block[0] <= _ROOM
+            and threads + of_block[1] <= _ROOM
+            and registers + of_block[2] <= _ROOM
+            and shared + of_block[3] <= _ROOM
+        )
+
+    def split(self, size: int) -> _Alike:
+        """Split off the last `size` multiprocessors."""
+        self.size -= size
+        return _Alike(size, [_Cohort(c.running, c.count, c.left) for c in self.cohorts])
+
+    def add(self, running: _Running) -> None:
+        """Start one block on each of these multiprocessors."""
+        last = self.cohorts[-1] if self.cohorts else None
+        if last is not None and last.running is running and last.left == 1.0:
+            last.count += 1
+        else:
+            self.cohorts.append(_Cohort(running, 1, 1.0))
+        for resource, share in enumerate(running.share):
+            self.taken[resource] += share
+
+
+class _Gpu:
+    """The multiprocessors, and the blocks that run on them."""
+
+    def __init__(self, multiprocessors: int, bytes_a_us: float) -> None:
+        self._bytes_a_us = bytes_a_us
+        self._all = [_Alike(multiprocessors, [])]
+        self._rates_hold = True
+
+    def place(self, running: _Running) -> None:
+        """Start as many waiting blocks as there is room for."""
+        fits = [
+            (max(alike.taken), place, alike)
+            for place, alike in enumerate(self._all)
+            if alike.has_room(running)
+        ]
+        heapq.heapify(fits)
+        while running.waiting and fits:
+            _, place, alike = heapq.heappop(fits)
+            if alike.size > running.waiting:
+                # This uses up the waiting blocks, so no other place is looked up any more.
+                self._all.insert(place + 1, alike.split(alike.size - running.waiting))
+            alike.add(running)
+            running.waiting -= alike.size
+            self._rates_hold = False
+            if alike.has_room(running):
+                heapq.heappush(fits, (max(alike.taken), place, alike))
+
+    def until_next_end_us(self) -> float:
+        """Microseconds until the next block ends; inf if none runs."""
+        if not self._rates_hold:
+            self._find_rates()
+        return min(
+            (cohort.left / cohort.rate for alike in self._all for cohort in alike.cohorts),
+            default=math.inf,
+        )
+
+    def advance(self, step_us: float) -> list[_Running]:
+        """Let the blocks run for `step_us`. The kernels that end, by launch order."""
+        ended: list[_Running] = []
+        changed = False
+        for alike in self._all:
+            rest = []
+            for cohort in alike.cohorts:
+                cohort.left -= cohort.rate * step_us
+                if cohort.left > _TIE:
+                    rest.append(cohort)
+                    continue
+                running = cohort.running
+                running.unfinished -= cohort.count * alike.size
+                if running.unfinished == 0:
+                    ended.append(running)
+            if len(rest) < len(alike.cohorts):
+                alike.cohorts = rest
+                alike.count_taken()
+                changed = True
+        if changed:
+            self._join_equal()
+            self._rates_hold = False
+        return sorted(ended, key=lambda running: running.number)
+
+    def _join_equal(self) -> None:
+        found: dict[tuple[tuple[int, int, float], ...], _Alike] = {}
+        for alike in self._all:
+            key = tuple((c.running.number, c.count, c.left) for c in alike.cohorts)
+            if key in found:
+                found[key].size += alike.size
+            else:
+                found[key] = alike
+        self._all = list(found.values())
+
+    def _find_rates(self) -> None:
+        asks: list[tuple[float, int, _Cohort]] = []
+        for alike in self._all:
+            load = sum(c.count * c.running.kernel.busy for c in alike.cohorts)
+            slowdown = max(1.0, load)
+            for cohort in alike.cohorts:
+                kernel = cohort.running.kernel
+                cohort.rate = 1.0 / (kernel.block_us * slowdown)
+                asks.append((kernel.nbytes * cohort.rate, cohort.count * alike.size, cohort))
+        if sum(ask * blocks for ask, blocks, _ in asks) > self._bytes_a_us:
+            _share_bandwidth(asks, self._bytes_a_us)
+        self._rates_hold = True
+
+
+def _share_bandwidth(asks: list[tuple[float, int, _Cohort]], bytes_a_us: float) -> None:
+    """Slow down the blocks that ask for more than an equal part of the bandwidth.
+
+    Parameters
+    ----------
+    asks: bytes per microsecond that each block of a cohort asks for, number of these blocks.
+    """
+    asks.sort(key=lambda each: each[0])
+    blocks_left = sum(blocks for _, blocks, _ in asks)
+    for ask, blocks, cohort in asks:
+        equal_part = bytes_a_us / blocks_left
+        granted = min(ask, equal_part)
+        if ask > granted:
+            cohort.rate *= granted / ask
+        bytes_a_us -= granted * blocks
+        blocks_left -= blocks

@@ -1,0 +1,160 @@
+"""Prices merged convolutions on a device whose latencies are computed, not measured.
+
+IOS merges convolutions of the same tensor into a wider one (Ding et al., MLSys 2021, section 3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from .base import LatencyModel
+
+_FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class ConvShape:
+    """A convolution in float32 of one image, with one group and without dilation.
+
+    Attributes
+    ----------
+    data: name of the tensor that it reads.
+    image: height and width of that tensor.
+    in_channels, channels: channels that it reads and writes.
+    window: height and width of its kernel.
+    padding: at the top, left, bottom and right.
+    strides: along height and width.
+    activation: name of the activation behind it; empty if there is none.
+    """
+
+    data: str
+    image: tuple[int, int]
+    in_channels: int
+    channels: int
+    window: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    strides: tuple[int, int]
+    activation: str = ""
+
+    @property
+    def output(self) -> tuple[int, int]:
+        """Height and width of the tensor that it writes."""
+        height, width = (
+            (self.image[axis] + self.padding[axis] + self.padding[axis + 2] - self.window[axis])
+            // self.strides[axis]
+            + 1
+            for axis in range(2)
+        )
+        return height, width
+
+    @property
+    def values(self) -> int:
+        """Number of values that it writes."""
+        return self.channels * math.prod(self.output)
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations; a multiplication and an addition count as two."""
+        return 2 * self.values * self.in_channels * math.prod(self.window)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the image, the weights and the biases that it reads, and of its output."""
+        read = self.in_channels * math.prod(self.image)
+        weights = self.channels * (1 + self.in_channels * math.prod(self.window))
+        return _FLOAT_BYTES * (read + weights + self.values)
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """A key that is equal for convolutions that could be merged, if their windows allow it."""
+        return self.data, self.strides, self.output, self.activation
+
+
+def merged_conv(convs: Sequence[ConvShape]) -> ConvShape | None:
+    """The convolution into which these are merged; None if they cannot be merged.
+
+    They must be two or more of the same `kind`. The merged window has the largest height and width,
+    and the merged padding is the largest. Each window is filled with zeros up to the merged one, at
+    an offset of the largest padding less its own, and must fit there. Compilations merge by the
+    same rules (`lowering.conv_chains`).
+    """
+    first = convs[0] if convs else None
+    if first is None or len(convs) < 2 or any(conv.kind != first.kind for conv in convs):
+        return None
+    window = max(c.window[0] for c in convs), max(c.window[1] for c in convs)
+    top, left, bottom, right = (max(c.padding[side] for c in convs) for side in range(4))
+    for conv in convs:
+        for axis, offset in enumerate((top - conv.padding[0], left - conv.padding[1])):
+            if conv.window[axis] + offset > window[axis]:
+                return None
+    merged = replace(
+        first,
+        channels=sum(conv.channels for conv in convs),
+        window=window,
+        padding=(top, left, bottom, right),
+    )
+    return merged if merged.output == first.output else None
+
+
+class MergingConvs(LatencyModel):
+    """Adds prices of merged convolutions to a latency model that knows none.
+
+    The merged operator takes as long as `price` says. Cutting its output into parts takes no time,
+    because at batch 1 each part is a piece of memory of its own.
+
+    Parameters
+    ----------
+    base: the model that knows operators and stages.
+    convs: the convolutions among the operators, by id.
+    price: the microseconds of a convolution that runs alone.
+    """
+
+    def __init__(
+        self,
+        base: LatencyModel,
+        convs: Mapping[int, ConvShape],
+        price: Callable[[ConvShape], float],
+    ) -> None:
+        self._base = base
+        self._convs = convs
+        self._price = price
+        self.is_costly = base.is_costly
+        self.may_refuse = base.may_refuse
+        self.stage_us = base.stage_us
+
+    def op(self, op: int) -> float:
+        """The latency that `base` gives for an operator alone, in microseconds."""
+        return self._base.op(op)
+
+    def stage(self, groups: Sequence[Sequence[int]]) -> float:
+        """The latency that `base` gives for a stage, in microseconds."""
+        return self._base.stage(groups)
+
+    def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
+        """The latencies that `base` gives for stages, in microseconds."""
+        return self._base.stages(stages)
+
+    def transfer(self, u: int, v: int) -> float:
+        """The latency that `base` gives for a copy to another GPU, in microseconds."""
+        return self._base.transfer(u, v)
+
+    def mergeable(self) -> Sequence[Sequence[int]]:
+        """Sets of operators of the same kind. Two or more operators of a set might be merged."""
+        sets: dict[tuple[object, ...], list[int]] = {}
+        for op, conv in sorted(self._convs.items()):
+            sets.setdefault(conv.kind, []).append(op)
+        return [ops for ops in sets.values() if len(ops) > 1]
+
+    def merges(self, sets: Sequence[Sequence[int]]) -> npt.NDArray[np.float64]:
+        """Microseconds of each set merged into one, shape (len(sets),); inf where it cannot be."""
+        prices_us = []
+        for ops in sets:
+            known = [self._convs[op] for op in ops if op in self._convs]
+            merged = merged_conv(known) if len(known) == len(ops) else None
+            prices_us.append(math.inf if merged is None else self._price(merged))
+        return np.array(prices_us, dtype=np.float64)

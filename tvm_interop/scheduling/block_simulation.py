@@ -1,0 +1,121 @@
+"""Simulates a schedule on one GPU block by block: residency, waves, launches and bandwidth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import ScheduleError
+from ..latency.gpu_blocks import BlockGpu, BlockKernel, Launch, check_kernel, run_launches
+from ..program.graph import OpGraph
+from ..program.planning import launch_order, sync_plan
+from .schedules import Schedule
+
+
+@dataclass(frozen=True)
+class BlockRun:
+    """The times of a simulated run.
+
+    Attributes
+    ----------
+    makespan_us: microseconds from the first launch to the end of the last block.
+    timeline: each operator as (op, stream, start_us, end_us), in launch order. `op` is an id of the
+        graph. An operator starts with its first block and ends with its last one.
+    """
+
+    makespan_us: float
+    timeline: tuple[tuple[int, int, float, float], ...]
+
+
+def simulate_blocks(
+    graph: OpGraph,
+    schedule: Schedule,
+    kernels: Sequence[Sequence[BlockKernel]],
+    gpu: BlockGpu,
+) -> BlockRun:
+    """Simulate `schedule` on one GPU, with the thread blocks of every kernel.
+
+    One host thread launches the kernels in the schedule's launch order, `gpu.launch_us` apart. The
+    kernel of launch n (from 1) arrives at the GPU after n launches. It is ready `gpu.gap_us` after
+    the kernel before it on its stream has ended, and `gpu.wait_us` after each operator on another
+    stream that its operator waits for. The waits are those that plans have (`sync_plan`); a stage
+    with a barrier waits for the stage before it. From there on, the rules of `latency.gpu_blocks`
+    hold. A schedule without a launch order is launched round robin over its streams, as plans are
+    (`planning.launch_order`).
+
+    Parameters
+    ----------
+    kernels: for each operator of the graph, by id, its kernels in order. Empty for an operator that
+        launches nothing, such as a view. It takes no time.
+
+    Raises
+    ------
+    ScheduleError: as in `Schedule.validate`; for a merged stage, because its operator has no
+        kernels here; for a schedule over several GPUs; if `kernels` has another number of operators
+        than the graph; for a kernel that cannot run, naming its operator.
+
+    Complexity: see `run_launches`.
+    """
+    schedule.validate(graph)
+    _check(graph, schedule, kernels)
+    ids = schedule.ids_in(graph)
+    streams = [[ids[op] for op in ops] for ops in schedule.streams]
+    barriers = [(ids[u], ids[v]) for u, v in schedule.ordering_edges()]
+    waits = sync_plan(graph, streams, barriers)
+    if schedule.launch_order is not None:
+        order = [ids[op] for op in schedule.launch_order]
+    else:
+        order = launch_order([ops for ops in streams if ops], waits)
+    launches, last_of = _launches(order, streams, waits, kernels, gpu.launch_us)
+    start_us, end_us = run_launches(launches, gpu)
+    stream_of = {op: s for s, ops in enumerate(streams) for op in ops}
+    first_of = {op: last_of[op] - max(len(kernels[op]), 1) + 1 for op in order}
+    timeline = tuple(
+        (op, stream_of[op], start_us[first_of[op]], end_us[last_of[op]]) for op in order
+    )
+    return BlockRun(max(end_us, default=0.0), timeline)
+
+
+def _launches(
+    order: Sequence[int],
+    streams: Sequence[Sequence[int]],
+    waits: Sequence[Sequence[int]],
+    kernels: Sequence[Sequence[BlockKernel]],
+    launch_us: float,
+) -> tuple[list[Launch], dict[int, int]]:
+    """The launches in order, and the number of the last launch of each operator."""
+    before = {op: ops[place - 1] for ops in streams for place, op in enumerate(ops) if place > 0}
+    launches: list[Launch] = []
+    last_of: dict[int, int] = {}
+    arrives_us = 0.0
+    for op in order:
+        after = (last_of[before[op]],) if op in before else ()
+        waited_for = tuple(last_of[source] for source in waits[op])
+        for kernel in kernels[op] or (None,):
+            if kernel is not None:
+                arrives_us += launch_us
+            launches.append(Launch(kernel, arrives_us, after, waited_for))
+            after, waited_for = (len(launches) - 1,), ()
+        last_of[op] = len(launches) - 1
+    return launches, last_of
+
+
+def _check(graph: OpGraph, schedule: Schedule, kernels: Sequence[Sequence[BlockKernel]]) -> None:
+    if any(stage.kind == "merge" for stage in schedule.stages):
+        raise ScheduleError(
+            "a merged stage cannot be simulated block by block, because its operator has no "
+            "kernels here; give a schedule without merged stages"
+        )
+    if len(set(schedule.devices)) > 1:
+        raise ScheduleError(
+            f"the schedule is over {len(set(schedule.devices))} GPUs, and blocks are simulated on "
+            "one; use `simulate_gpus`"
+        )
+    if len(kernels) != graph.num_ops:
+        raise ScheduleError(
+            f"`kernels` describes {len(kernels)} operators, but the graph has {graph.num_ops}; "
+            "give the kernels of each, by id"
+        )
+    for name, launches in zip(graph.names, kernels, strict=True):
+        for kernel in launches:
+            check_kernel(kernel, f"a kernel of operator `{name}`")

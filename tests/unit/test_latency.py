@@ -5,6 +5,7 @@ import pytest
 
 from tvm_interop.errors import LatencyError, TVMInteropError
 from tvm_interop.latency import LatencyModel, LatencyTable, StageBatch
+from tvm_interop.latency.base import LatencyOver
 from tvm_interop.program.graph import OpGraph
 from tvm_interop.scheduling import schedule
 
@@ -26,6 +27,29 @@ def test_on_few_streams_it_is_the_most_loaded_one():
     assert table.stage([[0], [1], [2], [3]]) == 8
     assert LatencyTable([3, 3, 4, 5], streams=1).stage([[0], [1, 2], [3]]) == 15
     assert LatencyTable([3, 3, 4, 5], streams=9).stage([[0], [1, 2], [3]]) == 7
+
+
+def test_a_model_over_another_answers_as_the_other_does():
+    class Base(LatencyTable):
+        is_costly, may_refuse = True, True
+
+        def measure_again(self, stages):
+            return len(stages)
+
+        def mergeable(self):
+            return [(0, 1)]
+
+        def merges(self, sets):
+            return np.full(len(sets), 7.0)
+
+    base = Base([1, 2, 4, 8], transfers={(0, 1): 3.0}, stage_us=2.5)
+    over = LatencyOver(base)
+    assert (over.is_costly, over.may_refuse, over.stage_us) == (True, True, 2.5)
+    assert (over.op(2), over.stage(STAGES[0]), over.transfer(0, 1)) == (4, 6.5, 3.0)
+    assert over.stages(STAGES).tolist() == base.stages(STAGES).tolist()
+    assert over.measure_again(STAGES) == 3
+    assert over.mergeable() == [(0, 1)]
+    assert over.merges([(0, 1), (2, 3)]).tolist() == [7.0, 7.0]
 
 
 def test_a_batch_reads_like_a_list():

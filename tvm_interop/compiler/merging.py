@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ..errors import ScheduleError
 from ..latency import LatencyModel
+from ..latency.base import LatencyOver
 from ..lowering.merge_convs import (
     MergeConvs,
     fold_for_merging,
@@ -93,7 +94,7 @@ class OperatorMerges:
         return merged_alone(self._module, [[self._names[op] for op in ops] for ops in groups])
 
 
-class MergingLatency(LatencyModel):
+class MergingLatency(LatencyOver):
     """A latency model that also knows how long merged operators take.
 
     Parameters
@@ -109,12 +110,10 @@ class MergingLatency(LatencyModel):
         merges: OperatorMerges,
         price_alone: PriceAlone,
     ) -> None:
-        self._base = base
+        super().__init__(base)
         self._merges = merges
         self._price_alone = price_alone
         self._known_us: dict[frozenset[int], float] = {}
-        self.is_costly = base.is_costly
-        self.stage_us = base.stage_us
 
     @classmethod
     def measuring(
@@ -133,22 +132,6 @@ class MergingLatency(LatencyModel):
             return made.program, lambda rows: made.measured_latency.stages([[row] for row in rows])
 
         return cls(base, merges, measured)
-
-    def op(self, op: int) -> float:
-        """The latency that `base` gives for an operator alone, in microseconds."""
-        return self._base.op(op)
-
-    def stage(self, groups: Sequence[Sequence[int]]) -> float:
-        """The latency that `base` gives for a stage, in microseconds."""
-        return self._base.stage(groups)
-
-    def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
-        """The latencies that `base` gives for stages, in microseconds."""
-        return self._base.stages(stages)
-
-    def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
-        """Let `base` measure stages again, and return how many it measured."""
-        return self._base.measure_again(stages)
 
     def mergeable(self) -> Sequence[Sequence[int]]:
         """Sets of ids of operators that might be merged: see `OperatorMerges.sets`."""

@@ -88,6 +88,49 @@ class LatencyModel(ABC):
         return np.full(len(sets), math.inf)
 
 
+class LatencyOver(LatencyModel):
+    """Answers as another latency model does. A subclass adds or changes answers.
+
+    Parameters
+    ----------
+    base: the other latency model.
+    """
+
+    def __init__(self, base: LatencyModel) -> None:
+        self._base = base
+        self.is_costly = base.is_costly
+        self.may_refuse = base.may_refuse
+        self.stage_us = base.stage_us
+
+    def op(self, op: int) -> float:
+        """The latency that `base` gives for an operator alone, in microseconds."""
+        return self._base.op(op)
+
+    def stage(self, groups: Sequence[Sequence[int]]) -> float:
+        """The latency that `base` gives for a stage, in microseconds."""
+        return self._base.stage(groups)
+
+    def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
+        """The latencies that `base` gives for stages, in microseconds."""
+        return self._base.stages(stages)
+
+    def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
+        """Let `base` measure stages again, and return how many it measured."""
+        return self._base.measure_again(stages)
+
+    def transfer(self, u: int, v: int) -> float:
+        """The latency that `base` gives for a copy to another GPU, in microseconds."""
+        return self._base.transfer(u, v)
+
+    def mergeable(self) -> Sequence[Sequence[int]]:
+        """The sets that `base` gives of operators that might be merged."""
+        return self._base.mergeable()
+
+    def merges(self, sets: Sequence[Sequence[int]]) -> npt.NDArray[np.float64]:
+        """The latencies that `base` gives for merged operators, in microseconds."""
+        return self._base.merges(sets)
+
+
 class LatencyTable(LatencyModel):
     """A table of operator latencies, used as if operators never slowed each other down.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from .base import LatencyModel
+from .base import LatencyModel, LatencyOver
 
 _FLOAT_BYTES = 4
 
@@ -101,7 +101,7 @@ def merged_conv(convs: Sequence[ConvShape]) -> ConvShape | None:
     return merged if merged.output == first.output else None
 
 
-class MergingConvs(LatencyModel):
+class MergingConvs(LatencyOver):
     """Adds prices of merged convolutions to a latency model that knows none.
 
     The merged operator takes as long as `price` says. Cutting its output into parts takes no time,
@@ -120,28 +120,9 @@ class MergingConvs(LatencyModel):
         convs: Mapping[int, ConvShape],
         price: Callable[[ConvShape], float],
     ) -> None:
-        self._base = base
+        super().__init__(base)
         self._convs = convs
         self._price = price
-        self.is_costly = base.is_costly
-        self.may_refuse = base.may_refuse
-        self.stage_us = base.stage_us
-
-    def op(self, op: int) -> float:
-        """The latency that `base` gives for an operator alone, in microseconds."""
-        return self._base.op(op)
-
-    def stage(self, groups: Sequence[Sequence[int]]) -> float:
-        """The latency that `base` gives for a stage, in microseconds."""
-        return self._base.stage(groups)
-
-    def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
-        """The latencies that `base` gives for stages, in microseconds."""
-        return self._base.stages(stages)
-
-    def transfer(self, u: int, v: int) -> float:
-        """The latency that `base` gives for a copy to another GPU, in microseconds."""
-        return self._base.transfer(u, v)
 
     def mergeable(self) -> Sequence[Sequence[int]]:
         """Sets of operators of the same kind. Two or more operators of a set might be merged."""

@@ -66,11 +66,10 @@ class MergeConvs:
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
         """Merge the operators of `mod`; called by TVM's pass machinery."""
         main = mod["main"]
-        chains = find_chains(main)
         for name, times in Counter(name for group in self._groups for name in group).items():
             if times > 1:
                 raise ScheduleError(f"`{name}` cannot be merged twice; put it into one group")
-        merges = [_Merge(_ordered(main, pick_chains(chains, group))) for group in self._groups]
+        merges = _merges(main, self._groups)
         merged = mod.clone()
         merged.update_func(merged.get_global_var("main"), _rewritten(main, merges))
         return merged
@@ -94,8 +93,7 @@ def merged_alone(
     ScheduleError: a group cannot be merged, as in `MergeConvs`.
     """
     main = mod["main"]
-    chains = find_chains(main)
-    merges = [_Merge(_ordered(main, pick_chains(chains, group))) for group in groups]
+    merges = _merges(main, groups)
     inputs = {merge.chains[0].data: merge.chains[0].data.ty for merge in merges}
     params = {data: relax.Var(f"x{i}", ty) for i, (data, ty) in enumerate(inputs.items())}
     builder = relax.BlockBuilder()
@@ -129,8 +127,7 @@ def merged_beside_apart(
     ScheduleError: a group cannot be merged, as in `MergeConvs`.
     """
     main = mod["main"]
-    chains = find_chains(main)
-    merges = [_Merge(_ordered(main, pick_chains(chains, group))) for group in groups]
+    merges = _merges(main, groups)
     params = {
         merge.chains[0].data: relax.Var(f"x{i}", merge.chains[0].data.ty)
         for i, merge in enumerate(merges)
@@ -181,6 +178,12 @@ def _apart(
         args = [renamed.get(arg, arg) for arg in call.args]
         renamed[var] = bind(relax.Call(call.op, args, call.attrs))
     return renamed[chain.result]
+
+
+def _merges(main: relax.Function, groups: Sequence[Sequence[str]]) -> list[_Merge]:
+    """The merged operator for each group of names; ScheduleError if a group cannot be merged."""
+    chains = find_chains(main)
+    return [_Merge(_ordered(main, pick_chains(chains, group))) for group in groups]
 
 
 def pick_chains(chains: dict[str, Chain], names: Sequence[str]) -> list[Chain]:

@@ -12,7 +12,6 @@ import math
 import numpy as np
 
 from ..checking.stream_program import Access, StreamOperator, StreamProgram
-from ..program.storage import block_of
 from .plan import Plan, PlannedValue
 
 
@@ -78,9 +77,9 @@ def _buffers(plan: Plan) -> dict[str, int]:
 
 
 def _nbytes(stored: PlannedValue) -> int:
-    """The size of a tensor in memory, in bytes. A blocked layout has full blocks of channels."""
+    """The size of a tensor in memory, in bytes. `blocked16` has full blocks of 16 channels."""
     shape = list(stored.shape)
     if stored.layout != "plain":
-        block = block_of(stored.layout)
+        block = int(stored.layout.removeprefix("blocked"))
         shape[1] = math.ceil(shape[1] / block) * block
     return math.prod(shape) * np.dtype(stored.dtype).itemsize

@@ -164,6 +164,17 @@ def test_a_plan_is_a_program():
         tvm_interop.check(3)
 
 
+@pytest.mark.parametrize(
+    ("layout", "channels"), [("plain", 20), ("blocked8", 24), ("blocked16", 32)]
+)
+def test_blocks_are_full_in_the_form_of_the_checker(layout, channels):
+    plan = two_stream_plan()
+    value = msgspec.structs.replace(plan.values[0], shape=(1, 20, 2, 2), layout=layout)
+    form = stream_program(msgspec.structs.replace(plan, values=[value, *plan.values[1:]]))
+    read = next(a for op in form.operators for a in op.reads if a.tensor == f"{value.name} (0)")
+    assert read.end - read.begin == value.nbytes == channels * 16
+
+
 def test_the_checker_imports_nothing_of_what_it_checks():
     package = ROOT / "tvm_interop"
     for path in (*(package / "checking").glob("*.py"), package / "plan" / "stream_form.py"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import signal
@@ -144,9 +143,23 @@ def start(net: Path, folder: Path, *more: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "COLUMNS": "100"},
-        # Tests that a shell runs in the background ignore Ctrl-C, and the search would inherit it.
-        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=_begin_search,
     )
+
+
+def _begin_search() -> None:
+    # Tests that a shell runs in the background ignore Ctrl-C, and the search would inherit it.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # On a busy machine the search gets less time than the test that is going to stop it. Otherwise
+    # the search could be over before it is stopped, and the next one would have nothing to do.
+    os.nice(10)
+
+
+def wait_for_a_round(search: subprocess.Popen[str]) -> None:
+    """Wait until a search prints its first round."""
+    assert search.stderr is not None
+    line = search.stderr.readline()
+    assert "round" in line, f"it ended with {search.wait()}: {line}{search.communicate()}"
 
 
 @pytest.mark.slow
@@ -155,8 +168,7 @@ def test_killed_twice_it_goes_on(heavy_net: Path, tmp_path: Path) -> None:
     before: dict[str, float] = {}
     for _ in range(2):
         with start(heavy_net, tmp_path) as search:
-            assert search.stderr is not None
-            assert "round" in search.stderr.readline()
+            wait_for_a_round(search)
             search.send_signal(signal.SIGKILL)
         assert search.returncode == -signal.SIGKILL
         store = LatencyStore(tmp_path / "latency.db")
@@ -174,8 +186,7 @@ def test_killed_twice_it_goes_on(heavy_net: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_ctrl_c_as_a_person_would(heavy_net: Path, tmp_path: Path) -> None:
     with start(heavy_net, tmp_path) as search:
-        assert search.stderr is not None
-        assert "round" in search.stderr.readline()
+        wait_for_a_round(search)
         search.send_signal(signal.SIGINT)
         out, err = search.communicate()
     assert search.returncode == 130

@@ -177,9 +177,8 @@ void CheckInterface(const Plan& plan) {
       }
       const PlannedValue& value = plan.values[v];
       if (value.layout != Layout::kPlain) {
-        Refuse(Quoted(value.name) +
-               ", an input or output of the model, is blocked16; it must be "
-               "plain");
+        Refuse(Quoted(value.name) + ", an input or output of the model, is " +
+               NameOf(value.layout) + "; it must be plain");
       }
       if (value.name.find('\0') != std::string::npos) {
         Refuse(Quoted(value.name.c_str()) +

@@ -257,6 +257,11 @@ def test_inputs_and_outputs_that_are_none() -> None:
     refused(msgspec.structs.replace(plan, outputs=(2,)), "`left` of the model is planned in the")
     blocked = changed(plan, "x", layout="blocked16")
     refused(blocked, "`x`, an input or output of the model, is blocked16")
+    for v in (0, 4):
+        values = list(plan.values)
+        values[v] = msgspec.structs.replace(values[v], name="a\0b")
+        zero = msgspec.structs.replace(plan, values=values)
+        refused(zero, "an input or output of the model, has a zero byte in its name")
 
 
 def test_operators_that_read_what_is_not_yet_written() -> None:

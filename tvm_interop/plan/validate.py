@@ -373,10 +373,15 @@ def _check_interface(plan: Plan) -> None:
             raise ArtifactError(f"two inputs of the model are called `{value.name}`")
         names.add(value.name)
     for v in (*plan.inputs, *plan.outputs):
-        if plan.values[v].layout != "plain":
+        value = plan.values[v]
+        if value.layout != "plain":
             raise ArtifactError(
-                f"`{plan.values[v].name}`, an input or output of the model, is "
-                f"{plan.values[v].layout}; it must be plain"
+                f"`{value.name}`, an input or output of the model, is {value.layout}; it must be "
+                "plain"
+            )
+        if "\0" in value.name:  # The C interface could not give such a name.
+            raise ArtifactError(
+                f"{value.name!r}, an input or output of the model, has a zero byte in its name"
             )
 
 

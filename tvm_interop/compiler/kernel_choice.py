@@ -97,8 +97,7 @@ def choose_in_time(
     library = next(name for name in providers if name != TVM)
     able = [i for i, op in enumerate(program.operators) if can_run(library, op)]
     block = block_of(blocked)
-    elementwise = [i for i in range(len(program.operators)) if _any_layout(program, i, block)]
-    free = _blockable(program, able, elementwise, block)
+    free = _blockable(program, able, _of_any_layout(program, block), block)
     return _laid_out(chosen, free, library, blocked)
 
 
@@ -127,9 +126,7 @@ class _LayoutCosts:
         self._program, self._plain = program, plain
         self._library_ops = [i for i, op in enumerate(program.operators) if can_run(library, op)]
         block = block_of(layout)
-        self._elementwise = [
-            i for i in range(len(program.operators)) if _any_layout(program, i, block)
-        ]
+        self._elementwise = _of_any_layout(program, block)
         self.free = _blockable(program, self._library_ops, self._elementwise, block)
         self.equal = [
             (self._roots(i)[0], root)
@@ -234,6 +231,11 @@ def _images(op: Operator) -> list[int]:
         return [*op.inputs, *op.outputs]
     values = (*op.inputs, *op.outputs)
     return [values[argument] for argument in op.description.may_be_blocked]
+
+
+def _of_any_layout(program: Program, block: int) -> list[int]:
+    """The operators for which `_any_layout` holds."""
+    return [i for i in range(len(program.operators)) if _any_layout(program, i, block)]
 
 
 def _any_layout(program: Program, i: int, block: int) -> bool:

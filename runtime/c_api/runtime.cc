@@ -231,6 +231,16 @@ int64_t tvi_model_batch_size(const tvi_model* model, size_t shape) {
   return shape < sizes.size() ? sizes[shape] : 0;
 }
 
+int64_t tvi_model_row_size(const tvi_model* model, size_t shape) {
+  const std::vector<int64_t>& sizes = model->model->artifact().manifest.row_sizes;
+  return shape < sizes.size() ? sizes[shape] : 0;
+}
+
+const char* tvi_model_row_dimension(const tvi_model* model) {
+  const auto& manifest = model->model->artifact().manifest;
+  return manifest.row_sizes.empty() ? nullptr : manifest.row_dimension.c_str();
+}
+
 size_t tvi_model_weights_nbytes(const tvi_model* model) { return model->model->WeightsNbytes(); }
 
 size_t tvi_model_instance_nbytes(const tvi_model* model, size_t shape) {

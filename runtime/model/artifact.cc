@@ -242,6 +242,54 @@ void CheckBatchSizes(const std::vector<int64_t>& sizes, const std::vector<ShapeM
   }
 }
 
+// Returns whether dimension `axis` has the same number of indices for each row in both shapes, at
+// least one, and all other dimensions are equal.
+bool GrowsAlong(size_t axis, const std::vector<int64_t>& shape, int64_t rows,
+                const std::vector<int64_t>& other, int64_t other_rows) {
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (d != axis && shape[d] != other[d]) return false;
+  }
+  return shape[axis] % rows == 0 && other[axis] % other_rows == 0 && shape[axis] >= rows &&
+         shape[axis] / rows == other[axis] / other_rows;
+}
+
+void CheckRowSizes(const std::vector<int64_t>& sizes, const std::vector<ShapeModel>& shapes) {
+  if (sizes.empty()) return;
+  const std::set<int64_t> different(sizes.begin(), sizes.end());
+  if (sizes.size() != shapes.size() || different.size() != sizes.size() || sizes.size() < 2 ||
+      *different.begin() < 1) {
+    throw ArtifactError("there are " + std::to_string(sizes.size()) + " numbers of rows for " +
+                        std::to_string(shapes.size()) +
+                        " shapes: there must be one for each, at least two, all different and "
+                        "above 0");
+  }
+  const auto interface_of = [](const Plan& plan) {
+    Interface all = InterfaceOf(plan, plan.inputs);
+    for (const auto& output : InterfaceOf(plan, plan.outputs)) all.push_back(output);
+    return all;
+  };
+  const Interface first = interface_of(shapes[0].plan);
+  const Interface second = interface_of(shapes[1].plan);
+  for (size_t i = 0; i < first.size(); ++i) {
+    const std::vector<int64_t>& shape = std::get<1>(first[i]);
+    const std::vector<int64_t>& next = std::get<1>(second[i]);
+    size_t axis = 0;
+    while (axis < shape.size() && axis < next.size() && shape[axis] == next[axis]) ++axis;
+    const bool is_input = i < shapes[0].plan.inputs.size();
+    bool fits = shape.size() == next.size() && (is_input || axis < shape.size());
+    for (size_t s = 1; fits && s < shapes.size(); ++s) {
+      const std::vector<int64_t> other = std::get<1>(interface_of(shapes[s].plan)[i]);
+      fits = axis == shape.size() ? other == shape
+                                  : other.size() == shape.size() &&
+                                        GrowsAlong(axis, shape, sizes[0], other, sizes[s]);
+    }
+    if (!fits) {
+      throw ArtifactError("`" + std::get<0>(first[i]) +
+                          "` does not grow with the number of rows along one dimension");
+    }
+  }
+}
+
 }  // namespace
 
 Artifact ReadArtifact(const Source& source, const std::string& sha256) {
@@ -264,6 +312,7 @@ Artifact ReadArtifact(const Source& source, const std::string& sha256) {
   }
   CheckShapes(artifact.shapes);
   CheckBatchSizes(artifact.manifest.batch_sizes, artifact.shapes);
+  CheckRowSizes(artifact.manifest.row_sizes, artifact.shapes);
   return artifact;
 }
 

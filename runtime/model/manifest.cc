@@ -9,7 +9,7 @@
 namespace tvm_interop {
 namespace {
 
-constexpr int64_t kNewest = 4;
+constexpr int64_t kNewest = 5;
 
 void ReadTexts(const JsonValue& value) {
   for (const JsonValue& text : value.List()) text.Text();
@@ -204,6 +204,14 @@ Manifest ReadManifest(const std::string& name, const std::string& text) {
     });
   }
   if (const auto sizes = object.Find("batch_sizes")) manifest.batch_sizes = sizes->Ints();
+  const auto rows = object.Find("row_sizes");
+  if (rows.has_value() && !rows->is_null()) {
+    JsonObject row_sizes(*rows);
+    manifest.row_dimension = row_sizes.At("dimension").Text();
+    manifest.row_sizes = row_sizes.At("sizes").Ints();
+    if (manifest.row_sizes.empty()) rows->Refuse("there are no sizes");
+    row_sizes.RefuseOthers();
+  }
   if (const auto format = object.Find("format")) CheckOneOf(*format, {"tvm_interop.artifact"});
   object.RefuseOthers();
   return manifest;

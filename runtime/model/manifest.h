@@ -17,6 +17,10 @@ struct Manifest {
   std::map<std::string, std::string> sha256;  // of each other member, by its name
   std::map<int64_t, int64_t> weights;         // where each weight begins, by its value
   std::vector<int64_t> batch_sizes;
+  // The number of rows of each shape and the dimension's name, if the shapes stand for a range; see
+  // `RowSizes` in `tvm_interop/artifact/manifest.py`.
+  std::vector<int64_t> row_sizes;
+  std::string row_dimension;
 };
 
 // Reads a manifest. `name` is what error messages call the text. Throws ArtifactError if the text

@@ -69,6 +69,8 @@ def declare(library: Any) -> None:
         "model_instance_nbytes": (size, [pointer, size]),
         "model_num_threads": (ctypes.c_int32, [pointer, size]),
         "model_batch_size": (ctypes.c_int64, [pointer, size]),
+        "model_row_size": (ctypes.c_int64, [pointer, size]),
+        "model_row_dimension": (ctypes.c_char_p, [pointer]),
         "model_find_shape": (status, [pointer, pointer, pointer]),
         "instance_create": (status, [pointer, size, pointer]),
         "instance_create_on_pool": (status, [pointer, size, pointer, pointer]),

@@ -131,6 +131,19 @@ class NativeModel:
         return found if all(found) else ()
 
     @property
+    def row_sizes(self) -> tuple[int, ...]:
+        """The number of rows of each set of shapes; empty if the sets do not stand for a range."""
+        size = self._library.tvi_model_row_size
+        found = tuple(size(self._handle, shape) for shape in range(len(self.inputs)))
+        return found if all(found) else ()
+
+    @property
+    def row_dimension(self) -> str:
+        """The name of the dimension that has the rows; empty if there is no range."""
+        name = self._library.tvi_model_row_dimension(self._handle)
+        return "" if name is None else name.decode()
+
+    @property
     def weights_nbytes(self) -> int:
         """The size of the weights, which all instances share."""
         return int(self._library.tvi_model_weights_nbytes(self._handle))

@@ -10,7 +10,7 @@ from ..plan.plan import Plan
 from ..scheduling import Schedule
 from .manifest import Manifest
 
-VERSION = 4
+VERSION = 5
 """The newest version of the file that this release reads."""
 MAX_SHAPES = 64
 """The most input shapes that one artifact may be compiled for."""

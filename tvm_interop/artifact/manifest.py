@@ -176,6 +176,33 @@ class MergeCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
+class RowSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The numbers of rows that a model was compiled for, which stand for a range of numbers.
+
+    A run of any number of rows from the least to the greatest takes the next larger number. It
+    fills the inputs up, which is right because each row of an output depends on the same row of the
+    inputs alone. `lowering.independent_rows` has proven this.
+
+    The rows of an input or output lie along the dimension that differs from shape to shape. An
+    input all of whose shapes are equal has no rows.
+
+    Attributes
+    ----------
+    dimension: the name of the dimension, such as `batch`.
+    sizes: the number of rows of each of the artifact's shapes, in order.
+    """
+
+    dimension: str
+    sizes: tuple[int, ...]
+
+    def __str__(self) -> str:
+        listed = ", ".join(map(str, sorted(self.sizes)))
+        return (
+            f"{self.dimension} {min(self.sizes)} to {max(self.sizes)}, compiled for {listed} and "
+            "filled up between them"
+        )
+
+
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The description of an artifact: what it is, and what made it.
 
@@ -199,6 +226,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     batch_sizes: the batch size of each shape, in order, if the artifact's shapes are batch sizes;
         empty otherwise. The first axis of all inputs and outputs is then the batch, and each row is
         computed independently.
+    row_sizes: the numbers of rows that the artifact's shapes have, in order, if they stand for a
+        range; None otherwise.
     """
 
     tvm_interop_version: str
@@ -217,8 +246,9 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     batch_sizes: tuple[int, ...] = ()
     gpu_kernels: dict[str, GpuKernel] = {}
     not_tried: tuple[str, ...] = ()
+    row_sizes: RowSizes | None = None
     format: Literal["tvm_interop.artifact"] = "tvm_interop.artifact"
-    version: Literal[1, 2, 3, 4] = 2
+    version: Literal[1, 2, 3, 4, 5] = 2
 
     def to_json(self) -> bytes:
         """The manifest as JSON text.
@@ -234,7 +264,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 _LEFT_OUT_IF_EMPTY = (
     "batch_sizes", "gpu_kernels", "kernel_check", "merge_check", "not_tried", "precision",
-    "quantised",
+    "quantised", "row_sizes",
 )  # fmt: skip
 
 

@@ -13,11 +13,10 @@ import numpy as np
 
 from ..errors import ArtifactError
 from ..plan.check import read_plan
+from ..plan.several_shapes import check_batch_sizes, check_row_sizes, check_shapes
 from ..plan.validate import (
-    check_batch_sizes,
     check_fallback,
     check_schedule,
-    check_shapes,
     check_weights,
     decoded,
     weights_of,
@@ -74,6 +73,7 @@ def read(file: BinaryIO, kernels: bool, sha256: str | None) -> list[Contents]:
     plans = [model.plan for model in models]
     check_shapes(plans)
     check_batch_sizes(manifest.batch_sizes, plans)
+    check_row_sizes(manifest.row_sizes.sizes if manifest.row_sizes else (), plans)
     return models
 
 

@@ -9,15 +9,19 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import numpy as np
 
-from ..plan.validate import check_batch_sizes, check_shapes, check_weights, weights_of
+from ..plan.several_shapes import check_batch_sizes, check_row_sizes, check_shapes
+from ..plan.validate import check_weights, weights_of
 from . import weights as weights_file
 from .layout import VERSION, Contents, prefix
 from .manifest import Manifest
 from .tar import write_tar
 
-_VERSION_OF_ONE_SHAPE, _VERSION_OF_SHAPES = 2, 3
-"""The versions of a file with one input shape and of a file with several. A file is written in the
-lowest version that can hold its contents, so that older releases can read the file."""
+_VERSION_OF_ONE_SHAPE, _VERSION_OF_SHAPES, _VERSION_OF_BATCHES = 2, 3, 4
+"""The versions of a file with one input shape, with several, and with batch sizes.
+
+A file is written in the lowest version that can hold its contents, so that older releases can read
+the file.
+"""
 
 
 def write(models: Sequence[Contents], path: str | os.PathLike[str]) -> Manifest:
@@ -30,6 +34,8 @@ def write(models: Sequence[Contents], path: str | os.PathLike[str]) -> Manifest:
     first, *others = models
     check_shapes([model.plan for model in models])
     check_batch_sizes(first.manifest.batch_sizes, [model.plan for model in models])
+    rows = first.manifest.row_sizes
+    check_row_sizes(rows.sizes if rows else (), [model.plan for model in models])
     each = [_weights_to_save(model) for model in models]
     table, places = weights_file.shared(each) if others else (each[0], [])
     offsets = weights_file.offsets_of(table)
@@ -60,8 +66,10 @@ def write(models: Sequence[Contents], path: str | os.PathLike[str]) -> Manifest:
 
 
 def _version(models: Sequence[Contents]) -> int:
-    if models[0].manifest.batch_sizes:
+    if models[0].manifest.row_sizes:
         return VERSION
+    if models[0].manifest.batch_sizes:
+        return _VERSION_OF_BATCHES
     return _VERSION_OF_SHAPES if len(models) > 1 else _VERSION_OF_ONE_SHAPE
 
 

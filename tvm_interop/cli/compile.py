@@ -62,6 +62,8 @@ def compile_model(
     input_shapes: shape_options.SeveralInputShapes = None,
     dims: shape_options.Dims = None,
     batch_sizes: shape_options.BatchSizes = None,
+    shapes: shape_options.Ranges = None,
+    most_sizes: shape_options.MostSizes = None,
     model_format: ModelFormat = "onnx",
     max_error: options.MaxError = None,
     inputs: options.ErrorInputs = None,
@@ -92,7 +94,9 @@ def compile_model(
     check_model_format(model_format)
     by_dims = shape_options.shapes_by_dims(model, dims)
     given = None if schedule is None else read_schedule(schedule)
-    limit: dict[str, Any] = {} if max_error is None else {"max_error": max_error}
+    ranges = shape_options.parse_ranges(shapes)
+    others = {"max_error": max_error, "shapes": ranges, "most_sizes": most_sizes}
+    limit: dict[str, Any] = {name: value for name, value in others.items() if value is not None}
     with passes.context(), measuring_bar() as progress:
         artifact = compile_to_artifact(
             model,
@@ -177,6 +181,7 @@ def _facts(artifact: Artifact) -> dict[str, object]:
         "quantised": msgspec.to_builtins(artifact.manifest.quantised),
         "merge_check": msgspec.to_builtins(artifact.manifest.merge_check),
         "batch_sizes": list(artifact.manifest.batch_sizes) or None,
+        "row_sizes": msgspec.to_builtins(artifact.manifest.row_sizes),
         "kernels": dict(_kernels(artifact)),
         "not_tried": _not_tried(artifact),
         "ratio_to_sequential": checked.ratio if checked else None,
@@ -233,6 +238,8 @@ def _summary(artifact: Artifact, given: str | None) -> str:
         f"{facts['waits']} waits, {artifact.plan.arena_bytes / 2**20:.1f} MiB of activations",
         "kernels: " + ", ".join(f"{number} of {name}" for name, number in _kernels(artifact)),
     ]
+    if artifact.manifest.row_sizes is not None:
+        lines.append(f"shapes: {artifact.manifest.row_sizes}")
     if artifact.precision_choice is not None:
         lines.append(f"precision {artifact.precision_choice}")
     if artifact.manifest.quantised is not None:

@@ -51,6 +51,50 @@ BatchSizes = Annotated[
     ),
 ]
 
+Ranges = Annotated[
+    str | None,
+    typer.Option(
+        "--shapes",
+        metavar="NAME=N..M,...",
+        help="A range for one dimension that the model leaves open, and sizes for the others, such "
+        "as batch=1..32,length=64. The model is compiled for some sizes of the range. A run of any "
+        "other size is filled up, and a model is refused if this could change its results.",
+        rich_help_panel="Model",
+    ),
+]
+MostSizes = Annotated[
+    int | None,
+    typer.Option(
+        "--most-sizes",
+        help="Compile a range for at most this many sizes.  [default: 5]",
+        rich_help_panel="Model",
+    ),
+]
+_RANGE = re.compile(r"\s*(?P<name>.+?)\s*=\s*(?P<least>\d+)(?:\.\.(?P<most>\d+))?\s*")
+
+
+def parse_ranges(text: str | None) -> dict[str, int | tuple[int, int]] | None:
+    """Parse ranges such as `batch=1..32,length=64`; None if there is no text.
+
+    Raises
+    ------
+    InputError
+        A part of the text is of another form.
+    """
+    if text is None:
+        return None
+    ranges: dict[str, int | tuple[int, int]] = {}
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part)
+        if match is None:
+            raise InputError(
+                f"--shapes: cannot read `{part}`; write NAME=SIZE or NAME=LEAST..GREATEST, several "
+                "with commas between, such as batch=1..32,length=64"
+            )
+        least = int(match["least"])
+        ranges[match["name"]] = least if match["most"] is None else (least, int(match["most"]))
+    return ranges
+
 
 def parse_batch_sizes(text: str | None) -> list[int] | None:
     """Parse batch sizes such as `1,2,4`; None if there is no text.

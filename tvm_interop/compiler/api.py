@@ -17,7 +17,7 @@ import msgspec
 
 from ..artifact.artifact import Artifact
 from ..artifact.layout import MAX_SHAPES
-from ..artifact.manifest import Precision, SpeedCheck
+from ..artifact.manifest import Precision, RowSizes, SpeedCheck
 from ..errors import (
     ArtifactError,
     InputError,
@@ -31,7 +31,7 @@ from ..latency import LatencyModel, Link
 from ..lowering.split_operators import parts_in
 from ..measure.measured import Progress, tell
 from ..plain_data import is_whole
-from ..plan.validate import check_batch_sizes
+from ..plan.several_shapes import check_batch_sizes
 from ..scheduling import Schedule, options_of
 from .annotate import annotated_schedule
 from .backends import why_not_in_bf16
@@ -40,6 +40,7 @@ from .kept_choice import KeptChoice, choice_is_kept
 from .merging import merged_stages
 from .options import CompileOptions, parts_for
 from .precision import MAX_ERROR, measured_precision
+from .row_ranges import MOST_SIZES, check_rows, row_range, warn_of_dependent_rows
 from .speed_check import speed_check_by_auto
 from .timed_search import note_search, note_speed_check
 
@@ -115,7 +116,9 @@ def compile(
     inputs: with bf16, the inputs to measure the error on; by default random numbers.
     fresh: reuse nothing that an earlier compilation kept.
     cross_compiler: compiler that links kernels for another CPU; by default `CXX`.
-    options: `time_budget`, the seconds that compiling may take; and options of the scheduler.
+    options: `time_budget`, the seconds that compiling may take; `shapes`, such as
+        `{"batch": (1, 32)}`, which compiles for a range of a dimension, and `most_sizes`, the
+        number of sizes to compile for it; and options of the scheduler.
 
     Returns
     -------
@@ -129,6 +132,7 @@ def compile(
     if out is not None and not Path(out).resolve().parent.is_dir():
         raise InputError(f"there is no folder `{Path(out).resolve().parent}` to write `{out}` to")
     time_budget = options.pop("time_budget", None)
+    ranges, most_sizes = options.pop("shapes", None), options.pop("most_sizes", None)
     chosen = schedule or annotated_schedule(model)
     parts = parts_for(scheduler) if chosen is None else parts_in(chosen.op_names)
     compile_options = CompileOptions(
@@ -152,6 +156,19 @@ def compile(
         time_budget=time_budget,
     )
     _check_precision(precision, max_error, keep_f32, inputs)
+    chosen_rows = None
+    if ranges is None and most_sizes is not None:
+        raise InputError("`most_sizes` is for a range in `shapes`: give one, or leave it out")
+    if ranges is not None:
+        if any(_list_of(input_shapes)) or batch_sizes is not None or str(target).startswith("cuda"):
+            raise InputError(
+                "`shapes` is for models on a CPU, and goes with neither `input_shapes` nor "
+                "`batch_sizes`: leave them out"
+            )
+        chosen_rows = row_range(model, ranges, MOST_SIZES if most_sizes is None else most_sizes)
+        is_batch = check_rows(model, chosen_rows)
+        input_shapes = chosen_rows.shapes
+        batch_sizes = chosen_rows.sizes if is_batch else None
     each = _shapes_of(model, input_shapes, batch_sizes)
     if chosen is not None and len(each) > 1:
         raise InputError(
@@ -177,6 +194,11 @@ def compile(
     artifact.others = others
     if batch_sizes is not None:
         _mark_batches(artifact, batch_sizes)
+        if chosen_rows is None:
+            warn_of_dependent_rows(model, dict(zip(batch_sizes, each, strict=True)))
+    if chosen_rows is not None:
+        rows = RowSizes(chosen_rows.dimension, tuple(chosen_rows.sizes))
+        artifact.manifest = msgspec.structs.replace(artifact.manifest, row_sizes=rows)
     if out is not None:
         artifact.save(out)
     return artifact

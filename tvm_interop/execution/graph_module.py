@@ -82,7 +82,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
 
     def ports(self) -> tuple[list[Port], list[Port]]:
         """Return the inputs and the outputs for the current input shapes."""
-        return self._instance.inputs, self._instance.outputs
+        return self._current_inputs(), self._current_outputs()
 
     def __repr__(self) -> str:
         return f"GraphModule({self.artifact.summary()})"
@@ -128,7 +128,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         # Check all arrays before any is copied.
         checked = {k: self._checked(k, v) for k, v in given.items()}
         for k, array in checked.items():
-            self._instance.write(self._input(k).value, array)
+            self._write_input(self._position(k), array)
             self._never_set.discard(self._position(k))
 
     def _given(
@@ -165,12 +165,13 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         """
         self._take_fitting_shape(self._sizes_of({key: value}))
         array = self._checked(key, value)
+        self._check_is_full()
         self._instance.rebind(self._input(key).value, array)
         self._never_set.discard(self._position(key))
 
     def get_input(self, index: str | int, out: Any = None) -> Any:
         """Copy the current value of an input into `out` or a new tensor, and return the copy."""
-        return copied_out(self._instance.read(self._input(index).value), out)
+        return copied_out(self._read_input(self._position(index)), out)
 
     def get_num_inputs(self) -> int:
         """Return the number of inputs of the model."""
@@ -182,7 +183,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
 
     def get_input_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
         """Return two mappings: the shapes and the dtypes of the inputs, by name."""
-        return info_of(self._instance.inputs)
+        return info_of(self._current_inputs())
 
     # Running.
 
@@ -304,7 +305,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
 
     def get_output_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
         """Return two mappings: the shapes and the dtypes of the outputs, by name."""
-        return info_of(self._instance.outputs)
+        return info_of(self._current_outputs())
 
     def get_output(self, index: int | str, out: Any = None) -> Any:
         """Copy an output of the last run into `out` or a new tensor, and return the copy.
@@ -325,7 +326,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
     def _copied_output(self, position: int, out: Any) -> Any:
         port = self._instance.outputs[position]
         if not is_beside(out, self._instance):
-            return copied_out(self._instance.read(port.value), out)
+            return copied_out(self._read_output(position), out)
         cast(DeviceInstance, self._instance).copy_to(port.value, as_device_output(out, port))
         return out
 
@@ -342,10 +343,10 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         InputError
             There is no such output.
         """
-        value = self._instance.outputs[self._output_position(index)].value
+        position = self._output_position(index)
         if isinstance(self._instance, DeviceInstance):
-            return self._instance.view(value)
-        return self._instance.read(value).view(HostTensor)
+            return self._instance.view(self._instance.outputs[position].value)
+        return self._read_output(position).view(HostTensor)
 
     def set_output_zero_copy(self, key: str | int, value: Any = None) -> np.ndarray:
         """From now on, write an output into the memory of `value`, without a copy.
@@ -372,6 +373,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
             The module runs on a GPU, or on a server.
         """
         position = self._output_position(key)
+        self._check_is_full()
         expected = self._instance.outputs[position]
         if self.plan.values[self.plan.outputs[position]].storage != "output":
             raise InputError(
@@ -387,7 +389,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
     def _output_position(self, key: str | int) -> int:
         check_key(key, "output")
         position = self.get_output_index(key) if isinstance(key, str) else key
-        known = self._instance.outputs
+        known = self._current_outputs()
         if not 0 <= position < len(known):
             which = f"`{key}`" if isinstance(key, str) else key
             raise InputError(
@@ -474,8 +476,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         return operator_profile(self.plan, self._instance.profile())
 
     def _time_end_to_end(self, number: int) -> float:
-        ports = self._instance.inputs
-        values = {port.name: self._instance.read(port.value).copy() for port in ports}
+        values = {name: self._read_input(i).copy() for name, i in self._input_index.items()}
         began = time.perf_counter()
         for _ in range(number):
             self(values)

@@ -20,6 +20,10 @@ class ShapedInstances:
     def __init__(self, shapes: Shapes, first: PlanInstance) -> None:
         """Begin with the instance for the first set of input shapes."""
         self._shapes = shapes
+        self._shape = 0
+        self._range = shapes.row_range
+        # How many rows the current inputs have, if the model runs a range of rows.
+        self._rows = self._range.sizes[0] if self._range is not None else 0
         self._instance = first
         self._instances: dict[int, PlanInstance] = {0: self._instance}
         self._params: dict[str, np.ndarray] = {}
@@ -44,12 +48,12 @@ class ShapedInstances:
         InputError
             There is no such plan, or an input that is not in `sizes` has another shape in it.
         """
-        if all(self._instance.inputs[i].shape == size for i, size in sizes.items()):
+        shape, rows = self._fitting(sizes)
+        if (shape, rows) == (self._shape, self._rows):
             return
-        shape = self._shapes.fitting(sizes)
         kept = {}
-        for i, port in enumerate(self._instance.inputs):
-            wanted = self._shapes.inputs[shape][i].shape
+        for i, port in enumerate(self._current_inputs()):
+            wanted = self._in_rows(self._shapes.inputs[shape][i], i, rows).shape
             if i in sizes:
                 continue
             if port.shape != wanted:
@@ -57,13 +61,93 @@ class ShapedInstances:
                     f"input `{port.name}` changes its shape too, to {wanted}: give it in the same "
                     "call"
                 )
-            kept[i] = self._instance.read(port.value).copy()
+            kept[i] = self._read_input(i).copy()
         if shape not in self._instances:
             self._instances[shape] = self._shapes.open(shape)
             self._replace_weights(shape, self._params)
         self._instance = self._instances[shape]
+        self._shape, self._rows = shape, rows
         for i, array in kept.items():
-            self._instance.write(self._instance.inputs[i].value, array)
+            self._write_input(i, array)
+
+    def _fitting(self, sizes: Mapping[int, tuple[int, ...]]) -> tuple[int, int]:
+        """The set of input shapes that runs inputs of these shapes, and how many rows they have."""
+        now = [port.shape for port in self._current_inputs()] if sizes else []
+        if all(now[i] == size for i, size in sizes.items()):
+            return self._shape, self._rows
+        rows = None if self._range is None else self._range.rows_of(sizes)
+        if rows is None or self._range is None:
+            return self._shapes.fitting(sizes), self._rows
+        shape = self._range.shape_for(rows)
+        if shape is None:
+            least, most = min(self._range.sizes), max(self._range.sizes)
+            raise InputError(
+                f"the inputs have {rows} rows, and the model was compiled for {least} to {most}: "
+                "compile it for a larger range, or divide the inputs"
+            )
+        return shape, rows
+
+    def _current_inputs(self) -> list[Port]:
+        """The inputs, with the shapes that they have now."""
+        ports = self._instance.inputs
+        return [self._in_rows(port, i, self._rows) for i, port in enumerate(ports)]
+
+    def _current_outputs(self) -> list[Port]:
+        """The outputs, with the shapes that they have for the current inputs."""
+        ports = self._instance.outputs
+        return [self._in_rows(port, i, self._rows, is_output=True) for i, port in enumerate(ports)]
+
+    def _in_rows(self, port: Port, position: int, rows: int, *, is_output: bool = False) -> Port:
+        if self._range is None:
+            return port
+        return self._range.port(port, position, rows, is_output=is_output)
+
+    def _write_input(self, position: int, array: Any) -> None:
+        """Copy an array into an input. Its last row fills up rows that the model has beyond it."""
+        port = self._instance.inputs[position]
+        if self._range is not None:
+            array = self._range.filled(array, position, port)
+        self._instance.write(port.value, array)
+
+    def _read_input(self, position: int) -> np.ndarray:
+        """Return an input without a copy."""
+        array = self._instance.read(self._instance.inputs[position].value)
+        if self._range is None:
+            return array
+        return self._range.of_rows(array, position, self._rows, is_output=False)
+
+    def _read_output(self, position: int) -> np.ndarray:
+        """Return an output without a copy."""
+        array = self._instance.read(self._instance.outputs[position].value)
+        if self._range is None:
+            return array
+        return self._range.of_rows(array, position, self._rows, is_output=True)
+
+    def _check_is_full(self) -> None:
+        """Refuse to use the caller's memory if it has fewer rows than a run computes."""
+        if self._range is not None and self._rows not in self._range.sizes:
+            sizes = ", ".join(map(str, sorted(self._range.sizes)))
+            raise InputError(
+                f"a run of {self._rows} rows is filled up, so it cannot use your memory: give one "
+                f"of the numbers of rows that the model was compiled for, {sizes}, or use "
+                "set_input and get_output, which copy"
+            )
+
+    def open_shapes(self) -> tuple[list[tuple[int | str, ...]], list[tuple[int | str, ...]]]:
+        """Return the shapes of the inputs and the outputs.
+
+        A dimension that was compiled for a range is given by its name.
+        """
+        ports = self._current_inputs(), self._current_outputs()
+        known = self._range
+        ins, outs = (
+            [
+                port.shape if known is None else known.open_shape(port, i, is_output=is_output)
+                for i, port in enumerate(ports[is_output])
+            ]
+            for is_output in (False, True)
+        )
+        return ins, outs
 
     def _set_weights(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Set weights by name, in all instances that there are and will be."""
@@ -100,7 +184,8 @@ class ShapedInstances:
         return {self._position(key): shape_of(value) for key, value in given.items()}
 
     def _input(self, key: str | int) -> Port:
-        return self._instance.inputs[self._position(key)]
+        position = self._position(key)
+        return self._in_rows(self._instance.inputs[position], position, self._rows)
 
     def _position(self, key: str | int) -> int:
         check_key(key, "input")
@@ -110,4 +195,4 @@ class ShapedInstances:
         return index
 
     def _inputs_in_words(self) -> str:
-        return ", ".join(map(described, self._instance.inputs))
+        return ", ".join(map(described, self._current_inputs()))

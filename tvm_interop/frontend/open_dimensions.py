@@ -77,9 +77,7 @@ def shapes_of_dims(
     UnsupportedModelError
         The model cannot be read, as for `models.source.read_onnx`.
     """
-    graph = (model if isinstance(model, onnx.ModelProto) else read_for_import(model)).graph
-    weights = {tensor.name for tensor in graph.initializer}
-    inputs = {v.name: declared_dims(v) for v in graph.input if v.name not in weights}
+    inputs = _inputs_of(model)
     known = list(dict.fromkeys(name for dims in inputs.values() for name in _names_in(dims)))
     for name, size in sizes.items():
         if name not in known:
@@ -95,6 +93,35 @@ def shapes_of_dims(
         if is_open(dims) and found and all(size is not None for size in found):
             shapes[input_name] = tuple(size for size in found if size is not None)
     return shapes
+
+
+def axes_of_dim(model: str | os.PathLike[str] | onnx.ModelProto, name: str) -> dict[str, int]:
+    """Return the axis that has the dimension `name`, by the name of each input that has it.
+
+    Raises
+    ------
+    InputError
+        An input has the dimension twice, or as a part of a sum.
+    UnsupportedModelError
+        The model cannot be read, as for `models.source.read_onnx`.
+    """
+    axes: dict[str, int] = {}
+    for input_name, dims in _inputs_of(model).items():
+        found = [axis for axis, dim in enumerate(dims or ()) if name in _names_in((dim,))]
+        if len(found) > 1 or any((dims or ())[axis] != name for axis in found):
+            raise InputError(
+                f"input `{input_name}` has {_in_words(dims)}, and a dimension with a range may be "
+                f"only one dimension of an input, by itself: give `{name}` one size"
+            )
+        axes.update((input_name, axis) for axis in found)
+    return axes
+
+
+def _inputs_of(model: str | os.PathLike[str] | onnx.ModelProto) -> dict[str, Dims]:
+    """Return the dimensions of each input that is no weight."""
+    graph = (model if isinstance(model, onnx.ModelProto) else read_for_import(model)).graph
+    weights = {tensor.name for tensor in graph.initializer}
+    return {v.name: declared_dims(v) for v in graph.input if v.name not in weights}
 
 
 def _names_in(dims: Dims) -> list[str]:

@@ -111,7 +111,16 @@ class _Kernel:
         if self.has_cell_state:
             start.append(self._copy(self.first_cell, self.cell))
         walk = loops.loop(r.length, lambda step: loops.in_turn(self.step(step)))
-        return loops.kernel(parameters, loops.in_turn([*start, walk]), self._scratch)
+        rows = [self._axis_of_rows(parameter) for parameter in parameters]
+        body = loops.in_turn([*start, walk])
+        return loops.kernel(parameters, body, self._scratch, **{loops.ROWS: rows})
+
+    def _axis_of_rows(self, parameter: Any) -> int:
+        """The axis of the batch; each row of it is computed by itself."""
+        if any(parameter.same_as(each) for each in (self.projected, self.sequence)):
+            return 1
+        whole = (self.weights, self.bias, self.peepholes)
+        return -1 if any(parameter.same_as(each) for each in whole) else 0
 
     def step(self, step: Any) -> list[tirx.Stmt]:
         """Return the statements of one step, which read the state and update it."""

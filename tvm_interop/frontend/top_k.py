@@ -112,6 +112,5 @@ def top_k_kernel(rows: int, size: int, number: int, dtype: str, largest: bool) -
             ]
         )
 
-    return loops.kernel(
-        [data, values, indices], loops.loop(rows, each), [place], op_pattern=loops.OPAQUE
-    )
+    attrs = {"op_pattern": loops.OPAQUE, loops.ROWS: [0, 0, 0]}
+    return loops.kernel([data, values, indices], loops.loop(rows, each), [place], **attrs)

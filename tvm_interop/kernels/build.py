@@ -21,6 +21,7 @@ from tvm import s_tir, tirx
 from .._native import cpu as _native
 from ..errors import DeviceError
 from .linker import Linker, find_linker
+from .loops import ROWS
 from .pipeline import PIPELINE
 
 Target: TypeAlias = "tvm.target.Target | str | dict[str, Any]"
@@ -164,7 +165,8 @@ def kernel_hashes(kernels: tvm.IRModule) -> dict[str, str]:
 
 def kernel_hash(kernel: tirx.PrimFunc) -> str:
     """The hash of one kernel, as in `kernel_hashes`."""
-    return f"{tvm_ffi.structural_hash(kernel.without_attr('global_symbol')) % 2**64:016x}"
+    computation = kernel.without_attr("global_symbol").without_attr(ROWS)
+    return f"{tvm_ffi.structural_hash(computation) % 2**64:016x}"
 
 
 def uses_parallel_loops(kernels: tvm.IRModule) -> dict[str, bool]:

@@ -11,6 +11,15 @@ SCHEDULED = "tirx.is_scheduled"
 """TVM's attribute of a kernel that is scheduled already: by hand, by dlight or by tuning."""
 
 
+ROWS = "tvm_interop.rows"
+"""Attribute of a kernel that computes each row of its results from the same row of its inputs.
+
+It lists the axis of the rows for each parameter of the kernel, -1 for a parameter without rows.
+All rows are computed in the same way.
+`lowering.independent_rows` cannot prove this of loops that are written by hand.
+"""
+
+
 def kernel(
     parameters: Sequence[Any], body: tirx.Stmt, scratch: Sequence[Any] = (), **attrs: Any
 ) -> tirx.PrimFunc:

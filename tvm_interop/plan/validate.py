@@ -37,6 +37,7 @@ from .limits import (
     MAX_THREADS,
 )
 from .plan import Plan, PlannedOperator, PlannedValue
+from .several_shapes import interface
 from .validate_devices import check_arenas, check_devices
 from .validate_libraries import check_library
 
@@ -141,74 +142,11 @@ def check_fallback(fallback: Plan, plan: Plan) -> None:
                 "fallback needs none"
             )
     for kind, ours, others in (
-        ("inputs", _interface(fallback, fallback.inputs), _interface(plan, plan.inputs)),
-        ("outputs", _interface(fallback, fallback.outputs), _interface(plan, plan.outputs)),
+        ("inputs", interface(fallback, fallback.inputs), interface(plan, plan.inputs)),
+        ("outputs", interface(fallback, fallback.outputs), interface(plan, plan.outputs)),
     ):
         if ours != others:
             raise ArtifactError(f"the {kind} of `fallback.json` are not those of `plan.json`")
-
-
-def check_shapes(plans: Sequence[Plan]) -> None:
-    """Check that plans are of the same model, and that each is for other shapes of the inputs.
-
-    Raises
-    ------
-    ArtifactError
-        Two plans differ in more than shapes, or have the same input shapes; the message says which.
-    """
-    known: dict[tuple[tuple[int, ...], ...], int] = {}
-    for i, plan in enumerate(plans):
-        for kind in ("inputs", "outputs"):
-            ours, first = (
-                [(name, dtype) for name, _, dtype in _interface(each, getattr(each, kind))]
-                for each in (plan, plans[0])
-            )
-            if ours != first:
-                raise ArtifactError(
-                    f"shape {i} has the {kind} {ours}, shape 0 has {first}: they are not of one "
-                    "model"
-                )
-        shapes = tuple(shape for _, shape, _ in _interface(plan, plan.inputs))
-        if known.setdefault(shapes, i) != i:
-            raise ArtifactError(f"shapes {known[shapes]} and {i} are the same: {shapes}")
-
-
-def check_batch_sizes(sizes: Sequence[int], plans: Sequence[Plan]) -> None:
-    """Check that plans are of the same model, with one plan for each batch size.
-
-    Without batch sizes, nothing is checked.
-
-    Raises
-    ------
-    ArtifactError
-        The first axis of an input or output is not the batch, or the sizes are wrong; the message
-        names the input, the output or the sizes.
-    """
-    if not sizes:
-        return
-    if len(sizes) != len(plans) or len(set(sizes)) != len(sizes) or min(sizes) < 1:
-        raise ArtifactError(
-            f"the batch sizes are {list(sizes)} for {len(plans)} shapes: there must be one for "
-            "each, all different and above 0"
-        )
-    for size, plan in zip(sizes, plans, strict=True):
-        for name, shape, _ in _interface(plan, (*plan.inputs, *plan.outputs)):
-            if not shape or shape[0] != size:
-                raise ArtifactError(
-                    f"`{name}` has shape {shape} for a batch of {size}: its first axis must be "
-                    "the batch"
-                )
-    interfaces = {
-        tuple((name, shape[1:]) for name, shape, _ in _interface(p, (*p.inputs, *p.outputs)))
-        for p in plans
-    }
-    if len(interfaces) > 1:
-        raise ArtifactError("the shapes of the batch sizes differ in more than the first axis")
-
-
-def _interface(plan: Plan, values: Sequence[int]) -> list[tuple[str, tuple[int, ...], str]]:
-    found = (plan.values[v] for v in values)
-    return [(value.name, value.shape, value.dtype) for value in found]
 
 
 def check_bounds(plan: Plan) -> None:

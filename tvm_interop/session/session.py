@@ -125,7 +125,7 @@ class Session(AbstractContextManager["Session"]):
         """Use `artifact` for all runs, whatever the shapes of their inputs."""
         self._pool = _Pool(artifact, self._instances)
         module = self._pool.modules.queue[0]
-        self.inputs, self.outputs = map(infos_of_ports, module.ports())
+        self.inputs, self.outputs = map(infos_of_ports, module.ports(), module.open_shapes())
         self.path = artifact.path
 
     def _check_artifact_options(self, wanted: int, threads: int | None) -> None:
@@ -381,7 +381,8 @@ def _is_open(source: Source, options: Mapping[str, Any]) -> bool:
     Such a model can be compiled only when `run` gets inputs.
     """
     given = options.get("input_shapes") or {}
-    if options.get("batch_sizes") is not None or not isinstance(given, Mapping):
+    ranges = options.get("batch_sizes"), options.get("shapes")
+    if ranges != (None, None) or not isinstance(given, Mapping):
         return False
     return any(info.is_open and info.name not in given for info in source.inputs)
 

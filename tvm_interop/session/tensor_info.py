@@ -43,9 +43,13 @@ class TensorInfo(NamedTuple):
         return f"`{self.name}` ({self.dtype} of shape [{sizes}])"
 
 
-def infos_of_ports(ports: Iterable[Port]) -> list[TensorInfo]:
-    """Return the inputs or the outputs of a compiled model."""
-    return [TensorInfo(port.name, port.shape, port.dtype) for port in ports]
+def infos_of_ports(
+    ports: Iterable[Port], shapes: Iterable[tuple[int | str, ...]]
+) -> list[TensorInfo]:
+    """Return the inputs or the outputs of a compiled model, with the shapes that they may have."""
+    return [
+        TensorInfo(port.name, shape, port.dtype) for port, shape in zip(ports, shapes, strict=True)
+    ]
 
 
 def infos_of_onnx(model: Any) -> tuple[list[TensorInfo], list[TensorInfo]]:

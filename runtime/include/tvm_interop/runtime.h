@@ -143,6 +143,14 @@ TVI_EXPORT size_t tvi_model_weights_nbytes(const tvi_model* model);
 TVI_EXPORT size_t tvi_model_instance_nbytes(const tvi_model* model, size_t shape);
 /* The batch size of a shape if the shapes are batch sizes; else 0. */
 TVI_EXPORT int64_t tvi_model_batch_size(const tvi_model* model, size_t shape);
+/* The number of rows of a shape if the model was compiled for a range of rows; else 0. A run of
+ * fewer rows takes the shape with the next larger number. Fill the inputs up with any valid rows:
+ * each row of an output depends on the same row of the inputs alone. The rows of an input or output
+ * lie along the dimension that differs from shape to shape. */
+TVI_EXPORT int64_t tvi_model_row_size(const tvi_model* model, size_t shape);
+/* The name of the dimension whose size is the number of rows, such as "batch"; NULL if the model
+ * was not compiled for a range. */
+TVI_EXPORT const char* tvi_model_row_dimension(const tvi_model* model);
 /* Finds the shape number for inputs of these shapes. `shapes[i]` has the dimensions of input i. */
 TVI_EXPORT tvi_status tvi_model_find_shape(const tvi_model* model, const int64_t* const* shapes,
                                            size_t* shape);

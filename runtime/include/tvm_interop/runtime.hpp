@@ -113,6 +113,8 @@ class Model {
   }
   // The batch size of a shape if the shapes are batch sizes; else 0.
   int64_t batch_size(size_t shape) const { return tvi_model_batch_size(get(), shape); }
+  // The number of rows of a shape if the model was compiled for a range of rows; else 0.
+  int64_t row_size(size_t shape) const { return tvi_model_row_size(get(), shape); }
   // The shape number for inputs of these shapes. Throws Error if the model has no such shape.
   size_t FindShape(const std::vector<std::vector<int64_t>>& shapes) const {
     const std::vector<Tensor> wanted = inputs();

@@ -1,0 +1,122 @@
+"""Runs a model for any number of rows, at the next larger number that it was compiled for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from .._native.runtime import Port
+from ..program.row_axis import axis_of_rows
+
+
+class RowRange:
+    """Where the rows of a model lie, and the numbers of rows that it was compiled for.
+
+    Attributes
+    ----------
+    dimension: the name of the dimension whose size is the number of rows, such as `batch`.
+    sizes: the number of rows of each of the model's sets of input shapes.
+    """
+
+    def __init__(
+        self,
+        dimension: str,
+        sizes: Sequence[int],
+        inputs: Sequence[Sequence[Port]],
+        outputs: Sequence[Sequence[Port]],
+    ) -> None:
+        """Find where the rows lie.
+
+        Parameters
+        ----------
+        inputs, outputs: the inputs and outputs for each set of input shapes.
+        """
+        self.dimension, self.sizes = dimension, tuple(sizes)
+        self._first = inputs[0], outputs[0]
+        self._axes = tuple(
+            [
+                axis_of_rows([port.shape for port in each], sizes)
+                for each in zip(*ports, strict=True)
+            ]
+            for ports in (inputs, outputs)
+        )
+
+    def axis(self, position: int, *, is_output: bool) -> int | None:
+        """The axis along which the rows of an input or output lie; None if it has no rows."""
+        return self._axes[is_output][position]
+
+    def each(self, position: int, *, is_output: bool) -> int:
+        """The number of indices of that axis that belong to one row."""
+        axis = self._axes[is_output][position]
+        assert axis is not None
+        return self._first[is_output][position].shape[axis] // self.sizes[0]
+
+    def open_shape(self, port: Port, position: int, *, is_output: bool) -> tuple[int | str, ...]:
+        """The shape of an input or output, with the dimension's name where its size may vary."""
+        axis = self._axes[is_output][position]
+        if axis is None:
+            return port.shape
+        each = self.each(position, is_output=is_output)
+        name = self.dimension if each == 1 else f"{each}*{self.dimension}"
+        return (*port.shape[:axis], name, *port.shape[axis + 1 :])
+
+    def rows_of(self, shapes: Mapping[int, tuple[int, ...]]) -> int | None:
+        """The number of rows of inputs of these shapes, by the inputs' positions.
+
+        None if the shapes do not agree, or no input among them has rows.
+        """
+        found = set()
+        for i, shape in shapes.items():
+            port, axis = self._first[False][i], self._axes[False][i]
+            if axis is None:
+                continue
+            size = shape[axis] if len(shape) == len(port.shape) else 0
+            rows, rest = divmod(size, self.each(i, is_output=False))
+            fits = (*shape[:axis], *shape[axis + 1 :]) == (
+                *port.shape[:axis],
+                *port.shape[axis + 1 :],
+            )
+            if rest or not fits:
+                return None
+            found.add(rows)
+        return found.pop() if len(found) == 1 else None
+
+    def shape_for(self, rows: int) -> int | None:
+        """The set of input shapes that runs `rows` rows; None if they are out of the range."""
+        larger = [size for size in self.sizes if size >= rows]
+        if rows < min(self.sizes) or not larger:
+            return None
+        return self.sizes.index(min(larger))
+
+    def port(self, port: Port, position: int, rows: int, *, is_output: bool) -> Port:
+        """The input or output `port` as it is for `rows` rows."""
+        axis = self._axes[is_output][position]
+        if axis is None:
+            return port
+        length = rows * self.each(position, is_output=is_output)
+        shape = (*port.shape[:axis], length, *port.shape[axis + 1 :])
+        return Port(port.value, port.name, shape, port.dtype)
+
+    def filled(self, array: np.ndarray, position: int, port: Port) -> np.ndarray:
+        """An input with its last row repeated until it has the shape of `port`.
+
+        A repeated row is as valid as the others: it has no index that is out of range.
+        """
+        axis = self._axes[False][position]
+        if axis is None or array.shape == port.shape:
+            return array
+        width = [(0, 0)] * array.ndim
+        width[axis] = (0, port.shape[axis] - array.shape[axis])
+        return np.pad(array, width, mode="edge")
+
+    def of_rows(
+        self, array: np.ndarray, position: int, rows: int, *, is_output: bool
+    ) -> np.ndarray:
+        """The first `rows` rows of an input or output, without a copy."""
+        axis = self._axes[is_output][position]
+        if axis is None:
+            return array
+        length = rows * self.each(position, is_output=is_output)
+        place = (*[slice(None)] * axis, slice(0, length))
+        return array[place]

@@ -1,0 +1,109 @@
+"""Lists the statements of a kernel that store something, before the kernel is scheduled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tvm_ffi
+from tvm import s_tir, tirx
+
+
+class UnprovenError(Exception):
+    """A statement is of a form, or does something, that the proof does not cover."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """One statement of a kernel that stores an element, with the loops and conditions around it.
+
+    Attributes
+    ----------
+    loops: the variable and the length of each loop around the statement, outermost first. Each
+        variable begins at 0.
+    """
+
+    buffer: Any
+    indices: list[Any]
+    value: Any
+    loops: list[tuple[Any, int]]
+    conditions: list[Any]
+
+    def with_values(self, values: Mapping[Any, Any]) -> Store:
+        """The same statement with expressions in the place of variables."""
+        return replace(
+            self,
+            indices=[with_values(index, values) for index in self.indices],
+            value=with_values(self.value, values),
+            conditions=[with_values(each, values) for each in self.conditions],
+        )
+
+
+def stores_of(
+    statement: Any, loops: list[tuple[Any, int]], conditions: list[Any]
+) -> Iterator[Store]:
+    """Yield the stores of a statement, in order.
+
+    Parameters
+    ----------
+    loops, conditions: the loops and conditions around the statement.
+
+    Raises
+    ------
+    UnprovenError
+        The statement has a part of another kind, such as a loop that ends when a condition is met.
+    """
+    if isinstance(statement, tirx.SeqStmt):
+        bound: dict[Any, Any] = {}
+        for each in statement.seq:
+            if isinstance(each, tirx.Bind):
+                bound[each.var] = with_values(each.value, bound)
+                continue
+            for store in stores_of(each, loops, conditions):
+                yield store.with_values(bound)
+    elif isinstance(statement, tirx.For):
+        if not isinstance(statement.extent, tirx.IntImm) or not _is_zero(statement.min):
+            raise UnprovenError("has a loop whose length depends on data")
+        extent = int(statement.extent.value)
+        yield from stores_of(statement.body, [*loops, (statement.loop_var, extent)], conditions)
+    elif isinstance(statement, s_tir.SBlockRealize):
+        block = statement.block
+        if block.match_buffers:
+            raise UnprovenError("uses a part of a tensor as a tensor")
+        values = dict(zip((i.var for i in block.iter_vars), statement.iter_values, strict=True))
+        given = [] if _is_one(statement.predicate) else [statement.predicate]
+        parts = [block.body] if block.init is None else [block.init, block.body]
+        for part in parts:
+            for store in stores_of(part, loops, [*conditions, *given]):
+                yield store.with_values(values)
+    elif isinstance(statement, tirx.IfThenElse):
+        inside = [*conditions, statement.condition]
+        yield from stores_of(statement.then_case, loops, inside)
+        if statement.else_case is not None:
+            yield from stores_of(statement.else_case, loops, inside)
+    elif isinstance(statement, tirx.BufferStore):
+        yield Store(statement.buffer, list(statement.indices), statement.value, loops, conditions)
+    elif isinstance(statement, (tirx.AttrStmt,)) and statement.attr_key == "pragma_scope":
+        yield from stores_of(statement.body, loops, conditions)
+    else:
+        raise UnprovenError(f"has a statement of kind {type(statement).__name__}")
+
+
+def _is_zero(value: Any) -> bool:
+    return isinstance(value, tirx.IntImm) and int(value.value) == 0
+
+
+def _is_one(value: Any) -> bool:
+    return isinstance(value, tirx.IntImm) and int(value.value) == 1
+
+
+def with_values(expression: Any, values: Mapping[Any, Any]) -> Any:
+    """The expression with variables replaced."""
+    if not values:
+        return expression
+    return tvm_ffi.structural_map(
+        expression,
+        (tirx.Var, lambda var: next((v for k, v in values.items() if k.same_as(var)), var)),
+        order="pre",
+    )

@@ -97,6 +97,13 @@ def _own_places(net: Net, n: int) -> str:
     return net.op("GatherElements", ["x", places], "y", axis=1)
 
 
+def _strided(net: Net, n: int) -> str:
+    """Reads rows by their places in the flat batch, as PyTorch exports `as_strided`."""
+    flat = net.op("Reshape", ["x", _ints(net, n * 24)], "flat")
+    places = net.constant(np.arange(n * 24).reshape(n, 24)[:, ::-2].copy())
+    return net.op("Gather", [flat, places], "y")
+
+
 INDEPENDENT: dict[str, Build] = {
     "element-wise": lambda net, n: net.op("Erf", ["x"], "y"),
     "layer norm": lambda net, n: net.op("LayerNormalization", ["x", net.weight(6)], "y"),
@@ -108,6 +115,8 @@ INDEPENDENT: dict[str, Build] = {
     "LSTM": _lstm,
     "embedding": _embedding,
     "own places": _own_places,
+    "strided": _strided,
+    "itself by its number": lambda net, n: net.op("Gather", ["x", _ints(net, *range(n))], "y"),
     "positions": lambda net, n: net.op("Add", ["x", net.weight(4, 6)], "y"),
     "cumulative sum": lambda net, n: net.op("CumSum", ["x", _ints(net, 1)], "y"),
     "top": lambda net, n: net.op("TopK", ["x", _ints(net, 2)], "y", "places", axis=-1),
@@ -183,6 +192,26 @@ def _places_of_another(net: Net, n: int) -> str:
     return net.op("Gather", ["x", places], "y", axis=0)
 
 
+def _shifted_places(net: Net, n: int) -> str:
+    """The last place of each row is the first place of the next row."""
+    flat = net.op("Reshape", ["x", _ints(net, n * 24)], "flat")
+    places = np.arange(n * 24).reshape(n, 24) + np.where(np.arange(24) == 23, 1, 0)
+    return net.op("Gather", [flat, net.constant(places % (n * 24))], "y")
+
+
+def _wide_steps(net: Net, n: int) -> str:
+    """Each row reads the place of twice its number, in a table that is long enough."""
+    table = net.op("Concat", ["x", "x"], "table", axis=0)
+    return net.op("Gather", [table, _ints(net, *range(0, 2 * n, 2))], "y")
+
+
+def _number_of_the_row(net: Net, n: int) -> str:
+    """Scales each row by its number, which is read from a table."""
+    found = net.op("Gather", [_ints(net, *range(9)), _ints(net, *range(n))], "found")
+    numbers = net.op("Cast", [found], "numbers", to=onnx.TensorProto.FLOAT)
+    return net.op("Mul", ["x", net.op("Reshape", [numbers, _ints(net, n, 1, 1)], "column")], "y")
+
+
 DEPENDENT: dict[str, Build] = {
     "batch norm": _batch_norm,
     "contrast": _contrast,
@@ -201,6 +230,12 @@ DEPENDENT: dict[str, Build] = {
     "numbered": _numbered,
     "share of the batch": _share_of_batch,
     "places of another": _places_of_another,
+    "shifted places": _shifted_places,
+    "wide steps": _wide_steps,
+    "places backwards": lambda net, n: net.op(
+        "Gather", ["x", _ints(net, *range(n - 1, -1, -1))], "y"
+    ),
+    "number of the row": _number_of_the_row,
     "turned": lambda net, n: net.op("Transpose", ["x"], "y", perm=[1, 0, 2]),
     "no rows": lambda net, n: net.op("ReduceMax", ["x"], "y", axes=[0, 1, 2], keepdims=0),
 }

@@ -34,6 +34,21 @@ class RowsDependError(Exception):
     """It cannot be proven that rows are independent. The text names the operator and the reason."""
 
 
+class Counter(NamedTuple):
+    """A constant of whole numbers that grow by `step` from row to row.
+
+    Exporters make such constants to read elements of a flat tensor by their places.
+
+    Attributes
+    ----------
+    least, greatest: the least and the greatest number of the first row.
+    """
+
+    step: int
+    least: int
+    greatest: int
+
+
 class Rows(NamedTuple):
     """How the rows lie in one axis of an input or output.
 
@@ -78,11 +93,13 @@ class _Proof:
     ----------
     _blocks: the block of each value that has rows, the same for all sizes. A value without rows is
         the same for all rows and sizes, and is not in it.
+    _counters: the weights whose numbers grow with the row.
     """
 
     def __init__(self, sizes: list[int], programs: list[Program]) -> None:
         self._sizes, self._programs = sizes, programs
         self._blocks: dict[int, int] = {}
+        self._counters: dict[int, Counter] = {}
 
     def run(self, inputs: Mapping[str, int]) -> tuple[dict[str, Rows], dict[str, Rows]]:
         first = self._programs[0]
@@ -109,7 +126,7 @@ class _Proof:
             self._blocks[v] = math.prod(shapes[0][axis + 1 :])
 
     def _take_weight(self, v: int) -> None:
-        """A weight is the same for all sizes, or it has rows, which are all the same."""
+        """A weight is the same for all sizes, or has rows that are alike; see `_counter`."""
         arrays = [program.weights[v] for program in self._programs]
         name = self._programs[0].values[v].name
         if all(array.shape == arrays[0].shape for array in arrays):
@@ -122,20 +139,21 @@ class _Proof:
             rows = [
                 np.split(array, size, axis) for array, size in zip(arrays, self._sizes, strict=True)
             ]
-            if all(_same(row, rows[0][0]) for some in rows for row in some):
+            counter = _counter(rows)
+            if counter is not None:
                 self._blocks[v] = each * math.prod(arrays[0].shape[axis + 1 :])
+                if counter.step:
+                    self._counters[v] = counter
                 return
         raise RowsDependError(f"constant `{name}` is not the same for all rows")
 
     def _take_operator(self, ops: Sequence[Operator]) -> None:
         """Find the blocks of an operator's outputs."""
         kernels = [_kernel_of(program, op) for program, op in zip(self._programs, ops, strict=True)]
-        known: dict[Any, int] = {}
-        for i, v in enumerate((*ops[0].inputs, *ops[0].outputs)):
-            block = self._blocks.get(self._programs[0].storage_of(v))
-            if i < len(ops[0].inputs) and block is not None:
-                known[i] = block
-        blocks = _KernelProof(self._sizes, kernels, len(ops[0].inputs), known).run()
+        stored = [self._programs[0].storage_of(v) for v in ops[0].inputs]
+        known = {i: self._blocks[v] for i, v in enumerate(stored) if v in self._blocks}
+        counters = {i: self._counters[v] for i, v in enumerate(stored) if v in self._counters}
+        blocks = _KernelProof(self._sizes, kernels, len(ops[0].inputs), known, counters).run()
         for i, v in enumerate(ops[0].outputs, len(ops[0].inputs)):
             if i in blocks:
                 self._blocks[v] = blocks[i]
@@ -157,6 +175,26 @@ class _Proof:
         if len(found) > 1:
             raise RowsDependError(f"the rows of output `{name}` lie elsewhere for another size")
         return found.pop()
+
+
+def _counter(each: Sequence[Sequence[np.ndarray]]) -> Counter | None:
+    """By how much a constant grows from row to row, the same for all sizes; None if unevenly.
+
+    Parameters
+    ----------
+    each: the constant's rows for each size.
+    """
+    first, second = each[0][:2]
+    if all(_same(row, first) for rows in each for row in rows):
+        return Counter(0, 0, 0)
+    if first.dtype.kind != "i" or not first.size:
+        return None
+    step = int(second.flat[0]) - int(first.flat[0])
+    if not all(
+        np.array_equal(row, first + i * step) for rows in each for i, row in enumerate(rows)
+    ):
+        return None
+    return Counter(step, int(first.min()), int(first.max()))
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> bool:
@@ -199,10 +237,14 @@ class _KernelProof:
         kernels: Sequence[tirx.PrimFunc],
         num_inputs: int,
         known: Mapping[int, int],
+        counters: Mapping[int, Counter],
     ) -> None:
         self._sizes, self._kernels = sizes, kernels
         self._num_inputs, self._known = num_inputs, known
         self._trials = 0
+        self._counters = [
+            {kernel.params[i]: counter for i, counter in counters.items()} for kernel in kernels
+        ]
         # Kernels that are equal for one size are one kernel there, so the names of buffers differ.
         self._names = [
             {param: f"parameter{i}" for i, param in enumerate(kernel.params)} for kernel in kernels
@@ -321,8 +363,8 @@ class _KernelProof:
         blocks: Sequence[Mapping[Any, int]],
         rows: tuple[int, int, int] | None,
     ) -> None:
-        each = zip(stores, blocks, self._sizes, self._names, strict=True)
-        if len({_form(store, known, size, names, rows) for store, known, size, names in each}) > 1:
+        each = zip(stores, blocks, self._sizes, self._names, self._counters, strict=True)
+        if len({_form(*one, rows) for one in each}) > 1:
             raise UnprovenError("computes something else for another size")
 
 
@@ -336,6 +378,7 @@ def _form(
     blocks: Mapping[Any, int],
     size: int,
     names: Mapping[Any, str],
+    counters: Mapping[Any, Counter],
     rows: tuple[int, int, int] | None,
 ) -> str:
     """What a store computes for one row, as a text that does not name the row or the size.
@@ -343,6 +386,7 @@ def _form(
     Parameters
     ----------
     names: the names of the kernel's buffers in the text.
+    counters: the constants among the buffers whose numbers grow with the row.
     rows: position of the loop over rows, how many of its steps belong to one row, and how many
         neighbouring steps do; None if there is no such loop.
     """
@@ -382,6 +426,7 @@ def _form(
         return found
 
     problems: list[UnprovenError] = []
+    bases: dict[str, Any] = {}
 
     def load(node: Any) -> Any:
         if node.source not in names:
@@ -389,12 +434,17 @@ def _form(
             return node
         try:
             named = tirx.decl_buffer(node.source.shape, node.source.dtype, names[node.source])
-            return tirx.BufferLoad(named, in_one_row(node.source, node.indices))
-        except (
-            UnprovenError
-        ) as problem:  # It could not pass through `structural_map`, which is C++.
-            problems.append(problem)
+            found = tirx.BufferLoad(named, in_one_row(node.source, node.indices))
+        except UnprovenError as problem:
+            problems.append(problem)  # An exception could not pass through `structural_map`.
             return node
+        steps = counters.get(node.source)
+        if steps is None:
+            return found
+        # A place: the row's number times a step, and a number that is the same for all rows.
+        base = bases.setdefault(str(found), tirx.Var(str(found), found.ty.dtype))
+        analyzer.bind(base, ir.Range(steps.least, steps.greatest + 1), allow_override=True)
+        return base + tirx.Cast(found.ty.dtype, row * steps.step)
 
     def row_free(expression: Any) -> Any:
         found = tvm_ffi.structural_map(

@@ -236,6 +236,9 @@ DEPENDENT: dict[str, Build] = {
         "Gather", ["x", _ints(net, *range(n - 1, -1, -1))], "y"
     ),
     "number of the row": _number_of_the_row,
+    "only numbers": lambda net, n: net.op(
+        "Reshape", [_ints(net, *range(n)), _ints(net, n, 1)], "y"
+    ),
     "turned": lambda net, n: net.op("Transpose", ["x"], "y", perm=[1, 0, 2]),
     "no rows": lambda net, n: net.op("ReduceMax", ["x"], "y", axes=[0, 1, 2], keepdims=0),
 }

@@ -232,6 +232,8 @@ def test_ranges_of_no_use_are_refused(shapes: dict[str, Any], message: str) -> N
         ({"shapes": {"batch": (1, 4)}, "batch_sizes": [1]}, "leave them out"),
         ({"shapes": {"batch": (1, 4)}, "input_shapes": {"numbers": (1, 6)}}, "leave them out"),
         ({"shapes": {"batch": (1, 4)}, "most_sizes": 1}, "`most_sizes` is 1"),
+        ({"shapes": {"batch": (1, 4)}, "target": {"kind": "cuda"}}, "for models on a CPU"),
+        ({"shapes": [("batch", 1, 4)]}, "`shapes` is "),
         ({"most_sizes": 4, "batch_sizes": [1]}, "`most_sizes` is for a range"),
     ],
 )

@@ -11,31 +11,32 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from ..artifact.artifact import Artifact
-from ..artifact.layout import MAX_SHAPES
 from ..artifact.manifest import Precision, RowSizes, SpeedCheck
 from ..errors import (
-    ArtifactError,
     InputError,
     OutOfTimeError,
-    TVMInteropError,
     UnsupportedModelError,
 )
-from ..frontend.load import batch_shapes, load_model
 from ..kernels.tuning_records import TuningRecords
 from ..latency import LatencyModel, Link
 from ..lowering.split_operators import parts_in
 from ..measure.measured import Progress, tell
-from ..plain_data import is_whole
-from ..plan.several_shapes import check_batch_sizes
 from ..scheduling import Schedule, options_of
 from .annotate import annotated_schedule
 from .backends import why_not_in_bf16
 from .compilation import Compilation
+from .input_shapes import (
+    Shapes,
+    check_range,
+    mark_batches,
+    refuse_fixed_batch,
+    shapes_to_compile,
+)
 from .kept_choice import KeptChoice, choice_is_kept
 from .merging import merged_stages
 from .options import CompileOptions, parts_for
@@ -49,8 +50,6 @@ _LOG = logging.getLogger("tvm_interop")
 __all__ = ["Compilation", "CompileOptions", "compile", "new_compilation"]
 
 _T = TypeVar("_T")
-Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
-"""Shapes of inputs, by name."""
 
 
 def compile(
@@ -157,19 +156,13 @@ def compile(
     )
     _check_precision(precision, max_error, keep_f32, inputs)
     chosen_rows = None
-    if ranges is None and most_sizes is not None:
-        raise InputError("`most_sizes` is for a range in `shapes`: give one, or leave it out")
-    if ranges is not None:
-        if any(_list_of(input_shapes)) or batch_sizes is not None or str(target).startswith("cuda"):
-            raise InputError(
-                "`shapes` is for models on a CPU, and goes with neither `input_shapes` nor "
-                "`batch_sizes`: leave them out"
-            )
+    if ranges is not None or most_sizes is not None:
+        check_range(ranges, input_shapes, batch_sizes, compile_options)
         chosen_rows = row_range(model, ranges, MOST_SIZES if most_sizes is None else most_sizes)
         is_batch = check_rows(model, chosen_rows)
         input_shapes = chosen_rows.shapes
         batch_sizes = chosen_rows.sizes if is_batch else None
-    each = _shapes_of(model, input_shapes, batch_sizes)
+    each = shapes_to_compile(model, input_shapes, batch_sizes)
     if chosen is not None and len(each) > 1:
         raise InputError(
             "a schedule is made for one shape: give `input_shapes` only once with `schedule`"
@@ -187,13 +180,13 @@ def compile(
             for given, shapes in _shared_out(compile_options, each)
         )
     except UnsupportedModelError as error:
-        _refuse_fixed_batch(
+        refuse_fixed_batch(
             error, model, input_shapes, dict(zip(batch_sizes or (), each, strict=False))
         )
         raise
     artifact.others = others
     if batch_sizes is not None:
-        _mark_batches(artifact, batch_sizes)
+        mark_batches(artifact, batch_sizes)
         if chosen_rows is None:
             warn_of_dependent_rows(model, dict(zip(batch_sizes, each, strict=True)))
     if chosen_rows is not None:
@@ -213,100 +206,6 @@ def _shared_out(options: CompileOptions, each: Sequence[_T]) -> Iterator[tuple[C
     for i, shapes in enumerate(each):
         share = budget.for_one_of(len(each) - i) if budget.is_limited else None
         yield replace(options, time_budget=share), shapes
-
-
-def _shapes_of(
-    model: Any,
-    input_shapes: Shapes | Sequence[Shapes] | None,
-    batch_sizes: Sequence[int] | None,
-) -> list[dict[str, tuple[int, ...]]]:
-    """The input shapes to compile for: one mapping from names to shapes for each model."""
-    each = _list_of(input_shapes)
-    if batch_sizes is None:
-        return each
-    sizes = list(batch_sizes)
-    if not sizes or not all(is_whole(size) and size > 0 for size in sizes):
-        raise InputError(f"`batch_sizes` is {sizes}: give whole numbers above 0")
-    if len(set(sizes)) < len(sizes) or len(sizes) > MAX_SHAPES:
-        raise InputError(f"`batch_sizes` is {sizes}: give 1 to {MAX_SHAPES}, each once")
-    if len(each) > 1:
-        if len(each) != len(sizes):
-            raise InputError(
-                f"there are {len(sizes)} batch sizes and {len(each)} `input_shapes`; give as many "
-                "of each"
-            )
-        return each
-    return [batch_shapes(model, each[0], size) for size in sizes]
-
-
-def _refuse_fixed_batch(
-    error: UnsupportedModelError,
-    model: Any,
-    input_shapes: Shapes | Sequence[Shapes] | None,
-    shapes_of: Mapping[int, Shapes],
-) -> None:
-    """Raise a clearer error if a model can be imported, but not for the wanted batch sizes.
-
-    Parameters
-    ----------
-    error: why the model could not be imported for a batch size.
-    shapes_of: the shapes of inputs, by batch size.
-
-    Raises
-    ------
-    InputError
-        The model was exported with a fixed batch size; the message says how to export it instead.
-    """
-    size = next((size for size, shapes in shapes_of.items() if not _imports(model, shapes)), None)
-    if size is None or not error.node:
-        return
-    given = _list_of(input_shapes)[0]
-    # Try the shapes as exported, and also batch size 1, because the model may leave the batch size
-    # open.
-    if _imports(model, given) or _imports(model, batch_shapes(model, given, 1)):
-        raise InputError(
-            f"the model cannot be compiled for a batch of {size}: node {error.node}, or a constant "
-            "that it takes its shape from, has the fixed batch size that the model was exported "
-            "with; export the model with a dynamic first dimension (in PyTorch `dynamic_shapes`), "
-            "or leave out `batch_sizes`"
-        ) from error
-
-
-def _imports(model: Any, shapes: Shapes) -> bool:
-    try:
-        load_model(model, shapes)
-    except TVMInteropError:
-        return False
-    return True
-
-
-def _mark_batches(artifact: Artifact, batch_sizes: Sequence[int]) -> None:
-    """Record in the manifest that the artifact's shapes are batch sizes.
-
-    Raises
-    ------
-    InputError
-        The first axis of an input or output is not the batch.
-    """
-    try:
-        check_batch_sizes(batch_sizes, [artifact.plan, *(one.plan for one in artifact.others)])
-    except ArtifactError as error:
-        raise InputError(f"the model cannot be compiled for batches: {error}") from error
-    artifact.manifest = msgspec.structs.replace(
-        artifact.manifest, batch_sizes=tuple(map(int, batch_sizes))
-    )
-
-
-def _list_of(input_shapes: Shapes | Sequence[Shapes] | None) -> list[dict[str, tuple[int, ...]]]:
-    if input_shapes is None or isinstance(input_shapes, Mapping):
-        return [dict(input_shapes or {})]
-    each = [dict(shapes) for shapes in input_shapes]
-    if not 1 <= len(each) <= MAX_SHAPES:
-        raise InputError(f"`input_shapes` has {len(each)} entries: give 1 to {MAX_SHAPES}")
-    for i, shapes in enumerate(each):
-        if shapes in each[:i]:
-            raise InputError(f"`input_shapes` has {shapes} twice: leave one out")
-    return each
 
 
 def _check_precision(

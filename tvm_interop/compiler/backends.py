@@ -24,3 +24,8 @@ def backend_for(options: CompileOptions) -> Backend:
 def why_not_in_bf16(options: CompileOptions) -> str | None:
     """The reason why the target of `options` does not support bf16; None if it does."""
     return backend_for(replace(options, precision="f32", keep_f32=())).why_not_in_bf16()
+
+
+def can_fill_up(options: CompileOptions) -> bool:
+    """Whether runs on the target can be filled up to a larger size: so far on CPUs alone."""
+    return not is_cuda(options.target)

@@ -15,16 +15,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import tvm_ffi
-from tvm import ir, sym, tirx
+from tvm import tirx
 
 from ..kernels.loops import ROWS
 from ..program.program import Operator, Program
 from ..program.row_axis import axis_of_rows
-from .kernel_stores import Store, UnprovenError, stores_of, with_values
+from .kernel_stores import Store, UnprovenError, stores_of
+from .row_form import Buffers, Counter, RowLoop, Rows, place_of_rows, row_form
 
 _MOST_TRIALS = 50
 """How many blocks are tried for each statement of a kernel, on average, before giving up."""
@@ -32,34 +32,6 @@ _MOST_TRIALS = 50
 
 class RowsDependError(Exception):
     """It cannot be proven that rows are independent. The text names the operator and the reason."""
-
-
-class Counter(NamedTuple):
-    """A constant of whole numbers that grow by `step` from row to row.
-
-    Exporters make such constants to read elements of a flat tensor by their places.
-
-    Attributes
-    ----------
-    least, greatest: the least and the greatest number of the first row.
-    """
-
-    step: int
-    least: int
-    greatest: int
-
-
-class Rows(NamedTuple):
-    """How the rows lie in one axis of an input or output.
-
-    Attributes
-    ----------
-    axis: the axis.
-    each: how many neighbouring indices of the axis belong to one row.
-    """
-
-    axis: int
-    each: int
 
 
 def independent_rows(
@@ -165,10 +137,12 @@ class _Proof:
         name = first.values[v].name
         if block is None:
             raise RowsDependError(f"output `{name}` has no rows: it is the same for every batch")
+        if first.storage_of(v) in self._counters:
+            raise RowsDependError(f"output `{name}` is a constant that differs from row to row")
         found = set()
         for program, size in zip(self._programs, self._sizes, strict=True):
             shape = program.values[v].shape
-            place = _place(shape, block, size)
+            place = place_of_rows(shape, block, size)
             if place is None or place.each * size != shape[place.axis]:
                 raise RowsDependError(f"the rows of output `{name}` do not lie one after the other")
             found.add(place)
@@ -216,18 +190,6 @@ def _kernel_of(program: Program, op: Operator) -> tirx.PrimFunc:
     return program.kernels[op.kernel]
 
 
-def _place(shape: Sequence[int], block: int, size: int) -> Rows | None:
-    """The axis that holds the rows of a tensor; None if a reshape has cut the rows' axis."""
-    inner = 1
-    for axis in reversed(range(len(shape))):
-        if inner <= block < inner * shape[axis]:
-            each, rest = divmod(block, inner)
-            fits = not rest and shape[axis] % (each * size) == 0
-            return Rows(axis, each) if fits else None
-        inner *= shape[axis]
-    return None
-
-
 class _KernelProof:
     """The proof for one kernel, whose forms for all sizes are compared statement by statement."""
 
@@ -242,13 +204,8 @@ class _KernelProof:
         self._sizes, self._kernels = sizes, kernels
         self._num_inputs, self._known = num_inputs, known
         self._trials = 0
-        self._counters = [
-            {kernel.params[i]: counter for i, counter in counters.items()} for kernel in kernels
-        ]
-        # Kernels that are equal for one size are one kernel there, so the names of buffers differ.
-        self._names = [
-            {param: f"parameter{i}" for i, param in enumerate(kernel.params)} for kernel in kernels
-        ]
+        self._counters = counters
+        self._buffers: list[Buffers] = []
 
     def run(self) -> dict[int, int]:
         """Return the blocks of the kernel's parameters that have rows, by their positions."""
@@ -257,15 +214,26 @@ class _KernelProof:
         each = [list(stores_of(kernel.body, [], [])) for kernel in self._kernels]
         if len({len(stores) for stores in each}) > 1:
             raise UnprovenError("has other statements for another size")
-        for stores, names in zip(each, self._names, strict=True):
-            for store in stores:
-                names.setdefault(store.buffer, f"buffer{len(names)}")
+        self._buffers = [
+            self._named(*one) for one in zip(self._sizes, self._kernels, each, strict=True)
+        ]
         begin = [
             {kernel.params[i]: block for i, block in self._known.items()}
             for kernel in self._kernels
         ]
         found = self._solved(list(zip(*each, strict=True)), 0, begin)[0]
         return {i: found[p] for i, p in enumerate(self._kernels[0].params) if p in found}
+
+    def _named(self, size: int, kernel: tirx.PrimFunc, stores: Sequence[Store]) -> Buffers:
+        """Name the kernel's buffers by their order.
+
+        Their own names differ, since kernels that are equal for one size are one kernel there.
+        """
+        names = {param: f"parameter{i}" for i, param in enumerate(kernel.params)}
+        for store in stores:
+            names.setdefault(store.buffer, f"buffer{len(names)}")
+        counters = {kernel.params[i]: counter for i, counter in self._counters.items()}
+        return Buffers(size, names, counters)
 
     def _declared(self) -> dict[int, int]:
         """The blocks of a kernel that says itself along which axes its rows lie."""
@@ -274,12 +242,12 @@ class _KernelProof:
         axes = [int(axis) for axis in kernel.attrs[ROWS]]
         each: set[int | None] = set()
         for i in range(self._num_inputs):
-            place = _place(shapes[i], self._known[i], size) if i in self._known else None
+            place = place_of_rows(shapes[i], self._known[i], size) if i in self._known else None
             if i in self._known and (place is None or place.axis != axes[i]):
                 raise UnprovenError("has its rows along another axis than the batch")
             if axes[i] >= 0:
                 each.add(place.each if place is not None else None)
-        if len(each) != 1:
+        if len(each) != 1 or self._counters:
             raise UnprovenError("reads rows of different kinds")
         found = each.pop()
         if found is None:
@@ -350,7 +318,7 @@ class _KernelProof:
         why = None
         for inner in _divisors(each):
             try:
-                self._check_forms(stores, blocks, (growing[0], each, inner))
+                self._check_forms(stores, blocks, RowLoop(growing[0], each, inner))
                 return
             except UnprovenError as error:
                 why = why or error
@@ -361,131 +329,13 @@ class _KernelProof:
         self,
         stores: Sequence[Store],
         blocks: Sequence[Mapping[Any, int]],
-        rows: tuple[int, int, int] | None,
+        loop: RowLoop | None,
     ) -> None:
-        each = zip(stores, blocks, self._sizes, self._names, self._counters, strict=True)
-        if len({_form(*one, rows) for one in each}) > 1:
+        each = zip(stores, self._buffers, blocks, strict=True)
+        if len({row_form(*one, loop) for one in each}) > 1:
             raise UnprovenError("computes something else for another size")
 
 
 def _divisors(number: int) -> list[int]:
     """The divisors of a number, the greatest first."""
     return [d for d in range(number, 0, -1) if number % d == 0]
-
-
-def _form(
-    store: Store,
-    blocks: Mapping[Any, int],
-    size: int,
-    names: Mapping[Any, str],
-    counters: Mapping[Any, Counter],
-    rows: tuple[int, int, int] | None,
-) -> str:
-    """What a store computes for one row, as a text that does not name the row or the size.
-
-    Parameters
-    ----------
-    names: the names of the kernel's buffers in the text.
-    counters: the constants among the buffers whose numbers grow with the row.
-    rows: position of the loop over rows, how many of its steps belong to one row, and how many
-        neighbouring steps do; None if there is no such loop.
-    """
-    analyzer = sym.Analyzer()
-    row = tirx.Var("row", "int64")
-    values: dict[Any, Any] = {}
-    extents: list[tuple[int, ...]] = []
-    for i, (var, extent) in enumerate(store.loops):
-        if rows is not None and i == rows[0]:
-            _, each, inner = rows
-            analyzer.bind(row, ir.Range(0, size))
-            outer = _variable(f"i{i}_outer", each // inner, analyzer)
-            within = _variable(f"i{i}", inner, analyzer)
-            value = (outer * size + row) * inner + within
-            values[var] = tirx.Cast(var.ty.dtype if hasattr(var.ty, "dtype") else "int64", value)
-            extents.append((each // inner, inner))
-        else:
-            values[var] = _variable(f"i{i}", extent, analyzer)
-            extents.append((extent,))
-
-    def in_one_row(buffer: Any, indices: Sequence[Any]) -> list[Any]:
-        """The indices within one row, if the tensor has rows; it must be the row of the loop."""
-        found = [analyzer.simplify(index) for index in indices]
-        if buffer in blocks:
-            place = _place([int(dim) for dim in buffer.shape], blocks[buffer], size)
-            if place is None:
-                raise UnprovenError("reads rows through another shape")
-            index = found[place.axis]
-            read = analyzer.simplify(index // place.each % size)
-            if rows is None or not analyzer.can_prove_equal(read, row):
-                raise UnprovenError("reads another row than it writes")
-            found[place.axis] = analyzer.simplify(
-                index // (place.each * size) * place.each + index % place.each
-            )
-        if any(_uses(index, row) for index in found):
-            raise UnprovenError("reads a place that depends on the row")
-        return found
-
-    problems: list[UnprovenError] = []
-    bases: dict[str, Any] = {}
-
-    def load(node: Any) -> Any:
-        if node.source not in names:
-            problems.append(UnprovenError("reads a tensor that nothing wrote"))
-            return node
-        try:
-            named = tirx.decl_buffer(node.source.shape, node.source.dtype, names[node.source])
-            found = tirx.BufferLoad(named, in_one_row(node.source, node.indices))
-        except UnprovenError as problem:
-            problems.append(problem)  # An exception could not pass through `structural_map`.
-            return node
-        steps = counters.get(node.source)
-        if steps is None:
-            return found
-        # A place: the row's number times a step, and a number that is the same for all rows.
-        base = bases.setdefault(str(found), tirx.Var(str(found), found.ty.dtype))
-        analyzer.bind(base, ir.Range(steps.least, steps.greatest + 1), allow_override=True)
-        return base + tirx.Cast(found.ty.dtype, row * steps.step)
-
-    def row_free(expression: Any) -> Any:
-        found = tvm_ffi.structural_map(
-            with_values(expression, values), (ir.TensorLoad, load), order="post"
-        )
-        if problems:
-            raise problems[0]
-        found = analyzer.simplify(found)
-        _check_calls(found)
-        if _uses(found, row):
-            raise UnprovenError("computes something that depends on the row's number")
-        return found
-
-    parts = [row_free(store.value), *map(row_free, store.conditions)]
-    places = in_one_row(store.buffer, [with_values(index, values) for index in store.indices])
-    return "\n".join([str(extents), names[store.buffer], *map(str, places), *map(str, parts)])
-
-
-def _variable(name: str, extent: int, analyzer: Any) -> Any:
-    if extent == 1:
-        return tirx.const(0, "int64")
-    var = tirx.Var(name, "int64")
-    analyzer.bind(var, ir.Range(0, extent))
-    return var
-
-
-def _uses(expression: Any, var: Any) -> bool:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(
-        expression, (tirx.Var, lambda each: found.extend([each] if each.same_as(var) else []))
-    )
-    return bool(found)
-
-
-def _check_calls(expression: Any) -> None:
-    """Refuse pointers: a function that gets one may read more than the element it points at."""
-
-    def check(call: Any) -> None:
-        pointers.extend([call] if "handle" in str(call.ty) else [])
-
-    pointers: list[Any] = []
-    tvm_ffi.structural_walk(expression, (ir.Call, check))
-    if pointers:
-        raise UnprovenError("passes a pointer to a function")

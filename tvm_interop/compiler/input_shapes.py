@@ -1,0 +1,142 @@
+"""The shapes of inputs that a model is compiled for: several, batches, or a range."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+
+from ..artifact.artifact import Artifact
+from ..artifact.layout import MAX_SHAPES
+from ..errors import ArtifactError, InputError, TVMInteropError, UnsupportedModelError
+from ..frontend.load import batch_shapes, load_model
+from ..plain_data import is_whole
+from ..plan.several_shapes import check_batch_sizes
+from .backends import can_fill_up
+from .options import CompileOptions
+
+Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
+"""Shapes of inputs, by name."""
+
+
+def shapes_to_compile(
+    model: Any,
+    input_shapes: Shapes | Sequence[Shapes] | None,
+    batch_sizes: Sequence[int] | None,
+) -> list[dict[str, tuple[int, ...]]]:
+    """The input shapes to compile for: one mapping from names to shapes for each model."""
+    each = list_of_shapes(input_shapes)
+    if batch_sizes is None:
+        return each
+    sizes = list(batch_sizes)
+    if not sizes or not all(is_whole(size) and size > 0 for size in sizes):
+        raise InputError(f"`batch_sizes` is {sizes}: give whole numbers above 0")
+    if len(set(sizes)) < len(sizes) or len(sizes) > MAX_SHAPES:
+        raise InputError(f"`batch_sizes` is {sizes}: give 1 to {MAX_SHAPES}, each once")
+    if len(each) > 1:
+        if len(each) != len(sizes):
+            raise InputError(
+                f"there are {len(sizes)} batch sizes and {len(each)} `input_shapes`; give as many "
+                "of each"
+            )
+        return each
+    return [batch_shapes(model, each[0], size) for size in sizes]
+
+
+def list_of_shapes(
+    input_shapes: Shapes | Sequence[Shapes] | None,
+) -> list[dict[str, tuple[int, ...]]]:
+    if input_shapes is None or isinstance(input_shapes, Mapping):
+        return [dict(input_shapes or {})]
+    each = [dict(shapes) for shapes in input_shapes]
+    if not 1 <= len(each) <= MAX_SHAPES:
+        raise InputError(f"`input_shapes` has {len(each)} entries: give 1 to {MAX_SHAPES}")
+    for i, shapes in enumerate(each):
+        if shapes in each[:i]:
+            raise InputError(f"`input_shapes` has {shapes} twice: leave one out")
+    return each
+
+
+def refuse_fixed_batch(
+    error: UnsupportedModelError,
+    model: Any,
+    input_shapes: Shapes | Sequence[Shapes] | None,
+    shapes_of: Mapping[int, Shapes],
+) -> None:
+    """Raise a clearer error if a model can be imported, but not for the wanted batch sizes.
+
+    Parameters
+    ----------
+    error: why the model could not be imported for a batch size.
+    shapes_of: the shapes of inputs, by batch size.
+
+    Raises
+    ------
+    InputError
+        The model was exported with a fixed batch size; the message says how to export it instead.
+    """
+    size = next((size for size, shapes in shapes_of.items() if not _imports(model, shapes)), None)
+    if size is None or not error.node:
+        return
+    given = list_of_shapes(input_shapes)[0]
+    # Try the shapes as exported, and also batch size 1, because the model may leave the batch size
+    # open.
+    if _imports(model, given) or _imports(model, batch_shapes(model, given, 1)):
+        raise InputError(
+            f"the model cannot be compiled for a batch of {size}: node {error.node}, or a constant "
+            "that it takes its shape from, has the fixed batch size that the model was exported "
+            "with; export the model with a dynamic first dimension (in PyTorch `dynamic_shapes`), "
+            "or leave out `batch_sizes`"
+        ) from error
+
+
+def _imports(model: Any, shapes: Shapes) -> bool:
+    try:
+        load_model(model, shapes)
+    except TVMInteropError:
+        return False
+    return True
+
+
+def mark_batches(artifact: Artifact, batch_sizes: Sequence[int]) -> None:
+    """Record in the manifest that the artifact's shapes are batch sizes.
+
+    Raises
+    ------
+    InputError
+        The first axis of an input or output is not the batch.
+    """
+    try:
+        check_batch_sizes(batch_sizes, [artifact.plan, *(one.plan for one in artifact.others)])
+    except ArtifactError as error:
+        raise InputError(f"the model cannot be compiled for batches: {error}") from error
+    artifact.manifest = msgspec.structs.replace(
+        artifact.manifest, batch_sizes=tuple(map(int, batch_sizes))
+    )
+
+
+def check_range(
+    ranges: Any,
+    input_shapes: Shapes | Sequence[Shapes] | None,
+    batch_sizes: Sequence[int] | None,
+    options: CompileOptions,
+) -> None:
+    """Refuse what does not go with a range of a dimension."""
+    if ranges is None:
+        raise InputError("`most_sizes` is for a range in `shapes`: give one, or leave it out")
+    if not isinstance(ranges, Mapping):
+        raise InputError(
+            f"`shapes` is {ranges!r}: give sizes by the names of dimensions, such as "
+            '{"batch": (1, 32)}'
+        )
+    if any(list_of_shapes(input_shapes)) or batch_sizes is not None:
+        raise InputError(
+            "`shapes` gives all sizes, so `input_shapes` and `batch_sizes` do not go with it: "
+            "leave them out"
+        )
+    if not can_fill_up(options):
+        raise InputError(
+            "a range in `shapes` is for models on a CPU: for a GPU, give `input_shapes` or "
+            "`batch_sizes` for the sizes that you need"
+        )

@@ -1,0 +1,217 @@
+"""Says what a statement of a kernel computes for one row, the same text for all batch sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tvm_ffi
+from tvm import ir, sym, tirx
+
+from .kernel_stores import Store, UnprovenError, with_values
+
+
+class Counter(NamedTuple):
+    """A constant of whole numbers that grow by `step` from row to row.
+
+    Exporters make such constants to read elements of a flat tensor by their places.
+
+    Attributes
+    ----------
+    least, greatest: the least and the greatest number of the first row.
+    """
+
+    step: int
+    least: int
+    greatest: int
+
+
+class Rows(NamedTuple):
+    """How the rows lie in one axis of an input or output.
+
+    Attributes
+    ----------
+    axis: the axis.
+    each: how many neighbouring indices of the axis belong to one row.
+    """
+
+    axis: int
+    each: int
+
+
+def place_of_rows(shape: Sequence[int], block: int, size: int) -> Rows | None:
+    """The axis that holds the rows of a tensor; None if a reshape has cut the rows' axis."""
+    inner = 1
+    for axis in reversed(range(len(shape))):
+        if inner <= block < inner * shape[axis]:
+            each, rest = divmod(block, inner)
+            fits = not rest and shape[axis] % (each * size) == 0
+            return Rows(axis, each) if fits else None
+        inner *= shape[axis]
+    return None
+
+
+class RowLoop(NamedTuple):
+    """The loop of a statement that goes over rows.
+
+    Attributes
+    ----------
+    position: the loop's position among the loops around the statement.
+    each: how many of its steps belong to one row.
+    neighbours: how many neighbouring steps belong to one row.
+    """
+
+    position: int
+    each: int
+    neighbours: int
+
+
+class Buffers(NamedTuple):
+    """What is known of the buffers of a kernel, for one size.
+
+    Attributes
+    ----------
+    size: the number of rows.
+    names: the names of all buffers, equal for all sizes.
+    counters: the constants among them whose numbers grow with the row.
+    """
+
+    size: int
+    names: Mapping[Any, str]
+    counters: Mapping[Any, Counter]
+
+
+def row_form(
+    store: Store, buffers: Buffers, blocks: Mapping[Any, int], loop: RowLoop | None
+) -> str:
+    """What a statement computes for one row, as a text that names neither the row nor the size.
+
+    Parameters
+    ----------
+    blocks: the block of each buffer that has rows; see `independent_rows`.
+    loop: the loop over rows; None if the statement is in no such loop.
+
+    Raises
+    ------
+    UnprovenError
+        The statement does not compute each row from the same row alone, or not in the same way.
+    """
+    return _Form(store, buffers, blocks, loop).text()
+
+
+class _Form:
+    def __init__(
+        self, store: Store, buffers: Buffers, blocks: Mapping[Any, int], loop: RowLoop | None
+    ) -> None:
+        self._store, self._buffers, self._blocks, self._loop = store, buffers, blocks, loop
+        self._analyzer = sym.Analyzer()
+        self._row = tirx.Var("row", "int64")
+        self._bases: dict[str, Any] = {}  # The first row of a counter, by the text of its element.
+        self._problems: list[UnprovenError] = []
+        self._values: dict[Any, Any] = {}
+        self._extents: list[tuple[int, ...]] = []
+        for i, (var, extent) in enumerate(store.loops):
+            self._enter(i, var, extent)
+
+    def _enter(self, position: int, var: Any, extent: int) -> None:
+        """Give the variable of a loop a value; in the loop over rows it is made of the row."""
+        loop, size = self._loop, self._buffers.size
+        if loop is None or position != loop.position:
+            self._values[var] = self._variable(f"i{position}", extent)
+            self._extents.append((extent,))
+            return
+        apart = loop.each // loop.neighbours
+        self._analyzer.bind(self._row, ir.Range(0, size))
+        outer = self._variable(f"i{position}_outer", apart)
+        within = self._variable(f"i{position}", loop.neighbours)
+        value = (outer * size + self._row) * loop.neighbours + within
+        self._values[var] = tirx.Cast(var.ty.dtype, value)
+        self._extents.append((apart, loop.neighbours))
+
+    def _variable(self, name: str, extent: int) -> Any:
+        if extent == 1:
+            return tirx.const(0, "int64")
+        var = tirx.Var(name, "int64")
+        self._analyzer.bind(var, ir.Range(0, extent))
+        return var
+
+    def text(self) -> str:
+        store = self._store
+        parts = [self._row_free(each) for each in (store.value, *store.conditions)]
+        indices = [with_values(index, self._values) for index in store.indices]
+        places = self._in_one_row(store.buffer, indices)
+        name = self._buffers.names[store.buffer]
+        return "\n".join([str(self._extents), name, *map(str, places), *map(str, parts)])
+
+    def _row_free(self, expression: Any) -> Any:
+        """The expression for one row, without the row."""
+        found = tvm_ffi.structural_map(
+            with_values(expression, self._values), (ir.TensorLoad, self._load), order="post"
+        )
+        if self._problems:
+            raise self._problems[0]
+        found = self._analyzer.simplify(found)
+        _check_calls(found)
+        if _uses(found, self._row):
+            raise UnprovenError("computes something that depends on the row's number")
+        return found
+
+    def _load(self, node: Any) -> Any:
+        """An element that is read, as an element of one row."""
+        name = self._buffers.names.get(node.source)
+        if name is None:
+            self._problems.append(UnprovenError("reads a tensor that nothing wrote"))
+            return node
+        try:
+            named = tirx.decl_buffer(node.source.shape, node.source.dtype, name)
+            found = tirx.BufferLoad(named, self._in_one_row(node.source, node.indices))
+        except UnprovenError as problem:
+            self._problems.append(problem)  # It could not pass through `structural_map`.
+            return node
+        counter = self._buffers.counters.get(node.source)
+        if counter is None:
+            return found
+        dtype = found.ty.dtype
+        if str(found) not in self._bases:
+            base = self._bases[str(found)] = tirx.Var(str(found), dtype)
+            self._analyzer.bind(base, ir.Range(counter.least, counter.greatest + 1))
+        return self._bases[str(found)] + tirx.Cast(dtype, self._row * counter.step)
+
+    def _in_one_row(self, buffer: Any, indices: Sequence[Any]) -> list[Any]:
+        """The indices within one row, if the buffer has rows; it must be the row of the loop."""
+        analyzer, row, size = self._analyzer, self._row, self._buffers.size
+        found = [analyzer.simplify(index) for index in indices]
+        if buffer in self._blocks:
+            place = place_of_rows([int(dim) for dim in buffer.shape], self._blocks[buffer], size)
+            if place is None:
+                raise UnprovenError("reads rows through another shape")
+            index = found[place.axis]
+            read = analyzer.simplify(index // place.each % size)
+            if self._loop is None or not analyzer.can_prove_equal(read, row):
+                raise UnprovenError("reads another row than it writes")
+            found[place.axis] = analyzer.simplify(
+                index // (place.each * size) * place.each + index % place.each
+            )
+        if any(_uses(index, row) for index in found):
+            raise UnprovenError("reads a place that depends on the row")
+        return found
+
+
+def _uses(expression: Any, var: Any) -> bool:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(
+        expression, (tirx.Var, lambda each: found.extend([each] if each.same_as(var) else []))
+    )
+    return bool(found)
+
+
+def _check_calls(expression: Any) -> None:
+    """Refuse pointers: a function that gets one may read more than the element it points at."""
+
+    def check(call: Any) -> None:
+        pointers.extend([call] if "handle" in str(call.ty) else [])
+
+    pointers: list[Any] = []
+    tvm_ffi.structural_walk(expression, (ir.Call, check))
+    if pointers:
+        raise UnprovenError("passes a pointer to a function")

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "runtime/core/aligned_memory.h"
+#include "runtime/cpu/blocked_signals.h"
 #include "runtime/cpu/kernel_share.h"
 #include "runtime/cpu/parallel_loop.h"
 #include "runtime/cpu/thread_pool.h"
@@ -26,6 +27,7 @@ template <typename Work>
 void RunOnNewThreads(const Work& work, size_t threads) {
   std::vector<std::thread> others;
   try {
+    const BlockedSignals blocked(kSignalsOfComputing);
     while (others.size() + 1 < threads) others.emplace_back(work);
   } catch (const std::system_error&) {
     // The system allows no more threads. The others do the work.

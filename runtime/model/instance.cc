@@ -220,7 +220,8 @@ void Instance::PrepareLibraryKernels(const std::vector<size_t>& ops,
 std::unique_ptr<Kernel> Instance::MakeLibraryKernel(const PlannedOperator& op) {
   std::vector<KernelArgument> arguments;
   for (int64_t v : op.Arguments()) {
-    arguments.push_back({&headers_[v].data, plan_.IsConstant(v)});
+    const bool is_constant = plan_.IsConstant(v);
+    arguments.push_back({&headers_[v].data, is_constant, is_constant});
   }
   std::unique_ptr<LibraryKernel> kernel;
   try {

@@ -108,6 +108,7 @@ sanitize-kinds: $(VENV)/installed ## Operator kinds and the C interface, from Py
 	    TVM_INTEROP_LIBRARY=$$folder/libtvm_interop.so \
 	    $(BIN)/python -m pytest -p no:cacheprovider \
 	      tests/unit/test_kinds.py tests/unit/test_native_model.py tests/unit/test_runtime_library.py \
+	      tests/unit/test_packed_weights.py \
 	      $(ARGS) || exit 1; \
 	done
 

@@ -24,7 +24,7 @@ CXX_FILES := $(CXX_CORE) $(wildcard runtime/include/*/*.hpp examples/*.c example
 NATIVE := CMakeLists.txt $(CXX_CORE)
 
 .DEFAULT_GOAL := help
-.PHONY: help actionlint audit house graphs server-fuzz soak mutations demo bench bench-full gpu-bundle test test-slow lint format cpp-build cpp-test sanitize sanitize-kinds fuzz docs wheel wheel-test clean
+.PHONY: help actionlint audit house graphs server-fuzz soak mutations demo bench bench-full gpu-bundle test test-slow lint format cpp-build cpp-test sanitize sanitize-kinds fuzz docs wheel wheel-test deploy-test clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -108,6 +108,7 @@ sanitize-kinds: $(VENV)/installed ## Operator kinds and the C interface, from Py
 	    TVM_INTEROP_LIBRARY=$$folder/libtvm_interop.so \
 	    $(BIN)/python -m pytest -p no:cacheprovider \
 	      tests/unit/test_kinds.py tests/unit/test_native_model.py tests/unit/test_runtime_library.py \
+	      tests/unit/test_packed_weights.py \
 	      $(ARGS) || exit 1; \
 	done
 
@@ -169,6 +170,15 @@ wheel-test: wheel ## Install the wheels into empty environments and use them out
 	$$folder/runtime/bin/python -m pip install --quiet dist/tvm_interop_runtime-*.whl && \
 	cd / && $$folder/whole/bin/python $(CURDIR)/tests/wheel_check.py $$folder && \
 	$$folder/runtime/bin/python $(CURDIR)/tests/runtime_wheel_check.py $$folder
+
+deploy-test: wheel ## Each command of docs/deploy.rst in a clean root (needs bubblewrap)
+	folder=$$(mktemp -d) && trap 'rm -rf $$folder' EXIT && \
+	$(PYTHON) -m venv $$folder/whole && \
+	$$folder/whole/bin/python -m pip install --quiet dist/tvm_interop_runtime-*.whl onnxruntime \
+	  "$$(echo dist/tvm_interop-*.whl)[serve]" && \
+	$(PYTHON) -m venv $$folder/runtime && \
+	$$folder/runtime/bin/python -m pip install --quiet dist/tvm_interop_runtime-*.whl && \
+	$(BIN)/python -m tests.deploy_check $$folder/whole $$folder/runtime
 
 clean: ## Remove what was built
 	rm -rf build dist .venv

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
+#include <memory>
 #include <new>
 
 namespace tvm_interop {
@@ -23,9 +23,14 @@ std::shared_ptr<char> AlignedMemory(size_t nbytes) {
 }
 
 std::shared_ptr<char> AlignedZeros(size_t nbytes) {
-  std::shared_ptr<char> memory = AlignedMemory(nbytes);
-  std::memset(memory.get(), 0, Rounded(nbytes));
-  return memory;
+  // Large memory comes from the system, which has cleared it. `calloc` then does not clear it
+  // again.
+  void* const whole = std::calloc(1, Rounded(nbytes) + kAlignment);
+  if (whole == nullptr) throw std::bad_alloc();
+  void* begin = whole;
+  size_t space = Rounded(nbytes) + kAlignment;
+  std::align(kAlignment, Rounded(nbytes), begin, space);
+  return {static_cast<char*>(begin), [whole](char*) { std::free(whole); }};
 }
 
 }  // namespace tvm_interop

@@ -1,6 +1,5 @@
 #include "runtime/cpu/affinity.h"
 
-#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -8,6 +7,8 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+
+#include "runtime/cpu/blocked_signals.h"
 
 namespace tvm_interop {
 namespace {
@@ -22,10 +23,7 @@ bool IsCpu(int cpu) { return cpu >= 0 && cpu < CPU_SETSIZE; }
 }  // namespace
 
 pid_t StartWitness() {
-  // The witness blocks all signals, so that it receives no signal that another thread waits for.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const BlockedSignals blocked;
   std::promise<pid_t> number;
   std::future<pid_t> known = number.get_future();
   pid_t witness = 0;
@@ -39,7 +37,6 @@ pid_t StartWitness() {
     // Without a witness, `Affinity` sees a new mask of the user only if the user sets the mask on
     // the narrowed thread itself.
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return witness;
 }
 

@@ -18,6 +18,9 @@ struct KernelArgument {
   // Whether the tensor holds the same numbers in every run. The numbers may change only if `Repack`
   // is called before the next run.
   bool is_constant = false;
+  // Whether nobody can change the numbers while the kernel lives, so that the address alone tells
+  // which numbers they are.
+  bool is_read_only = false;
   // The position of the argument's first number, in bytes after the tensor's address.
   size_t offset = 0;
   // The number of bytes from the argument's first number to its last, if the argument is cut out of

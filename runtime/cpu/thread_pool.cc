@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "runtime/cpu/affinity.h"
+#include "runtime/cpu/blocked_signals.h"
 #include "runtime/cpu/float_mode.h"
 #include "runtime/cpu/preemption_point.h"
 #include "runtime/cpu/spinning.h"
@@ -225,6 +226,7 @@ void ThreadPool::Start(int helpers) {
   const std::lock_guard<std::mutex> lock(starting_);
   const int wanted = std::min(helpers, num_threads() - 1);
   if (helpers_.empty() && witness_ == 0 && !pins()) witness_ = StartWitness();
+  const BlockedSignals blocked(kSignalsOfComputing);
   while (static_cast<int>(helpers_.size()) < wanted) {
     const int number = static_cast<int>(helpers_.size()) + 1;
     auto helper = std::make_unique<Helper>();

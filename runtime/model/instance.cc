@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "runtime/core/aligned_memory.h"
+#include "runtime/cpu/blocked_signals.h"
 #include "runtime/cpu/kernel_share.h"
 #include "runtime/cpu/parallel_loop.h"
 #include "runtime/cpu/thread_pool.h"
@@ -26,6 +27,7 @@ template <typename Work>
 void RunOnNewThreads(const Work& work, size_t threads) {
   std::vector<std::thread> others;
   try {
+    const BlockedSignals blocked(kSignalsOfComputing);
     while (others.size() + 1 < threads) others.emplace_back(work);
   } catch (const std::system_error&) {
     // The system allows no more threads. The others do the work.
@@ -218,7 +220,8 @@ void Instance::PrepareLibraryKernels(const std::vector<size_t>& ops,
 std::unique_ptr<Kernel> Instance::MakeLibraryKernel(const PlannedOperator& op) {
   std::vector<KernelArgument> arguments;
   for (int64_t v : op.Arguments()) {
-    arguments.push_back({&headers_[v].data, plan_.IsConstant(v)});
+    const bool is_constant = plan_.IsConstant(v);
+    arguments.push_back({&headers_[v].data, is_constant, is_constant});
   }
   std::unique_ptr<LibraryKernel> kernel;
   try {

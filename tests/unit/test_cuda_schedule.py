@@ -70,10 +70,10 @@ def run(func: tirx.PrimFunc, arrays: list[np.ndarray]) -> np.ndarray:
         tvm.IRModule({"kernel": func.with_attr("global_symbol", "kernel")}), "llvm"
     )
     shape = [int(dim) for dim in func.params[-1].ty.shape]
-    tensors = [tvm.runtime.tensor(array) for array in [*arrays, np.zeros(shape, np.float32)]]
+    result = np.zeros(shape, str(func.params[-1].ty.dtype))
+    tensors = [tvm.runtime.tensor(array) for array in [*arrays, result]]
     module["kernel"](*tensors)
-    result: np.ndarray = tensors[-1].numpy()
-    return result
+    return np.asarray(tensors[-1].numpy())
 
 
 CASES: dict[str, tuple[tuple[Any, ...], Callable[..., Any]]] = {
@@ -121,6 +121,10 @@ CASES: dict[str, tuple[tuple[Any, ...], Callable[..., Any]]] = {
     ),
     "softmax": ((tensor("x", 6, 40),), lambda x: relax.op.nn.softmax(x)),
     "mean": ((tensor("x", 1, 12, 13, 13),), lambda x: relax.op.mean(x, [2, 3], keepdims=True)),
+    "position of the largest": (
+        (tensor("x", 6, 200),),
+        lambda x: relax.op.argmax(x, axis=1),
+    ),
     "concat": (
         (tensor("x", 1, 3, 5, 5), tensor("y", 1, 4, 5, 5)),
         lambda x, y: relax.op.concat([x, y], 1),
@@ -216,7 +220,7 @@ def test_what_is_scheduled_stays() -> None:
 def test_a_fault_of_our_rule_is_told_and_the_next_rule_taken(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(func: tirx.PrimFunc) -> Any:
+    def fail(func: tirx.PrimFunc, most_terms: float) -> Any:
         raise RuntimeError("some reason")
 
     monkeypatch.setattr("tvm_interop.kernels.cuda_schedule.short_sums", fail)

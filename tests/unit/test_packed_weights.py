@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import tarfile
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import psutil
+from onnx import TensorProto, helper, numpy_helper
 
 from tests import nets
+from tests.native_runtime import NativeModel, library
 from tests.unit.test_onednn import needs_onednn, plain
+from tests.unit.test_runtime_library import inputs_of, same, saved
 from tvm_interop._native import cpu as _runtime
 from tvm_interop._native.operators import BoundOperator
 from tvm_interop.compiler.api import compile
@@ -133,3 +140,42 @@ def test_instances_of_a_model_agree() -> None:
     first = instances[0].read(plan.outputs[0])
     for instance in instances[1:]:
         np.testing.assert_array_equal(instance.read(plan.outputs[0]), first)
+
+
+def convolution(seed: int) -> onnx.ModelProto:
+    """A model of one convolution, whose weights oneDNN packs and nothing else reads."""
+    shape = (1, 64, 14, 14)
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy")
+    weight = np.random.default_rng(seed).standard_normal((64, 64, 3, 3), np.float32)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4)
+    graph = helper.make_graph([node], "net", [x], [y], [numpy_helper.from_array(weight, "w")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_later_instances_of_a_loaded_model_do_not_read_the_weights(tmp_path: Path) -> None:
+    """Nobody should overwrite the file of a loaded model. Here it shows who reads it."""
+    path = saved(convolution(0), tmp_path / "model.tar", providers=["onednn"])
+    model = NativeModel(path)
+    array = inputs_of(model)
+    wanted = model.run(*array)
+    with tarfile.open(path) as tar:
+        member = tar.getmember("weights.bin")
+    with path.open("r+b") as file:
+        file.seek(member.offset_data)
+        file.write(bytes(member.size))
+    first, model.instance = model.instance, ctypes.c_void_p()
+    model.open()
+    same(model.run(*array), wanted)
+    library().tvi_instance_free(first)
+
+
+def test_models_whose_weights_lie_at_the_same_address(tmp_path: Path) -> None:
+    paths = [
+        saved(convolution(seed), tmp_path / f"{seed}.tar", providers=["onednn"]) for seed in (0, 1)
+    ]
+    array = inputs_of(NativeModel(paths[0]))
+    wanted = [NativeModel(path).run(*array) for path in paths]
+    assert wanted[0][0].tobytes() != wanted[1][0].tobytes()
+    for _ in range(5):
+        for path, expected in zip(paths, wanted, strict=True):
+            same(NativeModel(path).run(*array), expected)

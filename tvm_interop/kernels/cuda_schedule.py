@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Iterator
-from math import prod
 from typing import Any
 
 import tvm
@@ -37,7 +37,9 @@ class DefaultCUDASchedule:
     The `Matmul` rule of dlight tiles convolutions and matrix products, and its `GEMV` rule products
     with a vector. Depthwise convolutions and pooling have short sums. They get one thread for each
     element (`short_sums`), where dlight would use a whole thread block. All other kernels get
-    dlight's rules for reductions, or else its fallback, which uses one thread for each element.
+    dlight's rules for reductions. Reductions that TVM cannot share among threads, such as the
+    position of a maximum, get `short_sums` however long they are. What is left gets dlight's
+    fallback, which uses one thread for each element.
 
     A kernel that is marked as scheduled stays unchanged. The module given is not changed. Equal
     kernels get equal schedules.
@@ -67,10 +69,11 @@ def schedule_kernel(func: tirx.PrimFunc, target: Any, name: str = "kernel") -> t
     gpu = dlight.gpu
     rules = (
         gpu.Matmul(),
-        _ShortSums(),
+        _ShortSums(_LONGEST_SUM),
         gpu.GEMV(),
         gpu.Reduction(),
         gpu.GeneralReduction(),
+        _ShortSums(math.inf),
         gpu.Fallback(),
     )
     plain = _with_plain_names(func)
@@ -88,21 +91,24 @@ def schedule_kernel(func: tirx.PrimFunc, target: Any, name: str = "kernel") -> t
 class _ShortSums:
     """`short_sums` as a scheduling rule with dlight's interface."""
 
+    def __init__(self, most_terms: float) -> None:
+        self._most_terms = most_terms
+
     def apply(self, func: tirx.PrimFunc, target: Any, tunable: bool) -> Any:
-        return short_sums(func)
+        return short_sums(func, self._most_terms)
 
 
-def short_sums(func: tirx.PrimFunc) -> Any:
+def short_sums(func: tirx.PrimFunc, most_terms: float) -> Any:
     """A schedule with one thread for each element of the output; None if the kernel does not fit.
 
-    A kernel fits if it has one sum or other reduction, of at most `_LONGEST_SUM` terms: for example
-    a depthwise convolution or a pooling. Operators before the sum are inlined into it. Operators
+    A kernel fits if it has one sum or other reduction, of at most `most_terms` terms: for example a
+    depthwise convolution or a pooling. Operators before the sum are inlined into it. Operators
     after the sum are computed by the same thread, which keeps the sum in a register.
     """
     schedule = s_tir.Schedule(func, error_render_level="fast")
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
     sums = [block for block in blocks if _is_reduction(schedule, block)]
-    if len(sums) != 1 or prod(_extents(schedule, sums[0], reduced=True)) > _LONGEST_SUM:
+    if len(sums) != 1 or math.prod(_extents(schedule, sums[0], reduced=True)) > most_terms:
         return None
     (summed,) = sums
     _inline_all(schedule, summed)
@@ -110,7 +116,9 @@ def short_sums(func: tirx.PrimFunc) -> Any:
     if len(after) > 1 or any(schedule.get_consumers(block) for block in after):
         return None
     if after:
-        schedule.set_scope(summed, 0, "local")
+        # The position of a maximum comes with the maximum: two results.
+        for result in range(len(schedule.get(summed).writes)):
+            schedule.set_scope(summed, result, "local")
         written = after[0]
     else:
         written = schedule.cache_write(summed, 0, "local")
@@ -147,7 +155,12 @@ def _with_plain_names(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def _attempt(rule: Any, func: tirx.PrimFunc, target: Any, name: str) -> Any:
     try:
-        return rule.apply(func, target, False)
+        schedule = rule.apply(func, target, False)
+        if schedule is not None:
+            # dlight lets the threads of a block share any reduction. TVM refuses later to combine
+            # what the threads found in ways that it does not know, such as our `argmax`.
+            s_tir.transform.LowerCrossThreadReduction()(schedule.mod)
+        return schedule
     except Exception as error:  # The next rule may fit.
         if isinstance(rule, _ShortSums) and not is_refusal(error):
             _log.warning(

@@ -62,7 +62,7 @@ int OneDnnKernel::AddInput(const KernelArgument& argument, const MemoryDescObjec
     // The packed tensor gets its memory in `Repack`.
     const int packed = AddTensor(wanted, nullptr);
     const size_t bytes = argument.nbytes > 0 ? argument.nbytes : api_.memory_desc_get_size(desc);
-    packing_.push_back({given, packed, bytes, MakeReorder(given, packed)});
+    packing_.push_back({given, packed, bytes, argument.is_read_only, MakeReorder(given, packed)});
     return packed;
   }
   const int copy = AddBuffer(wanted);
@@ -129,8 +129,9 @@ void OneDnnKernel::Repack() {
   for (const Packing& packing : packing_) {
     Tensor& packed = tensors_[packing.to];
     const Tensor& given = tensors_[packing.from];
+    const uint64_t hash = packing.is_read_only ? 0 : HashOf(given.bound, packing.bytes);
     packed.own = PackedConstants::Global().Get(
-        api_, given.bound, packing.bytes, given.desc.get(), packed.desc.get(), [&](void* memory) {
+        api_, given.bound, hash, given.desc.get(), packed.desc.get(), [&](void* memory) {
           Check(api_.memory_set_data_handle(packed.memory.get(), memory), "packed memory");
           Execute(&packing.call, 1);
         });

@@ -93,6 +93,7 @@ class OneDnnKernel : public LibraryKernel {
     int from;
     int to;
     size_t bytes;  // The size from the constant's first number to its last.
+    bool is_read_only;
     Call call;
   };
 

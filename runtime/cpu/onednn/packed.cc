@@ -11,8 +11,16 @@ namespace tvm_interop {
 namespace onednn {
 namespace {
 
-// Hashes a block of memory. The four lanes do not depend on each other, so hashing is about as fast
-// as reading the memory. The constants come from splitmix64.
+Owned<MemoryDesc> CopyOf(const Api& api, const MemoryDescObject* desc) {
+  MemoryDesc copy = nullptr;
+  if (api.memory_desc_clone(&copy, desc) != kSuccess) {
+    throw std::runtime_error("oneDNN: a descriptor cannot be copied");
+  }
+  return {copy, api.memory_desc_destroy};
+}
+
+}  // namespace
+
 uint64_t HashOf(const void* data, size_t bytes) {
   constexpr uint64_t kMultiply = 0xbf58476d1ce4e5b9;
   uint64_t lanes[4] = {1, 2, 3, 4};
@@ -33,21 +41,10 @@ uint64_t HashOf(const void* data, size_t bytes) {
   return hash;
 }
 
-Owned<MemoryDesc> CopyOf(const Api& api, const MemoryDescObject* desc) {
-  MemoryDesc copy = nullptr;
-  if (api.memory_desc_clone(&copy, desc) != kSuccess) {
-    throw std::runtime_error("oneDNN: a descriptor cannot be copied");
-  }
-  return {copy, api.memory_desc_destroy};
-}
-
-}  // namespace
-
-std::shared_ptr<void> PackedConstants::Get(const Api& api, const void* constant, size_t bytes,
+std::shared_ptr<void> PackedConstants::Get(const Api& api, const void* constant, uint64_t hash,
                                            const MemoryDescObject* given,
                                            const MemoryDescObject* wanted,
                                            const std::function<void(void*)>& pack) {
-  const uint64_t hash = HashOf(constant, bytes);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     std::shared_ptr<void> known = Find(api, constant, hash, given, wanted);

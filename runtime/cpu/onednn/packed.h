@@ -14,20 +14,24 @@
 namespace tvm_interop {
 namespace onednn {
 
+// Hashes a block of memory. The four lanes do not depend on each other, so hashing is about as fast
+// as reading the memory. The constants come from splitmix64.
+uint64_t HashOf(const void* data, size_t bytes);
+
 // Constants in the layouts that kernels want. A constant is packed once for all kernels that want
 // the same tensor in the same layout. Such kernels belong, for example, to several instances of a
 // model, or to the model at several batch sizes. The packed memory is freed with the last kernel
 // that holds it.
 //
-// Two tensors count as the same if they have the same address and the same bytes. The bytes are
-// compared by a 64-bit hash. So a constant that is changed in place and bound again is packed
-// again.
+// Two tensors count as the same if they have the same address and the same hash. The hash is
+// `HashOf` the bytes. So a constant that is changed in place and bound again is packed again. It is
+// 0 for tensors that nobody can change: reading all of them would take longer than packing them.
 class PackedConstants {
  public:
-  // Returns `constant`, which has `bytes` bytes and the layout `given`, in the layout `wanted`. If
-  // no kernel holds such memory yet, `pack` fills new memory, which is zero at first. Several
+  // Returns `constant`, which has the hash `hash` and the layout `given`, in the layout `wanted`.
+  // If no kernel holds such memory yet, `pack` fills new memory, which is zero at first. Several
   // threads may call this function at the same time.
-  std::shared_ptr<void> Get(const Api& api, const void* constant, size_t bytes,
+  std::shared_ptr<void> Get(const Api& api, const void* constant, uint64_t hash,
                             const MemoryDescObject* given, const MemoryDescObject* wanted,
                             const std::function<void(void*)>& pack);
 

@@ -1,0 +1,36 @@
+#ifndef RUNTIME_CPU_BLOCKED_SIGNALS_H_
+#define RUNTIME_CPU_BLOCKED_SIGNALS_H_
+
+#include <signal.h>
+
+#include <initializer_list>
+
+namespace tvm_interop {
+
+// Blocks all signals but `others` for the calling thread while this object lives. A thread that is
+// started meanwhile keeps them blocked. So it takes no signal that a thread of the program waits
+// for, and runs no handler of the program.
+class BlockedSignals {
+ public:
+  explicit BlockedSignals(std::initializer_list<int> others = {}) {
+    sigset_t blocked;
+    sigfillset(&blocked);
+    for (int signal : others) sigdelset(&blocked, signal);
+    pthread_sigmask(SIG_SETMASK, &blocked, &before_);
+  }
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+// The signals that a thread which computes must be able to take: faults of its own, and the signal
+// with which profilers ask what a thread does.
+constexpr std::initializer_list<int> kSignalsOfComputing = {SIGSEGV, SIGBUS,  SIGFPE, SIGILL,
+                                                            SIGTRAP, SIGABRT, SIGSYS, SIGPROF};
+
+}  // namespace tvm_interop
+
+#endif  // RUNTIME_CPU_BLOCKED_SIGNALS_H_

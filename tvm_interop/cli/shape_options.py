@@ -66,7 +66,7 @@ MostSizes = Annotated[
     int | None,
     typer.Option(
         "--most-sizes",
-        help="Compile a range for at most this many sizes.  [default: 5]",
+        help="Compile a range for at most this many sizes.  [default: 8]",
         rich_help_panel="Model",
     ),
 ]

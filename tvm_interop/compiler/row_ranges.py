@@ -24,7 +24,7 @@ from ..program.program import Program
 
 _LOG = logging.getLogger("tvm_interop")
 
-MOST_SIZES = 5
+MOST_SIZES = 8
 """By default a range is compiled for at most this many sizes."""
 MOST_ROWS = 4096
 """The largest size of a dimension with a range."""

@@ -440,9 +440,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; fail on a difference")
     check = parser.parse_args().check
     stale = [
-        path
-        for path, text in documents().items()
-        if not path.exists() or path.read_text() != text
+        path for path, text in documents().items() if not path.exists() or path.read_text() != text
     ]
     if check:
         for path in stale:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..markdown import table
 from . import pictures, store
-from .record import NOT_TO_BE_HAD, VERDICTS, Check, Record, verdict
+from .record import CONTRADICTED, NOT_TO_BE_HAD, VERDICTS, Check, Record, verdict
 from .registry import PAPERS, order_of
 
 FOLDER = Path(__file__).parents[2] / "docs" / "papers"
@@ -132,7 +132,7 @@ def _section(paper: str, name: str, entry: dict[str, Any], record: Record) -> li
         parts.append(f"![{chart.title}]({IMAGES}/{name_of})")
     for each in record.tables:
         parts += [f"{each.title}:", table(each.head, each.rows)]
-    if record.why:
+    if verdict(record) == CONTRADICTED:
         parts.append(f"*Why ours differs:* {record.why}")
     if record.remarks:
         parts.append(record.remarks)

@@ -69,14 +69,15 @@ class PaperGraph:
     convs: dict[int, ConvShape]
 
 
-def paper_graph(name: str, image_size: int | None = None) -> PaperGraph:
-    """A network of `models.list()` at batch 1.
+def paper_graph(name: str, image_size: int | None = None, batch: int = 1) -> PaperGraph:
+    """A network of `models.list()`.
 
     Parameters
     ----------
     image_size: height and width of the image in pixels; None for the network's own size.
+    batch: number of images.
     """
-    model = catalog.skeleton(name, 1, image_size)
+    model = catalog.skeleton(name, batch, image_size)
     shapes = value_shapes(model)
     units = schedule_units(model)
     nodes = {node.name or node.output[0]: node for node in model.graph.node}
@@ -147,7 +148,7 @@ def _work_of_node(node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]]) -> l
     if _attribute(node, "group", [1])[0] > 1:
         return [Work("depthwise", values, 1, flops, nbytes)]
     if node.op_type == "Conv":
-        return [Work("product", math.prod(output[2:]), output[1], flops, nbytes)]
+        return [Work("product", output[0] * math.prod(output[2:]), output[1], flops, nbytes)]
     return [Work("product", math.prod(output[:-1]), output[-1], flops, nbytes)]
 
 

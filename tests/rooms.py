@@ -55,7 +55,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "program": ("concat_in_place", "graph", "kernel_traits", "memory_order", "storage"),
     "relay": ("relay",),
     "scheduling": (
-        "auto", "block_simulation", "every_scheduler", "gpg", "gpu_schedules", "ios_bounds",
+        "auto", "block_simulation", "every_scheduler", "given_blocks", "gpg", "gpu_schedules",
+        "ios_bounds",
         "ios_large", "ios_stage_costs", "lios_variants", "multi_gpu", "nimble", "opara",
         "paired_rounds", "promises", "schedule", "schedulers", "simulation", "untrusted_schedules",
         "whole_operators",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tvm_interop import LatencyTable, OpGraph, operator_graph, schedule
 from tvm_interop.models import catalog
 from tvm_interop.models.describe import node_flops, value_shapes
+from tvm_interop.scheduling.given_blocks import part_of
 
 from .record import Check, Record, Table, equal, near, within
 from .registry import experiment
@@ -81,13 +80,6 @@ def _largest(name: str) -> OpGraph:
     # Of RandWire's three blocks of this size and width, one can be counted within the memory of
     # a search with eight million transitions.
     return min((part for part in parts if part.width == width), key=lambda part: part.num_edges)
-
-
-def part_of(graph: OpGraph, ops: Sequence[int]) -> OpGraph:
-    """The operators `ops` of a graph, and the edges between them."""
-    place = {op: i for i, op in enumerate(ops)}
-    edges = {(place[u], place[v]) for u in ops for v in graph.successors(u) if v in place}
-    return OpGraph.from_edges([graph.names[op] for op in ops], sorted(edges))
 
 
 def _counted(block: OpGraph) -> tuple[int, float]:

@@ -7,15 +7,13 @@ paper's times. Data sheets give the rest.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from tvm_interop import OpGraph, Schedule, schedule
-from tvm_interop.latency.base import LatencyModel, LatencyOver
+from tvm_interop.latency.base import LatencyModel
+from tvm_interop.latency.some_operators import LatencyOfSome
+from tvm_interop.scheduling.given_blocks import part_of
 
 from ..block_calibration import Parameters, device
 from ..block_simulation import RESULT
@@ -100,15 +98,10 @@ def searched(found: Subject, scheduler: str, **options: Any) -> Found:
     known: dict[object, Schedule] = {}
     stages: list[tuple[str, tuple[tuple[int, ...], ...]]] = []
     for ops in found.blocks:
-        inside = {op: place for place, op in enumerate(ops)}
-        edges = [
-            (inside[u], inside[v]) for u in ops for v in found.graph.successors(u) if v in inside
-        ]
-        edges = sorted(set(edges))
-        key = (*edges, *(found.work[op] for op in ops)) if scheduler in _NO_MERGES else ops
+        part = part_of(found.graph, ops)
+        key = (*part.edges, *(found.work[op] for op in ops)) if scheduler in _NO_MERGES else ops
         if key not in known:
-            part = OpGraph.from_edges([found.graph.names[op] for op in ops], edges)
-            latency = _Part(found.latency, ops)
+            latency = LatencyOfSome(found.latency, ops)
             known[key] = schedule(part, scheduler, latency, **{**LIMITS, **options})
         made = known[key]
         us += made.makespan or 0.0
@@ -143,33 +136,6 @@ def made_us(network: Subject, scheduler: str, **options: Any) -> float:
     return made.makespan if made.makespan is not None else made.simulate(
         network.graph, network.latency
     )  # fmt: skip
-
-
-class _Part(LatencyOver):
-    """The latencies of some of a model's operators, numbered anew."""
-
-    def __init__(self, base: LatencyModel, ops: Sequence[int]) -> None:
-        super().__init__(base)
-        self._ops = ops
-        self._place = {op: place for place, op in enumerate(ops)}
-
-    def op(self, op: int) -> float:
-        return self._base.op(self._ops[op])
-
-    def stage(self, groups: Sequence[Sequence[int]]) -> float:
-        return self._base.stage([[self._ops[op] for op in group] for group in groups])
-
-    def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
-        return self._base.stages(
-            [[[self._ops[op] for op in group] for group in groups] for groups in stages]
-        )
-
-    def mergeable(self) -> Sequence[Sequence[int]]:
-        sets = ([op for op in ops if op in self._place] for ops in self._base.mergeable())
-        return [[self._place[op] for op in ops] for ops in sets if len(ops) > 1]
-
-    def merges(self, sets: Sequence[Sequence[int]]) -> npt.NDArray[np.float64]:
-        return self._base.merges([[self._ops[op] for op in ops] for ops in sets])
 
 
 def choose_2(number: float) -> float:

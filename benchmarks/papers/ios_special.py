@@ -143,10 +143,10 @@ def figure_10() -> Record:
             equal("merged pairs of 3x1 and 1x3 at batch 1", 0, merged[1]),
             above("merged pairs of 3x1 and 1x3 at batch 32", merged[32], 0, 1),
         ],
-        why="Our schedules begin with the three convolutions of 1x1 on the block's input as one "
-        "merged operator, at both batches. At batch 32 the simulator does not merge 3x1 and 1x3: "
-        "the merged kernel is 3x3 and computes three times as much, and the simulator has no "
-        "caches, in which a second reading of the input would cost something.",
+        why="At batch 1 our schedule begins with the three convolutions of 1x1 on the block's "
+        "input as one merged operator, which makes a stage more. At batch 32 the simulator merges "
+        "nothing in this block: 3x1 and 1x3 would become 3x3, which computes three times as much, "
+        "and there are no caches, in which a second reading of the input would cost something.",
         remarks="Our block has one more operator, the concatenation.",
         tables=[
             Table(f"Our stages at batch {batch}", ["", "kind", "groups"], rows)

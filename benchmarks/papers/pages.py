@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -151,7 +152,7 @@ def _checks(checks: Any) -> str:
             check.what,
             "" if check.paper is None else number(check.paper),
             number(check.ours),
-            _range(check),
+            accepted(check),
             "holds" if check.holds else "**does not hold**",
         ]
         for check in checks
@@ -159,7 +160,8 @@ def _checks(checks: Any) -> str:
     return table(["check", "paper", "ours", "accepted", ""], rows)
 
 
-def _range(check: Check) -> str:
+def accepted(check: Check) -> str:
+    """The numbers that a check accepts, as text."""
     low, high = check.least, check.most
     if low is not None and high is not None:
         return number(low) if low == high else f"{number(low)} to {number(high)}"
@@ -171,7 +173,7 @@ def _range(check: Check) -> str:
 
 def _rounded(limit: float) -> float:
     """A limit without the last bit, by which `above` and `below` differ from their bounds."""
-    return float(f"{limit:.12g}")
+    return 0.0 if abs(limit) < sys.float_info.min else float(f"{limit:.12g}")
 
 
 def number(value: float) -> str:

@@ -54,6 +54,19 @@ def test_what_holds(check: Check, holds: bool) -> None:
     assert check.holds is holds
 
 
+@pytest.mark.parametrize(
+    ("check", "text"),
+    [
+        (above("", 1.0, 0.0), "above 0"), (above("", 2.0, 1.0), "above 1"),
+        (below("", 1.0, 1.5), "below 1.5"), (Check("", None, 1.0, most=2.0), "at most 2"),
+        (Check("", None, 1.0, least=0.5), "at least 0.5"), (equal("", 3, 3), "3"),
+        (near("", 10.0, 9.0, 0.1), "9 to 11"),
+    ],
+)  # fmt: skip
+def test_how_a_page_writes_what_is_accepted(check: Check, text: str) -> None:
+    assert pages.accepted(check) == text
+
+
 def test_a_check_can_fail_and_a_failure_needs_a_reason() -> None:
     with pytest.raises(ValueError, match="`x` has no limit"):
         Check("x", None, 1.0)

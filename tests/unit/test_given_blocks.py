@@ -48,6 +48,10 @@ def test_the_blocks_of_the_graph_give_the_same_makespan(scheduler: str) -> None:
         assert found.stats[count] == whole.stats[count]
 
 
+def test_a_graph_without_operators_has_no_blocks() -> None:
+    assert schedule(OpGraph.from_edges(0, []), "ios", LatencyTable([]), blocks=[]).stages == ()
+
+
 def test_no_stage_crosses_a_border() -> None:
     graph = layered(24, seed=3, layer=4)
     latency = LatencyTable(latencies(24, 1))

@@ -49,7 +49,7 @@ def search_blocks(
     ------
     ScheduleError: as in `block_ids`.
     """
-    if blocks is None:
+    if blocks is None or graph.num_ops == 0:
         return search_ios(name, graph, latency, options, merges)
     model = required_latency(latency, name)
     ids = block_ids(graph, blocks)

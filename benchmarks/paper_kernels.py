@@ -119,7 +119,11 @@ def paper_latency(
     base = BlockLatency(kernels, device.gpu)
 
     def price(conv: ConvShape) -> float:
-        return base.kernels_us([[[kernel_of(_conv_work(conv), device, tile, depthwise)]]])
+        work = [_conv_work(conv)]
+        if conv.images > 1:
+            # The parts of the output lie image by image, so another kernel copies them apart.
+            work.append(Work("bytes", conv.values, 1, 0, 2 * _FLOAT_BYTES * conv.values))
+        return base.kernels_us([[[kernel_of(each, device, tile, depthwise) for each in work]]])
 
     return MergingConvs(base, found.convs, price)
 
@@ -153,7 +157,8 @@ def _work_of_node(node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]]) -> l
 
 
 def _conv_work(conv: ConvShape) -> Work:
-    return Work("product", math.prod(conv.output), conv.channels, conv.flops, conv.nbytes)
+    rows = conv.images * math.prod(conv.output)
+    return Work("product", rows, conv.channels, conv.flops, conv.nbytes)
 
 
 def _conv_shape(
@@ -178,6 +183,7 @@ def _conv_shape(
         (top, left, bottom, right),
         (down, across),
         "relu" if len(nodes) > 1 else "",
+        data[0],
     )
 
 

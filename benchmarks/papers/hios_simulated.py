@@ -66,9 +66,34 @@ def _record(number: int) -> Record:
                 {row: [point[row][0] for point in points.values()]
                  for row in _SHOWN if row in next(iter(points.values()))},
                 "latency, ms (simulated)",
-            )
+            ),
+            _speedups(number, points),
         ],
     )  # fmt: skip
+
+
+_ENDS = {
+    7: {"HIOS-LP": (1.4, 3.8)}, 9: {"HIOS-LP": (2.06, 1.64), "HIOS-MR": (1.35, 1.19)},
+    10: {"HIOS-LP": (411 / 174, 411 / 233), "HIOS-MR": (411 / 305, 411 / 305)},
+    11: {"HIOS-LP": (2.23, 1.78), "HIOS-MR": (1.52, 1.10)},
+}  # fmt: skip
+"""The paper's speedups over sequential execution at the first and the last point of a figure."""
+
+
+def _speedups(number: int, points: dict[str, Any]) -> Chart:
+    """The speedups over sequential execution, beside those that the paper's text gives."""
+    series: dict[str, list[float | None]] = {
+        f"{name}, {evaluator}": [
+            point["sequential"][0] / point[f"{name.lower()}, {evaluator}"][0]
+            for point in points.values()
+        ]
+        for name in ("HIOS-LP", "HIOS-MR")
+        for evaluator in ("clock", "exact")
+    }
+    for name, (first, last) in _ENDS.get(number, {}).items():
+        series[f"{name}, paper"] = [first, *[None] * (len(points) - 2), last]
+    title = f"HIOS, Figure {number}: speedups"
+    return Chart(title, "lines", list(points), series, "speedup over sequential (simulated)")
 
 
 def _checks(found: dict[str, Any], evaluator: str) -> list[Check]:

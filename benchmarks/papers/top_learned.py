@@ -134,7 +134,12 @@ def figure_15() -> Record:
             Chart("TOP, Figure 15", "bars", list(rows),
                   {"all requests": [row[0] for row in rows.values()],
                    "whole mixes": [row[1] for row in rows.values()]},
-                  "requests a second (simulated)")
+                  "requests a second (simulated)"),
+            Chart("TOP, Figure 15: all requests, TOP over POS", "bars", list(_LEARNERS),
+                  {**{f"POS that {absent}s": [rows[name][0] / rows[f"pos, {absent}"][0]
+                                             for name in _LEARNERS]
+                      for absent in ("wait", "skip")},
+                   "paper": [1.63] * len(_LEARNERS)}, "throughput over POS"),
         ],
     )  # fmt: skip
 

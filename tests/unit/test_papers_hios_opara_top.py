@@ -18,6 +18,7 @@ from benchmarks.papers import (
     opara,
     opara_models,
     opara_runs,
+    pages,
     sources,
     store,
     top,
@@ -44,6 +45,8 @@ def test_one_experiment_of_each_paper_from_the_command_line(
     assert f"{paper}, {name}: {expected}" in capsys.readouterr().out
     ((_, record),) = store.records(paper, tmp_path).values()
     assert verdict(record) == expected
+    (page,) = [t for p, t in pages.documents(tmp_path).items() if p.name == f"{paper}.md"]
+    assert ("*Why ours differs:*" in page) == (expected == CONTRADICTED)
 
 
 def _held(record: Record) -> dict[str, bool]:

@@ -25,7 +25,9 @@ def run(found: Experiment, folder: Path = FOLDER) -> Record:
     record = found.run()
     seconds = time.perf_counter() - began
     stored = read(found.paper, folder)
-    stored["machine"] = state.as_dict()
+    # The file holds experiments of several runs, so it names the command for all of them.
+    command = f"python -m benchmarks.papers {found.paper}"
+    stored["machine"] = {**state.as_dict(), "command": command}
     stored.setdefault("experiments", {})[found.name] = {
         "title": found.title,
         "slow": found.slow,

@@ -103,6 +103,8 @@ def test_one_experiment_from_the_command_line(
     ((entry, record),) = store.records("ios", tmp_path).values()
     assert set(entry["made"]) == {"date", "commit", "command", "seconds", "cpu", "cores", "busy"}
     assert len(record.checks) == 11
+    command_of_file = store.read("ios", tmp_path)["machine"]["command"]
+    assert command_of_file == "python -m benchmarks.papers ios"
     (page,) = [t for p, t in pages.documents(tmp_path).items() if p.name == "ios.md"]
     assert f"**{verdict(record).capitalize()}.**" in page
     # A wrong number in the file changes the page.

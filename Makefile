@@ -24,7 +24,7 @@ CXX_FILES := $(CXX_CORE) $(wildcard runtime/include/*/*.hpp examples/*.c example
 NATIVE := CMakeLists.txt $(CXX_CORE)
 
 .DEFAULT_GOAL := help
-.PHONY: help actionlint audit house graphs server-fuzz soak mutations demo bench bench-full gpu-bundle test test-slow lint format cpp-build cpp-test sanitize sanitize-kinds fuzz docs wheel wheel-test deploy-test clean
+.PHONY: help actionlint audit house graphs server-fuzz soak mutations demo bench bench-full papers gpu-bundle test test-slow lint format cpp-build cpp-test sanitize sanitize-kinds fuzz docs wheel wheel-test deploy-test clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -45,6 +45,11 @@ bench: $(VENV)/bench-installed ## Two networks against every peer, in under ten 
 
 bench-full: $(VENV)/bench-installed ## All networks against every peer
 	$(BIN)/python -m benchmarks.bench --full $(ARGS)
+
+papers: $(VENV)/bench-installed ## Every quick experiment of the papers, and the pages on them (ARGS=ios)
+	$(BIN)/python -m benchmarks.papers --quick $(ARGS)
+	$(BIN)/python -m benchmarks.results_page --record
+	$(BIN)/python -m benchmarks.figures
 
 $(VENV)/bench-installed: $(VENV)/installed
 	$(EDITABLE) '.[test,bench]'

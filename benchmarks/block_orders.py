@@ -124,10 +124,10 @@ def compiled(
     return Subject(name, gpu, "TVM", graph_of(network), kernels, traits, device.gpu)
 
 
-def assumed(name: str, gpu: str, found: Parameters, launch_us: float) -> Subject:
+def assumed(name: str, gpu: str, found: Parameters, launch_us: float, batch: int = 1) -> Subject:
     """A network of schedule units, with the kernels that are assumed of cuDNN."""
     device = device_of(gpu, found, launch_us)
-    units = paper_graph(name)
+    units = paper_graph(name, batch=batch)
 
     def traits(work: Sequence[Work]) -> OperatorTraits:
         launches = tuple(demand_of(each, found.tile) for each in work)

@@ -28,6 +28,7 @@ from . import (
 from .busy_machine import BEFORE
 from .hios_claims import Check, checks
 from .markdown import geometric, interval, machine, table
+from .papers import pages as papers_pages
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
@@ -430,6 +431,7 @@ def documents() -> dict[Path, str]:
         speed_check_table.PAGE: speed_check_table.table(),
         RESULTS / "serving" / "claims.md": serving_page.claims(),
         RESULTS / "serving" / "top_claims.md": serving_page.top_claims(),
+        **papers_pages.documents(),
     }
 
 
@@ -437,12 +439,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; fail on a difference")
     check = parser.parse_args().check
-    stale = [path for path, text in documents().items() if path.read_text() != text]
+    stale = [
+        path for path, text in documents().items() if not path.exists() or path.read_text() != text
+    ]
     if check:
         for path in stale:
             print(f"{path} is not what the results say: run `python -m benchmarks.figures`")
         return 1 if stale else 0
     for path, text in documents().items():
+        path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     return 0
 

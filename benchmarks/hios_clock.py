@@ -11,14 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import tvm_ffi
-
+from tvm_interop._native import passes as _passes
 from tvm_interop.scheduling import schedule
 from tvm_interop.scheduling.on_gpus import GpuPrices
 
 from .hios_instances import Instance
-
-_LONGEST_PATHS = tvm_ffi.get_global_func("tvm_interop.longest_paths")
 
 
 class Clock:
@@ -77,7 +74,7 @@ def longest_paths_by_clock(subject: Instance, gpus: int) -> tuple[list[int], flo
     clock = Clock(subject, gpus)
     gpu_of = [-1] * subject.graph.num_ops
     latency_us = 0.0
-    for path in _LONGEST_PATHS(*prices.costs(gpus)):
+    for path in _passes.longest_paths(*prices.costs(gpus)):
         latencies = []
         for gpu in range(gpus):
             for op in path:

@@ -69,14 +69,15 @@ class PaperGraph:
     convs: dict[int, ConvShape]
 
 
-def paper_graph(name: str, image_size: int | None = None) -> PaperGraph:
-    """A network of `models.list()` at batch 1.
+def paper_graph(name: str, image_size: int | None = None, batch: int = 1) -> PaperGraph:
+    """A network of `models.list()`.
 
     Parameters
     ----------
     image_size: height and width of the image in pixels; None for the network's own size.
+    batch: number of images.
     """
-    model = catalog.skeleton(name, 1, image_size)
+    model = catalog.skeleton(name, batch, image_size)
     shapes = value_shapes(model)
     units = schedule_units(model)
     nodes = {node.name or node.output[0]: node for node in model.graph.node}
@@ -118,7 +119,11 @@ def paper_latency(
     base = BlockLatency(kernels, device.gpu)
 
     def price(conv: ConvShape) -> float:
-        return base.kernels_us([[[kernel_of(_conv_work(conv), device, tile, depthwise)]]])
+        work = [_conv_work(conv)]
+        if conv.images > 1:
+            # The parts of the output lie image by image, so another kernel copies them apart.
+            work.append(Work("bytes", conv.values, 1, 0, 2 * _FLOAT_BYTES * conv.values))
+        return base.kernels_us([[[kernel_of(each, device, tile, depthwise) for each in work]]])
 
     return MergingConvs(base, found.convs, price)
 
@@ -147,12 +152,13 @@ def _work_of_node(node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]]) -> l
     if _attribute(node, "group", [1])[0] > 1:
         return [Work("depthwise", values, 1, flops, nbytes)]
     if node.op_type == "Conv":
-        return [Work("product", math.prod(output[2:]), output[1], flops, nbytes)]
+        return [Work("product", output[0] * math.prod(output[2:]), output[1], flops, nbytes)]
     return [Work("product", math.prod(output[:-1]), output[-1], flops, nbytes)]
 
 
 def _conv_work(conv: ConvShape) -> Work:
-    return Work("product", math.prod(conv.output), conv.channels, conv.flops, conv.nbytes)
+    rows = conv.images * math.prod(conv.output)
+    return Work("product", rows, conv.channels, conv.flops, conv.nbytes)
 
 
 def _conv_shape(
@@ -177,6 +183,7 @@ def _conv_shape(
         (top, left, bottom, right),
         (down, across),
         "relu" if len(nodes) > 1 else "",
+        data[0],
     )
 
 

@@ -39,6 +39,7 @@ _COMMANDS = {
     "learned_search": "python -m benchmarks.learned_search --exhaustive",
     "learned_search_large": "python -m benchmarks.learned_search randwire nasnet_a --only-learned",
     "operators": "python -m benchmarks.operators",
+    "papers/": "python -m benchmarks.papers",
     "quantised": "python -m benchmarks.zoo, on files of benchmarks.quantised_export",
     "schedulers/": "python -m benchmarks.schedulers",
     "serving/comparison": "python -m benchmarks.serving",

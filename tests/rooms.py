@@ -12,6 +12,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "artifact": ("artifact", "artifact_validation", "fuzz_oracle", "signature"),
     "benchmarks": (
         "explain_verdicts", "figures", "gpu_visit", "harness", "operator_profile",
+        "papers", "papers_hios_opara_top", "papers_simulated",
         "scheduler_benchmarks", "top_benchmark", "torch_gpu", "torch_twin", "two_cores",
         "zoo_networks", "zoo_tables",
     ),
@@ -55,7 +56,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "program": ("concat_in_place", "graph", "kernel_traits", "memory_order", "storage"),
     "relay": ("relay",),
     "scheduling": (
-        "auto", "block_simulation", "every_scheduler", "gpg", "gpu_schedules", "ios_bounds",
+        "auto", "block_simulation", "every_scheduler", "given_blocks", "gpg", "gpu_schedules",
+        "ios_bounds",
         "ios_large", "ios_stage_costs", "lios_variants", "multi_gpu", "nimble", "opara",
         "paired_rounds", "promises", "schedule", "schedulers", "simulation", "untrusted_schedules",
         "whole_operators",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import statistics
+import subprocess
+import sys
 
 import pytest
 
@@ -23,6 +25,15 @@ KNOWN = {
     "figure 11 at 0.4: hios-mr, exact, ms",
 }
 """The first three figures are of the paper. The others are of a prototype, and are 3% to 4% off."""
+
+
+def test_the_benchmark_starts_in_a_process_of_its_own() -> None:
+    """In this process, other tests have loaded the native library already."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.hios_curves", "--help"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 def test_all_five_figures_are_there_with_30_models_a_point() -> None:

@@ -84,6 +84,7 @@ class ScheduleFlags(SearchFlags):
     """How a scheduler searches, on how many GPUs, and with which latencies."""
 
     latency: options.Latency = "measured"
+    blocks: options.Blocks = None
     gpus: options.Gpus = None
     window: options.Window = None
     intra: options.Intra = None
@@ -92,9 +93,11 @@ class ScheduleFlags(SearchFlags):
 
     def scheduler_options(self) -> dict[str, Any]:
         """The options that were given, by the names that schedulers have for them."""
-        given = {"gpus": self.gpus, "window": self.window, "intra": self.intra}
-        of_gpus = {name: value for name, value in given.items() if value is not None}
-        return {**of_gpus, **super().scheduler_options()}
+        given: dict[str, Any] = {"gpus": self.gpus, "window": self.window, "intra": self.intra}
+        found = {name: value for name, value in given.items() if value is not None}
+        if self.blocks is not None:
+            found["blocks"] = options.read_blocks(self.blocks)
+        return {**found, **super().scheduler_options()}
 
 
 @dataclass(frozen=True)

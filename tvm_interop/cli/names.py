@@ -19,7 +19,10 @@ POLICIES = ("auto", "sequential", "streams", "batching", "search", "top", "top+"
 
 PROVIDERS = ("tvm", "onednn", "cudnn", "cublaslt")
 
-DEVICES = ("a40", "a100", "h100", "v100")
+DEVICES = (
+    "a40", "a100", "h100", "jetson_nano", "jetson_tx2", "k80", "rtx2080super", "rtx2080ti",
+    "rtx3080", "v100", "xavier_nx",
+)  # fmt: skip
 
 NETWORKS = (
     "inception_v3", "randwire", "nasnet_a", "squeezenet", "resnet50", "googlenet", "bert_base",

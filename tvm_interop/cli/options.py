@@ -202,6 +202,18 @@ Threads = Annotated[
         rich_help_panel="Scheduling",
     ),
 ]
+Blocks = Annotated[
+    Path | None,
+    typer.Option(
+        "--blocks",
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help="ios, ios-both: the blocks that are searched one by one, as JSON: a list of lists of "
+        "operator names, which may be patterns such as `cell_3/*`.",
+        rich_help_panel="Scheduling",
+    ),
+]
 MaxGroupOps = Annotated[
     int | None,
     typer.Option(
@@ -447,3 +459,21 @@ def server_address(tracker: str | None, key: str | None) -> ServerAddress | None
 def parse_names(text: str | None) -> tuple[str, ...] | None:
     """Split names at commas; None if there is no text."""
     return None if text is None else tuple(name.strip() for name in text.split(","))
+
+
+def read_blocks(path: Path) -> list[list[str]]:
+    """The blocks in a file of `--blocks`.
+
+    Raises
+    ------
+    InputError: the file is no JSON, or no list of lists of names; the message names the file.
+    """
+    import json
+
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"--blocks `{path}` cannot be read as JSON: {error}") from error
+    if not isinstance(found, list) or not all(isinstance(block, list) for block in found):
+        raise InputError(f"--blocks `{path}` must hold a list of lists of operator names")
+    return found

@@ -46,14 +46,34 @@ DEVICES: Mapping[str, DeviceDescription] = {
     "a40": DeviceDescription(37.4e6, 696e3, 3.0, 84, 1536, 1.0, Link(56.25e3, COPY_US)),
     "a100": DeviceDescription(19.5e6, 2039e3, 3.0, 108, 2048, 1.0, Link(300e3, COPY_US)),
     "h100": DeviceDescription(67.0e6, 3350e3, 3.0, 132, 2048, 1.0, Link(450e3, COPY_US)),
+    "k80": DeviceDescription(4.37e6, 240e3, 3.0, 13, 2048, 1.0),
+    "rtx2080super": DeviceDescription(11.2e6, 496e3, 3.0, 48, 1024, 1.0),
+    "rtx2080ti": DeviceDescription(13.4e6, 616e3, 3.0, 68, 1024, 1.0),
+    "rtx3080": DeviceDescription(29.8e6, 760e3, 3.0, 68, 1536, 1.0),
+    "jetson_nano": DeviceDescription(0.236e6, 25.6e3, 3.0, 1, 2048, 1.0),
+    "jetson_tx2": DeviceDescription(0.666e6, 59.7e3, 3.0, 2, 2048, 1.0),
+    "xavier_nx": DeviceDescription(0.845e6, 59.7e3, 3.0, 6, 2048, 1.0),
 }
 """Figures of GPUs as NVIDIA states them.
 
 The figures are the rate for fp32 without tensor cores, the memory bandwidth, the number of
 multiprocessors, the threads that each multiprocessor holds, and the bandwidth of NVLink in one
 direction. For `v100` and `a40` the link is between two GPUs: two of six links for a V100, the
-bridge for an A40. For the other GPUs the link is all NVLink connections together. The microseconds
-of a launch are our own assumption. `v100` is the SXM2, `a100` the 80 GB SXM4, `h100` the SXM5."""
+bridge for an A40. For `a100` and `h100` the link is all NVLink connections together. The others
+have no link here. The microseconds of a launch are our own assumption. `v100` is the SXM2, `a100`
+the 80 GB SXM4, `h100` the SXM5.
+
+Sources:
+
+- `v100`: data sheet of the Tesla V100 (2020). `a40`: data sheet of the A40 (2022). `a100`: data
+  sheet of the A100 (2021). `h100`: data sheet of the H100 (2023).
+- `k80`: board specification of the Tesla K80 (BD-07317-001, 2015). The rate is half of 8.74 TFLOPS,
+  as it is one of two GPUs, at the boost clock.
+- `rtx2080ti`: white paper on Turing (WP-09183-001, 2018), of the reference card. `rtx2080super`:
+  NVIDIA's product page; 3,072 cores at 1.815 GHz. `rtx3080`: white paper on GA102 (2020), 10 GB.
+- `jetson_nano`, `jetson_tx2`, `xavier_nx`: NVIDIA's data sheets of the modules. The rate for fp32
+  is two operations per core and cycle: 128 cores at 0.921 GHz, 256 at 1.3 GHz, 384 at 1.1 GHz. For
+  the first two, NVIDIA advertises the rate for fp16, which is twice as high."""
 
 
 def device_description(name: str) -> DeviceDescription:

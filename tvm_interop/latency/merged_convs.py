@@ -19,7 +19,7 @@ _FLOAT_BYTES = 4
 
 @dataclass(frozen=True)
 class ConvShape:
-    """A convolution in float32 of one image, with one group and without dilation.
+    """A convolution in float32, with one group and without dilation.
 
     Attributes
     ----------
@@ -30,6 +30,7 @@ class ConvShape:
     padding: at the top, left, bottom and right.
     strides: along height and width.
     activation: name of the activation behind it; empty if there is none.
+    images: number of images in a batch.
     """
 
     data: str
@@ -40,6 +41,7 @@ class ConvShape:
     padding: tuple[int, int, int, int]
     strides: tuple[int, int]
     activation: str = ""
+    images: int = 1
 
     @property
     def output(self) -> tuple[int, int]:
@@ -55,7 +57,7 @@ class ConvShape:
     @property
     def values(self) -> int:
         """Number of values that it writes."""
-        return self.channels * math.prod(self.output)
+        return self.images * self.channels * math.prod(self.output)
 
     @property
     def flops(self) -> int:
@@ -64,15 +66,15 @@ class ConvShape:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the image, the weights and the biases that it reads, and of its output."""
-        read = self.in_channels * math.prod(self.image)
+        """Bytes of the images, the weights and the biases that it reads, and of its output."""
+        read = self.images * self.in_channels * math.prod(self.image)
         weights = self.channels * (1 + self.in_channels * math.prod(self.window))
         return _FLOAT_BYTES * (read + weights + self.values)
 
     @property
     def kind(self) -> tuple[object, ...]:
         """A key that is equal for convolutions that could be merged, if their windows allow it."""
-        return self.data, self.strides, self.output, self.activation
+        return self.data, self.strides, self.output, self.activation, self.images
 
 
 def merged_conv(convs: Sequence[ConvShape]) -> ConvShape | None:
@@ -104,8 +106,9 @@ def merged_conv(convs: Sequence[ConvShape]) -> ConvShape | None:
 class MergingConvs(LatencyOver):
     """Adds prices of merged convolutions to a latency model that knows none.
 
-    The merged operator takes as long as `price` says. Cutting its output into parts takes no time,
-    because at batch 1 each part is a piece of memory of its own.
+    The merged operator takes as long as `price` says. At batch 1, cutting its output into parts
+    takes no time, because each part is a piece of memory of its own. For larger batches, `price`
+    must include the time of cutting.
 
     Parameters
     ----------

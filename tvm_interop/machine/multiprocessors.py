@@ -41,6 +41,7 @@ class Multiprocessor:
     shared_unit: unit of shared memory in bytes.
     reserved_bytes: shared memory of each block that CUDA itself takes.
     registers: 32-bit registers.
+    block_registers: the most registers that one block may take.
     """
 
     blocks: int
@@ -50,6 +51,7 @@ class Multiprocessor:
     shared_unit: int = 128
     reserved_bytes: int = _KIB
     registers: int = 65536
+    block_registers: int = 65536
 
 
 def _before_80(blocks: int, warps: int, shared_kib: int) -> Multiprocessor:
@@ -62,8 +64,21 @@ def _since_80(blocks: int, warps: int, shared_kib: int) -> Multiprocessor:
     return Multiprocessor(blocks, warps, shared_kib * _KIB, (shared_kib - 1) * _KIB)
 
 
+def _before_70(
+    blocks: int, shared_kib: int, registers: int, block_registers: int
+) -> Multiprocessor:
+    """A multiprocessor before compute capability 7.0, where a block takes at most 48 KiB."""
+    return Multiprocessor(
+        blocks, 64, shared_kib * _KIB, 48 * _KIB, 256, 0, registers, block_registers
+    )
+
+
 MULTIPROCESSORS: Mapping[str, Multiprocessor] = {
+    "sm_37": _before_70(16, 112, 131072, 65536),
+    "sm_53": _before_70(32, 64, 65536, 32768),
+    "sm_62": _before_70(32, 64, 65536, 32768),
     "sm_70": _before_80(32, 64, 96),
+    "sm_72": _before_80(32, 64, 96),
     "sm_75": _before_80(16, 32, 64),
     "sm_80": _since_80(32, 64, 164),
     "sm_86": _since_80(16, 48, 100),
@@ -77,7 +92,9 @@ MULTIPROCESSORS: Mapping[str, Multiprocessor] = {
 
 The numbers are those of the table "Technical Specifications per Compute Capability" in NVIDIA's
 CUDA C++ Programming Guide: resident blocks, resident warps, and shared memory of a multiprocessor
-and of a block. The units of registers and shared memory are those of `cuda_occupancy.h`."""
+and of a block, and registers of both. Architectures before 7.5 are in
+editions before that of CUDA 13. The units of registers and shared memory are those of
+`cuda_occupancy.h`."""
 
 
 @dataclass(frozen=True)
@@ -95,16 +112,26 @@ class Gpu:
 
 
 GPUS: Mapping[str, Gpu] = {
+    "k80": Gpu("sm_37", 13),
+    "jetson_nano": Gpu("sm_53", 1),
+    "jetson_tx2": Gpu("sm_62", 2),
     "v100": Gpu("sm_70", 80),
+    "xavier_nx": Gpu("sm_72", 6),
+    "rtx2080ti": Gpu("sm_75", 68),
     "rtx2080super": Gpu("sm_75", 48),
     "a100": Gpu("sm_80", 108),
     "rtx3080": Gpu("sm_86", 68),
     "a40": Gpu("sm_86", 84),
     "h100": Gpu("sm_90", 132),
 }
-"""The GPUs of the papers on IOS (V100), Opara (RTX 2080 SUPER, A100), LIOS (RTX 3080) and HIOS
-(A40), and the H100 SXM5. The number of multiprocessors of each is that of NVIDIA's white paper on
-its architecture: Volta (2017), Turing (2018), A100 (2020), GA102 (2020), H100 (2022)."""
+"""The GPUs of the papers on IOS (K80, V100, RTX 2080 Ti), Opara (RTX 2080 SUPER, A100), LIOS
+(RTX 3080), HIOS (A40) and TOP (Jetson Nano, Jetson TX2, Xavier NX), and the H100 SXM5. A K80 is one
+of its two GPUs.
+
+The number of multiprocessors of each is that of NVIDIA's white paper on its architecture: GK110 and
+GK210 (2014), Volta (2017), Turing (2018), A100 (2020), GA102 (2020), H100 (2022). Those of the
+Jetsons follow from the cores in their data sheets, with 128 cores in a multiprocessor of Maxwell
+and Pascal, and 64 in one of Volta. The RTX 2080 SUPER has 3,072 cores, 64 in each."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +251,7 @@ def _by_registers(demand: KernelDemand, sm: Multiprocessor) -> int:
         return sm.blocks
     # Whether a block fits at all is judged as if each part of the multiprocessor held equally many
     # of its warps.
-    if of_warp * _rounded_up(_warps(demand), _PARTS) > sm.registers:
+    if of_warp * _rounded_up(_warps(demand), _PARTS) > sm.block_registers:
         return 0
     return sm.registers // _PARTS // of_warp * _PARTS // _warps(demand)
 

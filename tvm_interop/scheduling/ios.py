@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from ..latency.base import LatencyModel, op_latencies
 from ..program.graph import OpGraph
-from .ios_search import IosOptions, search_ios
+from .given_blocks import Blocks, search_blocks
+from .ios_search import IosOptions
 from .options import required_latency
 from .registry import register_scheduler
 from .schedules import Schedule
@@ -31,6 +32,7 @@ def ios(
     parts: Sequence[Sequence[int]] | None = None,
     time_budget_s: float | None = None,
     beam: bool = True,
+    blocks: Blocks | None = None,
 ) -> Schedule:
     """IOS: the fastest sequence of stages, by dynamic programming over endings.
 
@@ -91,6 +93,11 @@ def ios(
         whatever `max_group_ops` says, because the operators of a group do not run side by side.
         None if no operator is divided.
 
+    blocks: names of the operators of each block, in the order in which blocks run. A name may be a
+        pattern, such as `cell_3/*`. None: the blocks that are found in the graph. Blocks that are
+        given hide stages across their borders from the search, so the schedule is the fastest one
+        only between the borders (`given_blocks`).
+
     Borders of blocks. All operators before a border run before all operators after it. A stage
     across a border is therefore a single group, and its operators run one after the other. Such a
     stage saves only the fixed cost of a stage (`LatencyModel.stage_us`). This cost is 0 in a plan
@@ -138,7 +145,7 @@ def ios(
         beam=beam,
     )
     if parts is None:
-        return search_ios("ios", graph, latency, options)
+        return search_blocks("ios", graph, latency, options, blocks)
     model = required_latency(latency, "ios")
     wholes = WholeOperators(graph, parts)
     options = replace(options, max_group_ops=1, streams=None)
@@ -147,6 +154,6 @@ def ios(
         op_us = op_latencies(model, graph.names).tolist()
         # A stage takes at least the total latency of its parts divided by the number of streams.
         options = replace(options, cores=cores or streams, work_us=wholes.work_us(op_us))
-    found = search_ios("ios", wholes.graph, wholes.latency(model), options)
+    found = search_blocks("ios", wholes.graph, wholes.latency(model), options, blocks)
     stages = wholes.divided(found.stages, op_us, streams)
     return replace(found, op_names=graph.names, stages=stages, streams=())

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from ..latency.base import LatencyModel, LatencyTable, op_latencies
 from ..program.graph import OpGraph
+from .given_blocks import Blocks, search_blocks
 from .ios_search import IosOptions, search_ios
 from .options import required_latency
 from .registry import register_scheduler
@@ -25,6 +26,7 @@ def ios_both(
     streams: int | None = None,
     max_transitions: int = 8_000_000,
     time_budget_s: float | None = None,
+    blocks: Blocks | None = None,
 ) -> Schedule:
     """IOS with both strategies: operators of a stage run side by side, or merged if faster.
 
@@ -41,12 +43,13 @@ def ios_both(
 
     Parameters
     ----------
-    max_group_ops, max_groups, endings, streams, max_transitions, time_budget_s: as in `ios`.
+    max_group_ops, max_groups, endings, streams, max_transitions, time_budget_s, blocks: as in
+        `ios`.
     """
     options = IosOptions(
         max_group_ops, max_groups, endings, streams, max_transitions, time_budget_s=time_budget_s
     )
-    return search_ios("ios-both", graph, latency, options, merges=True)
+    return search_blocks("ios-both", graph, latency, options, blocks, merges=True)
 
 
 @register_scheduler("ios-merge")

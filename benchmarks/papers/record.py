@@ -1,0 +1,171 @@
+"""What an experiment returns, and how a verdict follows from it.
+
+No verdict is written by hand. An experiment gives checks: a number of ours beside a number of the
+paper, and the range in which ours must lie. The verdict follows from the checks each time a page is
+made, so that a changed number changes the verdict.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+REPRODUCED, CONTRADICTED, NOT_TO_BE_HAD = "reproduced", "contradicted", "not to be had"
+VERDICTS = (REPRODUCED, CONTRADICTED, NOT_TO_BE_HAD)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One number of ours beside the paper's.
+
+    Attributes
+    ----------
+    what: what the number is, with its unit.
+    paper: the number of the paper; None if the paper makes a statement without a number.
+    ours: our number.
+    least, most: the range in which our number must lie, both ends included; None for no limit.
+    """
+
+    what: str
+    paper: float | None
+    ours: float
+    least: float | None = None
+    most: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.least is None and self.most is None:
+            raise ValueError(f"the check `{self.what}` has no limit, so it cannot fail: give one")
+
+    @property
+    def holds(self) -> bool:
+        """Whether our number lies in the range. A number that is not finite never does."""
+        low = -math.inf if self.least is None else self.least
+        high = math.inf if self.most is None else self.most
+        return math.isfinite(self.ours) and low <= self.ours <= high
+
+
+def near(what: str, paper: float, ours: float, tolerance: float) -> Check:
+    """Our number must differ from the paper's by at most the share `tolerance` of the paper's."""
+    slack = tolerance * abs(paper)
+    return Check(what, paper, ours, paper - slack, paper + slack)
+
+
+def equal(what: str, paper: float, ours: float) -> Check:
+    """Our number must be the paper's, as a count must."""
+    return Check(what, paper, ours, paper, paper)
+
+
+def above(what: str, ours: float, bound: float, paper: float | None = None) -> Check:
+    """Our number must be above `bound`, as it is by the paper's statement."""
+    return Check(what, paper, ours, least=math.nextafter(bound, math.inf))
+
+
+def below(what: str, ours: float, bound: float, paper: float | None = None) -> Check:
+    """Our number must be below `bound`, as it is by the paper's statement."""
+    return Check(what, paper, ours, most=math.nextafter(bound, -math.inf))
+
+
+def within(what: str, ours: float, least: float, most: float, paper: float | None = None) -> Check:
+    """Our number must lie between `least` and `most`, as it does by the paper's statement."""
+    return Check(what, paper, ours, least, most)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of our numbers beside the paper's; all cells are texts."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A picture of numbers.
+
+    Attributes
+    ----------
+    kind: `bars`, `lines` or `boxes`.
+    points: the labels along the horizontal axis.
+    series: for each label of the legend, a number for each point; None where there is none. For
+        `boxes`, a list of numbers for each point.
+    axis: what the vertical axis shows, with its unit.
+    """
+
+    title: str
+    kind: str
+    points: Sequence[str]
+    series: Mapping[str, Sequence[Any]]
+    axis: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one experiment found.
+
+    Attributes
+    ----------
+    says: what the paper says, in whole sentences.
+    device: what the numbers come from, such as `a V100, simulated from its data sheet`.
+    checks: our numbers beside the paper's. Empty only if the experiment is not to be had.
+    why: why our numbers differ from the paper's. It must be there if a check does not hold.
+    missing: what is missing, if the experiment is not to be had.
+    remarks: what a reader should know whatever the verdict is.
+    seed: the seeds that were used; empty if nothing is random.
+    """
+
+    says: str
+    device: str
+    checks: Sequence[Check] = ()
+    why: str = ""
+    missing: str = ""
+    remarks: str = ""
+    seed: str = ""
+    tables: Sequence[Table] = ()
+    charts: Sequence[Chart] = field(default_factory=tuple)
+
+    def __post_init__(self) -> None:
+        if bool(self.checks) == bool(self.missing):
+            raise ValueError(
+                "a record has either checks or a text that says what is missing: give one of them"
+            )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The record as a dictionary for JSON."""
+        return asdict(self)
+
+
+def not_to_be_had(says: str, missing: str) -> Record:
+    """The record of a table or figure that cannot be had here."""
+    return Record(says, "none", missing=missing)
+
+
+def record_from(stored: Mapping[str, Any]) -> Record:
+    """The record of `Record.as_dict`, read from JSON."""
+    return Record(
+        **{
+            **stored,
+            "checks": [Check(**check) for check in stored["checks"]],
+            "tables": [Table(**table) for table in stored["tables"]],
+            "charts": [Chart(**chart) for chart in stored["charts"]],
+        }
+    )
+
+
+def verdict(found: Record) -> str:
+    """One of `VERDICTS`: a single check that does not hold makes the record contradict the paper.
+
+    Raises
+    ------
+    ValueError: the record contradicts the paper and does not say why.
+    """
+    if found.missing:
+        return NOT_TO_BE_HAD
+    if all(check.holds for check in found.checks):
+        return REPRODUCED
+    if not found.why:
+        failed = [check.what for check in found.checks if not check.holds]
+        raise ValueError(f"these checks do not hold, and `why` is empty: {failed}")
+    return CONTRADICTED

@@ -1,0 +1,57 @@
+"""The latencies of some of a model's operators, for a search of a part of its graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from .base import LatencyModel, LatencyOver
+
+
+class LatencyOfSome(LatencyOver):
+    """Numbers some operators of a latency model anew, from 0.
+
+    Parameters
+    ----------
+    base: the model that knows all operators.
+    ops: ids of the operators in `base`, in the new order.
+    """
+
+    def __init__(self, base: LatencyModel, ops: Sequence[int]) -> None:
+        super().__init__(base)
+        self._ops = ops
+        self._place = {op: place for place, op in enumerate(ops)}
+
+    def op(self, op: int) -> float:
+        """Microseconds of an operator alone."""
+        return self._base.op(self._ops[op])
+
+    def stage(self, groups: Sequence[Sequence[int]]) -> float:
+        """Microseconds of a stage."""
+        return self._base.stage(self._old(groups))
+
+    def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
+        """Microseconds of each stage, shape (len(stages),)."""
+        return self._base.stages([self._old(groups) for groups in stages])
+
+    def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
+        """Let the model measure stages again, and return how many it measured."""
+        return self._base.measure_again([self._old(groups) for groups in stages])
+
+    def transfer(self, u: int, v: int) -> float:
+        """Microseconds of a copy to another GPU."""
+        return self._base.transfer(self._ops[u], self._ops[v])
+
+    def mergeable(self) -> Sequence[Sequence[int]]:
+        """The sets of these operators that might be merged."""
+        sets = ([op for op in ops if op in self._place] for ops in self._base.mergeable())
+        return [[self._place[op] for op in ops] for ops in sets if len(ops) > 1]
+
+    def merges(self, sets: Sequence[Sequence[int]]) -> npt.NDArray[np.float64]:
+        """Microseconds of each set as one merged operator; inf where it cannot be merged."""
+        return self._base.merges(self._old(sets))
+
+    def _old(self, groups: Sequence[Sequence[int]]) -> list[list[int]]:
+        return [[self._ops[op] for op in group] for group in groups]

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import onnx
 import pytest
+import tvm
 from typer.testing import CliRunner
 
 import tvm_interop
@@ -139,6 +140,22 @@ def test_memory_of_the_caller_needs_a_size_that_was_compiled(made: Artifact) -> 
     scores = module.set_output_zero_copy("scores")
     module.run()
     np.testing.assert_allclose(scores, _expected(_feed(4))[0], rtol=1e-5, atol=1e-6)
+
+
+def test_weights_can_be_replaced_for_all_sizes(made: Artifact) -> None:
+    """The instance whose weights change numbers its tensors otherwise than the native one."""
+    assert made.path is not None
+    module = GraphModule(load(made.path))
+    module.run(_feed(6))
+    name, array = next(
+        (module.plan.values[v].name, module.artifact.weights[v])
+        for v in module.artifact.weights
+        if module.artifact.weights[v].shape == (8, 5)
+    )
+    module.load_params(tvm.runtime.save_param_dict({name: tvm.runtime.tensor(0 * array)}))
+    for rows in (6, 2, 9):
+        module.run(_feed(rows))
+        np.testing.assert_allclose(np.asarray(module.get_output(0)), np.full((rows, 5), 0.2))
 
 
 def test_a_server_joins_requests_of_such_a_model(made: Artifact) -> None:

@@ -106,9 +106,11 @@ class RowRange:
         axis = self._axes[False][position]
         if axis is None or array.shape == port.shape:
             return array
-        width = [(0, 0)] * array.ndim
-        width[axis] = (0, port.shape[axis] - array.shape[axis])
-        return np.pad(array, width, mode="edge")
+        given = array.shape[axis]
+        filled = np.empty(port.shape, array.dtype)
+        filled[_along(axis, 0, given)] = array
+        filled[_along(axis, given, None)] = array[_along(axis, given - 1, given)]
+        return filled
 
     def of_rows(
         self, array: np.ndarray, position: int, rows: int, *, is_output: bool
@@ -117,6 +119,9 @@ class RowRange:
         axis = self._axes[is_output][position]
         if axis is None:
             return array
-        length = rows * self.each(position, is_output=is_output)
-        place = (*[slice(None)] * axis, slice(0, length))
-        return array[place]
+        return array[_along(axis, 0, rows * self.each(position, is_output=is_output))]
+
+
+def _along(axis: int, begin: int, end: int | None) -> tuple[slice, ...]:
+    """The index of all elements from `begin` to `end` along an axis."""
+    return (*[slice(None)] * axis, slice(begin, end))

@@ -24,6 +24,8 @@ class ShapedInstances:
         self._range = shapes.row_range
         # How many rows the current inputs have, if the model runs a range of rows.
         self._rows = self._range.sizes[0] if self._range is not None else 0
+        self._ports_of: tuple[PlanInstance | None, int] = None, 0
+        self._ports: tuple[list[Port], list[Port]] = [], []
         self._instance = first
         self._instances: dict[int, PlanInstance] = {0: self._instance}
         self._params: dict[str, np.ndarray] = {}
@@ -32,6 +34,7 @@ class ShapedInstances:
     def _drop_instances(self) -> None:
         self._instance = cast(PlanInstance, ClosedInstance())
         self._instances.clear()
+        self._ports_of = None, 0
         self._params.clear()
 
     def _take_fitting_shape(self, sizes: Mapping[int, tuple[int, ...]]) -> None:
@@ -89,13 +92,28 @@ class ShapedInstances:
 
     def _current_inputs(self) -> list[Port]:
         """The inputs, with the shapes that they have now."""
-        ports = self._instance.inputs
-        return [self._in_rows(port, i, self._rows) for i, port in enumerate(ports)]
+        ports = self._instance.inputs  # Raises if the module was closed.
+        return ports if self._range is None else self._ports_in_rows()[0]
 
     def _current_outputs(self) -> list[Port]:
         """The outputs, with the shapes that they have for the current inputs."""
         ports = self._instance.outputs
-        return [self._in_rows(port, i, self._rows, is_output=True) for i, port in enumerate(ports)]
+        return ports if self._range is None else self._ports_in_rows()[1]
+
+    def _ports_in_rows(self) -> tuple[list[Port], list[Port]]:
+        """The inputs and outputs for the current number of rows."""
+        instance, rows = self._ports_of
+        if instance is not self._instance or rows != self._rows:
+            both = self._instance.inputs, self._instance.outputs
+            ins, outs = (
+                [
+                    self._in_rows(port, i, self._rows, is_output=is_output)
+                    for i, port in enumerate(both[is_output])
+                ]
+                for is_output in (False, True)
+            )
+            self._ports_of, self._ports = (self._instance, self._rows), (ins, outs)
+        return self._ports
 
     def _in_rows(self, port: Port, position: int, rows: int, *, is_output: bool = False) -> Port:
         if self._range is None:
@@ -184,8 +202,7 @@ class ShapedInstances:
         return {self._position(key): shape_of(value) for key, value in given.items()}
 
     def _input(self, key: str | int) -> Port:
-        position = self._position(key)
-        return self._in_rows(self._instance.inputs[position], position, self._rows)
+        return self._current_inputs()[self._position(key)]
 
     def _position(self, key: str | int) -> int:
         check_key(key, "input")

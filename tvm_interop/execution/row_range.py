@@ -42,10 +42,6 @@ class RowRange:
             for ports in (inputs, outputs)
         )
 
-    def axis(self, position: int, *, is_output: bool) -> int | None:
-        """The axis along which the rows of an input or output lie; None if it has no rows."""
-        return self._axes[is_output][position]
-
     def each(self, position: int, *, is_output: bool) -> int:
         """The number of indices of that axis that belong to one row."""
         axis = self._axes[is_output][position]
@@ -68,16 +64,14 @@ class RowRange:
         """
         found = set()
         for i, shape in shapes.items():
-            port, axis = self._first[False][i], self._axes[False][i]
+            wanted, axis = self._first[False][i].shape, self._axes[False][i]
             if axis is None:
                 continue
-            size = shape[axis] if len(shape) == len(port.shape) else 0
-            rows, rest = divmod(size, self.each(i, is_output=False))
-            fits = (*shape[:axis], *shape[axis + 1 :]) == (
-                *port.shape[:axis],
-                *port.shape[axis + 1 :],
-            )
-            if rest or not fits:
+            if len(shape) != len(wanted):
+                return None
+            rows, rest = divmod(shape[axis], self.each(i, is_output=False))
+            others = [a for a in range(len(shape)) if a != axis]
+            if rest or any(shape[a] != wanted[a] for a in others):
                 return None
             found.add(rows)
         return found.pop() if len(found) == 1 else None

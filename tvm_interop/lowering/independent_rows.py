@@ -79,7 +79,9 @@ class _Proof:
             if what != _structure(first):
                 raise RowsDependError("the model has other operators for another size")
         for v in first.inputs:
-            self._take_input(v, inputs.get(first.values[v].name))
+            axis = inputs.get(first.values[v].name)
+            if axis is not None:
+                self._blocks[v] = math.prod(first.values[v].shape[axis + 1 :])
         for v in first.weights:
             self._take_weight(v)
         for ops in zip(*(program.operators for program in self._programs), strict=True):
@@ -91,11 +93,6 @@ class _Proof:
             {first.values[v].name: self._rows(v) for v in first.inputs if v in self._blocks},
             {first.values[v].name: self._rows(v) for v in first.outputs},
         )
-
-    def _take_input(self, v: int, axis: int | None) -> None:
-        shapes = [program.values[v].shape for program in self._programs]
-        if axis is not None:
-            self._blocks[v] = math.prod(shapes[0][axis + 1 :])
 
     def _take_weight(self, v: int) -> None:
         """A weight is the same for all sizes, or has rows that are alike; see `_counter`."""
@@ -121,7 +118,8 @@ class _Proof:
 
     def _take_operator(self, ops: Sequence[Operator]) -> None:
         """Find the blocks of an operator's outputs."""
-        kernels = [_kernel_of(program, op) for program, op in zip(self._programs, ops, strict=True)]
+        pairs = zip(self._programs, ops, strict=True)
+        kernels = [program.kernels[op.kernel] for program, op in pairs]
         stored = [self._programs[0].storage_of(v) for v in ops[0].inputs]
         known = {i: self._blocks[v] for i, v in enumerate(stored) if v in self._blocks}
         counters = {i: self._counters[v] for i, v in enumerate(stored) if v in self._counters}
@@ -184,10 +182,6 @@ def _structure(program: Program) -> Any:
         program.outputs,
         list(program.weights),
     )
-
-
-def _kernel_of(program: Program, op: Operator) -> tirx.PrimFunc:
-    return program.kernels[op.kernel]
 
 
 class _KernelProof:

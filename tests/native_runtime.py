@@ -144,6 +144,19 @@ class NativeModel:
         check(library().tvi_run(self.instance, _addresses(inputs), _addresses(made)))
         return made
 
+    def run_rows(
+        self, rows: int, *inputs: np.ndarray, outputs: Sequence[np.ndarray | None]
+    ) -> None:
+        """Run on arrays with this number of rows; None is the instance's own buffer."""
+        given = _addresses(inputs), _addresses(outputs)
+        check(library().tvi_run_rows(self.instance, rows, *given))
+
+    def find_rows(self, rows: int) -> int:
+        """The shape number to run `rows` rows with."""
+        shape = ctypes.c_size_t()
+        check(library().tvi_model_find_rows(self.model, rows, ctypes.byref(shape)))
+        return shape.value
+
     def run_on_own_buffers(self, *inputs: np.ndarray) -> list[np.ndarray]:
         """Copy the inputs into the instance's own buffers, run, and copy the outputs."""
         for i, array in enumerate(inputs):
@@ -167,8 +180,9 @@ class NativeModel:
         return list(times)
 
 
-def _addresses(arrays: Sequence[np.ndarray]) -> Any:
-    return (ctypes.c_void_p * max(len(arrays), 1))(*[array.ctypes.data for array in arrays])
+def _addresses(arrays: Sequence[np.ndarray | None]) -> Any:
+    places = [None if array is None else array.ctypes.data for array in arrays]
+    return (ctypes.c_void_p * max(len(arrays), 1))(*places)
 
 
 class Reader:

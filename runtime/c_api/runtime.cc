@@ -2,6 +2,7 @@
 
 #include "tvm_interop/runtime.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -247,6 +248,25 @@ size_t tvi_model_instance_nbytes(const tvi_model* model, size_t shape) {
   return shape < model->inputs.size() ? model->model->InstanceNbytes(shape) : 0;
 }
 
+tvi_status tvi_model_find_rows(const tvi_model* model, int64_t rows, size_t* shape) {
+  return Guarded("", [&] {
+    if (model == nullptr || shape == nullptr) RefuseArgument("an argument is NULL");
+    const std::vector<int64_t>& sizes = model->model->artifact().manifest.row_sizes;
+    if (sizes.empty()) RefuseArgument("the model was not compiled for a range of rows");
+    const auto [least, most] = std::minmax_element(sizes.begin(), sizes.end());
+    if (rows < *least || rows > *most) {
+      RefuseArgument("the number of rows is " + std::to_string(rows) +
+                     ", and the model was compiled for " + std::to_string(*least) + " to " +
+                     std::to_string(*most));
+    }
+    size_t found = static_cast<size_t>(most - sizes.begin());
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      if (sizes[i] >= rows && sizes[i] < sizes[found]) found = i;
+    }
+    *shape = found;
+  });
+}
+
 tvi_status tvi_model_find_shape(const tvi_model* model, const int64_t* const* shapes,
                                 size_t* shape) {
   return Guarded("", [&] {
@@ -284,6 +304,14 @@ tvi_status tvi_run(tvi_instance* instance, const void* const* inputs, void* cons
   return Guarded("", [&] {
     RequireInstance(instance);
     instance->instance.Run(inputs, outputs);
+  });
+}
+
+tvi_status tvi_run_rows(tvi_instance* instance, int64_t rows, const void* const* inputs,
+                        void* const* outputs) {
+  return Guarded("", [&] {
+    RequireInstance(instance);
+    instance->instance.RunRows(static_cast<size_t>(std::max<int64_t>(rows, 0)), inputs, outputs);
   });
 }
 

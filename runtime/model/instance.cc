@@ -133,10 +133,24 @@ void Instance::MakePorts() {
     }
     return port;
   };
-  for (int64_t v : plan_.inputs) inputs_.push_back(port_of(v, true));
+  const std::vector<int64_t>& row_sizes = model_->artifact().manifest.row_sizes;
+  if (!row_sizes.empty()) num_rows_ = static_cast<size_t>(row_sizes[shape_]);
+  // Adds the rows to a port, which is number `i` of the list `values` of each plan.
+  const auto with_rows = [&](Port port, size_t i, const std::vector<int64_t> Plan::* values) {
+    if (row_sizes.empty()) return port;
+    const Plan& other = model_->plan(shape_ == 0 ? 1 : 0);
+    const PlannedValue& value = plan_.values[port.value];
+    port.pieces = PiecesOf(value.shape, other.values[(other.*values)[i]].shape, row_sizes[shape_],
+                           static_cast<size_t>(value.type->nbytes()));
+    return port;
+  };
+  for (int64_t v : plan_.inputs) {
+    inputs_.push_back(with_rows(port_of(v, true), inputs_.size(), &Plan::inputs));
+  }
   for (int64_t v : plan_.outputs) {
     const auto times = std::count(plan_.outputs.begin(), plan_.outputs.end(), v);
-    outputs_.push_back(port_of(v, times == 1 && plan_.values[v].storage == Storage::kOutput));
+    const bool may_move = times == 1 && plan_.values[v].storage == Storage::kOutput;
+    outputs_.push_back(with_rows(port_of(v, may_move), outputs_.size(), &Plan::outputs));
   }
   // Inputs that no list names, and outputs that are only parts of the model's outputs, need memory
   // too.
@@ -151,7 +165,7 @@ void Instance::MakePorts() {
     hidden_.push_back(port_of(static_cast<int64_t>(v), true));
     Place(hidden_.back(), OwnBuffer(&hidden_.back()));
   }
-  Bind(nullptr, nullptr);
+  Bind(nullptr, nullptr, num_rows_);
 }
 
 void* Instance::OwnBuffer(Port* port) {
@@ -250,8 +264,8 @@ std::unique_ptr<Kernel> Instance::MakeTvmKernel(const PlannedOperator& op) {
                                         static_cast<int>(op.shares));
 }
 
-void Instance::Bind(const void* const* inputs, void* const* outputs) {
-  bool is_same = is_bound_;
+void Instance::Bind(const void* const* inputs, void* const* outputs, size_t rows) {
+  bool is_same = is_bound_ && rows == rows_;
   for (size_t i = 0; i < inputs_.size() && is_same; ++i) {
     is_same = inputs_[i].given == (inputs == nullptr ? nullptr : inputs[i]);
   }
@@ -260,9 +274,11 @@ void Instance::Bind(const void* const* inputs, void* const* outputs) {
   }
   if (is_same) return;
   is_bound_ = false;
-  const auto take = [](Port* port, void* given) {
+  rows_ = rows;
+  const auto take = [this](Port* port, void* given) {
     port->given = given;
-    port->is_copied = given != nullptr && (!port->may_move || !IsAligned(given));
+    const bool must_copy = !port->may_move || !IsAligned(given) || IsFilledUp(*port);
+    port->is_copied = given != nullptr && must_copy;
   };
   for (size_t i = 0; i < inputs_.size(); ++i) {
     // Operators only read inputs: `CheckPlan` made sure.
@@ -314,9 +330,24 @@ void Instance::FindOverlaps() {
   }
 }
 
-void Instance::Run(const void* const* inputs, void* const* outputs) {
+void Instance::RunRows(size_t rows, const void* const* inputs, void* const* outputs) {
+  if (num_rows_ == 0) {
+    throw ModelError(ErrorCode::kInvalidArgument,
+                     "the model was not compiled for a range of rows: run it whole");
+  }
+  const std::vector<int64_t>& sizes = model_->artifact().manifest.row_sizes;
+  const auto least = static_cast<size_t>(*std::min_element(sizes.begin(), sizes.end()));
+  if (rows < least || rows > num_rows_) {
+    throw ModelError(ErrorCode::kInvalidArgument,
+                     "the number of rows is " + std::to_string(rows) + ", and this instance runs " +
+                         std::to_string(least) + " to " + std::to_string(num_rows_));
+  }
+  Run(inputs, outputs, rows);
+}
+
+void Instance::Run(const void* const* inputs, void* const* outputs, size_t rows) {
   const BusyGuard guard(this);
-  Bind(inputs, outputs);
+  Bind(inputs, outputs, rows);
   CopyInputs();
   try {
     executor_->Run();
@@ -328,7 +359,12 @@ void Instance::Run(const void* const* inputs, void* const* outputs) {
 
 void Instance::CopyInputs() {
   for (const Port& port : inputs_) {
-    if (port.is_copied) std::memcpy(port.own.get(), port.given, port.nbytes);
+    if (!port.is_copied) continue;
+    if (IsFilledUp(port)) {
+      FillUp(port.pieces, rows_, port.given, port.own.get());
+    } else {
+      std::memcpy(port.own.get(), port.given, port.nbytes);
+    }
   }
 }
 
@@ -336,13 +372,18 @@ void Instance::CopyOutputs() {
   for (const Port& port : outputs_) {
     void* const made = headers_[port.value].data;
     void* const wanted = port.given != nullptr ? port.given : port.own.get();
-    if (wanted != nullptr && wanted != made) std::memcpy(wanted, made, port.nbytes);
+    if (wanted == nullptr || wanted == made) continue;
+    if (IsFilledUp(port) && port.given != nullptr) {
+      CutOff(port.pieces, rows_, made, wanted);
+    } else {
+      std::memcpy(wanted, made, port.nbytes);
+    }
   }
 }
 
 std::vector<OpTiming> Instance::Profile(const void* const* inputs, void* const* outputs) {
   const BusyGuard guard(this);
-  Bind(inputs, outputs);
+  Bind(inputs, outputs, num_rows_);
   CopyInputs();
   try {
     std::vector<OpTiming> timings = executor_->Profile();

@@ -15,6 +15,7 @@ import tvm
 from typer.testing import CliRunner
 
 import tvm_interop
+from tests.native_runtime import NativeModel, RuntimeLibraryError
 from tests.nets import Net
 from tvm_interop.artifact.artifact import Artifact, load
 from tvm_interop.artifact.manifest import RowSizes
@@ -162,15 +163,19 @@ def test_a_server_joins_requests_of_such_a_model(made: Artifact) -> None:
     assert made.manifest.batch_sizes == (1, 4, 9)
 
 
-def test_rows_may_lie_along_another_dimension(tmp_path: Path) -> None:
-    """Each step of a sequence is computed by itself; a batch of heads is merged in the output."""
+def _steps() -> onnx.ModelProto:
+    """Computes each step of two sequences by itself, and merges the sequences in the output."""
     net = Net()
     x = net.input("x", [2, "length", 6])
     bias = net.op("Add", [net.input("bias", [6]), net.weight(6)], "shifted")
     wide = net.op("MatMul", [net.op("Add", [x, bias], "sum"), net.weight(6, 8)], "wide")
     turned = net.op("Transpose", [wide], "turned", perm=[1, 0, 2])
     net.op("Reshape", [turned, net.constant(np.array([-1, 8], np.int64))], "y")
-    model = net.model("y")
+    return net.model("y")
+
+
+def test_rows_may_lie_along_another_dimension(tmp_path: Path) -> None:
+    model = _steps()
     made = tvm_interop.compile(
         model, shapes={"length": (2, 7)}, most_sizes=2, out=tmp_path / "a.tar", **QUICK
     )
@@ -190,6 +195,98 @@ def test_rows_may_lie_along_another_dimension(tmp_path: Path) -> None:
         np.testing.assert_allclose(
             session.run(None, feed)[0], theirs.run(None, feed)[0], rtol=1e-5, atol=1e-6
         )
+
+
+def _like(shapes: list[tuple[int, ...]], shift: int) -> list[np.ndarray]:
+    """Arrays of float32, `shift` bytes behind an address that is a multiple of 64."""
+    made = []
+    for shape in shapes:
+        nbytes = 4 * int(np.prod(shape))
+        memory = np.full(nbytes + 128, 255, np.uint8)
+        begin = -memory.ctypes.data % 64 + shift
+        made.append(memory[begin : begin + nbytes].view(np.float32).reshape(shape))
+    return made
+
+
+@pytest.mark.parametrize("shift", [0, 4])
+def test_a_program_in_c_runs_any_size(made: Artifact, shift: int) -> None:
+    assert made.path is not None
+    models = [NativeModel(made.path, shape=shape) for shape in range(3)]
+    module = GraphModule(made)
+    for rows in (5, 9, 5, 2, 1, 4, 6, 3):
+        shape = models[0].find_rows(rows)
+        assert (1, 4, 9)[shape] == min(size for size in (1, 4, 9) if size >= rows)
+        feed = _feed(rows)
+        outputs = _like([(rows, 5), (rows, 3, 4)], shift)
+        models[shape].run_rows(rows, feed["numbers"], feed["items"], outputs=outputs)
+        for got, expected in zip(outputs, module(feed), strict=True):
+            np.testing.assert_array_equal(got, np.asarray(expected))
+            last = got.reshape(-1).view(np.uint8)[-1:]
+            behind = np.lib.stride_tricks.as_strided(last, (9,), (1,))
+            assert (behind[1:] == 255).all(), "the rows that fill up are not written"
+
+
+def test_the_same_memory_may_have_other_numbers_of_rows(made: Artifact) -> None:
+    assert made.path is not None
+    model, feed = NativeModel(made.path, shape=2), _feed(9)
+    inputs = feed["numbers"], feed["items"]
+    whole, some = _like([(9, 5), (9, 3, 4)], 0), _like([(9, 5), (9, 3, 4)], 0)
+    model.run_rows(9, *inputs, outputs=whole)
+    for rows in (5, 9, 3):
+        for array in some:
+            array[...] = 7
+        model.run_rows(rows, *inputs, outputs=some)
+        for ours, all_rows in zip(some, whole, strict=True):
+            np.testing.assert_array_equal(ours[:rows], all_rows[:rows])
+            assert (ours[rows:] == 7).all()
+
+
+def test_c_runs_rows_along_any_dimension(tmp_path: Path) -> None:
+    tvm_interop.compile(
+        _steps(), shapes={"length": (2, 7)}, most_sizes=2, out=tmp_path / "a.tar", **QUICK
+    )
+    session = tvm_interop.Session(tmp_path / "a.tar")
+    model = NativeModel(tmp_path / "a.tar", shape=1)
+    for length in (7, 3, 5, 2):
+        rng = np.random.default_rng(length)
+        x = rng.standard_normal((2, length, 6)).astype(np.float32)
+        bias = rng.standard_normal(6).astype(np.float32)
+        (y,) = _like([(2 * length, 8)], 0)
+        model.run_rows(length, x, bias, outputs=[y])
+        expected = session.run(None, {"x": x, "bias": bias})[0]
+        np.testing.assert_allclose(y, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_outputs_may_share_memory_with_inputs_in_c(tmp_path: Path) -> None:
+    net = Net()
+    net.op("MatMul", [net.input("x", ["batch", 6]), net.weight(6, 6)], "y")
+    made = tvm_interop.compile(
+        net.model("y"), shapes={"batch": (1, 4)}, most_sizes=2, out=tmp_path / "a.tar", **QUICK
+    )
+    x = np.random.default_rng(0).standard_normal((3, 6)).astype(np.float32)
+    (expected,) = GraphModule(made)(x)
+    (shared,) = _like([(3, 6)], 0)
+    shared[...] = x
+    NativeModel(tmp_path / "a.tar", shape=1).run_rows(3, shared, outputs=[shared])
+    np.testing.assert_array_equal(shared, np.asarray(expected))
+
+
+def test_numbers_of_rows_that_c_cannot_run(made: Artifact, tmp_path: Path) -> None:
+    assert made.path is not None
+    model = NativeModel(made.path, shape=1)
+    feed, outputs = _feed(4), _like([(9, 5), (9, 3, 4)], 0)
+    for rows in (0, -1, 5, 2**62):
+        with pytest.raises(RuntimeLibraryError, match=f"rows is {max(rows, 0)}, .* runs 1 to 4"):
+            model.run_rows(rows, feed["numbers"], feed["items"], outputs=outputs)
+    for rows in (0, 10):
+        with pytest.raises(RuntimeLibraryError, match=f"rows is {rows}, .* for 1 to 9"):
+            model.find_rows(rows)
+    tvm_interop.compile(_ranker(2), out=tmp_path / "one.tar", **QUICK)
+    whole = NativeModel(tmp_path / "one.tar")
+    with pytest.raises(RuntimeLibraryError, match="not compiled for a range of rows"):
+        whole.find_rows(1)
+    with pytest.raises(RuntimeLibraryError, match="not compiled for a range of rows"):
+        whole.run_rows(1, *_feed(2).values(), outputs=outputs)
 
 
 def test_a_model_whose_rows_depend_on_each_other_is_refused() -> None:
@@ -315,13 +412,11 @@ def test_both_readers_refuse_wrong_numbers_of_rows(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from tvm_interop._native.runtime import NativeModel
-
     _damaged(made, tmp_path / "bad.tar", sizes, monkeypatch)
     with pytest.raises(ArtifactError, match=message):
         load(tmp_path / "bad.tar", kernels=False)
-    with pytest.raises(ArtifactError, match="rows"):
-        NativeModel(str(tmp_path / "bad.tar"), None, "")
+    with pytest.raises(RuntimeLibraryError, match="rows"):
+        NativeModel(tmp_path / "bad.tar")
 
 
 def test_the_command_line_compiles_a_range(tmp_path: Path) -> None:

@@ -143,14 +143,15 @@ TVI_EXPORT size_t tvi_model_weights_nbytes(const tvi_model* model);
 TVI_EXPORT size_t tvi_model_instance_nbytes(const tvi_model* model, size_t shape);
 /* The batch size of a shape if the shapes are batch sizes; else 0. */
 TVI_EXPORT int64_t tvi_model_batch_size(const tvi_model* model, size_t shape);
-/* The number of rows of a shape if the model was compiled for a range of rows; else 0. A run of
- * fewer rows takes the shape with the next larger number. Fill the inputs up with any valid rows:
- * each row of an output depends on the same row of the inputs alone. The rows of an input or output
- * lie along the dimension that differs from shape to shape. */
+/* The number of rows of a shape if the model was compiled for a range of rows; else 0. The rows of
+ * an input or output lie along the dimension that differs from shape to shape. */
 TVI_EXPORT int64_t tvi_model_row_size(const tvi_model* model, size_t shape);
 /* The name of the dimension whose size is the number of rows, such as "batch"; NULL if the model
  * was not compiled for a range. */
 TVI_EXPORT const char* tvi_model_row_dimension(const tvi_model* model);
+/* Finds the shape number to run `rows` rows with: that of the least number of rows that is large
+ * enough. */
+TVI_EXPORT tvi_status tvi_model_find_rows(const tvi_model* model, int64_t rows, size_t* shape);
 /* Finds the shape number for inputs of these shapes. `shapes[i]` has the dimensions of input i. */
 TVI_EXPORT tvi_status tvi_model_find_shape(const tvi_model* model, const int64_t* const* shapes,
                                            size_t* shape);
@@ -193,6 +194,14 @@ TVI_EXPORT void tvi_instance_free(tvi_instance* instance);
  * instance's own buffer is used (see below). `inputs` or `outputs` may be NULL as a whole. */
 TVI_EXPORT tvi_status tvi_run(tvi_instance* instance, const void* const* inputs,
                               void* const* outputs);
+
+/* Runs the model once, as `tvi_run` does, on inputs and outputs with `rows` rows, at most as many
+ * as the instance's shape has. The inputs are filled up with copies of their last row. Each row of
+ * an output depends on the same row of the inputs alone, so the rows beyond change nothing. With
+ * fewer rows than the shape has, tensors with rows are copied. Of the instance's own buffers, which
+ * keep the shape's size, the first rows count. */
+TVI_EXPORT tvi_status tvi_run_rows(tvi_instance* instance, int64_t rows, const void* const* inputs,
+                                   void* const* outputs);
 
 /* The instance's own buffer for an input or output, of the size that the tensor has. It is zero at
  * first, and its address does not change. NULL if `index` is out of range. */

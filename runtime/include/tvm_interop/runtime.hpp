@@ -115,6 +115,12 @@ class Model {
   int64_t batch_size(size_t shape) const { return tvi_model_batch_size(get(), shape); }
   // The number of rows of a shape if the model was compiled for a range of rows; else 0.
   int64_t row_size(size_t shape) const { return tvi_model_row_size(get(), shape); }
+  // The shape number to run `rows` rows with. Throws Error if the model has no such range.
+  size_t FindRows(int64_t rows) const {
+    size_t found = 0;
+    internal::Check(tvi_model_find_rows(get(), rows, &found));
+    return found;
+  }
   // The shape number for inputs of these shapes. Throws Error if the model has no such shape.
   size_t FindShape(const std::vector<std::vector<int64_t>>& shapes) const {
     const std::vector<Tensor> wanted = inputs();
@@ -195,12 +201,14 @@ class Instance {
   void Run() { internal::Check(tvi_run(get(), nullptr, nullptr)); }
   // Runs once, on the program's memory, which has one address for each input and output.
   void Run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs) {
-    if (inputs.size() != tvi_model_num_inputs(model_.get()) ||
-        outputs.size() != tvi_model_num_outputs(model_.get())) {
-      throw Error(TVI_ERROR_INVALID_ARGUMENT,
-                  "give one address for each of the model's inputs and outputs");
-    }
+    CheckCounts(inputs, outputs);
     internal::Check(tvi_run(get(), inputs.data(), outputs.data()));
+  }
+  // Runs once on the program's memory, which has `rows` rows: see `tvi_run_rows`.
+  void RunRows(int64_t rows, const std::vector<const void*>& inputs,
+               const std::vector<void*>& outputs) {
+    CheckCounts(inputs, outputs);
+    internal::Check(tvi_run_rows(get(), rows, inputs.data(), outputs.data()));
   }
 
   // The instance's own buffer for an input or output. Throws Error if its type is another.
@@ -231,6 +239,15 @@ class Instance {
   tvi_instance* get() const { return instance_.get(); }
 
  private:
+  void CheckCounts(const std::vector<const void*>& inputs,
+                   const std::vector<void*>& outputs) const {
+    if (inputs.size() != tvi_model_num_inputs(model_.get()) ||
+        outputs.size() != tvi_model_num_outputs(model_.get())) {
+      throw Error(TVI_ERROR_INVALID_ARGUMENT,
+                  "give one address for each of the model's inputs and outputs");
+    }
+  }
+
   template <typename Element>
   static Span<Element> Buffer(const tvi_tensor_info* info, void* buffer) {
     if (info == nullptr || buffer == nullptr) {

@@ -115,9 +115,8 @@ def compile(
     inputs: with bf16, the inputs to measure the error on; by default random numbers.
     fresh: reuse nothing that an earlier compilation kept.
     cross_compiler: compiler that links kernels for another CPU; by default `CXX`.
-    options: `time_budget`, the seconds that compiling may take; `shapes`, such as
-        `{"batch": (1, 32)}`, which compiles for a range of a dimension, and `most_sizes`, the
-        number of sizes to compile for it; and options of the scheduler.
+    options: `time_budget`, the seconds for compiling; `shapes`, the range of a dimension, such as
+        `{"batch": (1, 32)}`; `most_sizes`; and options of the scheduler.
 
     Returns
     -------

@@ -103,21 +103,30 @@ def short_sums(func: tirx.PrimFunc, most_terms: float) -> Any:
 
     A kernel fits if it has one sum or other reduction, of at most `most_terms` terms: for example a
     depthwise convolution or a pooling. Operators before the sum are inlined into it. Operators
-    after the sum are computed by the same thread, which keeps the sum in a register.
+    after the sum are computed by the same thread, which keeps the sum in a register. If several of
+    their elements need one sum, each thread computes it anew, so it must then be one short sum.
     """
     schedule = s_tir.Schedule(func, error_render_level="fast")
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
     sums = [block for block in blocks if _is_reduction(schedule, block)]
-    if len(sums) != 1 or math.prod(_extents(schedule, sums[0], reduced=True)) > most_terms:
+    if len(sums) != 1:
         return None
     (summed,) = sums
+    terms = math.prod(_extents(schedule, summed, reduced=True))
+    if terms > most_terms:
+        return None
     _inline_all(schedule, summed)
     after = list(schedule.get_consumers(summed))
     if len(after) > 1 or any(schedule.get_consumers(block) for block in after):
         return None
+    results = len(schedule.get(summed).writes)
+    if terms > _LONGEST_SUM or results > 1:
+        elements = math.prod(_extents(schedule, summed, reduced=False))
+        if any(math.prod(_extents(schedule, one, reduced=False)) > elements for one in after):
+            return None
     if after:
         # The position of a maximum comes with the maximum: two results.
-        for result in range(len(schedule.get(summed).writes)):
+        for result in range(results):
             schedule.set_scope(summed, result, "local")
         written = after[0]
     else:

@@ -125,6 +125,10 @@ CASES: dict[str, tuple[tuple[Any, ...], Callable[..., Any]]] = {
         (tensor("x", 6, 200),),
         lambda x: relax.op.argmax(x, axis=1),
     ),
+    "instance norm": (
+        (tensor("x", 2, 8, 9, 9), tensor("scale", 8), tensor("bias", 8)),
+        lambda x, scale, bias: relax.op.nn.instance_norm(x, scale, bias, 1, [2, 3]),
+    ),
     "concat": (
         (tensor("x", 1, 3, 5, 5), tensor("y", 1, 4, 5, 5)),
         lambda x, y: relax.op.concat([x, y], 1),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Mapping
+from typing import Any
 
 from tvm_interop import OpGraph
 
@@ -32,6 +34,20 @@ def _at(sheet: str, batch: int) -> tuple[Subject, Found]:
     return found, searched(found, "ios-both")
 
 
+def _times_by(
+    what: str, ms: Mapping[Any, float], papers: Mapping[Any, Mapping[Any, float]]
+) -> Table:
+    """The times by the batch or GPU that runs, and by the one for which the schedule was made."""
+    return Table(
+        f"Milliseconds, ours (the paper's), by the {what} that runs",
+        ["runs", *(f"made for {of}" for of in papers)],
+        [
+            [str(on), *(f"{ms[on, of]:.2f} ({paper[of]:.2f})" for of in paper)]
+            for on, paper in papers.items()
+        ],
+    )
+
+
 @experiment("ios", "Table 3 (1)", "schedules made for other batches", seconds=35)
 def table_3_batches() -> Record:
     """Run each schedule at each batch."""
@@ -49,10 +65,6 @@ def table_3_batches() -> Record:
             what = f"batch {on}: the schedule for {of} over its own"
             checks.append(above(f"{what} is above 1", ours, 1.0, paper[of] / paper[on]))
             checks.append(near(what, paper[of] / paper[on], ours, _RATIO))
-    rows = [
-        [str(on), *(f"{ms[on, of]:.2f} ({paper[of]:.2f})" for of in paper)]
-        for on, paper in TABLE_3_BATCHES.items()
-    ]
     return Record(
         "A schedule that is made for a batch is the fastest at this batch.",
         "a V100, simulated block by block",
@@ -62,11 +74,8 @@ def table_3_batches() -> Record:
         "table. At larger batches the simulated times are longer than the paper's, because the "
         "tile and the efficiency of a product were fitted at batch 1. cuDNN takes other "
         "algorithms there.",
-        tables=[
-            Table("Milliseconds, ours (the paper's), by the batch that runs",
-                  ["runs", *(f"made for {of}" for of in TABLE_3_BATCHES)], rows)
-        ],
-    )  # fmt: skip
+        tables=[_times_by("batch", ms, TABLE_3_BATCHES)],
+    )
 
 
 @experiment("ios", "Table 3 (2)", "schedules made for another GPU", seconds=8)
@@ -83,10 +92,6 @@ def table_3_devices() -> Record:
         ours, theirs = ms[on, of] / ms[on, on], paper[of] / paper[on]
         checks.append(above(f"{on}: the schedule for {of} over its own, above 1", ours, 1, theirs))
         checks.append(near(f"{on}: the schedule for {of} over its own", theirs, ours, _RATIO))
-    rows = [
-        [on, *(f"{ms[on, of]:.2f} ({paper[of]:.2f})" for of in paper)]
-        for on, paper in TABLE_3_DEVICES.items()
-    ]
     return Record(
         "A schedule that is made for a GPU is the fastest on this GPU.",
         "a K80 and a V100, simulated block by block",
@@ -95,11 +100,8 @@ def table_3_devices() -> Record:
         remarks="The checks compare schedules on one GPU. The simulated K80 is much faster than "
         "the paper's: it reaches the same share of its peak as the V100, and its peak is at the "
         "boost clock. The paper's K80 reaches about a fifth of it.",
-        tables=[
-            Table("Milliseconds, ours (the paper's), by the GPU that runs",
-                  ["runs", *(f"made for {of}" for of in TABLE_3_DEVICES)], rows)
-        ],
-    )  # fmt: skip
+        tables=[_times_by("GPU", ms, TABLE_3_DEVICES)],
+    )
 
 
 @experiment("ios", "Figure 10", "the last block of Inception-V3 at batches 1 and 32", seconds=1)

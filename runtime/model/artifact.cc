@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "runtime/core/shapes.h"
 #include "runtime/model/check_plan.h"
 #include "runtime/model/check_schedule.h"
 #include "runtime/model/error.h"
 #include "runtime/model/npz.h"
+#include "runtime/model/rows.h"
 #include "runtime/model/tar.h"
 
 namespace tvm_interop {
@@ -94,6 +96,13 @@ Interface InterfaceOf(const Plan& plan, const std::vector<int64_t>& values) {
     const PlannedValue& value = plan.values[v];
     found.emplace_back(value.name, value.shape, value.dtype);
   }
+  return found;
+}
+
+// The inputs and then the outputs.
+Interface InterfaceOf(const Plan& plan) {
+  Interface found = InterfaceOf(plan, plan.inputs);
+  for (auto& output : InterfaceOf(plan, plan.outputs)) found.push_back(std::move(output));
   return found;
 }
 
@@ -224,9 +233,7 @@ void CheckBatchSizes(const std::vector<int64_t>& sizes, const std::vector<ShapeM
   }
   Interface before;
   for (size_t i = 0; i < shapes.size(); ++i) {
-    const Plan& plan = shapes[i].plan;
-    Interface rest = InterfaceOf(plan, plan.inputs);
-    for (const auto& output : InterfaceOf(plan, plan.outputs)) rest.push_back(output);
+    Interface rest = InterfaceOf(shapes[i].plan);
     for (auto& [name, shape, dtype] : rest) {
       if (shape.empty() || shape[0] != sizes[i]) {
         throw ArtifactError("`" + name + "` has shape " + Text(shape) + " for a batch of " +
@@ -263,22 +270,18 @@ void CheckRowSizes(const std::vector<int64_t>& sizes, const std::vector<ShapeMod
                         " shapes: there must be one for each, at least two, all different and "
                         "above 0");
   }
-  const auto interface_of = [](const Plan& plan) {
-    Interface all = InterfaceOf(plan, plan.inputs);
-    for (const auto& output : InterfaceOf(plan, plan.outputs)) all.push_back(output);
-    return all;
-  };
-  const Interface first = interface_of(shapes[0].plan);
-  const Interface second = interface_of(shapes[1].plan);
+  std::vector<Interface> interfaces;
+  for (const ShapeModel& shape : shapes) interfaces.push_back(InterfaceOf(shape.plan));
+  const Interface& first = interfaces[0];
   for (size_t i = 0; i < first.size(); ++i) {
     const std::vector<int64_t>& shape = std::get<1>(first[i]);
-    const std::vector<int64_t>& next = std::get<1>(second[i]);
-    size_t axis = 0;
-    while (axis < shape.size() && axis < next.size() && shape[axis] == next[axis]) ++axis;
+    const std::vector<int64_t>& next = std::get<1>(interfaces[1][i]);
     const bool is_input = i < shapes[0].plan.inputs.size();
-    bool fits = shape.size() == next.size() && (is_input || axis < shape.size());
+    bool fits = shape.size() == next.size();
+    const size_t axis = fits ? DifferingAxis(shape, next) : 0;
+    fits = fits && (is_input || axis < shape.size());
     for (size_t s = 1; fits && s < shapes.size(); ++s) {
-      const std::vector<int64_t> other = std::get<1>(interface_of(shapes[s].plan)[i]);
+      const std::vector<int64_t>& other = std::get<1>(interfaces[s][i]);
       fits = axis == shape.size() ? other == shape
                                   : other.size() == shape.size() &&
                                         GrowsAlong(axis, shape, sizes[0], other, sizes[s]);

@@ -1,15 +1,20 @@
 #include "runtime/model/rows.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace tvm_interop {
+
+size_t DifferingAxis(const std::vector<int64_t>& shape, const std::vector<int64_t>& other) {
+  const auto differing = std::mismatch(shape.begin(), shape.end(), other.begin()).first;
+  return static_cast<size_t>(differing - shape.begin());
+}
 
 RowPieces PiecesOf(const std::vector<int64_t>& shape, const std::vector<int64_t>& other,
                    int64_t rows, size_t element_nbytes) {
   RowPieces pieces;
   pieces.rows = static_cast<size_t>(rows);
-  size_t axis = 0;
-  while (axis < shape.size() && shape[axis] == other[axis]) ++axis;
+  const size_t axis = DifferingAxis(shape, other);
   if (axis == shape.size()) return pieces;
   pieces.outer = 1;
   for (size_t d = 0; d < axis; ++d) pieces.outer *= static_cast<size_t>(shape[d]);

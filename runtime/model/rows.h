@@ -17,6 +17,10 @@ struct RowPieces {
   bool exist() const { return outer > 0; }
 };
 
+// Returns the first dimension in which two shapes of the same rank differ; the rank if they are
+// equal.
+size_t DifferingAxis(const std::vector<int64_t>& shape, const std::vector<int64_t>& other);
+
 // Returns where the rows of a tensor lie, given its shapes for two numbers of rows. The tensor of
 // `shape` has `rows` rows. Its rows lie along the dimension that differs from `other`.
 RowPieces PiecesOf(const std::vector<int64_t>& shape, const std::vector<int64_t>& other,

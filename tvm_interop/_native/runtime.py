@@ -126,16 +126,12 @@ class NativeModel:
     @property
     def batch_sizes(self) -> tuple[int, ...]:
         """The batch size of each set of shapes; empty if the sets are not batch sizes."""
-        size = self._library.tvi_model_batch_size
-        found = tuple(size(self._handle, shape) for shape in range(len(self.inputs)))
-        return found if all(found) else ()
+        return self._sizes(self._library.tvi_model_batch_size)
 
     @property
     def row_sizes(self) -> tuple[int, ...]:
         """The number of rows of each set of shapes; empty if the sets do not stand for a range."""
-        size = self._library.tvi_model_row_size
-        found = tuple(size(self._handle, shape) for shape in range(len(self.inputs)))
-        return found if all(found) else ()
+        return self._sizes(self._library.tvi_model_row_size)
 
     @property
     def row_dimension(self) -> str:
@@ -155,6 +151,11 @@ class NativeModel:
     def open(self, shape: int) -> NativeModelInstance:
         """Make an instance for a set of input shapes."""
         return NativeModelInstance(self, self._handle, shape)
+
+    def _sizes(self, size_of: Callable[..., int]) -> tuple[int, ...]:
+        """The sizes of all sets of shapes; empty if a set has none."""
+        found = tuple(size_of(self._handle, shape) for shape in range(len(self.inputs)))
+        return found if all(found) else ()
 
     def _ports(self, info: Callable[..., Any], shape: int, count: int, first: int) -> list[Port]:
         ports = []

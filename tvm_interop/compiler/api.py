@@ -17,11 +17,7 @@ import msgspec
 
 from ..artifact.artifact import Artifact
 from ..artifact.manifest import Precision, RowSizes, SpeedCheck
-from ..errors import (
-    InputError,
-    OutOfTimeError,
-    UnsupportedModelError,
-)
+from ..errors import InputError, OutOfTimeError, UnsupportedModelError
 from ..kernels.tuning_records import TuningRecords
 from ..latency import LatencyModel, Link
 from ..lowering.split_operators import parts_in

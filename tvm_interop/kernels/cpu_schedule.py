@@ -21,6 +21,7 @@ from tvm.ir.transform import PassContext, module_pass
 from ..machine.cpu_features import Registers, vector_registers
 from .contraction_nest import contraction_nest
 from .contraction_pattern import find_contraction
+from .expressions import uses
 from .loops import SCHEDULED
 from .refusals import is_refusal, unless_refused
 from .row_sums import vectorize_along_sum
@@ -278,18 +279,12 @@ def _goes_along(
 ) -> bool:
     """Whether the last `count` axes index the buffer's last dimensions fully, or not at all."""
     last = axes[len(axes) - count :]
-    if not any(_uses(index, axis) for index in indices for axis in last):
+    if not any(uses(index, axis) for index in indices for axis in last):
         return True
     shape = [int(size) for size in buffer.ty.shape]
     return shape[-count:] == sizes[-count:] and all(
         index.same_as(axis) for index, axis in zip(indices[-count:], last, strict=True)
     )
-
-
-def _uses(index: Any, axis: tirx.Var) -> bool:
-    found: list[bool] = []
-    tvm_ffi.structural_walk(index, (tirx.Var, lambda var: found.append(var.same_as(axis))))
-    return any(found)
 
 
 def _schedule_elementwise(schedule: s_tir.Schedule, block: Any, registers: Registers) -> None:

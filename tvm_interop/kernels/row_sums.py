@@ -10,6 +10,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from ..machine.cpu_features import Registers
+from .expressions import uses
 
 _VECTORS = 4
 """Largest number of independent vectors of sums in a row.
@@ -128,7 +129,4 @@ def _in_a_row(load: Any, axes: list[Any], most: int) -> int:
 
 
 def _uses(indices: Any, variables: list[Any]) -> bool:
-    found: list[Any] = []
-    for index in indices:
-        tvm_ffi.structural_walk(index, (tirx.Var, found.append))
-    return any(var.same_as(one) for var in variables for one in found)
+    return any(uses(index, var) for index in indices for var in variables)

@@ -63,7 +63,7 @@ def stores_of(
             for store in stores_of(each, loops, conditions):
                 yield store.with_values(bound)
     elif isinstance(statement, tirx.For):
-        if not isinstance(statement.extent, tirx.IntImm) or not _is_zero(statement.min):
+        if not isinstance(statement.extent, tirx.IntImm) or not _is(statement.min, 0):
             raise UnprovenError("has a loop whose length depends on data")
         extent = int(statement.extent.value)
         yield from stores_of(statement.body, [*loops, (statement.loop_var, extent)], conditions)
@@ -72,7 +72,7 @@ def stores_of(
         if block.match_buffers:
             raise UnprovenError("uses a part of a tensor as a tensor")
         values = dict(zip((i.var for i in block.iter_vars), statement.iter_values, strict=True))
-        given = [] if _is_one(statement.predicate) else [statement.predicate]
+        given = [] if _is(statement.predicate, 1) else [statement.predicate]
         parts = [block.body] if block.init is None else [block.init, block.body]
         for part in parts:
             for store in stores_of(part, loops, [*conditions, *given]):
@@ -90,12 +90,8 @@ def stores_of(
         raise UnprovenError(f"has a statement of kind {type(statement).__name__}")
 
 
-def _is_zero(value: Any) -> bool:
-    return isinstance(value, tirx.IntImm) and int(value.value) == 0
-
-
-def _is_one(value: Any) -> bool:
-    return isinstance(value, tirx.IntImm) and int(value.value) == 1
+def _is(node: Any, value: int) -> bool:
+    return isinstance(node, tirx.IntImm) and int(node.value) == value
 
 
 def with_values(expression: Any, values: Mapping[Any, Any]) -> Any:

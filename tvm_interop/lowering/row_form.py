@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import tvm_ffi
 from tvm import ir, sym, tirx
 
+from ..kernels.expressions import uses
 from .kernel_stores import Store, UnprovenError, with_values
 
 
@@ -152,7 +153,7 @@ class _Form:
             raise self._problems[0]
         found = self._analyzer.simplify(found)
         _check_calls(found)
-        if _uses(found, self._row):
+        if uses(found, self._row):
             raise UnprovenError("computes something that depends on the row's number")
         return found
 
@@ -192,17 +193,9 @@ class _Form:
             found[place.axis] = analyzer.simplify(
                 index // (place.each * size) * place.each + index % place.each
             )
-        if any(_uses(index, row) for index in found):
+        if any(uses(index, row) for index in found):
             raise UnprovenError("reads a place that depends on the row")
         return found
-
-
-def _uses(expression: Any, var: Any) -> bool:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(
-        expression, (tirx.Var, lambda each: found.extend([each] if each.same_as(var) else []))
-    )
-    return bool(found)
 
 
 def _check_calls(expression: Any) -> None:

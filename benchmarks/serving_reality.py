@@ -151,7 +151,7 @@ def predict(
 
     Parameters
     ----------
-    cores: work of all cores at once, as a multiple of the work of one core.
+    cores: how many times as much work all cores together do in a second as one core alone.
     """
     device = ServingDevice(cores=cores, interference=interference)
     arrivals = Arrivals(np.zeros(len(requests)), np.array(requests, dtype=np.int64))

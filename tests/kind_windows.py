@@ -32,7 +32,7 @@ def sliding(
 
 
 def integer_pools(kind: str, **fields: Any) -> dict[str, LibraryOp]:
-    """Poolings of integers, by name. `fields` has further fields of the kind."""
+    """Poolings of integers, by name. `fields` holds further fields of their descriptions."""
 
     def pool(
         data: tuple[int, int, int, int], window: tuple[int, int], dtype: str, **slides: Any

@@ -1,4 +1,4 @@
-"""TOP: its devices and models, and serving without learning."""
+"""Experiments of the paper TOP that need no trained agents: devices, models, and serving."""
 
 from __future__ import annotations
 

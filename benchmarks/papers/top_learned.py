@@ -175,7 +175,7 @@ def figure_16() -> Record:
         remarks=f"{SEARCHED} The search had 200 simulations. The paper does not say whether its "
         "percentages are points; they are taken as shares. At least half of them is accepted. "
         f"{made('serving/top/single-policies', 'serving/top/policies-0.03')}",
-        seed="seeds 0 and 1 on one model, 0 to 4 on three",
+        seed="seeds 0 and 1 for one model, seeds 0 to 4 for three models",
     )
 
 

@@ -25,7 +25,8 @@ class Case:
     inputs: the arrays of the inputs; None for an input that is left out.
     fixed: the indices of inputs that are always constants, such as sizes and axes.
     opset: the opset of the model.
-    sums: whether numbers are added up. Errors are then relative to the largest of them.
+    sums: whether the operator adds numbers up. Errors are then relative to the largest number in
+        the output.
     tolerance: replaces the tolerance of the type.
     """
 

@@ -42,7 +42,8 @@ def offers(
 
     Parameters
     ----------
-    program: the program with whole operators on plain tensors, and TVM's kernels.
+    program: the program before kernels are chosen: its operators are not divided, its tensors are
+        plain, and its kernels are TVM's.
     op: the operator's index in the program.
     asked: the names of the providers that took part in the choice of kernels.
     known: the names of all providers for the device.

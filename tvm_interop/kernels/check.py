@@ -63,8 +63,8 @@ class Checked:
         a `RunsFenced`.
     reference: another implementation of `function`: a `NumpyKernel`, or a kernel that is compiled
         in another way.
-    inputs, outputs: data types of the parameters, inputs first. The kernel itself receives bfloat16
-        tensors as words of 16 bits.
+    inputs, outputs: the data types of the kernel's inputs and of its outputs. The kernel itself
+        receives bfloat16 tensors as words of 16 bits.
     divisible: whether the kernel is also run in shares, each of which computes a part of the
         output.
     kinds: the kinds of numbers in `Traits.kinds` that the kernel is tried on; empty for all of

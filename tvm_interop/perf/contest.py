@@ -171,7 +171,7 @@ def take_turns(
     failed: the reasons of failures so far; reasons of new failures are added.
     seed: seed of the order of turns and of arrival times.
     progress: a function that is called after each turn; see `Progress`.
-    sleep: the function that waits for the rest before a turn.
+    sleep: the function that makes the pause before a turn. It gets the seconds of the pause.
 
     Raises
     ------

@@ -378,7 +378,7 @@ class _Pool:
 def _is_open(source: Source, options: Mapping[str, Any]) -> bool:
     """Whether an input has open dimensions for which `options` gives no shape.
 
-    Such a model can be compiled only when `run` gets inputs.
+    A model with such an input can be compiled only when `run` gets inputs.
     """
     given = options.get("input_shapes") or {}
     ranges = options.get("batch_sizes"), options.get("shapes")

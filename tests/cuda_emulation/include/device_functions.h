@@ -64,7 +64,8 @@ inline const Exchange& Vote(unsigned mask, bool vote, int line) {
   return Meet(mask, vote, Lane(), nullptr, 0, line);
 }
 
-// The lane that a lane reads: `wanted` if it lies in the lane's part of the warp, else itself.
+// Returns the lane that the calling lane reads from: `wanted` if the caller's part of the warp holds
+// it, and otherwise the caller itself. This part is from `first` to `last`.
 inline int LaneWithin(int wanted, int first, int last) {
   return wanted < first || wanted > last ? Lane() : wanted;
 }

@@ -14,10 +14,10 @@ from ..groups import Dataflow, Group, float_shape, recognises
 
 @recognises("relax.multiply")
 def scale(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
-    """A group of an image times one number for each channel.
+    """Recognise the product of an image and one number for each channel.
 
-    Squeeze-and-excitation ends with such a product, and batch norms do too. The product is a group
-    only if a library makes the image. Otherwise TVM fuses the product with its neighbours.
+    Squeeze-and-excitation ends with such a product, and batch norms do too. The product becomes a
+    group only if a library computes the image. Otherwise TVM fuses it with its neighbours.
     """
     data, factor = call.args
     if _is_by_channel_of(data, factor):

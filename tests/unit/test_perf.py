@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import threading
@@ -70,6 +71,19 @@ def test_the_best_setting_is_found() -> None:
     fast: list[Runner] = [lambda: [], lambda: []]
     slow: list[Runner] = [lambda: [], lambda: time.sleep(0.01) or []]
     assert best_of({"slow": slow, "fast": fast}) == "fast"
+
+
+def test_the_best_setting_of_a_small_model_is_found_despite_slow_first_calls() -> None:
+    """Five calls of a model below a millisecond say nothing: the first ones wake its threads."""
+
+    def slow_at_first(microseconds: float) -> list[Runner]:
+        calls = itertools.count()
+        return [lambda: time.sleep(0.002 if next(calls) < 10 else microseconds / 1e6) or []]
+
+    def steady(microseconds: float) -> list[Runner]:
+        return [lambda: time.sleep(microseconds / 1e6) or []]
+
+    assert best_of({"steady": steady(1000), "slow at first": slow_at_first(50)}) == "slow at first"
 
 
 def turns_of(*medians_us: float) -> Contestant:

@@ -40,7 +40,8 @@ def test_so_does_auto_with_several_to_choose_from(noise: str) -> None:
 
 def test_quantiles_of_the_signed_rank_statistic() -> None:
     """The quantiles at a one-sided level of 5% are those of Hollander and Wolfe, table A.4."""
-    assert [_signed_rank_quantile(n) for n in (4, 5, 10, 15, 20, 30)] == [None, 0, 10, 30, 60, 151]
+    found = [_signed_rank_quantile(n, 0.05) for n in (4, 5, 10, 15, 20, 30)]
+    assert found == [None, 0, 10, 30, 60, 151]
 
 
 def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
@@ -82,18 +83,33 @@ def test_noise_asks_for_more_rounds() -> None:
     assert count("quiet, 1%") < count("gaussian, 3%") < count("gaussian, 10%")
 
 
+def confirmed(noise: str, ratio: float, ends_early: bool) -> Confirmation:
+    rounds = rounds_of(noise, [1.0, 1.0, ratio], 3)
+    return confirm(rounds, Budget(60), ends_early=ends_early)
+
+
 @pytest.mark.parametrize("noise", ["quiet, 1%", "gaussian, 3%", "gaussian, 10%"])
 def test_a_schedule_that_gains_nothing_is_soon_given_up(noise: str) -> None:
-    def confirmed(ratio: float, gives_up: bool) -> Confirmation:
-        rounds = rounds_of(noise, [1.0, 1.0, ratio], 3)
-        return confirm(rounds, Budget(60), gives_up=gives_up)
-
-    whole, soon = confirmed(1.05, False), confirmed(1.05, True)
+    whole, soon = (confirmed(noise, 1.05, ends_early) for ends_early in (False, True))
     assert soon.compared.rounds < whole.compared.rounds
     assert not soon.compared.is_faster
-    # `gives_up` does not change the number of rounds of a schedule that gains. If it did, the test
-    # would in effect be repeated, and false positives would become more frequent.
-    assert confirmed(0.95, True) == confirmed(0.95, False)
+
+
+@pytest.mark.parametrize(("noise", "ratio"), [("gaussian, 3%", 0.9), ("gaussian, 10%", 0.7)])
+def test_a_schedule_that_gains_much_soon_ships(noise: str, ratio: float) -> None:
+    whole, soon = (confirmed(noise, ratio, ends_early) for ends_early in (False, True))
+    assert 24 <= soon.compared.rounds < whole.compared.rounds
+    assert soon.compared.is_faster
+
+
+def test_looking_early_makes_no_more_false_results() -> None:
+    """The schedule gains just what is not enough, so a false result is as likely as it can be."""
+    trials = 400
+    wrong = 0
+    for seed in range(trials):
+        rounds = rounds_of("gaussian, 3%", [1.0, 1.0, 1 - LEAST_GAIN], seed)
+        wrong += confirm(rounds, Budget(60), ends_early=True).compared.is_faster
+    assert wrong <= 32  # 20 are allowed on average; 33 or more have a probability of 0.3%.
 
 
 def test_earlier_rounds_count() -> None:

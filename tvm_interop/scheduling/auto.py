@@ -25,7 +25,6 @@ from .opara import opara
 from .options import check_counts, check_numbers, check_streams, required_latency, us_since
 from .paired_rounds import (
     FEWEST_ROUNDS,
-    LEAST_GAIN,
     Confirmation,
     Floats,
     checked_rounds,
@@ -53,6 +52,12 @@ _CHOOSING_SHARE = 0.6
 _MOST_CHOOSING_ROUNDS = 120
 """Largest number of rounds for choosing. If runs vary by 10%, 120 rounds tell apart finalists that
 differ by 3%. Finalists that differ by less count as equally good."""
+_ALIKE = 0.02
+"""Finalists whose times differ by at most this share are equally good: no more rounds are spent to
+find the better one."""
+_SURE = 0.005
+"""Significance level at which finalists are found to be equally good. The test is repeated while
+rounds are run, so this level is stricter than that of a single test."""
 _MAX_TRANSITIONS = 1_000_000
 """Option `max_transitions` of `ios`. It is lower than the default, because `ios` is only one of
 several schedulers here."""
@@ -310,7 +315,7 @@ def _judge(entered: _Field, finalists: int, evaluate: Evaluate | None, budget: B
     if confirmation.compared.may_be_faster or confirmation.compared.is_faster:
         running = [schedules["sequential"], schedules["sequential"], schedules[chosen]]
         rounds = checked_rounds(evaluate(running), len(running))
-        confirmation = confirm(rounds, budget, gives_up=True)
+        confirmation = confirm(rounds, budget, ends_early=True)
     return _Verdict(
         winner=chosen if confirmation.compared.is_faster else "sequential",
         chosen=chosen,
@@ -324,11 +329,13 @@ def _choose(
 ) -> tuple[str, dict[str, float], Floats]:
     """Run the finalists against each other and choose the fastest.
 
-    A finalist that is slower at a significance level of 5% takes no part in further rounds.
+    A finalist that is slower than the fastest one so far, at a significance level of 5%, takes no
+    part in further rounds.
 
     The function returns three things: the name of the fastest finalist; the medians of `sequential`
-    and all finalists, in microseconds; and the rounds of the fastest finalist. The rounds are
-    (rounds, 3) microseconds: `sequential`, `sequential` again, and the finalist.
+    and all finalists, in microseconds; and the times of the fastest finalist. These are an array of
+    shape (rounds, 3), in microseconds, with a column for `sequential`, a second column for
+    `sequential`, and a column for the finalist.
     """
     baseline = schedules["sequential"]
     left = [name for name in schedules if name != "sequential"]
@@ -378,8 +385,8 @@ def _is_settled(so_far: Floats) -> bool:
     """Whether the choice of a finalist needs no more rounds.
 
     There are two such cases. In the first case, all finalists are too slow to gain anything over
-    `sequential` (`PairedRatio.may_be_faster`). In the second case, the best finalist is at most 1%
-    slower than each other finalist, at a significance level of 5%.
+    `sequential` (`PairedRatio.may_be_faster`). In the second case, the best finalist is at most 2%
+    slower than each other finalist, at the significance level `_SURE`.
 
     Parameters
     ----------
@@ -391,8 +398,8 @@ def _is_settled(so_far: Floats) -> bool:
     if not any(found.may_be_faster for found in compared):
         return True
     best = int(np.argmin([found.ratio for found in compared]))
-    behind = (paired_ratio(of_finals[best], other_us) for other_us in of_finals)
-    return all(found.interval[1] <= 1 + LEAST_GAIN for found in behind)
+    behind = (paired_ratio(of_finals[best], other_us, _SURE) for other_us in of_finals)
+    return all(found.interval[1] <= 1 + _ALIKE for found in behind)
 
 
 def _least_s(entered: _Field, finals: Sequence[str]) -> float:

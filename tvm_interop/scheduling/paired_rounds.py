@@ -6,11 +6,16 @@ this, because it slows either of them with the same probability. The Wilcoxon si
 (Wilcoxon 1945; Hollander and Wolfe, "Nonparametric Statistical Methods", chapter 3) assumes no more
 than this, and its significance level is exact.
 
-The test is made once, after the last round. Testing after every round until the result is
-significant would raise the probability of a false result. The number of rounds is chosen while they
-run, but only from the absolute differences of the two times in each round. It does not depend on
-which schedule was faster, so it does not bias the test. Stopping early is allowed if the schedule
-is clearly not faster, because such a schedule is not used.
+The test is made after the last round. Testing after every round until the result is significant
+would raise the probability of a false result. The number of rounds is chosen while they run, but
+only from the absolute differences of the two times in each round. It does not depend on which
+schedule was faster, so it does not bias the test.
+
+The rounds may end early in two cases. If the schedule is clearly not faster, it is not used, so
+there is no false result. If the schedule is clearly faster, a test at a much stricter level says
+so. There are few such tests, and the level of the last test is lowered by the sum of their levels
+(Haybittle, British Journal of Radiology 1971; Peto et al., British Journal of Cancer 1976). So the
+probability of a false result stays below `LEVEL`.
 """
 
 from __future__ import annotations
@@ -33,6 +38,10 @@ Floats = npt.NDArray[np.float64]
 LEVEL = 0.05
 """Significance level: the highest probability that the test accepts a schedule that is not
 faster."""
+_EARLY_LEVEL = 0.0005
+"""Significance level of each test that may end the rounds early."""
+_FIRST_EARLY_TEST = 24
+"""Number of rounds before the first such test. The number doubles from one test to the next."""
 LEAST_GAIN = 0.01
 """Share by which a schedule must be faster to pass the test. Two copies of one program can differ
 by this share just because their tensors have different addresses."""
@@ -49,6 +58,10 @@ _FIRST_ROUNDS = 6
 comparison that is not stopped early takes at least 12 rounds."""
 _MOST_ROUNDS = 500
 """Largest number of rounds, however noisy the machine is."""
+_EARLY_TESTS = (_MOST_ROUNDS // _FIRST_EARLY_TEST).bit_length()
+"""Largest number of tests that may end the rounds early."""
+_LAST_LEVEL = LEVEL - _EARLY_TESTS * _EARLY_LEVEL
+"""Significance level of the test after the last round."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +73,8 @@ class PairedRatio:
     rounds: number of rounds.
     ratio: median of the time of the first contestant divided by the time of the second
         (Hodges-Lehmann estimate). Below 1, the first contestant is faster.
-    interval: 90% confidence interval of the ratio. The true ratio lies above it in at most 5% of
-        cases, and below it in at most 5%. (0, inf) if there are too few rounds.
+    interval: 90% confidence interval of the ratio. The true ratio lies above it in less than 5% of
+        cases, and below it in less than 5%. (0, inf) if there are too few rounds.
     """
 
     rounds: int
@@ -70,7 +83,7 @@ class PairedRatio:
 
     @property
     def is_faster(self) -> bool:
-        """Whether the first contestant is more than 1% faster, at a significance level of 5%."""
+        """Whether the first contestant is more than 1% faster, at the level of the interval."""
         return self.interval[1] < 1 - LEAST_GAIN
 
     @property
@@ -84,17 +97,18 @@ class PairedRatio:
         return self.interval[0] <= 1 - (LEAST_GAIN + _SOUGHT_GAIN) / 2
 
 
-def paired_ratio(times_us: Floats, baseline_us: Floats) -> PairedRatio:
+def paired_ratio(times_us: Floats, baseline_us: Floats, level: float = _LAST_LEVEL) -> PairedRatio:
     """Compare the times of a contestant with those of a baseline.
 
     Parameters
     ----------
     times_us, baseline_us: (rounds,) microseconds of the contestant and of the baseline in 1 or more
         rounds.
+    level: significance level of each end of the interval.
     """
     rounds = len(times_us)
     means = _walsh_averages(_log_ratios(times_us, baseline_us))
-    exceeding = _signed_rank_quantile(rounds)
+    exceeding = _signed_rank_quantile(rounds, level)
     if exceeding is None:
         interval = (0.0, math.inf)
     else:
@@ -122,7 +136,7 @@ class Confirmation:
 
 
 def confirm(
-    rounds: Iterable[Floats], budget: Budget, *, at_least: int = 1, gives_up: bool = False
+    rounds: Iterable[Floats], budget: Budget, *, at_least: int = 1, ends_early: bool = False
 ) -> Confirmation:
     """Compare a schedule with sequential execution.
 
@@ -131,15 +145,23 @@ def confirm(
     rounds: each round holds three times in microseconds: sequential execution, sequential execution
         again, and the schedule.
     budget, at_least: as in `take_rounds`.
-    gives_up: whether to stop as soon as the schedule can hardly pass the test
-        (`PairedRatio.may_be_faster`). Such a schedule is not used, so its exact time does not
-        matter.
+    ends_early: whether to stop as soon as the verdict is clear. That is so if the schedule can
+        hardly pass the test (`PairedRatio.may_be_faster`), or if it passes at a much stricter
+        level. The ratio is less exact then.
     """
+    next_test = _FIRST_EARLY_TEST
 
-    def is_in_vain(so_far: Floats) -> bool:
-        return not paired_ratio(so_far[:, 2], so_far[:, 0]).may_be_faster
+    def is_clear(so_far: Floats) -> bool:
+        nonlocal next_test
+        times_us, baseline_us = so_far[:, 2], so_far[:, 0]
+        if not paired_ratio(times_us, baseline_us).may_be_faster:
+            return True
+        if len(so_far) < next_test:
+            return False
+        next_test = 2 * len(so_far)
+        return paired_ratio(times_us, baseline_us, _EARLY_LEVEL).is_faster
 
-    ends = is_in_vain if gives_up else None
+    ends = is_clear if ends_early else None
     taken = take_rounds(rounds, budget, pair=(2, 0), gain=LEAST_GAIN, at_least=at_least, ends=ends)
     return confirmation_of(taken)
 
@@ -261,12 +283,12 @@ def _rounds_needed(apart: Floats) -> float:
 
 
 @lru_cache(maxsize=64)
-def _signed_rank_quantile(rounds: int) -> int | None:
-    """The 5% quantile of the number of Walsh averages above 0, for equally fast contestants.
+def _signed_rank_quantile(rounds: int, level: float) -> int | None:
+    """A quantile of the number of Walsh averages above 0, for equally fast contestants.
 
     The quantile is the largest k for which the probability of k or fewer averages above 0 is at
-    most 5%. It is None if already k = 0 has a higher probability than 5%. The distribution is
-    exact: the number is a sum of the ranks 1, 2, ..., each counted with probability 1/2.
+    most `level`. It is None if already k = 0 has a higher probability. The distribution is exact:
+    the number is a sum of the ranks 1, 2, ..., each counted with probability 1/2.
     """
     chances = np.ones(1)
     for rank in range(1, rounds + 1):
@@ -274,5 +296,5 @@ def _signed_rank_quantile(rounds: int) -> int | None:
         grown[: len(chances)] = chances / 2
         grown[rank:] += chances / 2
         chances = grown
-    at_most = int(np.searchsorted(np.cumsum(chances), LEVEL, side="right")) - 1
+    at_most = int(np.searchsorted(np.cumsum(chances), level, side="right")) - 1
     return at_most if at_most >= 0 else None

@@ -77,7 +77,9 @@ def check_rounds(
         rounds cannot show that the schedule is faster.
     """
     three = checked_rounds(_until(Budget(limit_s), rounds), 3)
-    return speed_check(confirm(three, Budget(_LIMIT_S), at_least=FEWEST_ROUNDS + 1, ends_early=True))
+    return speed_check(
+        confirm(three, Budget(_LIMIT_S), at_least=FEWEST_ROUNDS + 1, ends_early=True)
+    )
 
 
 def _until(

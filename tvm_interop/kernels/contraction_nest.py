@@ -313,15 +313,19 @@ class _Nest:
         ]
 
         def each(body: Callable[[int, Any], tirx.Stmt]) -> tirx.Stmt:
-            def vector(start: int, j: int) -> tirx.Stmt:
-                # A packed input has room after its last pixel for a whole vector. An input that is
-                # not packed has none.
-                count = min(lanes, tile.pixels - start) if self._in_place else lanes
-                return loops.vector(count, lambda lane: body(j, lane + start))
+            def vector(start: Any, count: int) -> tirx.Stmt:
+                return loops.in_turn(
+                    loops.vector(count, lambda lane, j=j: body(j, lane + start))  # type: ignore[misc]
+                    for j in range(tile.channels)
+                )
 
-            return loops.in_turn([
-                vector(v * lanes, j) for v in range(vectors) for j in range(tile.channels)
-            ])  # fmt: skip
+            # A packed input has room after its last pixel for a whole vector. An input that is not
+            # packed has none.
+            whole = tile.pixels // lanes if self._in_place else vectors
+            parts = [loops.loop(whole, lambda v: vector(v * lanes, lanes), tirx.ForKind.UNROLLED)]
+            if whole < vectors:
+                parts.append(vector(loops.index(whole * lanes), tile.pixels - whole * lanes))
+            return loops.in_turn(parts)
 
         def add(c: Any, y: Any, x: Any) -> tirx.Stmt:
             def product(j: int, at: Any) -> tirx.Stmt:
@@ -333,10 +337,10 @@ class _Nest:
 
         rows, columns = op.kernel
         work = vectors * tile.channels * columns
-        unroll_x, unroll_y = work <= _LARGEST_UNROLLED, work * rows <= _LARGEST_UNROLLED
+        kind_x, kind_y = _loop_kind(work), _loop_kind(work * rows)
 
         def row(c: Any, y: Any) -> tirx.Stmt:
-            return loops.loop(columns, lambda x: add(c, y, x), unrolled=unroll_x)
+            return loops.loop(columns, lambda x: add(c, y, x), kind_x)
 
         zero = tirx.const(0, op.dtype)
         return loops.in_turn([
@@ -344,7 +348,7 @@ class _Nest:
             each(lambda j, at: tirx.BufferStore(sums[j], zero, [at])),
             loops.loop(
                 op.in_channels,
-                lambda c: loops.loop(rows, lambda y: row(c, y), unrolled=unroll_y),
+                lambda c: loops.loop(rows, lambda y: row(c, y), kind_y),
             ),
             self._finish_tile(tile, sums, scratch),
         ])  # fmt: skip
@@ -454,6 +458,15 @@ def _inside(offset: int, size: int, stride: int, limit: int) -> tuple[int, int]:
     """The range of `i`, below `limit`, for which `i * stride - offset` is in `range(size)`."""
     first = min(max(-(-offset // stride), 0), limit)
     return first, max(min(-(-(size + offset) // stride), limit), first)
+
+
+def _loop_kind(work: int) -> tirx.ForKind:
+    """The kind of a loop with `work` vector multiply-adds: unrolled, unless it is too long.
+
+    TVM unrolls such a loop at the end of its passes. If the statements were written out here, the
+    passes would take several times as long, and longer than LLVM.
+    """
+    return tirx.ForKind.UNROLLED if work <= _LARGEST_UNROLLED else tirx.ForKind.SERIAL
 
 
 def _parallel_from(work: int, threshold: int) -> tirx.ForKind:

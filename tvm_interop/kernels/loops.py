@@ -60,18 +60,14 @@ def loop(
     extent: int,
     body: Callable[[Any], tirx.Stmt],
     kind: tirx.ForKind = tirx.ForKind.SERIAL,
-    unrolled: bool = False,
 ) -> tirx.Stmt:
     """A loop that runs `body` for each index below `extent`.
 
-    With `extent` 1 the result is the body alone, and with `extent` 0 an empty statement. If
-    `unrolled`, the bodies follow one another without a loop.
+    With `extent` 1 the result is the body alone, and with `extent` 0 an empty statement.
     """
     if extent == 1:
         return body(index(0))
     if extent == 0:
         return tirx.Evaluate(0)
-    if unrolled:
-        return in_turn(body(index(i)) for i in range(extent))
     var = tirx.Var("i", "int64")
     return tirx.For(var, index(0), index(extent), kind, body(var))

@@ -49,7 +49,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "quantised_kernels", "schedule_units", "split_operators", "transposed_convs",
     ),
     "machine": ("cpu_features", "gpu_traits", "multiprocessors", "onednn"),
-    "measure": ("active_search", "farm", "latency_store", "measured_latency"),
+    "measure": ("active_search", "farm", "few_measured", "latency_store", "measured_latency"),
     "models": ("light", "models"),
     "ownership": ("ownership",),
     "plan": ("device_placement", "opara", "plan", "planning", "stream_priority"),

@@ -12,7 +12,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "artifact": ("artifact", "artifact_validation", "fuzz_oracle", "signature"),
     "benchmarks": (
         "explain_verdicts", "figures", "gpu_visit", "harness", "operator_profile",
-        "papers", "papers_hios_opara_top", "papers_simulated",
+        "papers", "papers_hios_opara_top", "papers_rankings", "papers_simulated",
         "scheduler_benchmarks", "top_benchmark", "torch_gpu", "torch_twin", "two_cores",
         "zoo_networks", "zoo_tables",
     ),

@@ -41,7 +41,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "kernel_check", "kernels", "large_expressions", "many_tensors", "numpy_kernel", "row_sums",
         "safe_remainders", "scopes", "transposes", "vector_math",
     ),
-    "latency": ("block_latency", "latency", "learned_latency", "repeats"),
+    "latency": ("block_latency", "interference", "latency", "learned_latency", "repeats"),
     "lowering": (
         "activations", "extract", "float16", "fold_arrays", "independent_rows", "library_calls",
         "lift_workspaces", "lower", "lrn_pattern", "merge_convs", "merge_products",

@@ -17,7 +17,7 @@ from tests.nets import chain, inception_like
 from tests.prices import give_prices
 from tvm_interop import InputError, OpGraph, ScheduleError
 from tvm_interop.compiler.api import Compilation, CompileOptions
-from tvm_interop.errors import LatencyError
+from tvm_interop.errors import LatencyError, OutOfTimeError
 from tvm_interop.latency.learned_operators import LearnedOperators
 from tvm_interop.measure.few_measured import FewMeasured
 from tvm_interop.measure.few_search import Limits, search_with_few
@@ -100,6 +100,36 @@ def test_no_round_after_the_time_budget() -> None:
     found = found_by("lios+", graph, device, Limits(time_budget_s=0.0), streams=2)
     assert found.stats["rounds"] == 0
     assert not device.asked
+
+
+class OutOfTime(ContendedDevice):
+    """A device whose time is over after some measurements."""
+
+    def __init__(self, num_ops: int, left: int) -> None:
+        super().__init__(num_ops)
+        self.left = left
+
+    def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:
+        self.left -= int(np.isnan(self.known(stages)).sum())
+        if self.left < 0:
+            raise OutOfTimeError("the time budget is spent")
+        return super().stages(stages)
+
+
+@pytest.mark.parametrize(("name", "left"), [("lios+", 12), ("greedy", 50)])
+def test_the_time_is_over_in_the_search(name: str, left: int) -> None:
+    graph, device = layered(40, 1), OutOfTime(40, left)
+    found = found_by(name, graph, device, streams=2)
+    found.validate(graph)
+    assert found.stats["budget_used_up"]
+    assert device.left < 0
+    whole = found_by(name, graph, ContendedDevice(40), streams=2)
+    assert not whole.stats["budget_used_up"]
+
+
+def test_the_time_is_over_before_the_operators_are_measured() -> None:
+    with pytest.raises(OutOfTimeError):
+        found_by("greedy", layered(40, 1), OutOfTime(40, 30), streams=2)
 
 
 @pytest.mark.parametrize("name", ["sequential", "nimble"])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..errors import OutOfTimeError
 from ..latency import LatencyModel, Link
 from ..measure.active import ActiveSearch
 from ..measure.few_measured import FewMeasured, few_measured
@@ -105,8 +107,9 @@ class FewMeasurements:
         most = options.get("max_measurements")
         if most is not None:
             missing = missing[: max(most - found.stats["stages_measured"], 0)]
-        if missing and not self.budget.is_spent:
-            few.measure(missing)
+        with contextlib.suppress(OutOfTimeError):  # The predictions stand.
+            if missing:
+                few.measure(missing)
         learned = {
             name: found.stats[name]
             for name in ("stages", "rounds", "mape", "spearman", "stages_measured")

@@ -1,6 +1,6 @@
 """Measures what learned latencies save and cost: by scheduler, by target, and by choice of stages.
 
-    python -m benchmarks.learned_schedulers --databases FOLDER [--json FILE]
+    python -m benchmarks.learned_schedulers --databases FOLDER --json FILE [--only PART]
 
 There are three parts, all on small networks:
 
@@ -34,7 +34,7 @@ from msgspec import structs
 from tvm_interop import OpGraph, Schedule, schedule
 from tvm_interop.compiler.api import Compilation
 from tvm_interop.errors import LatencyError
-from tvm_interop.latency.base import LatencyModel
+from tvm_interop.latency.base import LatencyModel, LatencyOver
 from tvm_interop.latency.batch import StageBatch
 from tvm_interop.latency.described import DEVICES
 from tvm_interop.latency.learned import Floats, LearnedLatency, Samples, samples_of
@@ -84,35 +84,27 @@ ROUNDS = 60
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--databases", type=Path, required=True, help="folder of recorded devices")
-    parser.add_argument("--json", type=Path, help="file to write; by default print")
+    parser.add_argument("--json", type=Path, required=True, help="file to write")
+    parser.add_argument("--only", choices=[*PARTS], help="run one part, and keep the others")
     given = parser.parse_args()
     machine = machine_state.observe()
     for target in TARGETS:
         record(target, given.databases)
-    text = json.dumps(
-        {
-            "machine": machine.as_dict(),
-            "seeds": SEEDS,
-            "schedulers": [row for network in STAGED for row in by_scheduler(network)],
-            "two_gpus": [on_two_gpus(network) for network in SIMULATED],
-            "targets": by_target(given.databases),
-            "choice": by_choice(given.databases),
-        },
-        indent=1,
-    )
-    if given.json is None:
-        print(text)
-    else:
-        given.json.write_text(text + "\n")
+    found = json.loads(given.json.read_text()) if given.only else {"made": {}}
+    found |= {"machine": machine.as_dict(), "seeds": SEEDS}
+    for name in [given.only] if given.only else PARTS:
+        found[name] = PARTS[name](given.databases)
+        found["made"][name] = {"commit": machine.commit, "date": machine.date}
+    given.json.write_text(json.dumps(found, indent=1) + "\n")
     return 0
 
 
 # Schedulers.
 
 
-def by_scheduler(network: str) -> list[dict[str, Any]]:
-    """Run each scheduler on a network with all latencies measured, and with few."""
-    return [_one_scheduler(network, name) for name in SCHEDULERS]
+def by_scheduler(folder: Path) -> list[dict[str, Any]]:
+    """Run each scheduler on each network with all latencies measured, and with few."""
+    return [_one_scheduler(network, name) for network in STAGED for name in SCHEDULERS]
 
 
 def _one_scheduler(network: str, name: str) -> dict[str, Any]:
@@ -152,6 +144,11 @@ def _measured(store: LatencyStore) -> tuple[int, int]:
     """Number of kinds of operators and of stages of several operators that were measured."""
     sizes = [sum(map(len, record.groups)) for record in store.records() if record.groups]
     return sizes.count(1), sum(size > 1 for size in sizes)
+
+
+def by_network(folder: Path) -> list[dict[str, Any]]:
+    """`multi-gpu` on two simulated GPUs, for each network."""
+    return [on_two_gpus(network) for network in SIMULATED]
 
 
 def on_two_gpus(network: str) -> dict[str, Any]:
@@ -278,7 +275,7 @@ def by_choice(folder: Path) -> list[dict[str, Any]]:
     target = next(iter(TARGETS))
     made = compilation(CHOSEN, target, database(folder, target))
     latency, graph = made.measured_latency, made.graph
-    everything = schedule(graph, "ios", latency, bounds=False, streams=2, **LIMITS)
+    everything = schedule(graph, "ios", AsRecorded(latency), bounds=False, streams=2, **LIMITS)
     best_us = everything.simulate(graph, latency)
     rows = []
     for budget in BUDGETS:
@@ -300,6 +297,13 @@ def by_choice(folder: Path) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+class AsRecorded(LatencyOver):
+    """Latencies as they were recorded. None is measured again, so the best schedule stays best."""
+
+    def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
+        return 0
 
 
 class Expected(LatencyModel):
@@ -376,6 +380,15 @@ def mean_interval(values: Sequence[float]) -> dict[str, float]:
         return {"mean": mean, "low": mean, "high": mean}
     half = float(t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values)))
     return {"mean": mean, "low": mean - half, "high": mean + half}
+
+
+PARTS = {
+    "schedulers": by_scheduler,
+    "two_gpus": by_network,
+    "targets": by_target,
+    "choice": by_choice,
+}
+"""The parts by name. Each takes the folder of recorded devices."""
 
 
 if __name__ == "__main__":

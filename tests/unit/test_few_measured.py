@@ -146,8 +146,9 @@ def test_a_scheduler_that_asks_for_nothing_measures_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("limit", ["max_measurements", "time_budget_s"])
 def test_limits_of_no_use(limit: str) -> None:
-    with pytest.raises(InputError, match=f"`{limit}` must be 0 or more, got -1"):
-        Limits(**{limit: -1})
+    for wrong in (-1, math.nan, "many"):
+        with pytest.raises(InputError, match=f"`{limit}` must be 0 or more, got {wrong!r}"):
+            Limits(**{limit: wrong})
 
 
 def test_a_prediction_never_says_that_operators_run_free() -> None:

@@ -52,8 +52,8 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("max_measurements", "time_budget_s"):
             limit = getattr(self, name)
-            if limit is not None and not limit >= 0:
-                raise InputError(f"`{name}` must be 0 or more, got {limit}")
+            if limit is not None and not (isinstance(limit, int | float) and limit >= 0):
+                raise InputError(f"`{name}` must be 0 or more, got {limit!r}")
 
 
 def search_with_few(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..markdown import table
-from . import pictures, store
+from . import pictures, rankings, store
 from .record import CONTRADICTED, NOT_TO_BE_HAD, VERDICTS, Check, Record, verdict
 from .registry import PAPERS, order_of
 
@@ -68,6 +68,7 @@ def _index(found: dict[str, Entries]) -> str:
         "## Every table and figure",
         _overview(found),
     ]
+    parts += ["## How schedulers are ranked", _RANKED, rankings.section()]
     if missing:
         parts += ["## What is missing", table(["", "what is missing"], missing)]
     return "\n\n".join(parts) + "\n"
@@ -84,6 +85,15 @@ Each table or figure of a paper has one of three verdicts. A program finds the v
 numbers, the numbers of the paper and a stated range. *Reproduced* means that every check of the
 experiment holds. *Contradicted* means that at least one check does not hold; the page of the paper
 then says why. *Not to be had* means that something is missing here, such as a GPU."""
+
+
+_RANKED = """\
+A paper ranks schedulers, and so do the simulations whose numbers are stored here. The table counts
+the pairs of schedulers that a paper ranks, and how many of these pairs our numbers rank *alike* and
+*the other way*. A pair of ours is *equal* if it differs by less than 1%. Kendall's *tau* is
+the difference between the first two counts, over all pairs. It is 1 if all pairs are
+ranked alike, and 0 if as many are ranked the one way as the other. HIOS's Figures 7 to 11 appear
+twice, because [its page](hios.md) has two evaluators."""
 
 
 def _overview(found: dict[str, Entries]) -> str:

@@ -222,14 +222,14 @@ def test_what_was_measured_in_time_decides(clock: Clock, monkeypatch: pytest.Mon
     assert any("measuring the kernels of" in text for text in told)
 
 
-@pytest.mark.parametrize("scheduler", ["auto", "ios", "greedy", "learned"])
+@pytest.mark.parametrize("scheduler", ["auto", "ios", "greedy", "learned ios", "learned greedy"])
 def test_the_deadline_falls_in_the_search(
     scheduler: str, clock: Clock, jobs: list[int], sequential: tvm_interop.Artifact
 ) -> None:
     options: dict[str, Any] = {"scheduler": scheduler}
-    if scheduler == "learned":
+    if scheduler.startswith("learned"):
         pytest.importorskip("xgboost")
-        options = {"scheduler": "ios", "latency": "learned"}
+        options = {"scheduler": scheduler.split()[1], "latency": "learned"}
     whole = compiled(**options)
     assert whole.manifest.not_tried == ()
     needed = len(jobs)

@@ -247,8 +247,8 @@ Latency = Annotated[
     typer.Option(
         "--latency",
         metavar="measured|learned|database[:GPU]|DEVICE",
-        help="Where latencies come from. measured: from runs here. learned (ios, auto; needs the "
-        "extra `learned`): most stages are predicted, and the decisive stages are measured. "
+        help="Where latencies come from. measured: from runs here. learned (needs the extra "
+        "`learned`): most latencies are predicted, and the decisive ones are measured. "
         "For a GPU that is not here, database: from the latency database; DEVICE: from the "
         f"data sheet of one of {', '.join(DEVICES)}.",
         rich_help_panel="Scheduling",

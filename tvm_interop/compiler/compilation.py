@@ -28,6 +28,7 @@ from ..scheduling import Schedule, options_of
 from ..scheduling import schedule as run_scheduler
 from ..scheduling.one_after_another import one_after_another
 from .backends import backend_for
+from .few_measurements import FewMeasurements
 from .merge_check import compare_merged
 from .merging import MergedCompilations, MergingLatency, OperatorMerges, merged_stages
 from .offers import Offer, offers_for
@@ -37,7 +38,7 @@ from .prices import DATABASE, named_prices
 from .shipping import fallback_of, manifest_of
 from .speed_check import check_rounds, interleaved_rounds
 from .time_budget import SCHEDULE_SHARE, TimeBudget
-from .timed_search import latency_in_time, options_in_time, searched_in_time, with_refused
+from .timed_search import latency_in_time, options_in_time, with_refused
 
 _LOG = logging.getLogger("tvm_interop")
 
@@ -149,13 +150,12 @@ class Compilation:
         scheduler: one of `schedulers()`.
         latency: the latency model. The default is the latency model of the compilation's options,
             or else measurements on this machine if the scheduler needs latencies. `learned`
-            predicts the latencies of most stages (see `search`). It is for the scheduler `ios`, and
-            `auto` then means `ios`. For a GPU, `latency` may also be the name of a device
-            description (see `latency.described.DEVICES`), `database`, or `database:NAME`. Nothing
-            is measured then, and `stats["prices"]` says where the latencies came from.
+            predicts most latencies (see `FewMeasurements`). For a GPU, `latency` may also be the
+            name of a device description (see `latency.described.DEVICES`), `database`, or
+            `database:NAME`. Nothing is measured then, and `stats["prices"]` names the source.
             If there is no GPU and no latency is given, a scheduler that needs latencies gets the
             latencies in the database.
-        options: options of the scheduler, or of `ActiveSearch` with `learned`. If the
+        options: options of the scheduler; with `learned`, also those of the search. If the
             scheduler takes such options, it also gets what the compilation knows: streams, tensors,
             traits of operators, and how to measure.
 
@@ -173,7 +173,11 @@ class Compilation:
             case Learned():
                 if missing is not None:
                     raise missing
-                return searched_in_time(self.search, options, self.time_for_schedule)
+                few = FewMeasurements(
+                    self.program, self.measured_latency, self._store, self._schedule_here,
+                    self.search, self.time_for_schedule, self.options.link,
+                )  # fmt: skip
+                return few.schedule(scheduler, options)
             case Given(model) if missing is not None:
                 return self._run(scheduler, model, options)
             case Given(model):
@@ -433,10 +437,7 @@ class Compilation:
         return self._lowered.instance(plan)
 
     def sequential(self) -> Schedule:
-        """The sequential schedule, which other schedules are measured against.
-
-        It runs one operator after the other. The parts of a divided operator run on all streams.
-        """
+        """One operator after the other, the parts of an operator on all streams: the baseline."""
         return one_after_another(self.program, self.streams)
 
     def measure(self, schedules: Sequence[Schedule]) -> Iterator[npt.NDArray[np.float64]]:

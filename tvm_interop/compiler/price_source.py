@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from ..errors import InputError
 from ..latency import LatencyModel
+from .options import MERGING
 
 LEARNED = "learned"
 
@@ -81,9 +82,9 @@ def price_source(
             f"`latency` is {latency!r}; give `learned` or a LatencyModel, or leave `latency` out "
             "to measure on this machine"
         )
-    if scheduler not in ("auto", "ios"):
+    if scheduler in MERGING:
         raise InputError(
-            f"learned latencies are for the schedulers `ios` and `auto`; `{scheduler}` needs few "
-            "stages, and all of them are measured: leave `latency` out"
+            f"`{scheduler}` merges operators, and each merged operator has a kernel of its own, "
+            "which must be measured: leave `latency` out, or let `ios` or `auto` learn latencies"
         )
     return Learned()

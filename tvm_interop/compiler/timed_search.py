@@ -14,11 +14,13 @@ from ..errors import OutOfTimeError
 from ..latency.base import LatencyModel, op_latencies
 from ..latency.batch import StageBatch
 from ..measure.active import ActiveSearch
+from ..measure.few_search import Limits
 from ..measure.measured import MeasuredLatency
 from ..plain_data import is_finite
 from ..program.program import Program
 from ..scheduling import Schedule, options_of
 from ..scheduling.budget import Budget, BudgetedLatency
+from ..scheduling.options import check_counts
 from .time_budget import TimeBudget
 
 _SEARCH_SHARE = 0.65
@@ -123,6 +125,26 @@ def searched_in_time(
     except OutOfTimeError:
         found = made.best()
     return replace(found, stats={**found.stats, "budget_used_up": share.is_spent})
+
+
+def search_limits(options: Mapping[str, Any], budget: TimeBudget) -> tuple[Limits, int]:
+    """The limits of a search with learned latencies, and its seed, from its options.
+
+    The seconds are cut to the search's share of the time.
+
+    Parameters
+    ----------
+    budget: the time for the schedule and its speed check.
+
+    Raises
+    ------
+    InputError: a limit is negative.
+    ScheduleError: the seed is no whole number of 0 or more.
+    """
+    seed = options.get("seed", 0)
+    check_counts(seed=seed)
+    seconds = _cut(options, budget, _SEARCH_SHARE).get("time_budget_s")
+    return Limits(options.get("max_measurements"), seconds), seed
 
 
 def _cut(options: Mapping[str, Any], budget: TimeBudget, share: float) -> dict[str, Any]:

@@ -62,12 +62,14 @@ class Samples:
     ----------
     batch: (n,) stages, whose operator ids are rows of `table`.
     latency_us: (n,) microseconds.
+    hashes: the hash of the workload of each row of `table`; empty if they are not known.
     """
 
     batch: StageBatch
     table: OperatorTable
     setting: Setting
     latency_us: Floats
+    hashes: tuple[str, ...] = ()
 
 
 class LearnedLatency(LatencyModel):
@@ -204,6 +206,7 @@ def _samples_in(
         OperatorTable.from_workloads([workloads[h] for h in ids], list(alone_us.values())),
         setting,
         np.array([us for _, us in usable], dtype=np.float64),
+        tuple(ids),
     )
 
 

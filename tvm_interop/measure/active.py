@@ -298,6 +298,11 @@ class ActiveSearch:
         known_us = np.asarray(self._device.known(batch), dtype=np.float64)
         return np.where(np.isnan(known_us), guess_us, known_us)
 
+    @property
+    def candidates(self) -> StageBatch:
+        """The stages that the search considers, as they run on the streams: one of each kind."""
+        return self._space.kinds
+
     @cached_property
     def _alone_us(self) -> Floats:
         """Microseconds of each operator of the searched graph, run alone."""

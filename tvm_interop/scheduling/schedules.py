@@ -291,7 +291,14 @@ class Schedule:
         The number of stages that were measured; see `LatencyModel.measure_again`. Streams and
         merged stages are not measured.
         """
-        return latency.measure_again(self._concurrent_stages(self.ids_in(graph)))
+        return latency.measure_again(self.concurrent_stages(graph))
+
+    def concurrent_stages(self, graph: OpGraph) -> list[tuple[tuple[int, ...], ...]]:
+        """For each stage that is not merged, the operators of each stream, as ids of `graph`.
+
+        The list is empty for a streamed schedule.
+        """
+        return self._concurrent_stages(self.ids_in(graph))
 
     def to_json(self) -> str:
         """Write the schedule as JSON that people can read and edit.

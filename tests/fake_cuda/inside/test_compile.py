@@ -27,6 +27,7 @@ from tvm_interop import (
 from tvm_interop._native import cuda as _cuda
 from tvm_interop.compiler.api import CompileOptions, new_compilation
 from tvm_interop.execution.cuda import CudaInstance
+from tvm_interop.latency import Link
 from tvm_interop.plan.check import check_plan, read_plan
 from tvm_interop.viz.record import record
 
@@ -226,6 +227,20 @@ def test_stages_are_measured_with_the_gpus_clock() -> None:
     checked = compilation.check_speed(schedule)
     assert checked.sequential_us > 0
     assert checked.scheduled_us > 0
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_multi_gpu_measures_few_stages_with_the_gpus_clock(gpus: int) -> None:
+    pytest.importorskip("xgboost", reason="xgboost is not installed (extra `learned`)")
+    options = CompileOptions(
+        "cuda", providers=["tvm"], streams=2, latency_db=":memory:", link=Link(1e5, 1.0)
+    )
+    compilation = new_compilation(inception_like(), options)
+    made = compilation.schedule("multi-gpu", "learned", gpus=gpus, max_measurements=4)
+    made.validate(compilation.graph)
+    assert made.stats["stages_measured"] <= 4
+    assert made.stats["operators_measured"] == made.stats["operators_in_all"]
+    check_plan(compilation.plan(made))
 
 
 def test_clocks_are_not_mixed(artifact: Artifact) -> None:

@@ -1,0 +1,58 @@
+"""LIOS: what is saved if most operators are predicted, and not measured.
+
+The numbers are measured by `benchmarks.learned_schedulers`.
+"""
+
+from __future__ import annotations
+
+from .ios_learned import SLOWER, SOURCE, measured_at, scheduler_table, share, target_table
+from .record import Check, Record, below
+from .registry import experiment
+from .sources import read
+
+
+@experiment("lios", "Learned latencies", "few operators measured in place of all", seconds=1)
+def learned() -> Record:
+    """Read from `learned_schedulers.json`."""
+    found = read(SOURCE)
+    alone = [row for row in found["schedulers"] if not row["stages"]["full"]]
+    checks = []
+    for row in alone:
+        what = f"{row['network']}, {row['scheduler']}"
+        checks += [
+            below(f"{what}: operators measured, few over all", share(row["operators"]), 1.0),
+            Check(f"{what}: lower end of the ratio of the schedules' times", None,
+                  row["ratio_interval"][0], most=SLOWER),
+        ]  # fmt: skip
+    for row in found["targets"]["operators"]:
+        if "from its own" in row:
+            checks.append(
+                below(f"operators on {row['target']}, {row['own']} of its own: median error with "
+                      "the operators of the other target over the error without",
+                      row["from both"]["error"]["mean"] / row["from its own"]["error"]["mean"], 1.0)
+            )  # fmt: skip
+    return Record(
+        "LIOS schedules by a table with the latency of each operator, which is measured on the "
+        "GPU. The paper predicts none.",
+        "2 CPU cores, measured, with TVM's kernels",
+        checks,
+        why="An operator's kernel decides its latency, and what it computes says little of the "
+        "kernel.",
+        remarks='`lios+` asks for operators alone, so that `latency="learned"` can save no more '
+        "than these. A choice among several kernel libraries measures the operators that "
+        "several of them can run, so that less is left to save. Here TVM's kernels alone were "
+        "taken. Both schedules ran in "
+        f"interleaved rounds on a busy machine ({found['machine']['busy']:.0%} before the run). "
+        "Other targets are the same machine with older instructions, and with one core. Without "
+        "any operator of the target itself, a prediction knows nothing of how much slower its "
+        "kernels are; a few of them are enough to say that. "
+        + measured_at(found, "schedulers", "targets"),
+        seed=f"seeds 0 to {found['seeds'] - 1}",
+        tables=[
+            scheduler_table(alone),
+            target_table(
+                "Operators of one CPU target predicted from another",
+                found["targets"]["operators"],
+            ),
+        ],
+    )

@@ -1,0 +1,62 @@
+"""Latencies of stages whose groups slow each other down by more than shared cores and bandwidth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import LatencyError
+from ..plain_data import is_finite
+from .base import LatencyModel, LatencyOver
+from .batch import StageBatch
+
+Floats = npt.NDArray[np.float64]
+
+
+class InterferingLatency(LatencyOver):
+    """Slows down the stages of another latency model, by a share for each group that runs beside.
+
+    A stage takes 1 + `interference` * others times as long as `base` says. Here `others` is the
+    mean number of other groups that run while the longest group runs: the sum of all groups'
+    latencies alone, over the longest of them, less 1. So two equal groups have one other, and a
+    short group beside a long one hardly counts. The simulation of serving has the same rule for
+    instances of models (`serving.models.ServingDevice`).
+
+    Simulated GPUs share cores and bandwidth, but have no caches, over which kernels compete too.
+    `benchmarks.interference` fits the share to published times.
+
+    Parameters
+    ----------
+    interference: the share, 0 or more.
+
+    Raises
+    ------
+    LatencyError: `interference` is negative or no number.
+    """
+
+    def __init__(self, base: LatencyModel, interference: float) -> None:
+        if not is_finite(interference) or interference < 0:
+            raise LatencyError(
+                f"`interference` is {interference!r}; it must be a finite number, 0 or more"
+            )
+        super().__init__(base)
+        self._interference = float(interference)
+
+    def stage(self, groups: Sequence[Sequence[int]]) -> float:
+        """The slowed down latency of a stage, in microseconds."""
+        return float(self.stages([groups])[0])
+
+    def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> Floats:
+        """The slowed down latencies of stages in microseconds, shape (len(stages),)."""
+        batch = StageBatch.from_stages(stages)
+        us: Floats = np.asarray(super().stages(batch), dtype=np.float64)
+        others = [self._others(groups) for groups in batch]
+        slowed: Floats = us * (1 + self._interference * np.array(others, dtype=np.float64))
+        return slowed
+
+    def _others(self, groups: Sequence[Sequence[int]]) -> float:
+        alone_us = [sum(self.op(op) for op in ops) for ops in groups]
+        longest_us = max(alone_us, default=0.0)
+        return sum(alone_us) / longest_us - 1 if longest_us else 0.0

@@ -1,0 +1,221 @@
+"""Runs any scheduler with few measurements, because the latencies of most stages are predicted.
+
+`active.py` does the same for IOS alone, and knows which stages decide among IOS's schedules. Here a
+scheduler is a function that is called again and again, and what it chose is measured.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..errors import InputError, OutOfTimeError
+from ..latency.learned import Floats, PredictionError, prediction_error
+from ..program.graph import OpGraph
+from ..scheduling.schedules import Schedule
+from .few_measured import LEAST_SAMPLES, FewMeasured
+
+_ROUND = 8
+"""Number of kinds of operators that are measured in a round."""
+_UNSURE = 0.05
+"""No more operators are measured when those that are not measured make up this share of the
+uncertainty: the sum of their latencies, each times its standard deviation, over the sum of all
+latencies."""
+_OPTIMISM = 1.0
+"""How many standard deviations below the expected latency a predicted stage is taken to lie."""
+_PATIENCE = 3
+"""The search ends after this many rounds in a row that made the best schedule faster by less than
+`_STABLE` in all."""
+_STABLE = 0.01
+
+Run = Callable[[FewMeasured], Schedule]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where a search ends if it does not end by itself.
+
+    Attributes
+    ----------
+    max_measurements: number of stages of several operators; None for no limit. Stages that run the
+        same kernels count once.
+    time_budget_s: seconds after which no further round begins; None for no limit.
+    """
+
+    max_measurements: int | None = None
+    time_budget_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_measurements", "time_budget_s"):
+            limit = getattr(self, name)
+            if limit is not None and not (isinstance(limit, int | float) and limit >= 0):
+                raise InputError(f"`{name}` must be 0 or more, got {limit!r}")
+
+
+def search_with_few(
+    run: Run, graph: OpGraph, few: FewMeasured, limits: Limits | None = None, seed: int = 0
+) -> Schedule:
+    """Find a schedule with a scheduler and few measurements.
+
+    A scheduler that asks only for operators alone, such as `lios+`, gets predictions of them. The
+    operators whose predictions are the least certain are measured first, eight kinds in a round. An
+    operator counts by its predicted latency times its standard deviation, summed over all operators
+    of its kind. This ends when the uncertain part is at most 5% of the sum of all latencies.
+
+    A scheduler that asks for stages of several operators, such as `multi-gpu`, gets optimistic
+    predictions of them. Each round runs the scheduler and measures the stages of the schedule that
+    it made, until it makes a schedule whose stages are all measured. So a stage that seems better
+    than it is gets measured before it ships. While there are too few samples to predict from, a
+    round measures stages drawn at random from those that the scheduler asked for. The search also
+    ends after three rounds that gained less than 1% in all, or when a limit is reached. The result
+    is the best schedule of measured stages alone. Only if there is none, it is a schedule by
+    expected latencies.
+
+    Parameters
+    ----------
+    run: runs the scheduler on `graph` with a latency model.
+    seed: seed of the random draw of the first stages.
+
+    Returns
+    -------
+    The schedule. Its stages were measured once more, because a search prefers stages that were fast
+    by chance. `stats` holds `stages_measured`, `operators_measured`, `operators_in_all` (both count
+    kinds), `rounds`, and `mape` and `spearman`, the error of the last round's predictions.
+    """
+    return _Search(run, graph, few, limits or Limits(), seed).found()
+
+
+class _Search:
+    def __init__(
+        self, run: Run, graph: OpGraph, few: FewMeasured, limits: Limits, seed: int
+    ) -> None:
+        self._run = run
+        self._graph = graph
+        self._few = few
+        self._left = math.inf if limits.max_measurements is None else limits.max_measurements
+        self._budget_s = math.inf if limits.time_budget_s is None else limits.time_budget_s
+        self._seed = seed
+        self._started = time.perf_counter()
+        self._rounds = 0
+        self._is_late = False
+        self._error: PredictionError | None = None
+        self._best: Schedule | None = None
+        self._best_us = math.inf
+        self._history_us: list[float] = []
+
+    def found(self) -> Schedule:
+        few = self._few
+        few.optimism = _OPTIMISM
+        made = self._run(few)
+        if few.is_priced_by_stages and few.operators_measured:
+            # The first run began with predicted operators, and ended with measured ones.
+            made = self._run(few)
+        made = self._by_stages(made) if few.is_priced_by_stages else self._by_operators(made)
+        again = 0
+        if few.measured and self._has_time():
+            again = few.settle(made.concurrent_stages(self._graph))
+        return replace(
+            made,
+            makespan=made.simulate(self._graph, few) if again else made.makespan,
+            stats={
+                **made.stats,
+                "stages_measured": few.measured,
+                "operators_measured": few.operators_measured,
+                "operators_in_all": len(few.kinds()),
+                "stages_measured_again": again,
+                "budget_used_up": self._is_late or made.stats.get("budget_used_up", False),
+                "rounds": self._rounds,
+                "mape": None if self._error is None else self._error.mape,
+                "spearman": None if self._error is None else self._error.spearman,
+            },
+        )
+
+    def _by_operators(self, made: Schedule) -> Schedule:
+        """Measure operators until the others are certain enough; returns the last schedule."""
+        if not self._few.was_asked:
+            return made
+        while (wanted := self._unsure()) and self._has_time():
+            before_us, spread = self._few.op_us()
+            try:
+                self._few.measure_operators(wanted)
+            except OutOfTimeError:
+                self._is_late = True
+                break
+            after_us, _ = self._few.op_us()
+            if np.isfinite(spread[wanted]).all():
+                self._error = prediction_error(before_us[wanted], after_us[wanted])
+            self._rounds += 1
+            made = self._run(self._few)
+        return made
+
+    def _unsure(self) -> list[int]:
+        """One operator of each kind to measure next; empty if the rest is certain enough."""
+        us, spread = self._few.op_us()
+        kinds = list(self._few.kinds().values())
+        if np.isinf(spread).any():
+            unknown = [ops[0] for ops in kinds if np.isinf(spread[ops[0]])]
+            draw = np.random.default_rng(self._seed)
+            return [unknown[i] for i in draw.permutation(len(unknown))[:_ROUND]]
+        off_us: Floats = np.array([float((us[ops] * spread[ops]).sum()) for ops in kinds])
+        if off_us.sum() <= _UNSURE * us.sum():
+            return []
+        most = np.argsort(-off_us, kind="stable")[:_ROUND]
+        return [kinds[int(i)][0] for i in most if off_us[i] > 0]
+
+    def _by_stages(self, made: Schedule) -> Schedule:
+        """Measure what the scheduler chooses until it chooses measured stages only."""
+        while True:
+            wanted = self._few.unmeasured(made.concurrent_stages(self._graph))
+            if not wanted:
+                self._keep(made)
+                break
+            if not self._may_go_on():
+                break
+            if self._few.num_samples < LEAST_SAMPLES:
+                wanted = self._few.unmeasured([*wanted, *self._drawn(LEAST_SAMPLES)])
+            wanted = wanted[: int(min(len(wanted), self._left))]
+            try:
+                predicted_us, measured_us = self._few.measure(wanted)
+            except OutOfTimeError:
+                self._is_late = True
+                break
+            if len(predicted_us):
+                self._error = prediction_error(predicted_us, measured_us)
+            self._left -= len(wanted)
+            self._rounds += 1
+            if not self._few.unmeasured(made.concurrent_stages(self._graph)):
+                self._keep(made)
+            self._history_us.append(self._best_us)
+            made = self._run(self._few)
+        if self._best is None:
+            self._few.optimism = 0.0
+            return self._run(self._few)
+        return self._best
+
+    def _drawn(self, count: int) -> list[tuple[tuple[int, ...], ...]]:
+        """Stages drawn at random from those that the scheduler asked for."""
+        asked = list(self._few.asked.values())
+        draw = np.random.default_rng([self._seed, self._rounds])
+        return [asked[int(i)] for i in draw.permutation(len(asked))[:count]]
+
+    def _keep(self, made: Schedule) -> None:
+        """Remember a schedule of measured stages if it is the best so far."""
+        us = made.simulate(self._graph, self._few)
+        if us < self._best_us:
+            self._best, self._best_us = replace(made, makespan=us), us
+
+    def _may_go_on(self) -> bool:
+        if self._left < 1 or not self._has_time():
+            return False
+        recent = self._history_us[-_PATIENCE - 1 :]
+        if len(recent) <= _PATIENCE or math.isinf(recent[0]):
+            return True
+        return recent[-1] <= (1 - _STABLE) * recent[0]
+
+    def _has_time(self) -> bool:
+        self._is_late |= time.perf_counter() - self._started > self._budget_s
+        return not self._is_late

@@ -32,14 +32,13 @@ from tvm_interop.compiler.api import new_compilation
 from tvm_interop.compiler.compilation import Compilation
 from tvm_interop.compiler.merging import merged_stages
 from tvm_interop.compiler.options import CompileOptions
-from tvm_interop.compiler.speed_check import interleaved_rounds, speed_check_by_auto
+from tvm_interop.compiler.speed_check import interleaved_rounds
 from tvm_interop.scheduling.paired_rounds import paired_ratio
 
 from . import machine_state
 
 ALL, ONE, SEQUENTIAL = "all cores", "one core", "sequential"
 AGAIN = "sequential, again"
-AUTO = "auto"
 
 
 @dataclass
@@ -51,8 +50,9 @@ class Row:
     refused: why the network could not be compiled. All other attributes are then empty.
     merged: number of merged operators in the schedule of `ios-both`, by compilation.
     prices_us: the makespan of `ios-both` by measured latencies of stages, in microseconds, by
-        compilation; and that of sequential execution with operators divided.
-    ships: whether a schedule ships, by compilation for `ios-both`, and for `auto`.
+        compilation; and that of sequential execution with operators divided. All these stages were
+        measured once more after the search.
+    ships: whether the schedule of `ios-both` ships, by compilation.
     median_us: median microseconds of what ships, and of sequential execution.
     ratios: the time of what ships with all cores over the time of each other contestant.
     intervals: 90% interval of each ratio.
@@ -103,9 +103,6 @@ def compare(path: Path, latency_db: Path, rounds: int) -> Row:
             ALL: new_compilation(str(path), CompileOptions(latency_db=latency_db), {}),
             ONE: new_compilation(str(path), CompileOptions(latency_db=latency_db, parts=1), {}),
         }
-        by_auto = homes[ALL].schedule("auto")
-        checked = speed_check_by_auto(by_auto)
-        row.ships[AUTO] = checked is not None and checked.shipped == "scheduled"
         shipped = {name: _shipped(row, name, home) for name, home in homes.items()}
         _run(row, homes, shipped, rounds)
     except TVMInteropError as error:
@@ -120,6 +117,8 @@ def _shipped(row: Row, name: str, home: Compilation) -> Schedule:
     row.merged[name] = len(merged_stages(made))
     row.prices_us[name] = made.makespan
     if name == ALL:
+        # The scheduler has measured the stages of its schedule again, too.
+        in_turn.measure_again(home.graph, home.measured_latency)
         row.prices_us[SEQUENTIAL] = in_turn.simulate(home.graph, home.measured_latency)
     differs = row.merged[name] > 0 or made.streams != in_turn.streams
     row.ships[name] = differs and home.check_speed(made).shipped == "scheduled"

@@ -10,8 +10,9 @@ core. `ios-both` makes a schedule in both. Both schedules pass through the check
 against sequential execution of their own compilation. The scheduler `auto` runs in the first.
 
 What ships then runs in interleaved rounds: both artifacts, and sequential execution of the first
-compilation, twice. Ratios come from pairs of runs of the same round, with the 90% interval of a
-signed-rank test. So other programs on the machine affect both sides alike.
+compilation, twice. A time is the median of the runs that other programs did not hold up
+(`latency.estimate.undisturbed`). A second ratio comes from pairs of runs of the same round, with
+the 90% interval of a signed-rank test.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from tvm_interop.compiler.compilation import Compilation
 from tvm_interop.compiler.merging import merged_stages
 from tvm_interop.compiler.options import CompileOptions
 from tvm_interop.compiler.speed_check import interleaved_rounds
+from tvm_interop.latency.estimate import Estimate
 from tvm_interop.scheduling.paired_rounds import paired_ratio
 
 from . import machine_state
@@ -53,10 +55,12 @@ class Row:
         compilation; and that of sequential execution with operators divided. All these stages were
         measured once more after the search.
     ships: whether the schedule of `ios-both` ships, by compilation.
-    median_us: median microseconds of what ships, and of sequential execution.
-    ratios: the time of what ships with all cores over the time of each other contestant.
+    checks: the speed check of each schedule, as the ratio of its time to sequential execution of
+        its compilation; by compilation. Without an entry the schedule is sequential execution.
+    us: microseconds of what ships, and of sequential execution twice, in undisturbed runs.
+    ratios: the time of what ships with all cores over the time of each other contestant, from pairs
+        of runs; of sequential execution over itself under `sequential, again`.
     intervals: 90% interval of each ratio.
-    noise: sequential execution over itself.
     """
 
     network: str
@@ -64,10 +68,10 @@ class Row:
     merged: dict[str, int] = field(default_factory=dict)
     prices_us: dict[str, float] = field(default_factory=dict)
     ships: dict[str, bool] = field(default_factory=dict)
-    median_us: dict[str, float] = field(default_factory=dict)
+    checks: dict[str, float] = field(default_factory=dict)
+    us: dict[str, float] = field(default_factory=dict)
     ratios: dict[str, float] = field(default_factory=dict)
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
-    noise: float | None = None
 
 
 def main() -> int:
@@ -121,7 +125,12 @@ def _shipped(row: Row, name: str, home: Compilation) -> Schedule:
         in_turn.measure_again(home.graph, home.measured_latency)
         row.prices_us[SEQUENTIAL] = in_turn.simulate(home.graph, home.measured_latency)
     differs = row.merged[name] > 0 or made.streams != in_turn.streams
-    row.ships[name] = differs and home.check_speed(made).shipped == "scheduled"
+    row.ships[name] = False
+    if differs:
+        checked = home.check_speed(made)
+        assert checked.paired_ratio is not None
+        row.checks[name] = checked.paired_ratio
+        row.ships[name] = checked.shipped == "scheduled"
     return made if row.ships[name] else in_turn
 
 
@@ -139,18 +148,19 @@ def _run(
     executors = [instance.executor for instance in instances]
     all_us = np.array(list(islice(interleaved_rounds(executors, homes[ALL].backend.clock), rounds)))
     us = dict(zip(contestants, all_us.T, strict=True))
-    row.median_us = {name: float(np.median(us[name])) for name in (ALL, ONE, SEQUENTIAL)}
-    for other in (ONE, SEQUENTIAL):
-        found = paired_ratio(us[ALL], us[other])
-        row.ratios[other], row.intervals[other] = found.ratio, found.interval
-    row.noise = paired_ratio(us[AGAIN], us[SEQUENTIAL]).ratio
+    row.us = {name: Estimate.of_runs(found * 1e-6).latency_us for name, found in us.items()}
+    for name, other in ((ALL, ONE), (ALL, SEQUENTIAL), (AGAIN, SEQUENTIAL)):
+        found = paired_ratio(us[name], us[other])
+        key = AGAIN if name == AGAIN else other
+        row.ratios[key], row.intervals[key] = found.ratio, found.interval
 
 
 def _summary(row: Row) -> str:
     prices = ", ".join(f"{name} {us:.0f} us" for name, us in row.prices_us.items())
     ships = ", ".join(name for name, is_scheduled in row.ships.items() if is_scheduled) or "none"
-    ratios = ", ".join(f"over {name} {ratio:.3f}" for name, ratio in row.ratios.items())
-    return f"prices: {prices}; a schedule ships: {ships}; {ratios}; noise {row.noise:.3f}"
+    times = ", ".join(f"{name} {us:.0f} us" for name, us in row.us.items())
+    ratios = ", ".join(f"{name} {ratio:.3f}" for name, ratio in row.ratios.items())
+    return f"prices: {prices}; a schedule ships: {ships}; times: {times}; over others: {ratios}"
 
 
 def _arguments() -> argparse.Namespace:
@@ -158,7 +168,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("folder", type=Path, help="of NAME.onnx")
     parser.add_argument("networks", nargs="*", metavar="NAME", help="which (default: all)")
     parser.add_argument("--latency-db", type=Path, default=Path("all_cores_latencies.db"))
-    parser.add_argument("--rounds", type=int, default=60, help="default: %(default)s")
+    parser.add_argument("--rounds", type=int, default=150, help="default: %(default)s")
     parser.add_argument("--json", type=Path, help="write what was found there")
     parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
     return parser.parse_args()

@@ -12,6 +12,7 @@ import pytest
 
 from tests.graphs import divided, layered, sparse
 from tvm_interop import LatencyTable, OpGraph, schedule
+from tvm_interop.errors import OutOfTimeError
 from tvm_interop.scheduling.whole_operators import WholeOperators
 
 
@@ -118,6 +119,24 @@ def test_merging_is_never_slower_than_ios_or_sequential_by_its_own_prices(seed: 
     if parts is not None:
         for found in made.values():
             assert found.simulate(graph, model) == pytest.approx(found.makespan)
+
+
+def test_a_schedule_with_merging_stands_if_there_is_no_time_to_search_without() -> None:
+    class OutOfTime(AnyPrices):
+        searches = 0
+
+        def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
+            self.searches += [[*map(tuple, groups)] for groups in stages] == [[(0,)], [(1,)]]
+            if self.searches == 2:
+                raise OutOfTimeError("the second search begins, and the time is over")
+            return super().stages(stages)
+
+    graph = OpGraph.from_edges(2, [])
+    late = OutOfTime([4.0, 5.0], [[0, 1]], seed=0)
+    made = schedule(graph, "ios-both", latency=late)
+    assert late.searches == 2
+    in_time = schedule(graph, "ios-both", latency=AnyPrices([4.0, 5.0], [[0, 1]], seed=0))
+    assert made == in_time
 
 
 def test_a_merged_stage_holds_all_parts_of_its_operators() -> None:

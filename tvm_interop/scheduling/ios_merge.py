@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import OutOfTimeError
 from ..latency.base import LatencyModel, LatencyTable, op_latencies
 from ..program.graph import OpGraph
 from .divided_search import Parts, search_divided
@@ -49,8 +51,9 @@ def ios_both(
     By the latencies of the model, the result is never slower than that of `ios`, nor slower than
     one operator after the other. Neither a search of large blocks nor latencies below their bounds
     would guarantee this. So `ios-both` searches twice, with merging and without, and takes the
-    faster schedule, on a tie that with merging. Each search gets half of `time_budget_s`. `stats`
-    holds the counts of the search whose schedule was taken, and the times of both.
+    faster schedule, on a tie that with merging. Each search gets half of `time_budget_s`. If the
+    time to measure stages ends in the second search, the first schedule is taken. `stats` holds the
+    counts of the search whose schedule was taken, and the times of both.
 
     Parameters
     ----------
@@ -60,16 +63,19 @@ def ios_both(
     """
     model = required_latency(latency, "ios-both")
     may_merge = any(len(ops) > 1 for ops in model.mergeable())
-    searches = (True, False) if may_merge else (False,)
-    if time_budget_s is not None:
-        time_budget_s /= len(searches)
+    if time_budget_s is not None and may_merge:
+        time_budget_s /= 2
     options = IosOptions(
         max_group_ops, max_groups, endings, streams, max_transitions, time_budget_s=time_budget_s
     )
-    found = [
-        search_divided("ios-both", graph, model, options, blocks, parts, merges)
-        for merges in searches
-    ]
+
+    def search(merges: bool) -> Schedule:
+        return search_divided("ios-both", graph, model, options, blocks, parts, merges)
+
+    found = [search(may_merge)]
+    if may_merge:
+        with suppress(OutOfTimeError):  # Then the first schedule is the best one known.
+            found.append(search(False))
     best = min(found, key=_makespan_us)  # `min` gives ties to the first.
     times = {key: sum(made.stats[key] for made in found) for key in ("search_us", "pricing_us")}
     return replace(best, stats={**best.stats, **times})

@@ -48,6 +48,7 @@ def page() -> str:
         *zoo_tables.compile_time(json.loads((RESULTS / "compile_time.json").read_text())),
         *_whole_networks(),
         *_schedulers(),
+        *zoo_tables.all_cores(_read("all_cores")),
         *learned_search_table.section(_read("learned_search"), _read("learned_search_large")),
         *_stages_priced(),
         *_large_blocks(),
@@ -102,10 +103,12 @@ def _schedulers() -> list[str]:
     parts += [_contest(_read(f"schedulers/{network}")) for network in _NETWORKS]
     parts.append(
         "### With operators merged\n\nA merged operator has another kernel than the operators "
-        "that it replaces. `ios-merge` merges operators and runs nothing side by side. In this "
-        "benchmark a plan with one stream (`sequential`, `ios-merge`) divides large operators over "
-        "the cores. A plan with several streams (`ios`, `ios-both`) divides no operator, so each "
-        "of its operators runs on one core."
+        "that it replaces. `ios-merge` merges operators and runs nothing side by side. These "
+        "tables were measured before schedulers that merge could divide operators. In them a plan "
+        "with one stream (`sequential`, `ios-merge`) divides large operators over the cores. A "
+        "plan with several streams (`ios`, `ios-both`) divides no operator, so each of its "
+        "operators runs on one core. Today `ios-both` divides operators too, and the section "
+        '"All cores for each operator" says what that gains.'
     )
     parts += [_contest(_read(f"schedulers/{network}_merging")) for network in _NETWORKS]
     return parts

@@ -39,8 +39,7 @@ import numpy as np
 import onnx
 
 from tvm_interop import GraphModule
-from tvm_interop.compiler.api import Compilation, CompileOptions
-from tvm_interop.compiler.options import parts_for
+from tvm_interop.compiler.api import Compilation
 from tvm_interop.models.source import read_onnx
 
 from . import harness, machine_state
@@ -134,7 +133,7 @@ def profile(
     rest_s: seconds of rest before each run.
     """
     feed = random_feed(model)
-    compilation = Compilation(model, CompileOptions(parts=parts_for(scheduler)))
+    compilation = Compilation(model)
     schedule = compilation.schedule(scheduler)
     module = GraphModule(compilation.artifact(schedule))
     theirs = OnnxRuntime(parallel=False, threads=thread_choices())

@@ -28,6 +28,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 _PROVENANCE = RESULTS / "provenance.json"
 _AGE = "age, in commits"
 _COMMANDS = {
+    "all_cores": "python -m benchmarks.all_cores",
     "block_simulation": "python -m benchmarks.block_simulation",
     "busy_machine": "python -m benchmarks.busy_machine",
     "compile_time": "python -m benchmarks.compile_time",

@@ -1,6 +1,7 @@
 """Makes the sections of `docs/benchmarks.md` about exported networks, from result files.
 
-The results come from `benchmarks.zoo`, `benchmarks.compile_time` and `benchmarks.two_cores`.
+The results come from `benchmarks.zoo`, `benchmarks.compile_time`, `benchmarks.two_cores` and
+`benchmarks.all_cores`.
 """
 
 from __future__ import annotations
@@ -236,3 +237,64 @@ def two_cores(report: dict[str, Any]) -> list[str]:
         "them loses.",
         table(["", *contestants, "what spoils ours"], rows),
     ]
+
+
+def all_cores(report: dict[str, Any]) -> list[str]:
+    """The section about `ios-both` with operators divided over all cores and with whole ones."""
+    everything, whole, in_turn = "all cores", "one core", "sequential"
+    ran = [row for row in report["rows"] if row["refused"] is None]
+    rows = [
+        [
+            row["network"],
+            str(row["merged"][everything]),
+            *(
+                f"{row['prices_us'][everything] / row['prices_us'][n]:.2f}"
+                for n in (whole, in_turn)
+            ),
+            *(_check(row, name) for name in (whole, everything)),
+            *(f"{row['us'][everything] / row['us'][n]:.2f}" for n in (whole, in_turn)),
+            f"{row['ratios'][whole]:.2f} ({interval(row['intervals'][whole], 2)})",
+            f"{row['us']['sequential, again'] / row['us'][in_turn]:.2f}",
+        ]
+        for row in ran
+    ]
+    before, now = (sum(row["ships"][name] for row in ran) for name in (whole, everything))
+    prices = geometric([r["prices_us"][everything] / r["prices_us"][whole] for r in ran])
+    times = geometric([row["us"][everything] / row["us"][whole] for row in ran])
+    faster = sum(row["intervals"][whole][1] < 1 for row in ran)
+    slower = sum(row["intervals"][whole][0] > 1 for row in ran)
+    return [
+        "## All cores for each operator\n\nMeasured by `python -m benchmarks.all_cores FOLDER` on "
+        f"{machine(report)}. Other programs took {report['machine']['busy']:.0%} of the processor "
+        "time when it began. On a busy machine prices say more than times and checks, which find a "
+        "gain less often. In a schedule of `ios-both` each large operator is divided over all "
+        "cores, the merged operators too. *Before*, the schedulers that merge left operators "
+        "whole, so an operator that ran alone in a plan with several streams used one core. The "
+        "columns *price* have the makespan of `ios-both` by latencies of stages that were measured "
+        "again after the search, over the makespan before and over that of sequential execution. "
+        "The columns *check* have the time of the schedule over sequential execution of the same "
+        "operators in the check of its speed, and a **bold** schedule ships. Otherwise sequential "
+        "execution ships, and before it ran whole operators. The columns *time* have the time of "
+        "what ships in undisturbed runs, and *pairs* its time over before from runs of the same "
+        "rounds, with the 90% interval. *Noise* is sequential execution over itself.\n\n"
+        f"Of {len(ran)} networks, {before} shipped a schedule of `ios-both` before, and {now} ship "
+        "one now. By pairs, what ships is faster than before beyond the interval on "
+        f"{faster} networks, and slower on {slower}. The geometric mean of the ratios to before is "
+        f"{prices:.2f} by prices and {times:.2f} by undisturbed times. The schedules of `auto`, "
+        "the default, are the same as before: it merges nothing, and has always divided operators.",
+        table(
+            [
+                "", "merged", "price, over before", "price, over sequential", "check before",
+                "check", "time, over before", "time, over sequential", "pairs", "noise",
+            ],
+            rows,
+        ),
+    ]  # fmt: skip
+
+
+def _check(row: dict[str, Any], name: str) -> str:
+    """The ratio of a speed check, in bold if the schedule ships; "sequential" without a check."""
+    if name not in row["checks"]:
+        return "sequential"
+    ratio = f"{row['checks'][name]:.2f}"
+    return f"**{ratio}**" if row["ships"][name] else ratio

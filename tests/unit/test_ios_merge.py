@@ -13,6 +13,7 @@ from tests.nets import Net, inception_like
 from tvm_interop import GraphModule, Schedule, ScheduleError, Stage
 from tvm_interop.compiler.annotate import annotated_schedule
 from tvm_interop.compiler.api import Compilation, CompileOptions
+from tvm_interop.compiler.merging import MergingLatency
 from tvm_interop.errors import LatencyError
 from tvm_interop.latency import LatencyTable
 from tvm_interop.program.graph import OpGraph
@@ -159,9 +160,9 @@ def test_a_table_does_not_know_what_merging_takes():
 # Whole models.
 
 
-def compilation(model=None, **options):
+def compilation(model=None, parts=1, **options):
     return Compilation(
-        model or inception_like(), CompileOptions(latency_db=":memory:", parts=1, **options)
+        model or inception_like(), CompileOptions(latency_db=":memory:", parts=parts, **options)
     )
 
 
@@ -280,7 +281,115 @@ def test_the_pass_merges_too(plain):
     from tvm_interop.frontend import load_model
 
     imported = load_model(inception_like())
-    module = InterOpSchedule("ios-merge", latency=Eager(compilation()))(imported)
+    module = InterOpSchedule("ios-merge", latency=Eager(compilation(parts=None)))(imported)
     made = annotated_schedule(module)
     assert "a1/Conv+a3r/Conv+a5r/Conv" in made.op_names
     assert_close(result(tvm_interop.compile(module, keep_slower=True)), plain)
+
+
+# Operators that are divided into parts.
+
+
+@pytest.fixture(scope="module", params=[("tvm",), None], ids=["tvm", "all"])
+def in_parts(request):
+    """A model whose convolutions of 5x5 and wider operators are divided into two parts."""
+    model = inception_like(28, 32)
+    return model, compilation(model, parts=None, streams=2, providers=request.param)
+
+
+def run(artifact):
+    data = np.random.default_rng(0).standard_normal((1, 8, 28, 28)).astype("float32")
+    module = GraphModule(artifact)
+    module.run(x=data)
+    return module.get_output(0).numpy()
+
+
+@pytest.mark.parametrize("scheduler", ["ios-merge", "ios-both"])
+def test_a_stage_of_one_operator_uses_all_streams(in_parts, scheduler):
+    """Merged operators are divided as others are, so that no core is idle while they run."""
+    model, made = in_parts
+    assert made.program.is_divided
+    merging = made.schedule(scheduler, Eager(made))
+    assert merged_sets(merging)
+    for ops in merged_sets(merging):
+        wholes = {made.program.operators[op].whole for op in ops} - {None}
+        parts = {i for i, op in enumerate(made.program.operators) if op.whole in wholes}
+        assert parts <= ops
+    home, realized = made.realized(merging)
+    divided = [ops for ops in home.program.parts() if len(ops) > 1]
+    assert any("+" in home.graph.names[ops[0]] for ops in divided)
+    alone = [stage for stage in realized.stages if sorted(stage.ops) in divided]
+    assert {home.graph.names[op] for stage in alone for op in stage.ops} >= {
+        name for name in home.graph.names if "+" in name and name.endswith("/2]")
+    }
+    assert all(sorted(stage.streams) == [0, 1] for stage in alone)
+    plain = run(made.artifact(made.sequential()))
+    artifact = tvm_interop.compile(
+        model,
+        schedule=Schedule.from_json(merging.to_json()),
+        streams=2,
+        providers=made.options.providers,
+        latency_db=":memory:",
+        keep_slower=True,
+    )
+    assert any("+" in op.name for op in artifact.plan.operators)
+    assert_close(run(artifact), plain)
+
+
+def test_without_merges_the_bits_are_those_of_sequential_execution(in_parts):
+    _, made = in_parts
+    apart = made.schedule("ios-both", LatencyTable([10.0] * made.graph.num_ops, streams=2))
+    assert not merged_sets(apart)
+    found, plain = (run(made.artifact(each)) for each in (apart, made.sequential()))
+    assert found.tobytes() == plain.tobytes()
+
+
+def test_parts_of_merged_operators_are_measured_side_by_side(in_parts):
+    """A merged operator costs what its parts take side by side, and then what its cuts take."""
+    _, made = in_parts
+    asked = []
+
+    class Asked(LatencyTable):
+        def stages(self, stages):
+            asked.extend(stages)
+            return super().stages(stages)
+
+    def compile_alone(module):
+        alone = made._compiled(made.streams, made.threads, module)
+        alone.measured_latency = Asked([7.0] * alone.graph.num_ops)
+        return alone
+
+    latency = MergingLatency.measuring(made.measured_latency, made.merges, compile_alone)
+    (us,) = latency.merges([made.merges.sets[1]])
+    merged = max(asked, key=len)
+    assert [len(ops) for ops in merged] == [1, 1]
+    assert us == 7.0 * len(asked)
+
+
+def test_parts_that_are_apart_cannot_run_beside_merged_operators(in_parts):
+    _, made = in_parts
+    merging = made.schedule("ios-both", Eager(made))
+    at = next(
+        i
+        for i, stage in enumerate(merging.stages)
+        if stage.kind == "concurrent" and len(stage.ops) > 1
+        and any(made.program.operators[op].whole for op in stage.ops)
+    )  # fmt: skip
+    stage = merging.stages[at]
+    each = tuple(Stage((group,), (0,)) for group in stage.groups)
+    apart = Schedule(
+        "by hand",
+        merging.op_names,
+        stages=(*merging.stages[:at], *each, *merging.stages[at + 1 :]),
+    )
+    with pytest.raises(ScheduleError, match=r"the parts of `\S+` are in several stages"):
+        made.realized(apart)
+
+
+@pytest.mark.parametrize("scheduler", ["ios-merge", "ios-both"])
+def test_divided_operators_are_merged_and_measured_here(scheduler):
+    model = inception_like(28, 32)
+    artifact = tvm_interop.compile(model, scheduler=scheduler, streams=2, latency_db=":memory:")
+    plain = tvm_interop.compile(model, scheduler="sequential", streams=2, latency_db=":memory:")
+    assert any(op.name.endswith("/2]") for op in artifact.plan.operators)
+    assert_close(run(artifact), run(plain))

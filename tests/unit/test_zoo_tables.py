@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import zoo, zoo_tables
+from benchmarks import all_cores, zoo, zoo_tables
 
 ROWS = [
     zoo.Row(
@@ -81,3 +81,32 @@ def test_every_exported_network_has_a_kind() -> None:
     kinds = [name for names in zoo_tables.KINDS.values() for name in names]
     assert sorted(kinds) == sorted(NETWORKS)
     assert len({zoo_tables.short(name) for name in NETWORKS}) == len(NETWORKS)
+
+
+def test_the_table_of_all_cores_says_what_ships() -> None:
+    names = ("all cores", "one core", "sequential")
+    rows = [
+        all_cores.Row(
+            network,
+            merged={"all cores": 2, "one core": 1},
+            prices_us=dict(zip(names, (90.0, 120.0, 100.0), strict=True)),
+            ships={"all cores": ships, "one core": False},
+            checks={"all cores": 0.9} if ships else {},
+            us=dict(zip((*names, "sequential, again"), (80.0, 100.0, 160.0, 176.0), strict=True)),
+            ratios={"one core": 0.81},
+            intervals={"one core": (0.7, upper)},
+        )
+        for network, ships, upper in (("tv_one", True, 0.9), ("tv_two", False, 1.1))
+    ]
+    told = {
+        "machine": {"cores": 2, "cpu": "A CPU", "quiet": False, "busy": 0.5},
+        "rows": [asdict(row) for row in [*rows, all_cores.Row("tv_three", refused="too new")]],
+    }
+    text, table = zoo_tables.all_cores(told)
+    cells = _cells(table)
+    assert cells["tv_one"][:7] == ["2", "0.75", "0.90", "sequential", "**0.90**", "0.80", "0.50"]
+    assert cells["tv_one"][7:] == ["0.81 (0.70 to 0.90)", "1.10"]
+    assert cells["tv_two"][4] == "sequential"
+    assert "tv_three" not in cells
+    assert "Of 2 networks, 0 shipped a schedule of `ios-both` before, and 1 ship" in text
+    assert "on 1 networks, and slower on 0" in text

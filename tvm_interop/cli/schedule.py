@@ -41,13 +41,12 @@ def schedule_model(
     figures of the schedule, such as the number of stages.
     """
     from ..compiler.api import new_compilation
-    from ..compiler.options import CompileOptions, parts_for
+    from ..compiler.options import CompileOptions
 
     with measuring_bar() as progress:
         compile_options = CompileOptions(
             **flags.compile_options(),
             progress=progress,
-            parts=parts_for(scheduler),
             link=options.parse_link(scheduling.link_gb_s, scheduling.link_us),
         )
         shapes = shape_options.shapes_of(model, input_shapes, dims)

@@ -35,7 +35,7 @@ from .input_shapes import (
 )
 from .kept_choice import KeptChoice, choice_is_kept
 from .merging import merged_stages
-from .options import CompileOptions, parts_for
+from .options import CompileOptions
 from .precision import MAX_ERROR, measured_precision
 from .row_ranges import MOST_SIZES, check_rows, row_range, warn_of_dependent_rows
 from .speed_check import speed_check_by_auto
@@ -128,7 +128,7 @@ def compile(
     time_budget = options.pop("time_budget", None)
     ranges, most_sizes = options.pop("shapes", None), options.pop("most_sizes", None)
     chosen = schedule or annotated_schedule(model)
-    parts = parts_for(scheduler) if chosen is None else parts_in(chosen.op_names)
+    parts = None if chosen is None else parts_in(chosen.op_names)
     compile_options = CompileOptions(
         target=target,
         streams=streams,

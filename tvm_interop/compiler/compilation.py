@@ -218,11 +218,6 @@ class Compilation:
         if scheduler == "sequential" and not options:
             return self.sequential()
         if scheduler in MERGING:
-            if self.program.is_divided:
-                raise ScheduleError(
-                    f"`{scheduler}` merges whole operators, and here they are divided into parts; "
-                    "compile with `CompileOptions(parts=1)`"
-                )
             latency = latency or self._merging_latency(scheduler)
         elif scheduler != "sequential":
             latency = latency or latency_in_time(
@@ -327,11 +322,11 @@ class Compilation:
 
     @cached_property
     def merges(self) -> OperatorMerges:
-        """The operators that could be merged."""
-        return self.merges_among(self.graph.names)
+        """The operators that could be merged, each with all of its parts."""
+        return self.merges_among([op.whole or op.name for op in self.program.operators])
 
     def merges_among(self, names: Sequence[str]) -> OperatorMerges:
-        """Find out which of these whole operators could be merged.
+        """Find out which operators could be merged, from their names (see `OperatorMerges`).
 
         The result refers to each operator by its index in `names`.
         """
@@ -350,10 +345,11 @@ class Compilation:
     def _merging_latency(self, scheduler: str) -> LatencyModel:
         """Make the latency model that also measures merged operators.
 
-        For `ios-merge` it measures on one stream, which gets the threads of all streams.
+        For `ios-merge` it measures on one stream, which gets the threads of all streams, unless
+        operators are divided.
         """
         streams, threads = self.streams, self.threads
-        if scheduler == "ios-merge":
+        if scheduler == "ios-merge" and not self.program.is_divided:
             streams, threads = 1, streams * threads
         base = self._latency_of(streams, threads)
         compile_alone = partial(self._compiled, streams, threads)

@@ -8,7 +8,7 @@ import tvm
 
 from .annotate import annotate
 from .api import new_compilation
-from .options import CompileOptions, parts_for
+from .options import CompileOptions
 
 
 @tvm.transform.module_pass(opt_level=0, name="InterOpSchedule")
@@ -55,7 +55,6 @@ class InterOpSchedule:
             for name in ("streams", "threads", "parts", "latency_db", "progress", "providers")
             if name in options
         }
-        own.setdefault("parts", parts_for(self.scheduler))
         compilation = new_compilation(module, CompileOptions(target, **own))
         made = compilation.schedule(self.scheduler, latency, **options)
         home, schedule = compilation.realized(made)

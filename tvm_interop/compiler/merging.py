@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ScheduleError
 from ..latency import LatencyModel
 from ..latency.base import LatencyOver
 from ..lowering.merge_convs import (
@@ -17,12 +17,12 @@ from ..lowering.merge_convs import (
     fold_for_merging,
     merged_alone,
     merged_beside_apart,
-    merged_name,
 )
 from ..lowering.mergeable import find_chains, mergeable_sets, why_not_merged
-from ..program.graph import OpGraph
+from ..program.part_names import whole_name
 from ..program.program import Program
-from ..scheduling import Schedule, Stage
+from ..scheduling import Schedule
+from .realized_merges import realize_merges
 
 
 class Compiled(Protocol):
@@ -31,7 +31,7 @@ class Compiled(Protocol):
     @property
     def program(self) -> Program: ...
     @property
-    def graph(self) -> OpGraph: ...
+    def streams(self) -> int: ...
     @property
     def measured_latency(self) -> LatencyModel: ...
 
@@ -53,7 +53,7 @@ class OperatorMerges:
     Attributes
     ----------
     sets: sets of ids of operators; two or more operators of one set might be merged. No operator
-        is in two sets.
+        is in two sets. A set has all parts of a divided operator.
     """
 
     def __init__(self, imported: Any, names: Sequence[str]) -> None:
@@ -62,18 +62,21 @@ class OperatorMerges:
         Parameters
         ----------
         imported: the Relax module before it was lowered.
-        names: the names of the operators of the lowered model, by id.
+        names: the names of the operators of the lowered model, by id. A part of a divided operator
+            has the name of that operator.
         """
         self._module = fold_for_merging()(imported)
         self._names = names
         self._chains = find_chains(self._module["main"])
-        ids = {name: i for i, name in enumerate(names)}
+        ids: dict[str, list[int]] = {}
+        for i, name in enumerate(names):
+            ids.setdefault(name, []).append(i)
         found = [[ids[n] for n in group if n in ids] for group in mergeable_sets(self._chains)]
-        self.sets = [tuple(ops) for ops in found if len(ops) > 1]
+        self.sets = [tuple(op for parts in ops for op in parts) for ops in found if len(ops) > 1]
 
     def can_merge(self, ops: Sequence[int]) -> bool:
         """Whether these operators, all from one set, can be merged into one operator."""
-        return why_not_merged([self._chains[self._names[op]] for op in ops]) is None
+        return why_not_merged([self._chains[name] for name in self._named(ops)]) is None
 
     def merged(self, groups: Sequence[Sequence[str]]) -> Any:
         """Make the Relax module with one operator in place of each group.
@@ -91,7 +94,11 @@ class OperatorMerges:
 
     def alone(self, groups: Sequence[Sequence[int]]) -> tuple[Any, list[int]]:
         """Make a Relax module of the merged operators alone; see `merged_alone`."""
-        return merged_alone(self._module, [[self._names[op] for op in ops] for ops in groups])
+        return merged_alone(self._module, [self._named(ops) for ops in groups])
+
+    def _named(self, ops: Sequence[int]) -> list[str]:
+        """The names of whole operators, each once."""
+        return list(dict.fromkeys(self._names[op] for op in ops))
 
 
 class MergingLatency(LatencyOver):
@@ -129,7 +136,7 @@ class MergingLatency(LatencyOver):
 
         def measured(module: Any) -> tuple[Program, Rows]:
             made = compile_alone(module)
-            return made.program, lambda rows: made.measured_latency.stages([[row] for row in rows])
+            return made.program, partial(_measured_rows_us, made)
 
         return cls(base, merges, measured)
 
@@ -170,6 +177,22 @@ class MergingLatency(LatencyOver):
         return [float(us) for us in rows_us(rows)]
 
 
+def _measured_rows_us(made: Compiled, rows: Sequence[Sequence[int]]) -> list[float]:
+    """Measure each list of operators, which run one after the other.
+
+    The parts of a divided operator run side by side, as in sequential execution.
+    """
+    parts = made.program.parts()
+    if parts is None:
+        return [float(us) for us in made.measured_latency.stages([[row] for row in rows])]
+    whole_of = {op: whole for whole, ops in enumerate(parts) for op in ops}
+    in_rows = [list(dict.fromkeys(whole_of[op] for op in row)) for row in rows]
+    used = list(dict.fromkeys(whole for row in in_rows for whole in row))
+    stages_us = made.measured_latency.stages([[[op] for op in parts[whole]] for whole in used])
+    us = dict(zip(used, stages_us.tolist(), strict=True))
+    return [sum(us[whole] for whole in row) for row in in_rows]
+
+
 class MergedCompilations(Generic[_C]):
     """Compilations of a model with merged operators, one for each choice of operators to merge.
 
@@ -197,100 +220,13 @@ class MergedCompilations(Generic[_C]):
         if key not in self._made:
             self._made[key] = self._compile_merged(self._merges.merged(groups))
         compilation = self._made[key]
-        return compilation, realize_merges(schedule, compilation.graph)
-
-
-def realize_merges(schedule: Schedule, graph: OpGraph) -> Schedule:
-    """Make a schedule of the merged model from a schedule with merged stages.
-
-    A merged stage becomes a stage with a single group, on the stage's first stream: first the
-    merged operator, and then the operators that cut its output into parts. Merging can make
-    operators needless, such as a concat of all the parts. Such operators are left out of the other
-    stages. A merged operator may be fused with a reader of that concat, and then read tensors that
-    a later stage makes. It then has a stage of its own behind that stage.
-
-    Parameters
-    ----------
-    graph: the graph of the merged model. Operators that are not merged keep their names.
-
-    Raises
-    ------
-    ScheduleError: an operator of the merged model has no place in the schedule.
-    """
-    names = schedule.op_names
-    ids = {name: i for i, name in enumerate(graph.names)}
-    places: dict[int, _Place] = {}
-    for i, stage in enumerate(schedule.stages):
-        groups = [[ids[names[op]] for op in group if names[op] in ids] for group in stage.groups]
-        if stage.kind == "merge":
-            merged = merged_name([names[op] for op in stage.ops])
-            groups = [[ids[merged], *(op for group in groups for op in group)]]
-        places |= {op: _Place(i, False, g) for g, group in enumerate(groups) for op in group}
-    settled: dict[_Place, list[int]] = {}
-    for op, place in _settled(places, schedule.stages, graph).items():
-        settled.setdefault(place, []).append(op)
-    stages = []
-    for i, stage in enumerate(schedule.stages):
-        for is_late in (False, True):
-            here = sorted(place for place in settled if place[:2] == (i, is_late))
-            if here:
-                kept = tuple(tuple(settled[place]) for place in here)
-                streams = tuple(stage.streams[place.group] for place in here)
-                stages.append(Stage(kept, streams, barrier=stage.barrier, device=stage.device))
-    return Schedule(
-        schedule.scheduler,
-        graph.names,
-        stages=tuple(stages),
-        makespan=schedule.makespan,
-        stats=schedule.stats,
-    )
-
-
-class _Place(NamedTuple):
-    """The place of an operator in a schedule. Places are ordered as their operators run.
-
-    Attributes
-    ----------
-    stage: the number of the stage in the schedule with merged stages.
-    is_late: whether the operator is in an additional stage, right behind that stage.
-    group: the number of the group.
-    """
-
-    stage: int
-    is_late: bool
-    group: int
-
-
-def _settled(
-    places: Mapping[int, _Place], stages: Sequence[Stage], graph: OpGraph
-) -> dict[int, _Place]:
-    """The place of each operator of the merged model, in topological order.
-
-    Parameters
-    ----------
-    places: the places of operators that are known from the stages. Any other operator joins the
-        group of its last predecessor.
-    """
-    settled: dict[int, _Place] = {}
-    for op in graph.topological_order():
-        before = [settled[source] for source in graph.predecessors(op)]
-        if op not in places and not before:
-            raise ScheduleError(f"operator `{graph.names[op]}` is in no stage after merging")
-        place = places[op] if op in places else max(before)
-        # Stages on several GPUs are not in one order.
-        device = stages[place.stage].device
-        known = [source for source in before if stages[source.stage].device == device]
-        last = max(known, default=place)
-        if last[:2] > place[:2]:
-            place = _Place(last.stage, True, 0)
-        settled[op] = place
-    return settled
+        return compilation, realize_merges(schedule, compilation.program, compilation.streams)
 
 
 def merged_stages(schedule: Schedule) -> list[tuple[str, ...]]:
-    """The names of the operators of each merged stage."""
+    """The names of the whole operators of each merged stage."""
     return [
-        tuple(schedule.op_names[op] for group in stage.groups for op in group)
+        tuple(dict.fromkeys(whole_name(schedule.op_names[op]) for op in stage.ops))
         for stage in schedule.stages
         if stage.kind == "merge"
     ]

@@ -99,15 +99,6 @@ class CompileOptions:
         return self.time_budget if isinstance(self.time_budget, TimeBudget) else TimeBudget()
 
 
-def parts_for(scheduler: str) -> int | None:
-    """`CompileOptions.parts` for a scheduler.
-
-    The result is 1 for a scheduler that merges operators, because only whole operators can be
-    merged. It is None for any other scheduler.
-    """
-    return 1 if scheduler in MERGING else None
-
-
 def positive(what: str, given: int | None, default: int) -> int:
     """The number given for option `what`, or `default` if it is None.
 

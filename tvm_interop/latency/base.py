@@ -75,15 +75,16 @@ class LatencyModel(ABC):
     def mergeable(self) -> Sequence[Sequence[int]]:
         """Disjoint sets of operators. Two or more operators of a set might be merged into one.
 
-        There are no such sets unless a subclass overrides this method.
+        If an operator is divided, each of its parts is in the set. Parts of one operator are never
+        merged without the others. There are no such sets unless a subclass overrides this method.
         """
         return ()
 
     def merges(self, sets: Sequence[Sequence[int]]) -> npt.NDArray[np.float64]:
         """Microseconds of each set of operators merged into one, shape (len(sets),).
 
-        The result is inf for a set that cannot be merged. It is inf for every set unless a subclass
-        overrides this method.
+        A set holds all parts of a divided operator. The result is inf for a set that cannot be
+        merged. It is inf for every set unless a subclass overrides this method.
         """
         return np.full(len(sets), math.inf)
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
-from ..latency.base import LatencyModel, op_latencies
+from ..latency.base import LatencyModel
 from ..program.graph import OpGraph
-from .given_blocks import Blocks, search_blocks
+from .divided_search import Parts, search_divided
+from .given_blocks import Blocks
 from .ios_search import IosOptions
-from .options import required_latency
 from .registry import register_scheduler
 from .schedules import Schedule
-from .whole_operators import WholeOperators
 
 
 @register_scheduler("ios-parallel")
@@ -29,7 +25,7 @@ def ios(
     cores: int | None = None,
     bound_tolerance: float = 0.05,
     bound_slack_us: float = 1.0,
-    parts: Sequence[Sequence[int]] | None = None,
+    parts: Parts | None = None,
     time_budget_s: float | None = None,
     beam: bool = True,
     blocks: Blocks | None = None,
@@ -92,7 +88,6 @@ def ios(
         of an operator as one operator, which uses all streams. Each group holds one operator,
         whatever `max_group_ops` says, because the operators of a group do not run side by side.
         None if no operator is divided.
-
     blocks: names of the operators of each block, in the order in which blocks run. A name may be a
         pattern, such as `cell_3/*`. None: the blocks that are found in the graph. Blocks that are
         given hide stages across their borders from the search, so the schedule is the fastest one
@@ -144,16 +139,4 @@ def ios(
         time_budget_s=time_budget_s,
         beam=beam,
     )
-    if parts is None:
-        return search_blocks("ios", graph, latency, options, blocks)
-    model = required_latency(latency, "ios")
-    wholes = WholeOperators(graph, parts)
-    options = replace(options, max_group_ops=1, streams=None)
-    op_us = None
-    if streams is not None:
-        op_us = op_latencies(model, graph.names).tolist()
-        # A stage takes at least the total latency of its parts divided by the number of streams.
-        options = replace(options, cores=cores or streams, work_us=wholes.work_us(op_us))
-    found = search_blocks("ios", wholes.graph, wholes.latency(model), options, blocks)
-    stages = wholes.divided(found.stages, op_us, streams)
-    return replace(found, op_names=graph.names, stages=stages, streams=())
+    return search_divided("ios", graph, latency, options, blocks, parts)

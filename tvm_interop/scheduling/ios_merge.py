@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import OutOfTimeError
 from ..latency.base import LatencyModel, LatencyTable, op_latencies
 from ..program.graph import OpGraph
-from .given_blocks import Blocks, search_blocks
+from .divided_search import Parts, search_divided
+from .given_blocks import Blocks
 from .ios_search import IosOptions, search_ios
-from .options import required_latency
+from .options import check_streams, required_latency
 from .registry import register_scheduler
 from .schedules import Schedule
+from .stages import Stage
+from .whole_operators import WholeOperators
 
 
 @register_scheduler("ios-both")
@@ -26,6 +32,7 @@ def ios_both(
     streams: int | None = None,
     max_transitions: int = 8_000_000,
     time_budget_s: float | None = None,
+    parts: Parts | None = None,
     blocks: Blocks | None = None,
 ) -> Schedule:
     """IOS with both strategies: operators of a stage run side by side, or merged if faster.
@@ -41,15 +48,37 @@ def ios_both(
     other schedules, but not equal bit by bit. If the latency model knows of no merges, the result
     is the same as with `ios`.
 
+    By the latencies of the model, the result is never slower than that of `ios`, nor slower than
+    one operator after the other. Neither a search of large blocks nor latencies below their bounds
+    would guarantee this. So `ios-both` searches twice, with merging and without, and takes the
+    faster schedule, on a tie that with merging. Each search gets half of `time_budget_s`. If the
+    time to measure stages ends in the second search, the first schedule is taken. `stats` holds the
+    counts of the search whose schedule was taken, and the times of both.
+
     Parameters
     ----------
-    max_group_ops, max_groups, endings, streams, max_transitions, time_budget_s, blocks: as in
-        `ios`.
+    max_group_ops, max_groups, endings, streams, max_transitions, time_budget_s, parts, blocks: as
+        in `ios`. A merged stage holds all parts of its operators. The merged operator is divided
+        anew, and uses all streams too.
     """
+    model = required_latency(latency, "ios-both")
+    may_merge = any(len(ops) > 1 for ops in model.mergeable())
+    if time_budget_s is not None and may_merge:
+        time_budget_s /= 2
     options = IosOptions(
         max_group_ops, max_groups, endings, streams, max_transitions, time_budget_s=time_budget_s
     )
-    return search_blocks("ios-both", graph, latency, options, blocks, merges=True)
+
+    def search(merges: bool) -> Schedule:
+        return search_divided("ios-both", graph, model, options, blocks, parts, merges)
+
+    found = [search(may_merge)]
+    if may_merge:
+        with suppress(OutOfTimeError):  # Then the first schedule is the best one known.
+            found.append(search(False))
+    best = min(found, key=_makespan_us)  # `min` gives ties to the first.
+    times = {key: sum(made.stats[key] for made in found) for key in ("search_us", "pricing_us")}
+    return replace(best, stats={**best.stats, **times})
 
 
 @register_scheduler("ios-merge")
@@ -59,20 +88,26 @@ def ios_merge(
     max_groups: int = 8,
     max_transitions: int = 8_000_000,
     time_budget_s: float | None = None,
+    streams: int | None = None,
+    parts: Parts | None = None,
 ) -> Schedule:
     """IOS with only operator merge (IOS-Merge): operators run in order, some of them merged.
 
     `ios-merge` works like `ios-both`, except that operators that are not merged run in order on one
     stream. The latency of a stage of such operators is the sum of the latencies that they have when
-    they run alone. So the model is asked only for single operators and merged operators.
+    they run alone. So the model is asked only for single operators and merged operators. Only the
+    parts of a divided operator run side by side.
 
     Parameters
     ----------
     max_groups: largest number of operators to merge into one; 0 for no limit.
     max_transitions, time_budget_s: as in `ios`.
+    streams: with `parts`, the number of streams for the parts of an operator; None gives each part
+        its own stream. All other operators run on the first stream.
+    parts: as in `ios-both`.
     """
     known = required_latency(latency, "ios-merge")
-    model = _InOrder(known, graph.names)
+    check_streams(streams)
     options = IosOptions(
         1,
         max_groups,
@@ -83,7 +118,29 @@ def ios_merge(
         bound_slack_us=0,
         time_budget_s=time_budget_s,
     )
-    return search_ios("ios-merge", graph, model, options, merges=True)
+    if parts is None:
+        in_order = _InOrder(known, graph.names)
+        return search_ios("ios-merge", graph, in_order, options, merges=True)
+    wholes = WholeOperators(graph, parts)
+    op_us = op_latencies(known, graph.names).tolist()
+    in_order = _InOrder(wholes.latency(known), wholes.graph.names)
+    found = search_ios("ios-merge", wholes.graph, in_order, options, merges=True)
+    stages = wholes.divided(list(_in_turn(found.stages)), op_us, streams)
+    return replace(found, op_names=graph.names, stages=stages, streams=())
+
+
+def _makespan_us(made: Schedule) -> float:
+    assert made.makespan is not None, "a search gives each schedule its makespan"
+    return made.makespan
+
+
+def _in_turn(stages: Iterable[Stage]) -> Iterator[Stage]:
+    """The same stages, but one for each operator that is not merged."""
+    for stage in stages:
+        if stage.kind == "merge":
+            yield stage
+        else:
+            yield from (Stage((group,), (0,), barrier=stage.barrier) for group in stage.groups)
 
 
 class _InOrder(LatencyTable):

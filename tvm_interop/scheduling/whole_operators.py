@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -46,9 +47,9 @@ class WholeOperators:
                 f"`parts` must hold each of {graph.num_ops} operators once; give each operator "
                 "that is not divided a list of its own"
             )
-        whole_of = {op: whole for whole, ops in enumerate(self._parts) for op in ops}
+        self._whole_of = {op: whole for whole, ops in enumerate(self._parts) for op in ops}
         edges = {
-            (whole_of[op], whole_of[target])
+            (self._whole_of[op], self._whole_of[target])
             for op in range(graph.num_ops)
             for target in graph.successors(op)
         }
@@ -61,6 +62,14 @@ class WholeOperators:
             tuple((part,) for ops in groups for op in ops for part in self._parts[op])
             for groups in stages
         ]
+
+    def flat_parts(self, ops: Iterable[int]) -> list[int]:
+        """The parts of some whole operators, one operator after the other."""
+        return [part for op in ops for part in self._parts[op]]
+
+    def wholes_of(self, parts: Iterable[int]) -> list[int]:
+        """The whole operators that have these parts, each once, in the order of the parts."""
+        return list(dict.fromkeys(self._whole_of[part] for part in parts))
 
     def latency(self, model: LatencyModel) -> LatencyModel:
         """Make a latency model of whole operators, which asks `model` for stages of parts."""
@@ -85,16 +94,19 @@ class WholeOperators:
         stages: stages of whole operators, one operator in a group.
         op_us: latency of each part when it runs alone, in microseconds; needed with `streams`.
         streams: number of streams onto which `pack_onto_streams` packs the parts; None gives each
-            part its own stream.
+            part its own stream. The parts in a merged stage are all on stream 0.
         """
         groups_of = self.parts_of(stage.groups for stage in stages)
         found = tuple(
             Stage(groups, tuple(range(len(groups))), stage.kind, stage.barrier)
             for groups, stage in zip(groups_of, stages, strict=True)
         )
-        if streams is None or op_us is None:
-            return found
-        return pack_onto_streams(found, op_us, streams)
+        if streams is not None and op_us is not None:
+            found = pack_onto_streams(found, op_us, streams)
+        return tuple(
+            replace(stage, streams=(0,) * len(stage.groups)) if stage.kind == "merge" else stage
+            for stage in found
+        )
 
 
 class _WholeLatency(LatencyModel):
@@ -104,12 +116,22 @@ class _WholeLatency(LatencyModel):
         self.is_costly = model.is_costly
         self.may_refuse = model.may_refuse
         self.stage_us = model.stage_us
+        self._op_us: npt.NDArray[np.float64] | None = None
 
     def op(self, op: int) -> float:
-        return self.stage([[op]]) - self.stage_us
+        if self._op_us is None:  # Ask once for all operators, because a model may measure them.
+            us = self.stages([[[each]] for each in range(self._wholes.graph.num_ops)])
+            self._op_us = np.maximum(us - self.stage_us, 0.0)
+        return float(self._op_us[op])
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
         return float(self.stages([groups])[0])
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
         return self._model.stages(self._wholes.parts_of(stages))
+
+    def mergeable(self) -> Sequence[Sequence[int]]:
+        return [self._wholes.wholes_of(parts) for parts in self._model.mergeable()]
+
+    def merges(self, sets: Sequence[Sequence[int]]) -> npt.NDArray[np.float64]:
+        return self._model.merges([self._wholes.flat_parts(ops) for ops in sets])

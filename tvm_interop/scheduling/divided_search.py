@@ -1,0 +1,53 @@
+"""Runs the search of IOS on whole operators, each of which uses all streams if it is divided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..latency.base import LatencyModel, op_latencies
+from ..program.graph import OpGraph
+from .given_blocks import Blocks, search_blocks
+from .ios_search import IosOptions
+from .options import required_latency
+from .schedules import Schedule
+from .whole_operators import WholeOperators
+
+Parts = Sequence[Sequence[int]]
+"""The ids of the parts of each operator. The list of an operator that is not divided has one id."""
+
+
+def search_divided(
+    name: str,
+    graph: OpGraph,
+    latency: LatencyModel | None,
+    options: IosOptions,
+    blocks: Blocks | None,
+    parts: Parts | None,
+    merges: bool = False,
+) -> Schedule:
+    """Search with IOS. The parts of an operator count as one operator, which uses all streams.
+
+    So a stage of a single operator runs on all streams, as in sequential execution.
+
+    Parameters
+    ----------
+    options: with `parts`, each group holds one operator, whatever `max_group_ops` says.
+    parts: as in `ios`; None if no operator is divided.
+    merges: whether stages may be merged, as in `search_ios`.
+    """
+    if parts is None:
+        return search_blocks(name, graph, latency, options, blocks, merges)
+    model = required_latency(latency, name)
+    wholes = WholeOperators(graph, parts)
+    streams = options.streams
+    options = replace(options, max_group_ops=1, streams=None)
+    op_us = None
+    if streams is not None:
+        op_us = op_latencies(model, graph.names).tolist()
+        # A stage takes at least the total latency of its parts divided by the number of streams.
+        work_us = wholes.work_us(op_us)
+        options = replace(options, cores=options.cores or streams, work_us=work_us)
+    found = search_blocks(name, wholes.graph, wholes.latency(model), options, blocks, merges)
+    stages = wholes.divided(found.stages, op_us, streams)
+    return replace(found, op_names=graph.names, stages=stages, streams=())

@@ -14,8 +14,8 @@ EDITABLE = $(BIN)/python -m pip install --quiet --no-build-isolation \
 	$(foreach setting,build-dir=build/test 'build.targets=tvm_interop;tvm_interop_runtime' \
 	cmake.define.TVM_INTEROP_TESTS=ON cmake.define.TVM_INTEROP_WERROR=$(WERROR),--config-settings=$(setting)) \
 	--editable
-# Files run in the order of their names. By default those with few tests come last, which are the long
-# ones, and one worker then waits for the other.
+# The long files of tests/conftest.py run first, the others in the order of their names. By default
+# those with few tests come last, which are the long ones, and one worker then waits for the other.
 # A worker that crashes ends the run, which then names its test; with another in its place it may hang.
 SPREAD := --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 CTEST = $(BIN)/ctest --output-on-failure --parallel 2

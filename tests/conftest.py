@@ -30,13 +30,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+LONG = ("test_tutorials.py",)
+"""Files that run first. At the end, one worker would run such a file while the other waits."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests of other rooms than `--room`.
+    """Put the tests of long files first, and leave out those of other rooms than `--room`.
 
     Raises
     ------
     pytest.UsageError: there is no such room.
     """
+    items.sort(key=lambda item: item.path.name not in LONG)
     room = config.getoption("--room")
     if room is None:
         return

@@ -14,10 +14,11 @@ EDITABLE = $(BIN)/python -m pip install --quiet --no-build-isolation \
 	$(foreach setting,build-dir=build/test 'build.targets=tvm_interop;tvm_interop_runtime' \
 	cmake.define.TVM_INTEROP_TESTS=ON cmake.define.TVM_INTEROP_WERROR=$(WERROR),--config-settings=$(setting)) \
 	--editable
-# Files run in the order of their names. By default those with few tests come last, which are the long
-# ones, and one worker then waits for the other.
+# The long files of tests/conftest.py run first, the others in the order of their names. By default
+# those with few tests come last, which are the long ones, and one worker then waits for the other.
 # A worker that crashes ends the run, which then names its test; with another in its place it may hang.
 SPREAD := --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+CTEST = $(BIN)/ctest --output-on-failure --parallel 2
 CXX_CORE := $(shell find passes runtime -name '*.h' -o -name '*.cc')
 CXX_FILES := $(CXX_CORE) $(wildcard runtime/include/*/*.hpp examples/*.c examples/*.cpp benchmarks/*.c \
 	tests/cpp/*.h tests/cpp/*.cc tests/fake_cuda/*.h tests/fake_cuda/*.cc tests/cuda_emulation/include/*.h)
@@ -89,14 +90,14 @@ cpp-build: $(VENV)/installed
 	$(BIN)/cmake --build build/test
 
 cpp-test: cpp-build ## The C++ tests
-	$(BIN)/ctest --test-dir build/test --output-on-failure
+	$(CTEST) --test-dir build/test
 
 sanitize: $(VENV)/installed ## The C++ tests under ThreadSanitizer, then Address- and UBSanitizer
 	for sanitizer in thread address,undefined; do \
 	  $(BIN)/cmake $(CMAKE_FLAGS) -DTVM_INTEROP_BINDINGS=OFF -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 	    -DTVM_INTEROP_SANITIZE=$$sanitizer -S . -B build/sanitize-$${sanitizer%,*} > /dev/null && \
 	  $(BIN)/cmake --build build/sanitize-$${sanitizer%,*} && \
-	  $(BIN)/ctest --test-dir build/sanitize-$${sanitizer%,*} --output-on-failure || exit 1; \
+	  $(CTEST) --test-dir build/sanitize-$${sanitizer%,*} || exit 1; \
 	done
 
 # Python and TVM are not built for sanitizers, so a sanitizer's own library is loaded before theirs.

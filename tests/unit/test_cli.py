@@ -257,8 +257,11 @@ def test_as_a_program(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("model", "imported"), [("net.onnx", False), ("net.pt2", True)])
-def test_pytorch_is_imported_only_for_its_own_models(model: str, imported: bool) -> None:
+def test_pytorch_is_imported_only_for_its_own_models(
+    model: str, imported: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("torch")
+    monkeypatch.delenv("PYTHONPATH")  # It hides PyTorch from TVM: see `tests/started`.
     code = (
         "import sys; from tvm_interop.cli.quick_import import import_tvm; "
         f"import_tvm({model!r}); "
@@ -267,3 +270,13 @@ def test_pytorch_is_imported_only_for_its_own_models(model: str, imported: bool)
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == str(imported)
+
+
+def test_pytorch_is_hidden_from_tvm_alone_in_processes_of_tests() -> None:
+    pytest.importorskip("torch")
+    code = (
+        "import importlib.util, sys, tvm; "
+        "print('torch' in sys.modules, importlib.util.find_spec('torch') is not None)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["False", "True"]

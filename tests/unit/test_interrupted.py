@@ -42,7 +42,11 @@ def stopped(tmp_path: Path) -> subprocess.Popen[str]:
     started = subprocess.Popen(
         [sys.executable, "-c", COMPILE],
         cwd=tmp_path,
-        env=os.environ | {"TMPDIR": str(tmp_path / "tmp"), "PYTHONPATH": str(Path.cwd())},
+        env=os.environ
+        | {
+            "TMPDIR": str(tmp_path / "tmp"),
+            "PYTHONPATH": os.pathsep.join([str(Path.cwd()), os.environ["PYTHONPATH"]]),
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tvm_interop
-from tests.conftest import pytest_collection_modifyitems
+from tests.conftest import LONG, pytest_collection_modifyitems
 from tests.rooms import ROOMS
 
 UNIT = Path(__file__).parent
@@ -40,6 +40,12 @@ def test_one_room_is_run_alone_and_a_file_of_no_room_with_all() -> None:
     files = ("unit/test_plan.py", "unit/test_viz.py", "unit/test_new.py", "golden/test_x.py")
     assert picked("plan", *files) == (["test_plan.py", "test_new.py"], ["test_viz.py", "test_x.py"])
     assert picked(None, *files) == ([Path(file).name for file in files], [])
+
+
+def test_long_files_run_first() -> None:
+    files = ("golden/test_x.py", *(f"unit/{name}" for name in LONG), "unit/test_viz.py")
+    assert picked(None, *files)[0] == [*LONG, "test_x.py", "test_viz.py"]
+    assert all((UNIT / name).is_file() for name in LONG)
 
 
 def test_an_unknown_room_is_refused() -> None:

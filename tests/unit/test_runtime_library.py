@@ -249,8 +249,7 @@ def test_a_model_runs_on_the_programs_threads(tmp_path: Path) -> None:
     )
     path = saved(nets.inception_like(), tmp_path / "model.tar")
     done = subprocess.run(
-        [sys.executable, "-c", program, str(path)], capture_output=True, text=True,
-        env=os.environ | {"PYTHONPATH": os.getcwd()}, check=False,
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     operators, started, started_without_pool = map(int, done.stdout.split())
@@ -349,7 +348,6 @@ def test_without_the_kernel_library(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True, check=True,
-        env=os.environ | {"PYTHONPATH": os.getcwd()},
     )  # fmt: skip
     warning, count, refusal = done.stdout.splitlines()
     assert "none.so" in warning
@@ -388,8 +386,8 @@ def test_a_kernel_that_fails_says_why(branches: Path, tmp_path: Path, tvm: str) 
     """Errors of TVM's runtime and of this library stay apart, even if both are in one process."""
     artifact = saved_with_a_wrong_kernel(tmp_path / "model.tar")
     done = subprocess.run(
-        [sys.executable, "-c", FAILING, str(artifact), tvm], capture_output=True, text=True,
-        env=os.environ | {"PYTHONPATH": os.getcwd()}, check=True,
+        [sys.executable, "-c", FAILING, str(artifact), tvm],
+        capture_output=True, text=True, check=True,
     )  # fmt: skip
     native, _, by_python = done.stdout.partition("\n----\n")
     status, _, text = native.partition(" ")

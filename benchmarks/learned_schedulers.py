@@ -34,13 +34,12 @@ from msgspec import structs
 from tvm_interop import OpGraph, Schedule, schedule
 from tvm_interop.compiler.api import Compilation
 from tvm_interop.errors import LatencyError
-from tvm_interop.latency.base import LatencyModel, LatencyOver
-from tvm_interop.latency.batch import StageBatch
+from tvm_interop.latency.base import LatencyOver
 from tvm_interop.latency.described import DEVICES
 from tvm_interop.latency.learned import Floats, LearnedLatency, Samples, samples_of
 from tvm_interop.latency.learned_operators import LearnedOperators
 from tvm_interop.latency.measurement import Record, Workload
-from tvm_interop.measure.active import ActiveSearch
+from tvm_interop.measure.active import ActiveSearch, ExpectedLatency
 from tvm_interop.measure.few_measured import FewMeasured
 from tvm_interop.measure.few_search import search_with_few
 from tvm_interop.measure.store import LatencyStore
@@ -306,33 +305,17 @@ class AsRecorded(LatencyOver):
         return 0
 
 
-class Expected(LatencyModel):
-    """The expected latencies of a search: measured where known, and predicted elsewhere."""
-
-    def __init__(self, search: ActiveSearch) -> None:
-        self._search = search
-
-    def op(self, op: int) -> float:
-        return self.stage([[op]])
-
-    def stage(self, groups: Sequence[Sequence[int]]) -> float:
-        return float(self.stages([groups])[0])
-
-    def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> Floats:
-        return self._search.expected_us(StageBatch.from_stages(stages))
-
-
-def _actively(graph: OpGraph, device: RecordedDevice, budget: int, seed: int) -> Expected:
+def _actively(graph: OpGraph, device: RecordedDevice, budget: int, seed: int) -> ExpectedLatency:
     """Measure what the learned search chooses."""
     learned = LearnedLatency(device.table, device.setting, seed)
     search = ActiveSearch(
         graph, device, learned, streams=2, max_measurements=budget, seed=seed, **LIMITS
     )
     search.run()
-    return Expected(search)
+    return ExpectedLatency(search)
 
 
-def _at_random(graph: OpGraph, device: RecordedDevice, budget: int, seed: int) -> Expected:
+def _at_random(graph: OpGraph, device: RecordedDevice, budget: int, seed: int) -> ExpectedLatency:
     """Measure as many stages, drawn at random from all that IOS considers."""
     learned = LearnedLatency(device.table, device.setting, seed)
     search = ActiveSearch(
@@ -343,7 +326,7 @@ def _at_random(graph: OpGraph, device: RecordedDevice, budget: int, seed: int) -
     draw = np.random.default_rng(seed).permutation(len(several))[:budget]
     drawn = [several[int(i)] for i in draw]
     learned.observe(drawn, device.stages(drawn))
-    return Expected(search)
+    return ExpectedLatency(search)
 
 
 # Statistics.

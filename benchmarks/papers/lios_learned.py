@@ -5,8 +5,8 @@ The numbers are measured by `benchmarks.learned_schedulers`.
 
 from __future__ import annotations
 
-from .ios_learned import SLOWER, SOURCE, measured_at, scheduler_table, share, target_table
-from .record import Check, Record, below
+from .ios_learned import SOURCE, measured_at, scheduler_checks, scheduler_table, target_table
+from .record import Record, below
 from .registry import experiment
 from .sources import read
 
@@ -16,14 +16,7 @@ def learned() -> Record:
     """Read from `learned_schedulers.json`."""
     found = read(SOURCE)
     alone = [row for row in found["schedulers"] if not row["stages"]["full"]]
-    checks = []
-    for row in alone:
-        what = f"{row['network']}, {row['scheduler']}"
-        checks += [
-            below(f"{what}: operators measured, few over all", share(row["operators"]), 1.0),
-            Check(f"{what}: lower end of the ratio of the schedules' times", None,
-                  row["ratio_interval"][0], most=SLOWER),
-        ]  # fmt: skip
+    checks = scheduler_checks(alone, "operators")
     for row in found["targets"]["operators"]:
         if "from its own" in row:
             checks.append(

@@ -14,6 +14,7 @@ import tvm_interop
 from tests.contended_device import SETTING, ContendedDevice
 from tests.graphs import layered, randwire
 from tests.nets import chain, inception_like
+from tests.output_bits import bits
 from tests.prices import give_prices
 from tvm_interop import InputError, OpGraph, ScheduleError
 from tvm_interop.compiler.api import Compilation, CompileOptions
@@ -233,16 +234,10 @@ def test_compile_with_learned_latencies(
     if scheduler == "lios+":
         assert measured_in(path) == 0
         assert stats["operators_measured"] > 0
-    data = np.random.default_rng(0).standard_normal((1, 8, 14, 14)).astype("float32")
     other = tvm_interop.compile(
         inception_like(), scheduler="sequential", latency_db=path, providers=("tvm",)
     )
-    results = []
-    for each in (artifact, other):
-        module = tvm_interop.GraphModule(each)
-        module.run(x=data)
-        results.append(module.get_output(0).numpy())
-    np.testing.assert_array_equal(*results)
+    assert bits(artifact) == bits(other)
 
 
 def test_a_second_model_learns_from_the_operators_of_the_first(

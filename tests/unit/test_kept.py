@@ -7,13 +7,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import pytest
 from typer.testing import CliRunner
 
 import tvm_interop
 from tests import nets
+from tests.output_bits import bits
 from tvm_interop._native.library import LIBRARY_PATH
 from tvm_interop.cli.app import app
 from tvm_interop.compiler import backend, compilation, kept_choice
@@ -96,16 +96,6 @@ def test_a_folder_that_cannot_be_written_is_told(
 
 def compiled(db: Path, net: Any = nets.inception_like, **fields: Any) -> tvm_interop.Artifact:
     return tvm_interop.compile(net(), streams=2, latency_db=db, **fields)
-
-
-def bits(artifact: tvm_interop.Artifact) -> bytes:
-    module = tvm_interop.GraphModule(artifact)
-    shapes, dtypes = module.get_input_info()
-    rng = np.random.default_rng(0)
-    module.run(**{name: rng.uniform(-1, 1, s).astype(dtypes[name]) for name, s in shapes.items()})
-    return b"".join(
-        module.get_output(i).numpy().tobytes() for i in range(len(artifact.plan.outputs))
-    )
 
 
 @pytest.mark.parametrize("scheduler", ["auto", "nimble"])

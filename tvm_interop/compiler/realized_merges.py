@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -61,9 +61,16 @@ def realize_merges(schedule: Schedule, program: Program, streams: int) -> Schedu
                     barrier=stage.barrier and number == 0,
                 )
             )
+    return _with_stages(schedule, graph.names, stages)
+
+
+def _with_stages(
+    schedule: Schedule, op_names: tuple[str, ...], stages: Iterable[Stage]
+) -> Schedule:
+    """`schedule` with the operators of the merged model, and with stages of these operators."""
     return Schedule(
         schedule.scheduler,
-        graph.names,
+        op_names,
         stages=tuple(stages),
         makespan=schedule.makespan,
         stats=schedule.stats,
@@ -137,13 +144,7 @@ def _realized(schedule: Schedule, graph: OpGraph) -> Schedule:
                 kept = tuple(tuple(settled[place]) for place in here)
                 streams = tuple(stage.streams[place.group] for place in here)
                 stages.append(Stage(kept, streams, barrier=stage.barrier, device=stage.device))
-    return Schedule(
-        schedule.scheduler,
-        graph.names,
-        stages=tuple(stages),
-        makespan=schedule.makespan,
-        stats=schedule.stats,
-    )
+    return _with_stages(schedule, graph.names, stages)
 
 
 class _Place(NamedTuple):

@@ -334,7 +334,7 @@ class ActiveSearch:
         started = time.perf_counter()
         most = min(self._options.max_transitions, _EXPECTED_TRANSITIONS)
         options = replace(self._options, streams=None, max_transitions=most)
-        expected = search_ios("ios", self._searched, _Expected(self), options)
+        expected = search_ios("ios", self._searched, ExpectedLatency(self), options)
         stages = expected.stages
         if expected.makespan is None or self._found.makespan_us <= expected.makespan:
             stages = self._found.stages
@@ -420,8 +420,8 @@ class ActiveSearch:
             self._on_round(done)
 
 
-class _Expected(LatencyModel):
-    """Gives a search's expected latencies to scheduler `ios`."""
+class ExpectedLatency(LatencyModel):
+    """The expected latencies of a search: measured where known, and predicted elsewhere."""
 
     def __init__(self, search: ActiveSearch) -> None:
         self._search = search

@@ -146,9 +146,7 @@ def check_ships(noise: str, speed: float, seed: int) -> tuple[bool, int]:
     return checked.shipped == "scheduled", checked.rounds
 
 
-def auto_ships(
-    noise: str, speed: float, seed: int, run_us: float = _RUN_US
-) -> tuple[bool, int]:
+def auto_ships(noise: str, speed: float, seed: int, run_us: float = _RUN_US) -> tuple[bool, int]:
     """Whether `auto` ships a schedule, and after how many rounds.
 
     Parameters
@@ -201,7 +199,9 @@ class Rate:
 
 def rate(who: str, noise: str, speed: float, trials: int) -> Rate:
     """Run `trials` trials, with the seeds 0, 1, and so on."""
-    shipped, rounds = zip(*(_TRIALS[who](noise, speed, seed) for seed in range(trials)), strict=True)
+    shipped, rounds = zip(
+        *(_TRIALS[who](noise, speed, seed) for seed in range(trials)), strict=True
+    )
     return Rate(who, noise, speed, trials, float(np.mean(shipped)), float(np.median(rounds)))
 
 

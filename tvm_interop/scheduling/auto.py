@@ -392,7 +392,7 @@ def _choose(
 
 
 def _rounds_within(limit_s: float, round_s: float, at_least: int) -> int:
-    """The number of rounds of `round_s` seconds that fit into `limit_s`, but at least `at_least`."""
+    """How many rounds of `round_s` seconds fit into `limit_s`, but at least `at_least`."""
     return max(at_least, int(min(limit_s / max(round_s, 1e-9), MOST_ROUNDS)))
 
 
@@ -405,9 +405,7 @@ def _in_the_race(so_far: Floats) -> list[bool]:
     compared = [paired_ratio(times_us, sequential_us) for times_us in of_finals]
     best = int(np.argmin([found.ratio for found in compared]))
     behind = [paired_ratio(times_us, of_finals[best]).interval[0] > 1 for times_us in of_finals]
-    return [
-        i == best or (may_gain(so_far, 2 + i) and not behind[i]) for i in range(len(of_finals))
-    ]
+    return [i == best or (may_gain(so_far, 2 + i) and not behind[i]) for i in range(len(of_finals))]
 
 
 def _is_settled(so_far: Floats) -> bool:

@@ -5,6 +5,7 @@ A kernel takes 1 us if it is fast on blocked tensors, and 10 us otherwise. A reo
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
@@ -13,10 +14,11 @@ import pytest
 
 from tests import nets
 from tvm_interop.compiler.api import Compilation, CompileOptions
-from tvm_interop.compiler.kernel_choice import choose_kernels
-from tvm_interop.compiler.provider_choice import fastest_plain
+from tvm_interop.compiler.kernel_choice import _laid_out, choose_kernels
+from tvm_interop.compiler.provider_choice import fastest_plain, given_to
 from tvm_interop.frontend import load_model
-from tvm_interop.machine.kernel_libraries import why_missing
+from tvm_interop.machine.kernel_libraries import blocked_layout, why_missing
+from tvm_interop.measure.cpu_timer import CpuStageTimer
 from tvm_interop.measure.measured import MeasuredLatency
 from tvm_interop.program.concat_in_place import concat_in_place
 from tvm_interop.program.program import Operator, Program
@@ -39,6 +41,9 @@ class _MadeUp(MeasuredLatency):
 
     def why_not(self, op: int) -> str:
         return ""
+
+    def has_only_reference(self, op: int) -> bool:
+        return False
 
     def take_longer(self, ops: Sequence[int], than_us: Sequence[float]) -> list[bool]:
         return [self._us(self._operators[op]) > us for op, us in zip(ops, than_us, strict=True)]
@@ -310,3 +315,59 @@ def test_the_cpu_that_runs_the_model_decides_how_many_channels_a_block_has(
     program = Compilation(net.model("c"), options).program
     layouts = {value.layout for value in program.values}
     assert layouts == {"plain", layout}
+
+
+def grouped(size: int) -> onnx.ModelProto:
+    """A convolution with 4 channels in a group between two that may be blocked.
+
+    oneDNN has only its reference implementation for such a convolution on blocked tensors.
+    """
+    net = nets.Net()
+    x = net.input("x", [1, 64, size, size])
+    net.conv(net.conv(x, "before", (64, 64), 1), "grouped", (64, 64), 3, group=16)
+    net.conv("grouped", "after", (64, 64), 1)
+    return net.model("after")
+
+
+def lowered(model: onnx.ModelProto) -> Program:
+    return concat_in_place(extract(LowerToUnits(libraries=("onednn",))(load_model(model))))
+
+
+def test_a_reference_implementation_is_not_measured() -> None:
+    class Slow(_MadeUp):
+        def has_only_reference(self, op: int) -> bool:
+            operator = self._operators[op]
+            assert operator.description is not None
+            named = operator.name.startswith("grouped")
+            return named and set(operator.description.layouts) != {"plain"}
+
+        def stages(self, stages: object) -> np.ndarray:
+            for groups in stages:  # type: ignore[attr-defined]
+                operator = self._operators[groups[0][0]]
+                is_reorder = operator.description is None or operator.description.op == "reorder"
+                assert is_reorder or not self.has_only_reference(groups[0][0])
+            return super().stages(stages)
+
+    program = lowered(grouped(28))
+    found = choose_kernels(program, ("tvm", "onednn"), lambda p: Slow(p, liked_by()))
+    names = {op.name.split("/")[0]: op for op in found.operators}
+    images = {name: found.values[op.outputs[0]].layout for name, op in names.items()}
+    assert images["grouped"] == "plain"
+    (of_grouped,) = (op for name, op in names.items() if name == "grouped")
+    assert found.values[of_grouped.inputs[0]].layout == "plain"
+
+
+def test_a_timer_tells_a_reference_implementation_from_others() -> None:
+    program = lowered(grouped(28))
+    layout = blocked_layout("onednn")
+    inner = {program.storage_of(op.outputs[0]) for op in program.operators[:-1]}
+    names = [op.name.split("/")[0] for op in program.operators]
+    found = _laid_out(given_to(program, range(len(names)), "onednn"), inner, "onednn", layout)
+    kernels = types.SimpleNamespace()  # No kernel of TVM is needed.
+    timer = CpuStageTimer(found, kernels, streams=1)
+    model = MeasuredLatency(found, {}, timer)
+    assert model.has_only_reference(names.index("grouped"))
+    assert not model.has_only_reference(names.index("before"))
+    # If the latency is known, it decides.
+    assert model.stage([[names.index("grouped")]]) > 0
+    assert not model.has_only_reference(names.index("grouped"))

@@ -250,6 +250,9 @@ class _MadeUp(MeasuredLatency):
     def why_not(self, op: int) -> str:
         return ""
 
+    def has_only_reference(self, op: int) -> bool:
+        return False
+
     def take_longer(self, ops: Sequence[int], than_us: Sequence[float]) -> list[bool]:
         return [self._us(op) > us for op, us in zip(ops, than_us, strict=True)]
 

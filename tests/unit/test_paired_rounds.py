@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -21,6 +22,8 @@ from tvm_interop.scheduling.paired_rounds import (
     Floats,
     _signed_rank_quantile,
     confirm,
+    is_cheap,
+    may_gain,
     paired_ratio,
     take_rounds,
 )
@@ -36,6 +39,8 @@ def test_the_check_ships_what_is_faster_and_nothing_else(noise: str) -> None:
 def test_so_does_auto_with_several_to_choose_from(noise: str) -> None:
     assert rate("auto", noise, 1.0, trials=40).ships <= 0.1
     assert rate("auto", noise, 0.95, trials=20).ships >= 0.9
+    assert rate("slow auto", noise, 1.0, trials=40).ships <= 0.1
+    assert rate("slow auto", noise, 0.95, trials=20).ships >= 0.9
 
 
 def test_quantiles_of_the_signed_rank_statistic() -> None:
@@ -110,6 +115,41 @@ def test_looking_early_makes_no_more_false_results() -> None:
         rounds = rounds_of("gaussian, 3%", [1.0, 1.0, 1 - LEAST_GAIN], seed)
         wrong += confirm(rounds, Budget(60), ends_early=True).compared.is_faster
     assert wrong <= 32  # 20 are allowed on average; 33 or more have a probability of 0.3%.
+
+
+def slow(noise: str, ratio: float, seed: int) -> Iterator[Floats]:
+    """Rounds of a network that takes 50 milliseconds."""
+    return (50 * times_us for times_us in rounds_of(noise, [1.0, 1.0, ratio], seed))
+
+
+def test_what_rounds_cost_decides_how_soon_a_gain_is_given_up() -> None:
+    """In all, the rounds of a slow schedule end sooner if they are dear."""
+    quick = slowly = 0
+    for seed in range(20):
+        rounds = rounds_of("gaussian, 10%", [1.0, 1.0, 1.0], seed)
+        quick += confirm(rounds, Budget(600), ends_early=True).compared.rounds
+        dear = slow("gaussian, 10%", 1.0, seed)
+        slowly += confirm(dear, Budget(600), ends_early=True).compared.rounds
+    assert slowly < quick / 2
+
+
+def test_cheap_rounds_take_less_than_two_seconds() -> None:
+    once = np.full((10, 3), 60_000.0)
+    assert is_cheap(once)
+    assert not is_cheap(np.concatenate([once, once]))
+
+
+def test_a_gain_is_ruled_out_at_a_weaker_level_if_rounds_are_dear() -> None:
+    rounds = np.array(list(itertools.islice(slow("gaussian, 10%", 1.0, 0), 20)))
+    assert not is_cheap(rounds)
+    assert is_cheap(rounds / 50)
+    assert may_gain(rounds / 50, 2)
+    assert not may_gain(rounds, 2)
+
+
+def test_no_more_rounds_than_allowed() -> None:
+    rounds = rounds_of("gaussian, 10%", [1.0, 1.0, 0.97], 0)
+    assert confirm(rounds, Budget(60), most=30).compared.rounds == 30
 
 
 def test_earlier_rounds_count() -> None:

@@ -21,6 +21,7 @@ from .provider_choice import (
     fastest_known,
     fastest_plain,
     given_to,
+    is_hopeless,
     unmeasured,
 )
 from .time_budget import TimeBudget
@@ -105,6 +106,10 @@ _CLEARLY_FASTER = 0.95
 """TVM's kernel is chosen only if its latency is at most this fraction of the library kernel's."""
 
 
+_NEVER_US = 1e9
+"""The latency in microseconds that a kernel counts with that is not worth measuring."""
+
+
 class _LayoutCosts:
     """The costs of keeping each tensor plain or blocked.
 
@@ -136,8 +141,12 @@ class _LayoutCosts:
         ]
         self._ops = [i for i in self._library_ops if self.free.intersection(self._roots(i))]
         blocked = _laid_out(given_to(plain.program, self._ops, library), self.free, library, layout)
-        times_us = latency_of(blocked).stages([[[i]] for i in self._ops])
-        self._blocked_us = dict(zip(self._ops, times_us.tolist(), strict=True))
+        latency = latency_of(blocked)
+        hopeless = {i for i in self._ops if is_hopeless(latency, blocked.operators[i], i)}
+        measured = [i for i in self._ops if i not in hopeless]
+        times_us = latency.stages([[[i]] for i in measured])
+        self._blocked_us = dict(zip(measured, times_us.tolist(), strict=True))
+        self._blocked_us |= dict.fromkeys(hopeless, _NEVER_US)
         self._reorder_us = _reorder_us(
             [program.values[v] for i in self._ops for v in _images(program.operators[i])],
             library,

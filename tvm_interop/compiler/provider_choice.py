@@ -71,7 +71,12 @@ def fastest_plain(
         described = [i for i, op in enumerate(program.operators) if can_run(name, op)]
         given = given_to(chosen, described, name)
         theirs, ours = latency_of(given), latency_of(chosen)
-        candidates = [i for i in described if _has_kernel(theirs, given.operators[i], i)]
+        candidates = [
+            i
+            for i in described
+            if _has_kernel(theirs, given.operators[i], i)
+            and not (TVM in providers and is_hopeless(theirs, given.operators[i], i))
+        ]
         rivals = [
             i for i in candidates if TVM in providers or chosen.operators[i].library is not None
         ]
@@ -158,6 +163,27 @@ def fastest_known(
     if unknown:
         budget.leave_out(f"measuring the kernels of {len(unknown)} operators")
     return chosen
+
+
+def is_hopeless(latency: MeasuredLatency, op: Operator, number: int) -> bool:
+    """Whether the library of `op` has no kernel for it that is worth measuring.
+
+    For large products of an unusual form, such as convolutions with few channels in a group, a
+    library may have only its reference implementation. It takes a thousand times as long as TVM's
+    kernel.
+    """
+    described = op.description
+    return (
+        described is not None
+        and described.multiplies
+        and described.flops >= _LARGE_FLOPS
+        and (described.dtype, described.stored) == ("float32", ())
+        and latency.has_only_reference(number)
+    )
+
+
+_LARGE_FLOPS = 1e6
+"""A reference implementation takes ten milliseconds and more for so many operations."""
 
 
 def _has_kernel(latency: MeasuredLatency, op: Operator, number: int) -> bool:

@@ -56,11 +56,28 @@ class CpuStageTimer:
         )
         source = cpu_kernels(kernels, program.operators, program.is_constant)
         self._operators = StageOperators(program, source, as_tensor, seed)
+        self._program = program
         self._seed = seed
 
     def why_not(self, op: int) -> str:
         """Return "" ("no reason"): libraries get only operators that they said they can run."""
         return ""
+
+    def implementation(self, op: int) -> str:
+        """The name of the implementation that the operator's library chose; "" for TVM's kernels.
+
+        The library prepares the kernel for that, as for a stage of this operator alone.
+
+        Raises
+        ------
+        ExecutionError
+            The library has no kernel for the operator.
+        """
+        operator = self._program.operators[op]
+        if operator.library is None:
+            return ""
+        kernel = self._operators.kernel(op, frozenset(operator.outputs))
+        return _runtime.implementation(kernel)
 
     def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:
         """Do the jobs one after the other."""

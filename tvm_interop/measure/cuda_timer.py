@@ -119,6 +119,10 @@ class CudaStageTimer:
             return str(error)
         return ""
 
+    def implementation(self, op: int) -> str:
+        """Return "", because GPU libraries choose among several implementations by measuring."""
+        return ""
+
     def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:
         """Do the jobs one after the other.
 

@@ -139,6 +139,10 @@ class FarmStageTimer:
         """Return "" for "no reason", because servers run only TVM's kernels."""
         return ""
 
+    def implementation(self, op: int) -> str:
+        """Return "", because servers run only TVM's kernels."""
+        return ""
+
     def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:
         """Do the jobs on all servers at once; a server does one job at a time.
 

@@ -137,6 +137,17 @@ class MeasuredLatency(LatencyModel):
         """Why the device has no kernel for operator `op`; "" if it has one."""
         return self.timer.why_not(op)
 
+    def has_only_reference(self, op: int) -> bool:
+        """Whether the library of operator `op` has only its reference implementation for it.
+
+        Such an implementation computes one number after the other, without vectors. It takes up to
+        a thousand times as long as other kernels, so it need not be measured. An operator that was
+        measured before is not asked about: its latency is known.
+        """
+        if not np.isnan(self.known([[[op]]])[0]):
+            return False
+        return self.timer.implementation(op).startswith("ref")
+
     def take_longer(self, ops: Sequence[int], than_us: Sequence[float]) -> list[bool]:
         """Whether each operator takes longer than its bound in `than_us`, in microseconds.
 

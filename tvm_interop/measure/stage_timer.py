@@ -44,6 +44,13 @@ class StageTimer(Protocol):
         """Why the device has no kernel for operator `op`; "" if it has one."""
         ...
 
+    def implementation(self, op: int) -> str:
+        """The name of the implementation that the library of operator `op` chose for this device.
+
+        "" for TVM's kernels, and where the name is not known.
+        """
+        ...
+
     def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:
         """Do each job on a device; results come as they are ready, in any order.
 

@@ -25,11 +25,15 @@ from .opara import opara
 from .options import check_counts, check_numbers, check_streams, required_latency, us_since
 from .paired_rounds import (
     FEWEST_ROUNDS,
+    LEVEL,
+    MOST_ROUNDS,
     Confirmation,
     Floats,
     checked_rounds,
     confirm,
     confirmation_of,
+    is_cheap,
+    may_gain,
     paired_ratio,
     take_rounds,
 )
@@ -52,6 +56,13 @@ _CHOOSING_SHARE = 0.6
 _MOST_CHOOSING_ROUNDS = 120
 """Largest number of rounds for choosing. If runs vary by 10%, 120 rounds tell apart finalists that
 differ by 3%. Finalists that differ by less count as equally good."""
+_CHOOSING_S, _CONFIRMING_S = 4.0, 12.0
+"""About how many seconds of runs the choice and its confirmation may take, with the default time
+budget or a smaller one. A larger time budget raises both in proportion. So a large network runs
+less often than a small one, and on a noisy machine more of its gains are overlooked."""
+_LEAST_CHOOSING, _LEAST_CONFIRMING = 12, 24
+"""These limits never reduce the largest numbers of rounds below these numbers."""
+_USUAL_BUDGET_S = 60.0
 _ALIKE = 0.02
 """Finalists whose times differ by at most this share are equally good: no more rounds are spent to
 find the better one."""
@@ -68,7 +79,7 @@ def auto(
     graph: OpGraph,
     latency: LatencyModel | None,
     streams: int | None = None,
-    time_budget_s: float = 60.0,
+    time_budget_s: float = _USUAL_BUDGET_S,
     finalists: int = 4,
     max_group_ops: int = 3,
     max_groups: int = 8,
@@ -109,9 +120,10 @@ def auto(
     Parameters
     ----------
     streams: number of streams; None for as many as a scheduler can use.
-    time_budget_s: seconds for all steps. With `evaluate`, 35% of the time is for runs. Of the
-        remaining time, 60% is for the latencies of the stages of `ios`. A candidate is dropped if
-        there is no time to ask for the latency of one of its stages. Single operators and the
+    time_budget_s: seconds for all steps. With `evaluate`, 35% of the time is for runs, and runs end
+        after about 16 seconds, or later in proportion if the budget is larger than 60 seconds. Of
+        the remaining time, 60% is for the latencies of the stages of `ios`. A candidate is dropped
+        if there is no time to ask for the latency of one of its stages. Single operators and the
         stages of `sequential` always get their latencies, even if that takes more time. If then
         no time is left to run schedules, `sequential` wins.
     finalists: number of candidates that run against `sequential`, 2 or more.
@@ -170,7 +182,7 @@ def auto(
         pricing_us += for_ios.pricing_us + for_stages.pricing_us
     search_us = us_since(started) - pricing_us
     started = time.perf_counter()
-    verdict = _judge(entered, finalists, evaluate, budget)
+    verdict = _judge(entered, finalists, evaluate, budget, time_budget_s)
     measuring_us = us_since(started)
     predicted_us = {name: c.predicted_us for name, c in entered.candidates.items()}
     winner = entered.candidates[verdict.winner].schedule
@@ -294,7 +306,13 @@ class _Verdict:
         }
 
 
-def _judge(entered: _Field, finalists: int, evaluate: Evaluate | None, budget: Budget) -> _Verdict:
+def _judge(
+    entered: _Field,
+    finalists: int,
+    evaluate: Evaluate | None,
+    budget: Budget,
+    time_budget_s: float,
+) -> _Verdict:
     finals = _finalists(entered, finalists)
     if not finals:
         return _Verdict("sequential")
@@ -310,12 +328,18 @@ def _judge(entered: _Field, finalists: int, evaluate: Evaluate | None, budget: B
         )
         return _Verdict("sequential", not_run=True)
     schedules = {name: entered.candidates[name].schedule for name in ["sequential", *finals]}
-    chosen, chosen_by_us, so_far = _choose(schedules, evaluate, budget.share(_CHOOSING_SHARE))
+    run_s = entered.candidates["sequential"].predicted_us * 1e-6
+    more = max(1.0, time_budget_s / _USUAL_BUDGET_S)
+    most = _rounds_within(more * _CHOOSING_S, run_s * (1 + len(schedules)), _LEAST_CHOOSING)
+    chosen, chosen_by_us, so_far = _choose(
+        schedules, evaluate, budget.share(_CHOOSING_SHARE), min(most, _MOST_CHOOSING_ROUNDS)
+    )
     confirmation = confirmation_of(so_far)
-    if confirmation.compared.may_be_faster or confirmation.compared.is_faster:
+    if may_gain(so_far, 2) or confirmation.compared.is_faster:
         running = [schedules["sequential"], schedules["sequential"], schedules[chosen]]
         rounds = checked_rounds(evaluate(running), len(running))
-        confirmation = confirm(rounds, budget, ends_early=True)
+        most = _rounds_within(more * _CONFIRMING_S, 3 * run_s, _LEAST_CONFIRMING)
+        confirmation = confirm(rounds, budget, most=most, ends_early=True)
     return _Verdict(
         winner=chosen if confirmation.compared.is_faster else "sequential",
         chosen=chosen,
@@ -325,9 +349,9 @@ def _judge(entered: _Field, finalists: int, evaluate: Evaluate | None, budget: B
 
 
 def _choose(
-    schedules: dict[str, Schedule], evaluate: Evaluate, budget: Budget
+    schedules: dict[str, Schedule], evaluate: Evaluate, budget: Budget, most: int
 ) -> tuple[str, dict[str, float], Floats]:
-    """Run the finalists against each other and choose the fastest.
+    """Run the finalists against each other in at most `most` rounds, and choose the fastest.
 
     A finalist that is slower than the fastest one so far, at a significance level of 5%, takes no
     part in further rounds.
@@ -347,7 +371,7 @@ def _choose(
             checked_rounds(evaluate(running), len(running)),
             budget,
             pair=(0, 1),
-            most=_MOST_CHOOSING_ROUNDS,
+            most=most,
             earlier=taken,
             ends=lambda so_far: _is_settled(so_far) or not all(_in_the_race(so_far)),
         )
@@ -358,13 +382,18 @@ def _choose(
             break
         left = [name for name, stays in zip(left, staying, strict=True) if stays]
         taken = taken[:, [True, True, *staying]]
-        if len(left) == 1 or len(taken) >= _MOST_CHOOSING_ROUNDS:
+        if len(left) == 1 or len(taken) >= most:
             break
     _, sequential_us, *of_finals = taken.T
     ratios = [paired_ratio(times_us, sequential_us).ratio for times_us in of_finals]
     in_order = {name: medians_us[name] for name in schedules}
     fastest = int(np.argmin(ratios))
     return left[fastest], in_order, taken[:, [0, 1, 2 + fastest]]
+
+
+def _rounds_within(limit_s: float, round_s: float, at_least: int) -> int:
+    """How many rounds of `round_s` seconds fit into `limit_s`, but at least `at_least`."""
+    return max(at_least, int(min(limit_s / max(round_s, 1e-9), MOST_ROUNDS)))
 
 
 def _in_the_race(so_far: Floats) -> list[bool]:
@@ -376,17 +405,15 @@ def _in_the_race(so_far: Floats) -> list[bool]:
     compared = [paired_ratio(times_us, sequential_us) for times_us in of_finals]
     best = int(np.argmin([found.ratio for found in compared]))
     behind = [paired_ratio(times_us, of_finals[best]).interval[0] > 1 for times_us in of_finals]
-    return [
-        i == best or (found.may_be_faster and not behind[i]) for i, found in enumerate(compared)
-    ]
+    return [i == best or (may_gain(so_far, 2 + i) and not behind[i]) for i in range(len(of_finals))]
 
 
 def _is_settled(so_far: Floats) -> bool:
     """Whether the choice of a finalist needs no more rounds.
 
     There are two such cases. In the first case, all finalists are too slow to gain anything over
-    `sequential` (`PairedRatio.may_be_faster`). In the second case, the best finalist is at most 2%
-    slower than each other finalist, at the significance level `_SURE`.
+    `sequential` (`may_gain`). In the second case, the best finalist is at most 2% slower than each
+    other finalist, at the significance level `_SURE`, or `LEVEL` once the rounds took long.
 
     Parameters
     ----------
@@ -394,11 +421,12 @@ def _is_settled(so_far: Floats) -> bool:
         `sequential`.
     """
     sequential_us, _, *of_finals = so_far.T
-    compared = [paired_ratio(times_us, sequential_us) for times_us in of_finals]
-    if not any(found.may_be_faster for found in compared):
+    if not any(may_gain(so_far, 2 + i) for i in range(len(of_finals))):
         return True
-    best = int(np.argmin([found.ratio for found in compared]))
-    behind = (paired_ratio(of_finals[best], other_us, _SURE) for other_us in of_finals)
+    ratios = [paired_ratio(times_us, sequential_us).ratio for times_us in of_finals]
+    best = int(np.argmin(ratios))
+    level = _SURE if is_cheap(so_far) else LEVEL
+    behind = (paired_ratio(of_finals[best], other_us, level) for other_us in of_finals)
     return all(found.interval[1] <= 1 + _ALIKE for found in behind)
 
 

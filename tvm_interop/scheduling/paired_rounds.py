@@ -56,9 +56,17 @@ FEWEST_ROUNDS = 5
 _FIRST_ROUNDS = 6
 """Number of rounds before the first check for an early stop. By the rule of `_rounds_needed`, a
 comparison that is not stopped early takes at least 12 rounds."""
-_MOST_ROUNDS = 500
+_CHEAP_US = 2e6
+"""Microseconds of rounds that a hope for a gain is always worth. Beyond that, the hope must be
+better founded (`may_gain`)."""
+_DEAR_LEVEL = 0.2
+"""Significance level at which a gain is given up once the rounds have taken `_CHEAP_US`."""
+_DEAR_GROWTH = 1.4
+"""How much the number of rounds grows between two checks for an early stop, once the rounds have
+taken `_CHEAP_US`. Before that it doubles."""
+MOST_ROUNDS = 500
 """Largest number of rounds, however noisy the machine is."""
-_EARLY_TESTS = (_MOST_ROUNDS // _FIRST_EARLY_TEST).bit_length()
+_EARLY_TESTS = (MOST_ROUNDS // _FIRST_EARLY_TEST).bit_length()
 """Largest number of tests that may end the rounds early."""
 _LAST_LEVEL = LEVEL - _EARLY_TESTS * _EARLY_LEVEL
 """Significance level of the test after the last round."""
@@ -86,16 +94,6 @@ class PairedRatio:
         """Whether the first contestant is more than 1% faster, at the level of the interval."""
         return self.interval[1] < 1 - LEAST_GAIN
 
-    @property
-    def may_be_faster(self) -> bool:
-        """Whether the first contestant may be 2% faster, at a significance level of 5%.
-
-        2% is half-way between the gain that the test requires (`LEAST_GAIN`, 1%) and the gain that
-        it looks for (`_SOUGHT_GAIN`, 3%). If the result is False, further rounds would hardly let
-        the contestant pass the test.
-        """
-        return self.interval[0] <= 1 - (LEAST_GAIN + _SOUGHT_GAIN) / 2
-
 
 def paired_ratio(times_us: Floats, baseline_us: Floats, level: float = _LAST_LEVEL) -> PairedRatio:
     """Compare the times of a contestant with those of a baseline.
@@ -117,6 +115,32 @@ def paired_ratio(times_us: Floats, baseline_us: Floats, level: float = _LAST_LEV
     return PairedRatio(rounds, float(np.exp(np.median(means))), interval)
 
 
+def may_gain(rounds: Floats, contestant: int) -> bool:
+    """Whether a contestant may be 2% faster than sequential execution.
+
+    2% is half-way between the gain that the test requires (`LEAST_GAIN`, 1%) and the gain that it
+    looks for (`_SOUGHT_GAIN`, 3%). If the result is False, further rounds would hardly let the
+    contestant pass the test, or they would cost more than the gain is worth.
+
+    A gain of 2% is ruled out at a significance level of 5% as long as the rounds are cheap, that
+    is, as long as they took less than two seconds. Then it is ruled out at a level of 20%. On a
+    noisy machine this takes a quarter of the rounds.
+
+    Parameters
+    ----------
+    rounds: (rounds, contestants) microseconds; contestant 0 is sequential execution.
+    contestant: the contestant's number.
+    """
+    level = _LAST_LEVEL if is_cheap(rounds) else _DEAR_LEVEL
+    found = paired_ratio(rounds[:, contestant], rounds[:, 0], level)
+    return found.interval[0] <= 1 - (LEAST_GAIN + _SOUGHT_GAIN) / 2
+
+
+def is_cheap(rounds: Floats) -> bool:
+    """Whether rounds of these microseconds took little time in all."""
+    return float(rounds.sum()) < _CHEAP_US
+
+
 @dataclass(frozen=True)
 class Confirmation:
     """A comparison of a schedule with sequential execution, from rounds in which both ran.
@@ -136,7 +160,12 @@ class Confirmation:
 
 
 def confirm(
-    rounds: Iterable[Floats], budget: Budget, *, at_least: int = 1, ends_early: bool = False
+    rounds: Iterable[Floats],
+    budget: Budget,
+    *,
+    at_least: int = 1,
+    most: int = MOST_ROUNDS,
+    ends_early: bool = False,
 ) -> Confirmation:
     """Compare a schedule with sequential execution.
 
@@ -144,25 +173,32 @@ def confirm(
     ----------
     rounds: each round holds three times in microseconds: sequential execution, sequential execution
         again, and the schedule.
-    budget, at_least: as in `take_rounds`.
+    budget, at_least, most: as in `take_rounds`.
     ends_early: whether to stop as soon as the verdict is clear. That is so if the schedule can
-        hardly pass the test (`PairedRatio.may_be_faster`), or if it passes at a much stricter
-        level. The ratio is less exact then.
+        hardly pass the test (`may_gain`), or if it passes at a much stricter level. The ratio is
+        less exact then.
     """
     next_test = _FIRST_EARLY_TEST
 
     def is_clear(so_far: Floats) -> bool:
         nonlocal next_test
-        times_us, baseline_us = so_far[:, 2], so_far[:, 0]
-        if not paired_ratio(times_us, baseline_us).may_be_faster:
+        if not may_gain(so_far, 2):
             return True
         if len(so_far) < next_test:
             return False
         next_test = 2 * len(so_far)
-        return paired_ratio(times_us, baseline_us, _EARLY_LEVEL).is_faster
+        return paired_ratio(so_far[:, 2], so_far[:, 0], _EARLY_LEVEL).is_faster
 
     ends = is_clear if ends_early else None
-    taken = take_rounds(rounds, budget, pair=(2, 0), gain=LEAST_GAIN, at_least=at_least, ends=ends)
+    taken = take_rounds(
+        rounds,
+        budget,
+        pair=(2, 0),
+        gain=LEAST_GAIN,
+        at_least=at_least,
+        most=most,
+        ends=ends,
+    )
     return confirmation_of(taken)
 
 
@@ -190,7 +226,7 @@ def take_rounds(
     pair: tuple[int, int],
     gain: float = 0.0,
     at_least: int = 1,
-    most: int = _MOST_ROUNDS,
+    most: int = MOST_ROUNDS,
     earlier: Floats | None = None,
     ends: Callable[[Floats], bool] | None = None,
 ) -> Floats:
@@ -223,7 +259,8 @@ def take_rounds(
             if needed <= len(taken) or (ends is not None and ends(so_far)):
                 break
             # Check again before all needed rounds are taken: fewer are needed if the noise falls.
-            wanted = int(min(needed, 2 * len(taken)))
+            growth = 2.0 if is_cheap(so_far) else _DEAR_GROWTH
+            wanted = int(min(needed, math.ceil(growth * len(taken))))
     return np.array(taken)
 
 

@@ -90,6 +90,16 @@ def by_places(net: Masked) -> str:
     return net.mixed(net.do("Add", net.scores(), net.left_out(mask=found)))
 
 
+def normed(net: Masked) -> str:
+    """The norm of T5 on numbers from a table, and attention."""
+    x = net.do("Gather", net.weight(20, WIDTH), net.positions())
+    x = net.do("Unsqueeze", x, net.ints(0))
+    squares = net.do("Pow", x, net.number(2))
+    mean = net.do("ReduceMean", squares, axes=[-1], keepdims=1)
+    size = net.do("Sqrt", net.do("Add", mean, net.number(1e-6)))
+    return net.attention(net.do("Add", "x", net.do("Div", x, size)))
+
+
 def embedded(net: Masked) -> str:
     return net.attention(
         net.do("Add", "x", net.do("Gather", net.weight(20, WIDTH), net.positions()))
@@ -124,6 +134,7 @@ PROVEN: dict[str, tuple[Build, Masks]] = {
     ),
     "distances": (relative, Masks(("mask",), "any")),
     "positions": (embedded, Masks(("mask",), "any")),
+    "norm": (normed, Masks(("mask",), "any")),
     "places": (by_places, Masks(("mask",), "any")),
     "sum of an input": (
         lambda net: net.do("ReduceSum", "x", net.ints(1)),
@@ -188,6 +199,13 @@ def masked_too_late(net: Masked) -> str:
     )
 
 
+def small_share(net: Masked) -> str:
+    """The filled positions are below all others, but their exponentials are not 0."""
+    keep = net.do("Unsqueeze", net.do("Cast", "mask", to=TensorProto.BOOL), net.ints(1))
+    above = net.do("Exp", net.do("Mul", net.scores(), net.number(0.1)))
+    return net.mixed(net.do("Where", keep, above, net.number(-2.0)))
+
+
 def over_queries(net: Masked) -> str:
     masked = net.do("Add", net.scores(), net.left_out())
     return net.do("MatMul", net.do("Softmax", masked, axis=1), "x")
@@ -229,6 +247,7 @@ REFUSED: dict[str, tuple[Build, str]] = {
         lambda net: net.mixed(net.do("Add", net.scores(), net.left_out(-10000.0))),
         "Softmax` takes the maximum over positions",
     ),
+    "small share": (small_share, "Softmax` takes the maximum over positions"),
     "inverted": (inverted, "Softmax` takes the maximum over positions"),
     "masked too late": (masked_too_late, "Softmax` takes the maximum over positions"),
     "over queries": (over_queries, "Softmax` takes the maximum over positions"),

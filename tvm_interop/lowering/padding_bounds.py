@@ -404,5 +404,7 @@ def _of_call(kind: str, parts: list[Bound], dtype: str) -> Bound:
         return whole
     if not all(_within(part, ordinary("float32")) for part in parts):
         return ANY
+    if kind in ("call pow", "call power") and parts[1] == Bound(2, 2):
+        return _arithmetic("mul", parts[0], parts[0], dtype)
     is_data = any(part.greatest - part.least > _WIDE for part in parts)
     return whole if kind in _TOTAL or is_data else ANY

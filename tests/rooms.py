@@ -25,7 +25,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "batch_sizes", "checked_libraries", "compile", "cuda_compile", "cuda_libraries",
         "gpu_prices", "inter_op_schedule", "ios_merge", "kept", "kernel_choice", "kernel_tuning",
         "merge_check", "merge_cuda",
-        "precision", "row_ranges", "several_shapes", "time_budget", "two_labels",
+        "precision", "row_ranges", "sequence_ranges", "several_shapes", "time_budget", "two_labels",
     ),
     "contrib": ("relay",),
     "execution": (
@@ -45,7 +45,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "latency": ("block_latency", "interference", "latency", "learned_latency", "repeats"),
     "lowering": (
         "activations", "extract", "float16", "fold_arrays", "independent_rows", "library_calls",
-        "lift_workspaces", "lower", "lrn_pattern", "merge_convs", "merge_products",
+        "lift_workspaces", "lower", "lrn_pattern", "masked_positions",
+        "merge_convs", "merge_products",
         "parts_of_products",
         "quantised_kernels", "schedule_units", "split_operators", "transposed_convs",
     ),

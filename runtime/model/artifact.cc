@@ -1,6 +1,9 @@
 #include "runtime/model/artifact.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
+#include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -260,7 +263,8 @@ bool GrowsAlong(size_t axis, const std::vector<int64_t>& shape, int64_t rows,
          shape[axis] / rows == other[axis] / other_rows;
 }
 
-void CheckRowSizes(const std::vector<int64_t>& sizes, const std::vector<ShapeModel>& shapes) {
+void CheckRowSizes(const Manifest& manifest, const std::vector<ShapeModel>& shapes) {
+  const std::vector<int64_t>& sizes = manifest.row_sizes;
   if (sizes.empty()) return;
   const std::set<int64_t> different(sizes.begin(), sizes.end());
   if (sizes.size() != shapes.size() || different.size() != sizes.size() || sizes.size() < 2 ||
@@ -273,13 +277,12 @@ void CheckRowSizes(const std::vector<int64_t>& sizes, const std::vector<ShapeMod
   std::vector<Interface> interfaces;
   for (const ShapeModel& shape : shapes) interfaces.push_back(InterfaceOf(shape.plan));
   const Interface& first = interfaces[0];
+  std::set<std::string> masks;  // inputs that may be one
   for (size_t i = 0; i < first.size(); ++i) {
     const std::vector<int64_t>& shape = std::get<1>(first[i]);
     const std::vector<int64_t>& next = std::get<1>(interfaces[1][i]);
-    const bool is_input = i < shapes[0].plan.inputs.size();
     bool fits = shape.size() == next.size();
     const size_t axis = fits ? DifferingAxis(shape, next) : 0;
-    fits = fits && (is_input || axis < shape.size());
     for (size_t s = 1; fits && s < shapes.size(); ++s) {
       const std::vector<int64_t>& other = std::get<1>(interfaces[s][i]);
       fits = axis == shape.size() ? other == shape
@@ -289,6 +292,23 @@ void CheckRowSizes(const std::vector<int64_t>& sizes, const std::vector<ShapeMod
     if (!fits) {
       throw ArtifactError("`" + std::get<0>(first[i]) +
                           "` does not grow with the number of rows along one dimension");
+    }
+    const bool is_input = i < shapes[0].plan.inputs.size();
+    if (is_input && axis < shape.size() && CanBeMask(std::get<2>(first[i]))) {
+      const int64_t elements =
+          std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<int64_t>());
+      const auto mask = manifest.masks.find(std::get<0>(first[i]));
+      // A mask that must be 1 in any row has one element in each row.
+      if (mask == manifest.masks.end() || mask->second != "any" || elements == sizes[0]) {
+        masks.insert(std::get<0>(first[i]));
+      }
+    }
+  }
+  for (const auto& [name, unused] : manifest.masks) {
+    if (masks.count(name) == 0) {
+      throw ArtifactError("`" + name + "` cannot be a mask: there must be an input of that name " +
+                          "with rows, of a type for masks, with one element in each row if it " +
+                          "must be 1 in any row");
     }
   }
 }
@@ -315,7 +335,7 @@ Artifact ReadArtifact(const Source& source, const std::string& sha256) {
   }
   CheckShapes(artifact.shapes);
   CheckBatchSizes(artifact.manifest.batch_sizes, artifact.shapes);
-  CheckRowSizes(artifact.manifest.row_sizes, artifact.shapes);
+  CheckRowSizes(artifact.manifest, artifact.shapes);
   return artifact;
 }
 

@@ -147,6 +147,14 @@ void Instance::MakePorts() {
   for (int64_t v : plan_.inputs) {
     inputs_.push_back(with_rows(port_of(v, true), inputs_.size(), &Plan::inputs));
   }
+  for (Port& port : inputs_) {
+    const auto& masks = model_->artifact().manifest.masks;
+    const auto mask = masks.find(plan_.values[port.value].name);
+    if (mask == masks.end()) continue;
+    port.filling = mask->second == "first" ? Filling::kMaskFirst
+                   : mask->second == "any" ? Filling::kMaskAny
+                                           : Filling::kZero;
+  }
   for (int64_t v : plan_.outputs) {
     const auto times = std::count(plan_.outputs.begin(), plan_.outputs.end(), v);
     const bool may_move = times == 1 && plan_.values[v].storage == Storage::kOutput;
@@ -359,13 +367,27 @@ void Instance::Run(const void* const* inputs, void* const* outputs, size_t rows)
 
 void Instance::CopyInputs() {
   for (const Port& port : inputs_) {
-    if (!port.is_copied) continue;
-    if (IsFilledUp(port)) {
-      FillUp(port.pieces, rows_, port.given, port.own.get());
-    } else {
-      std::memcpy(port.own.get(), port.given, port.nbytes);
+    if (port.is_copied) {
+      if (IsFilledUp(port)) {
+        FillUp(port.pieces, rows_, port.given, port.own.get());
+      } else {
+        std::memcpy(port.own.get(), port.given, port.nbytes);
+      }
     }
+    if (IsFilledUp(port) && port.filling != Filling::kLastRow) FillMask(port);
   }
+}
+
+void Instance::FillMask(const Port& port) {
+  const PlannedValue& value = plan_.values[port.value];
+  FillWithZeros(port.pieces, rows_, port.own.get());
+  if (MaskFits(port.pieces, port.filling, value.type->name, port.own.get())) return;
+  const bool is_first = port.filling == Filling::kMaskFirst;
+  throw ModelError(ErrorCode::kInvalidArgument,
+                   "the mask `" + value.name + "` does not allow a run to be filled up from " +
+                       std::to_string(rows_) + " to " + std::to_string(num_rows_) +
+                       " rows: its numbers must be from 0 to 1, and " +
+                       (is_first ? "1 in the first row" : "one of them must be 1"));
 }
 
 void Instance::CopyOutputs() {

@@ -35,11 +35,12 @@ class Instance {
 
   // Runs the model once, as the other `Run` does, on inputs and outputs with `rows` rows: at most
   // as many as the instance's shape has, and at least as many as the model's range begins with. The
-  // inputs are filled up with copies of their last row. If `rows` is less than the instance's
-  // shape has, tensors with rows are copied wherever they are. Of the instance's own buffers the
-  // first rows count.
+  // inputs are filled up with copies of their last row, and masks with 0. If `rows` is less than
+  // the instance's shape has, tensors with rows are copied wherever they are. Of the instance's own
+  // buffers the first rows count.
   //
-  // Throws ModelError with `kInvalidArgument` if the model has no range or not this number of rows.
+  // Throws ModelError with `kInvalidArgument` if the model has no range or not this number of rows,
+  // or if a mask has other numbers than those from 0 to 1 or is not 1 where it must be.
   void RunRows(size_t rows, const void* const* inputs, void* const* outputs);
 
   // Runs the model once, as `Run` does, and returns when each operator began and ended.
@@ -67,6 +68,7 @@ class Instance {
     bool is_copied = false;  // whether the tensor is copied from or to `given`
     std::vector<int64_t> aliases;
     RowPieces pieces;  // where the rows lie, if the model was compiled for a range of rows
+    Filling filling = Filling::kLastRow;
   };
 
   class BusyGuard;
@@ -88,6 +90,9 @@ class Instance {
   void FindOverlaps();
   // Copies the inputs that are not read in place.
   void CopyInputs();
+  // Fills a mask up with 0. Throws ModelError with `kInvalidArgument` if runs with it must not be
+  // filled up.
+  void FillMask(const Port& port);
   // Copies the outputs that were not written in place.
   void CopyOutputs();
 

@@ -210,6 +210,15 @@ Manifest ReadManifest(const std::string& name, const std::string& text) {
     manifest.row_dimension = row_sizes.At("dimension").Text();
     manifest.row_sizes = row_sizes.At("sizes").Ints();
     if (manifest.row_sizes.empty()) rows->Refuse("there are no sizes");
+    if (const auto masks = row_sizes.Find("masks")) {
+      for (const JsonValue& each : masks->List()) {
+        JsonObject mask(each);
+        const JsonValue one_at = mask.At("one_at");
+        CheckOneOf(one_at, {"first", "any", "nowhere"});
+        manifest.masks[mask.At("input").Text()] = one_at.Text();
+        mask.RefuseOthers();
+      }
+    }
     row_sizes.RefuseOthers();
   }
   if (const auto format = object.Find("format")) CheckOneOf(*format, {"tvm_interop.artifact"});

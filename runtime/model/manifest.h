@@ -21,6 +21,9 @@ struct Manifest {
   // `RowSizes` in `tvm_interop/artifact/manifest.py`.
   std::vector<int64_t> row_sizes;
   std::string row_dimension;
+  // Where each input that is filled up with 0 must be 1, by its name: `first`, `any` or `nowhere`;
+  // see `RowMask` there.
+  std::map<std::string, std::string> masks;
 };
 
 // Reads a manifest. `name` is what error messages call the text. Throws ArtifactError if the text

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace tvm_interop {
@@ -25,6 +26,17 @@ size_t DifferingAxis(const std::vector<int64_t>& shape, const std::vector<int64_
 // `shape` has `rows` rows. Its rows lie along the dimension that differs from `other`.
 RowPieces PiecesOf(const std::vector<int64_t>& shape, const std::vector<int64_t>& other,
                    int64_t rows, size_t element_nbytes);
+
+// What fills up the rows of an input, and what must hold for it. A mask is filled with 0. Its
+// numbers must be from 0 to 1, and those of its first row, or of any row, must be 1.
+enum class Filling { kLastRow, kZero, kMaskFirst, kMaskAny };
+
+// Whether a tensor of the type called `type` can be a mask.
+bool CanBeMask(const std::string& type);
+// Writes 0 into all rows of `tensor` from number `count` on.
+void FillWithZeros(const RowPieces& pieces, size_t count, void* tensor);
+// Returns whether a mask of the type called `type` fulfils what `filling` asks for.
+bool MaskFits(const RowPieces& pieces, Filling filling, const std::string& type, const void* mask);
 
 // Copies the `count` rows of `from` into the first rows of `to`, which has the pieces `pieces`, and
 // fills the others with copies of the last row.

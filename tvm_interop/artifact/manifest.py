@@ -176,30 +176,54 @@ class MergeCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-class RowSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RowMask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An input that is filled up with 0, so that the filled positions of a sequence are left out.
+
+    `lowering.masked_positions` has proven that this is right, under the condition that `one_at`
+    states. A run checks the condition.
+
+    Attributes
+    ----------
+    input: the name of the input.
+    one_at: for `first` and `any`, all numbers must be from 0 to 1. For `first`, they must be 1 at
+        the first position, for all indices of the other dimensions. For `any`, there is one index
+        of the other dimensions, and one position must be 1. For `nowhere`, there is no condition.
+    """
+
+    input: str
+    one_at: Literal["first", "any", "nowhere"]
+
+
+class RowSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The numbers of rows that a model was compiled for, which stand for a range of numbers.
 
     A run of any number of rows from the least to the greatest takes the next larger number. It
     fills the inputs up, which is right because each row of an output depends on the same row of the
-    inputs alone. `lowering.independent_rows` has proven this.
+    inputs alone. `lowering.independent_rows` has proven this. The rows may also be the positions of
+    a sequence, which do influence each other. Then `lowering.masked_positions` has proven that
+    those which are filled up change nothing at the others.
 
     The rows of an input or output lie along the dimension that differs from shape to shape. An
-    input all of whose shapes are equal has no rows.
+    input all of whose shapes are equal has no rows. An output may also have none if the rows are
+    positions.
 
     Attributes
     ----------
     dimension: the name of the dimension, such as `batch`.
     sizes: the number of rows of each of the artifact's shapes, in order.
+    masks: the inputs that are filled up with 0. All others are filled up with their last row.
     """
 
     dimension: str
     sizes: tuple[int, ...]
+    masks: tuple[RowMask, ...] = ()
 
     def __str__(self) -> str:
         listed = ", ".join(map(str, sorted(self.sizes)))
         return (
             f"{self.dimension} {min(self.sizes)} to {max(self.sizes)}, compiled for {listed} and "
             "filled up between them"
+            + "".join(f", where `{mask.input}` is filled with 0" for mask in self.masks)
         )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import ArtifactError
 from ..plan.check import read_plan
-from ..plan.several_shapes import check_batch_sizes, check_row_sizes, check_shapes
+from ..plan.several_shapes import check_batch_sizes, check_masks, check_row_sizes, check_shapes
 from ..plan.validate import (
     check_fallback,
     check_schedule,
@@ -73,7 +73,10 @@ def read(file: BinaryIO, kernels: bool, sha256: str | None) -> list[Contents]:
     plans = [model.plan for model in models]
     check_shapes(plans)
     check_batch_sizes(manifest.batch_sizes, plans)
-    check_row_sizes(manifest.row_sizes.sizes if manifest.row_sizes else (), plans)
+    rows = manifest.row_sizes
+    check_row_sizes(rows.sizes if rows else (), plans)
+    if rows:
+        check_masks({m.input: m.one_at for m in rows.masks}, rows.dimension, rows.sizes, plans)
     return models
 
 

@@ -154,7 +154,7 @@ def compile(
     if ranges is not None or most_sizes is not None:
         check_range(ranges, input_shapes, batch_sizes, compile_options)
         chosen_rows = row_range(model, ranges, MOST_SIZES if most_sizes is None else most_sizes)
-        is_batch = check_rows(model, chosen_rows)
+        is_batch, masks = check_rows(model, chosen_rows)
         input_shapes = chosen_rows.shapes
         batch_sizes = chosen_rows.sizes if is_batch else None
     each = shapes_to_compile(model, input_shapes, batch_sizes)
@@ -185,7 +185,7 @@ def compile(
         if chosen_rows is None:
             warn_of_dependent_rows(model, dict(zip(batch_sizes, each, strict=True)))
     if chosen_rows is not None:
-        rows = RowSizes(chosen_rows.dimension, tuple(chosen_rows.sizes))
+        rows = RowSizes(chosen_rows.dimension, tuple(chosen_rows.sizes), masks)
         artifact.manifest = msgspec.structs.replace(artifact.manifest, row_sizes=rows)
     if out is not None:
         artifact.save(out)

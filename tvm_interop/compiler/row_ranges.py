@@ -1,8 +1,9 @@
 """Compiles a model for a range of sizes of one dimension, such as any batch from 1 to 32.
 
 The model is compiled for some sizes of the range. Between them, a run takes the next larger one and
-fills the inputs up. This is right only if each row of an output depends on the same row of the
-inputs alone, which `lowering.independent_rows` proves.
+fills the inputs up. This is right if each row of an output depends on the same row of the inputs
+alone, which `lowering.independent_rows` proves. It is right too for the positions of a sequence if
+those that are filled up change nothing at the others, which `lowering.masked_positions` proves.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from ..artifact.manifest import RowMask
 from ..errors import InputError, UnsupportedModelError
 from ..frontend.load import load_model
 from ..frontend.open_dimensions import axes_of_dim, shapes_of_dims
 from ..lowering.extract import extract
 from ..lowering.independent_rows import RowsDependError, independent_rows
 from ..lowering.lower import LowerToUnits
+from ..lowering.masked_positions import masked_positions
 from ..plain_data import is_whole
 from ..program.program import Program
 
@@ -132,21 +135,30 @@ def chosen_sizes(least: int, most: int, count: int) -> list[int]:
     return [int(sizes[i]) for i in reversed(found)]
 
 
-def check_rows(model: Any, chosen: RowRange) -> bool:
+def check_rows(model: Any, chosen: RowRange) -> tuple[bool, tuple[RowMask, ...]]:
     """Prove that the model may be filled up between the sizes.
 
     Returns
     -------
-    Whether the dimension is the first one of all inputs and outputs, that is, a batch.
+    Whether the dimension is the first one of all inputs and outputs, that is, a batch; and the
+    inputs that are filled up with 0.
 
     Raises
     ------
     InputError
         There is no proof; the message names the operator.
     """
+    axes = axes_of_dim(model, chosen.dimension)
     try:
-        axes = axes_of_dim(model, chosen.dimension)
-        ins, outs = _proof(model, dict(zip(chosen.sizes, chosen.shapes, strict=True)), axes)
+        shapes = dict(zip(chosen.sizes, chosen.shapes, strict=True))
+        programs, _ = _programs(model, shapes, axes)
+        try:
+            ins, outs = independent_rows(programs, axes)
+        except RowsDependError:
+            if not any(axes.values()):
+                raise  # It is a batch.
+            masks = masked_positions(programs, axes, min(chosen.sizes))
+            return False, tuple(RowMask(name, masks.anchor) for name in masks.names)
     except RowsDependError as error:
         raise InputError(
             f"the model cannot be compiled for a range of `{chosen.dimension}`: runs are filled up "
@@ -154,7 +166,7 @@ def check_rows(model: Any, chosen: RowRange) -> bool:
             "it for the sizes that you need instead: give `input_shapes` for each of them (on the "
             "command line, --input-shapes several times)"
         ) from None
-    return all(rows == (0, 1) for rows in (*ins.values(), *outs.values()))
+    return all(rows == (0, 1) for rows in (*ins.values(), *outs.values())), ()
 
 
 def warn_of_dependent_rows(model: Any, shapes: Mapping[int, Mapping[str, tuple[int, ...]]]) -> None:
@@ -165,7 +177,9 @@ def warn_of_dependent_rows(model: Any, shapes: Mapping[int, Mapping[str, tuple[i
     shapes: the shapes of the model's open inputs, by batch size.
     """
     try:
-        _proof(model, shapes, None)
+        programs, axes = _programs(model, shapes, None)
+        if programs:
+            independent_rows(programs, axes)
     except RowsDependError as error:
         _LOG.warning(
             "the rows of a batch may depend on each other, so that requests which are joined may "
@@ -174,33 +188,32 @@ def warn_of_dependent_rows(model: Any, shapes: Mapping[int, Mapping[str, tuple[i
         )
 
 
-def _proof(
+def _programs(
     model: Any, shapes: Mapping[int, Mapping[str, tuple[int, ...]]], axes: Mapping[str, int] | None
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Prove that rows are independent for the sizes above 1; see `independent_rows`.
+) -> tuple[dict[int, Program], Mapping[str, int]]:
+    """The lowered model by the size of the dimension, and the axis of the dimension by input.
 
-    A single row is run as it is, so nothing needs to be proven about it.
+    There are programs for the sizes above 1, and at least two unless there is no such size. A
+    single row is run as it is, so nothing needs to be proven about it.
 
     Parameters
     ----------
     axes: the axis of the dimension by input; None for the first axis of all inputs.
     """
-    wanted = {size: given for size, given in shapes.items() if size > 1}
-    programs = {size: _lowered(model, given) for size, given in wanted.items()}
+    programs = {size: _lowered(model, given) for size, given in shapes.items() if size > 1}
     if not programs:
-        return {}, {}
-    first = next(iter(programs.values()))
+        return {}, axes or {}
+    size, first = next(iter(programs.items()))
     if axes is None:
         axes = {first.values[v].name: 0 for v in first.inputs}
     if len(programs) == 1:
         # Two sizes are compared, to know which numbers of the program come from the size.
-        size = next(iter(programs)) + 1
         grown = {
             name: tuple(d + (a == axes.get(name)) for a, d in enumerate(value.shape))
             for name, value in ((first.values[v].name, first.values[v]) for v in first.inputs)
         }
-        programs[size] = _lowered(model, grown)
-    return independent_rows(programs, axes)
+        programs[size + 1] = _lowered(model, grown)
+    return programs, axes
 
 
 def _lowered(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> Program:

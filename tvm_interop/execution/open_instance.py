@@ -47,7 +47,9 @@ class Shapes:
             self.batch_sizes = artifact.manifest.batch_sizes
             known = artifact.manifest.row_sizes
             rows = ("", ()) if known is None or server else (known.dimension, known.sizes)
-        self.row_range = RowRange(*rows, self.inputs, self.outputs) if rows[1] else None
+        sizes = artifact.manifest.row_sizes
+        masks = () if sizes is None else sizes.masks
+        self.row_range = RowRange(*rows, self.inputs, self.outputs, masks) if rows[1] else None
 
     def __len__(self) -> int:
         return len(self.inputs)

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from .._native.runtime import Port
+from ..artifact.manifest import RowMask
+from ..errors import InputError
 from ..program.row_axis import axis_of_rows
 
 
@@ -25,13 +27,17 @@ class RowRange:
         sizes: Sequence[int],
         inputs: Sequence[Sequence[Port]],
         outputs: Sequence[Sequence[Port]],
+        masks: Sequence[RowMask] = (),
     ) -> None:
         """Find where the rows lie.
 
         Parameters
         ----------
         inputs, outputs: the inputs and outputs for each set of input shapes.
+        masks: the inputs that are filled up with 0.
         """
+        positions = {port.name: i for i, port in enumerate(inputs[0])}
+        self._masks = {positions[mask.input]: mask for mask in masks}
         self.dimension, self.sizes = dimension, tuple(sizes)
         self._first = inputs[0], outputs[0]
         self._axes = tuple(
@@ -93,18 +99,44 @@ class RowRange:
         return Port(port.value, port.name, shape, port.dtype)
 
     def filled(self, array: np.ndarray, position: int, port: Port) -> np.ndarray:
-        """An input with its last row repeated until it has the shape of `port`.
+        """An input with its last row repeated until it has the shape of `port`; a mask with 0.
 
         A repeated row is as valid as the others: it has no index that is out of range.
+
+        Raises
+        ------
+        InputError
+            The input is a mask with which runs must not be filled up.
         """
         axis = self._axes[False][position]
         if axis is None or array.shape == port.shape:
             return array
         given = array.shape[axis]
+        mask = self._masks.get(position)
         filled = np.empty(port.shape, array.dtype)
         filled[_along(axis, 0, given)] = array
-        filled[_along(axis, given, None)] = array[_along(axis, given - 1, given)]
+        if mask is None:
+            filled[_along(axis, given, None)] = array[_along(axis, given - 1, given)]
+        else:
+            self._check_mask(mask, array, axis)
+            filled[_along(axis, given, None)] = 0
         return filled
+
+    def _check_mask(self, mask: RowMask, array: np.ndarray, axis: int) -> None:
+        if mask.one_at == "nowhere":
+            return
+        are_in_range = bool(((array >= 0) & (array <= 1)).all())
+        ones = array == 1
+        is_one = ones[_along(axis, 0, 1)].all() if mask.one_at == "first" else ones.any()
+        if are_in_range and is_one:
+            return
+        where = f"at the first {self.dimension}" if mask.one_at == "first" else "somewhere"
+        sizes = ", ".join(map(str, sorted(self.sizes)))
+        raise InputError(
+            f"input `{mask.input}` is a mask, and a run of {array.shape[axis]} {self.dimension} is "
+            f"filled up: then its numbers must be from 0 to 1, and 1 {where}. Give such a mask, or "
+            f"one of the sizes that are not filled up, {sizes}"
+        )
 
     def of_rows(
         self, array: np.ndarray, position: int, rows: int, *, is_output: bool

@@ -75,8 +75,8 @@ class _Proof:
 
     def run(self, inputs: Mapping[str, int]) -> tuple[dict[str, Rows], dict[str, Rows]]:
         first = self._programs[0]
-        for what in (_structure(program) for program in self._programs[1:]):
-            if what != _structure(first):
+        for what in (structure(program) for program in self._programs[1:]):
+            if what != structure(first):
                 raise RowsDependError("the model has other operators for another size")
         for v in first.inputs:
             axis = inputs.get(first.values[v].name)
@@ -173,7 +173,7 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
     return one.dtype == other.dtype and one.tobytes() == other.tobytes()
 
 
-def _structure(program: Program) -> Any:
+def structure(program: Program) -> Any:
     """What must be equal for all sizes: names, and how operators are connected."""
     return (
         [(value.name, value.dtype, value.alias_of, value.offset) for value in program.values],

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 from ..errors import ArtifactError
-from ..program.row_axis import axis_of_rows
+from ..program.row_axis import MASK_TYPES, axis_of_rows
 from .plan import Plan
 
 
@@ -90,12 +91,43 @@ def check_row_sizes(sizes: Sequence[int], plans: Sequence[Plan]) -> None:
         interfaces = [interface(plan, getattr(plan, kind)) for plan in plans]
         for each in zip(*interfaces, strict=True):
             shapes = [shape for _, shape, _ in each]
-            is_fixed = kind == "inputs" and len(set(shapes)) == 1
-            if not is_fixed and axis_of_rows(shapes, sizes) is None:
+            if len(set(shapes)) > 1 and axis_of_rows(shapes, sizes) is None:
                 raise ArtifactError(
                     f"`{each[0][0]}` has the shapes {shapes} for {list(sizes)} rows: it must grow "
                     "with the number of rows along one dimension"
                 )
+
+
+def check_masks(
+    masks: Mapping[str, str], dimension: str, sizes: Sequence[int], plans: Sequence[Plan]
+) -> None:
+    """Check that the inputs which are filled up with 0 can be masks.
+
+    Parameters
+    ----------
+    masks: where each mask must be 1, by its name; see `artifact.manifest.RowMask`.
+
+    Raises
+    ------
+    ArtifactError
+        There is no such input with rows, its type is not one of masks, or it must be 1 at `any`
+        position and has several elements at each. The message names it.
+    """
+    for name, one_at in masks.items():
+        found = [
+            (shape, dtype)
+            for plan in plans[:2]
+            for own, shape, dtype in interface(plan, plan.inputs)
+            if own == name
+        ]
+        shapes = [shape for shape, _ in found]
+        can_be = len(set(shapes)) > 1 and found[0][1] in MASK_TYPES
+        if not can_be or (one_at == "any" and math.prod(shapes[0]) != sizes[0]):
+            raise ArtifactError(
+                f"`{name}` cannot be a mask: there must be an input of that name with "
+                f"`{dimension}`, of a type for masks, with one element at each position if it must "
+                "be 1 at any"
+            )
 
 
 def interface(plan: Plan, values: Sequence[int]) -> list[tuple[str, tuple[int, ...], str]]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+MASK_TYPES = ("bool", "uint8", "int8", "int32", "int64", "float32", "float64")
+"""The types of inputs that can be masks; see `artifact.manifest.RowMask`."""
+
 
 def axis_of_rows(shapes: Sequence[Sequence[int]], sizes: Sequence[int]) -> int | None:
     """The axis along which the rows of a tensor lie; None if there is no such axis.

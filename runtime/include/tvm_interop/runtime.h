@@ -197,9 +197,11 @@ TVI_EXPORT tvi_status tvi_run(tvi_instance* instance, const void* const* inputs,
 
 /* Runs the model once, as `tvi_run` does, on inputs and outputs with `rows` rows, at most as many
  * as the instance's shape has. The inputs are filled up with copies of their last row. Each row of
- * an output depends on the same row of the inputs alone, so the rows beyond change nothing. With
- * fewer rows than the shape has, tensors with rows are copied. Of the instance's own buffers, which
- * keep the shape's size, the first rows count. */
+ * an output depends on the same row of the inputs alone, so the rows beyond change nothing. If the
+ * rows are the positions of a sequence with a mask, the mask is filled up with 0. Its numbers must
+ * then be from 0 to 1, and one of them must be 1, or else TVI_ERROR_INVALID_ARGUMENT is returned.
+ * With fewer rows than the shape has, tensors with rows are copied. Of the instance's own buffers,
+ * which keep the shape's size, the first rows count. */
 TVI_EXPORT tvi_status tvi_run_rows(tvi_instance* instance, int64_t rows, const void* const* inputs,
                                    void* const* outputs);
 

@@ -1,0 +1,108 @@
+"""Random graphs on a sequence with a mask, some of which filled positions would change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+
+from tests.masked_nets import GIVEN, LENGTH, LOWEST, WIDTH, Masked
+
+
+class RandomMasked:
+    """A random graph. All its choices come from the seed alone."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def model(self) -> onnx.ModelProto:
+        rng, net = np.random.default_rng(self._seed), Masked()
+        steps: list[Callable[[Masked, str, np.random.Generator], str]] = [
+            _attention, _attention, _dense, _positions, _masked_mean, _normalise, _product,
+            _running,
+        ]  # fmt: skip
+        x = "x"
+        for _ in range(int(rng.integers(1, 4))):
+            x = steps[int(rng.integers(len(steps)))](net, x, rng)
+        if rng.integers(3) == 0:
+            x = net.do("Gather", x, net.number(int(rng.choice([0, 0, -1])), np.int64), axis=1)
+        return net.model(net.op("Relu", [x], "y"), check=False)
+
+    def feed(self, garbage: int | None, zeros: tuple[str, ...]) -> dict[str, np.ndarray]:
+        """Inputs of `GIVEN` positions, filled up with garbage or `zeros`; not if it is None."""
+        rng = np.random.default_rng(self._seed)
+        x = rng.standard_normal((1, GIVEN, WIDTH)).astype(np.float32)
+        if "x" in zeros:
+            x = np.abs(x)
+        mask = rng.integers(0, 2, (1, GIVEN))
+        mask[0, 0] = 1
+        if garbage is None:
+            return {"x": x, "mask": mask}
+        junk = np.random.default_rng(garbage)
+        more = 30 * junk.standard_normal((1, LENGTH - GIVEN, WIDTH)) * ("x" not in zeros)
+        fill = junk.integers(0, 2, (1, LENGTH - GIVEN)) * ("mask" not in zeros)
+        both = np.concatenate([x, more.astype(np.float32)], 1)
+        return {"x": both, "mask": np.concatenate([mask, fill], 1)}
+
+
+def _attention(net: Masked, x: str, rng: np.random.Generator) -> str:
+    """Attention that leaves out masked positions, later ones, both or none, in several ways."""
+    scores = net.do("Mul", net.scores(x), net.number(0.1))
+    for chosen in rng.permutation(6)[: int(rng.integers(1, 3))]:
+        if chosen == 0:
+            scores = net.do("Add", scores, net.left_out())
+        elif chosen == 1:
+            scores = net.do("Add", scores, net.later())
+        elif chosen == 2:
+            keep = net.do("Unsqueeze", net.do("Cast", "mask", to=9), net.ints(1))
+            lowest = float(rng.choice([LOWEST, -np.inf, -20.0]))
+            scores = net.do("Where", keep, scores, net.number(lowest))
+        elif chosen == 3:
+            scores = net.do("Add", scores, net.left_out(axis=2))
+        elif chosen == 4:
+            scores = net.do("Max", net.do("Add", scores, net.left_out()), net.number(-1e9))
+    return net.mixed(scores, x)
+
+
+def _dense(net: Masked, x: str, rng: np.random.Generator) -> str:
+    made = net.do("Add", net.do("MatMul", x, net.weight(WIDTH, WIDTH)), net.weight(WIDTH))
+    return net.do(str(rng.choice(["Relu", "Tanh", "Sigmoid"])), made)
+
+
+def _positions(net: Masked, x: str, rng: np.random.Generator) -> str:
+    return net.do("Add", x, net.do("Gather", net.weight(20, WIDTH), net.positions()))
+
+
+def _masked_mean(net: Masked, x: str, rng: np.random.Generator) -> str:
+    """Subtracts a mean over positions, of which some are wrong."""
+    masked = net.columns(x) if rng.integers(4) else x
+    total = net.do("ReduceSum", masked, net.ints(1))
+    if rng.integers(3):
+        count = net.do("ReduceSum", net.float_mask(), net.ints(1), keepdims=1)
+        total = net.do(
+            "Div", total, net.do("Unsqueeze", net.do("Clip", count, net.number(1)), net.ints(2))
+        )
+    return net.do("Sub", x, total)
+
+
+def _normalise(net: Masked, x: str, rng: np.random.Generator) -> str:
+    if rng.integers(3):
+        return net.do("LayerNormalization", x, net.positive(WIDTH), net.weight(WIDTH))
+    return net.do("Softmax", x, axis=int(rng.integers(1, 3)))
+
+
+def _product(net: Masked, x: str, rng: np.random.Generator) -> str:
+    """Linear attention: a product over all positions, one side of it masked or none."""
+    side = net.columns(x) if rng.integers(3) else x
+    kept = net.do("MatMul", net.do("Transpose", x, perm=[0, 2, 1]), side)
+    return net.do("MatMul", x, net.do("Mul", kept, net.number(0.1)))
+
+
+def _running(net: Masked, x: str, rng: np.random.Generator) -> str:
+    """Reads a neighbour, or a position by position product."""
+    if rng.integers(2):
+        return net.do("Mul", x, x)
+    shifted = net.do("Concat", net.do("Slice", x, net.ints(1), net.ints(99), net.ints(1)),
+                     net.do("Slice", x, net.ints(0), net.ints(1), net.ints(1)), axis=1)  # fmt: skip
+    return net.do("Add", x, shifted)

@@ -1,0 +1,415 @@
+"""Proves that positions of a sequence which are filled up do not change results at the others.
+
+Attention mixes positions, so the steps of a sequence are not independent, as rows of a batch are
+(`independent_rows`). Here a run may be filled up if two things are proven of the lowered kernels:
+
+- Each statement computes an element at some positions from elements at the same positions, or at a
+  fixed one such as the first, in the same way for all lengths (`position_form`).
+- A statement that combines positions, such as the sum of a product or the maximum of a softmax,
+  gets nothing from those that are filled up: exactly 0 for a sum, and less than another value for a
+  maximum (`padding_bounds`). Mostly a mask among the inputs does this, which is filled with 0.
+
+So the results at given positions have the same bits whatever numbers stand at the filled ones,
+except for the sign of a zero, under the condition that `padding_bounds` states.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from tvm import tirx
+
+from ..kernels.loops import ROWS
+from ..program.program import Operator, Program
+from ..program.row_axis import MASK_TYPES, axis_of_rows
+from .independent_rows import RowsDependError, structure
+from .kernel_stores import Store, UnprovenError, stores_of
+from .padding_bounds import ANY, ONE, ZERO, Bound, Bounds, after, plain
+from .position_form import (
+    Form,
+    Known,
+    Layout,
+    PositionLoop,
+    form_of,
+    layout_of,
+    splits,
+)
+
+Anchor: TypeAlias = 'Literal["first", "any", "nowhere"]'
+_MOST_TRIALS = 50
+"""How many layouts are tried for each statement of a kernel, on average, before giving up."""
+
+
+class Masks(NamedTuple):
+    """Which inputs must be filled with 0.
+
+    Attributes
+    ----------
+    names: the inputs.
+    anchor: what else must hold for results to be right. For `first` or `any`, the inputs are masks:
+        each number in them must be from 0 to 1, and they must be 1 at the first position, or at any
+        position. For `nowhere`, nothing more must hold.
+    """
+
+    names: tuple[str, ...]
+    anchor: Anchor
+
+
+def masked_positions(
+    programs: Mapping[int, Program], inputs: Mapping[str, int], least: int
+) -> Masks:
+    """Prove that positions may be filled up, or raise an error.
+
+    Parameters
+    ----------
+    programs: the lowered model by the length of the sequence; at least two lengths, all above 1.
+    inputs: the axis of the sequence, by the name of each input that has it.
+    least: the least length of a run.
+
+    Raises
+    ------
+    RowsDependError
+        There is no proof. This does not say that filling up does change results.
+    """
+    assert len(programs) > 1, "one length alone does not say what grows with it"
+    return _Proof(list(programs), list(programs.values()), least).run(inputs)
+
+
+class _Proof:
+    """The proof for one model, whose programs for all lengths are compared step by step."""
+
+    def __init__(self, lengths: list[int], programs: list[Program], least: int) -> None:
+        self._lengths, self._programs, self._least = lengths, programs, least
+        self._largest = lengths.index(max(lengths))
+        self._layouts: dict[int, Layout] = {}
+        self._numbers: dict[int, int] = {}
+        self._places: dict[int, int] = {}
+        self._forms: list[tuple[Form, ...]] = []
+        self._known: dict[Any, tuple[tuple[Form, ...], dict[int, Layout]]] = {}
+
+    def run(self, inputs: Mapping[str, int]) -> Masks:
+        first = self._programs[0]
+        for program in self._programs[1:]:
+            if structure(program) != structure(first):
+                raise RowsDependError("the model has other operators for another length")
+        for v in first.inputs:
+            axis = inputs.get(first.values[v].name)
+            if axis is not None:
+                self._layouts[v] = _one_axis(first.values[v].shape, axis, self._lengths[0])
+        for v in first.weights:
+            self._take_weight(v)
+        for ops in zip(*(program.operators for program in self._programs), strict=True):
+            try:
+                self._take_operator(ops)
+            except UnprovenError as error:
+                raise RowsDependError(f"operator `{ops[0].name}` {error}") from None
+        for v in first.outputs:
+            self._check_output(v)
+        return self._masks(inputs)
+
+    def _take_weight(self, v: int) -> None:
+        """A constant for a shorter sequence is the beginning of that for a longer one."""
+        arrays = [program.weights[v] for program in self._programs]
+        name, shapes = self._programs[0].values[v].name, [array.shape for array in arrays]
+        if all(shape == shapes[0] for shape in shapes):
+            if any(array.tobytes() != arrays[0].tobytes() for array in arrays):
+                raise RowsDependError(f"constant `{name}` has other numbers for another length")
+            if arrays[0].size == 1 and arrays[0].dtype.kind == "i":
+                self._numbers[v] = int(arrays[0].item())
+            return
+        for layout in _layouts_of(shapes, self._lengths):
+            split = [
+                array.reshape(_split_shape(layout, length))
+                for array, length in zip(arrays, self._lengths, strict=True)
+            ]
+            longest = split[self._largest]
+            if all(
+                np.ascontiguousarray(longest[_beginning(layout, length)]).tobytes()
+                == array.tobytes()
+                for array, length in zip(split, self._lengths, strict=True)
+            ):
+                self._layouts[v] = layout
+                self._take_places(v, arrays)
+                return
+        if self._take_places(v, arrays):
+            return
+        raise RowsDependError(
+            f"constant `{name}` for a shorter sequence does not begin that for a longer one"
+        )
+
+    def _take_places(self, v: int, arrays: Sequence[np.ndarray]) -> bool:
+        """Whether a constant holds places in a flat tensor; see `position_form.Known`."""
+        if arrays[0].dtype.kind != "i":
+            return False
+        for layout in _layouts_of([array.shape for array in arrays], self._lengths):
+            if len(layout) != 2:
+                continue
+            before = []
+            for array, length in zip(arrays, self._lengths, strict=True):
+                split = array.reshape(_split_shape(layout, length))
+                sequences, position = np.divmod(split, length)
+                if (position != np.arange(length).reshape(1, -1, 1)).any():
+                    break
+                before.append(sequences[:, :1])
+                if (sequences != before[-1]).any() or (before[0] != before[-1]).any():
+                    break
+            else:
+                self._layouts[v], self._places[v] = layout, int(before[0].max())
+                return bool(before[0].min() >= 0)
+        return False
+
+    def _take_operator(self, ops: Sequence[Operator]) -> None:
+        """Find the form of an operator's statements, and the layouts of its outputs."""
+        first = self._programs[0]
+        pairs = zip(self._programs, ops, strict=True)
+        kernels = [program.kernels[op.kernel] for program, op in pairs]
+        stored = [first.storage_of(v) for v in ops[0].inputs]
+        layouts = {i: self._layouts[v] for i, v in enumerate(stored) if v in self._layouts}
+        numbers = {i: self._numbers[v] for i, v in enumerate(stored) if v in self._numbers}
+        if any(first.values[v].offset for v in ops[0].inputs) and layouts:
+            raise UnprovenError("reads a part of a tensor with positions")
+        names = tuple(op.kernel for op in ops)
+        places = {i: self._places[v] for i, v in enumerate(stored) if v in self._places}
+        key = names, *(tuple(each.items()) for each in (layouts, numbers, places))
+        if key not in self._known:
+            proof = _KernelForms(self._lengths, kernels, self._least, layouts, numbers, places)
+            self._known[key] = proof.run(self._largest)
+        forms, found = self._known[key]
+        self._forms.append(forms)
+        for i, v in enumerate(ops[0].outputs, len(ops[0].inputs)):
+            if i in found:
+                self._layouts[v] = found[i]
+
+    def _check_output(self, v: int) -> None:
+        first = self._programs[0]
+        layout, name = self._layouts.get(first.storage_of(v)), first.values[v].name
+        if layout is None:
+            return
+        if len(layout) != 2:
+            raise RowsDependError(f"output `{name}` has the positions twice")
+        shapes = [program.values[v].shape for program in self._programs]
+        axis = axis_of_rows(shapes, self._lengths)
+        if axis is None or layout != _one_axis(shapes[0], axis, self._lengths[0]):
+            raise RowsDependError(f"the positions of output `{name}` do not lie in one axis")
+
+    def _masks(self, inputs: Mapping[str, int]) -> Masks:
+        """Find the inputs that must be masks; the fewest, and those with the weakest condition."""
+        furthest, why = -1, RowsDependError("no input has positions")
+        for masks in self._candidates(inputs):
+            proven, error = self._proven(masks)
+            if error is None:
+                return masks
+            if proven > furthest:
+                furthest, why = proven, error
+        raise why
+
+    def _candidates(self, inputs: Mapping[str, int]) -> Iterator[Masks]:
+        first = self._programs[0]
+        values = [first.values[v] for v in first.inputs if first.values[v].name in inputs]
+        elements = {v.name: math.prod(v.shape) for v in values if v.dtype in MASK_TYPES}
+        width = {v.name: math.prod(v.shape[inputs[v.name] + 1 :]) for v in values}
+        yield Masks((), "nowhere")
+        yield Masks((), "first")
+        for count in (1, 2):
+            for names in itertools.combinations(elements, count):
+                yield Masks(names, "nowhere")
+                if any(width[name] > 1 for name in names):
+                    continue  # A mask has one number for a position.
+                # A mask must be 1 at the same position of all its rows, so there must be one row.
+                if len(names) == 1 and elements[names[0]] == self._lengths[0]:
+                    yield Masks(names, "any")
+                yield Masks(names, "first")
+
+    def _proven(self, masks: Masks) -> tuple[int, RowsDependError | None]:
+        """How many operators are proven if these inputs are masks, and why no more are."""
+        program = self._programs[self._largest]
+        bounds: dict[int, Bounds] = {}
+        for v in program.inputs:
+            value, positions = program.values[v], len(self._layouts.get(v, (1,))) - 1
+            bounds[v] = plain(value.dtype, positions)
+            if value.name in masks.names and masks.anchor == "nowhere":
+                bounds[v] = bounds[v]._replace(filled=(ZERO,) * positions)
+            elif value.name in masks.names:
+                bounds[v] = Bounds(Bound(0, 1), (ZERO,) * positions, (ONE,) * positions)
+        for v, array in program.weights.items():
+            layout = self._layouts.get(v, (array.size,))
+            bounds[v] = _bounds_of(array, layout, self._lengths[self._largest], masks.anchor)
+        for i, (op, forms) in enumerate(zip(program.operators, self._forms, strict=True)):
+            stored = [bounds[program.storage_of(v)] for v in op.inputs]
+            known = {f"parameter{j}": bound for j, bound in enumerate(stored)}
+            written: set[str] = set()
+            for form in forms:
+                try:
+                    known[form.buffer] = after(form, known, form.buffer not in written)
+                except UnprovenError as error:
+                    return i, RowsDependError(f"operator `{op.name}` {error}")
+                written.add(form.buffer)
+            for j, v in enumerate(op.outputs, len(op.inputs)):
+                bounds[v] = known[f"parameter{j}"]
+        return len(program.operators), None
+
+
+def _one_axis(shape: Sequence[int], axis: int, length: int) -> Layout:
+    """The layout of a tensor with the positions in one axis."""
+    inner = shape[axis] // length
+    return math.prod(shape[:axis]), inner * math.prod(shape[axis + 1 :])
+
+
+def _layouts_of(shapes: Sequence[Sequence[int]], lengths: Sequence[int]) -> Iterator[Layout]:
+    """The layouts that a tensor may have, from its shapes for each length."""
+    if len({len(shape) for shape in shapes}) > 1:
+        return
+    choices: list[list[int | None]] = []
+    for sizes in zip(*shapes, strict=True):
+        if len(set(sizes)) == 1:
+            choices.append([None])
+            continue
+        each = {divmod(size, length) for size, length in zip(sizes, lengths, strict=True)}
+        if len(each) > 1 or min(each)[1]:
+            return
+        choices.append([loop.inner for loop in splits(min(each)[0])])
+    for inner in itertools.product(*choices):
+        yield layout_of(shapes[0], inner, lengths[0])
+
+
+def _split_shape(layout: Layout, length: int) -> tuple[int, ...]:
+    """The shape in which each position has an axis of its own."""
+    return (layout[0], *(size for each in layout[1:] for size in (length, each)))
+
+
+def _beginning(layout: Layout, length: int) -> tuple[slice, ...]:
+    """The index of the first `length` positions of a tensor with such a shape."""
+    return (slice(None), *(s for _ in layout[1:] for s in (slice(length), slice(None))))
+
+
+def _bounds_of(array: np.ndarray, layout: Layout, length: int, anchor: Anchor) -> Bounds:
+    """The bounds of a constant."""
+    split = array.reshape(_split_shape(layout, length))
+    axes = range(1, split.ndim, 2)
+    everywhere = _bound(split)
+    filled, at_anchor = [], []
+    for axis in axes:
+        if len(axes) == 2:
+            # The other position is given, so it lies before the filled one.
+            turned = np.moveaxis(split, (axis, 4 - axis), (0, 1))
+            filled.append(_bound(turned[np.tril_indices(length, -1)]))
+        else:
+            filled.append(_bound(split.take(range(1, length), axis)))
+        at_anchor.append(_bound(split.take([0], axis)) if anchor == "first" else everywhere)
+    return Bounds(everywhere, tuple(filled), tuple(at_anchor))
+
+
+def _bound(array: np.ndarray) -> Bound:
+    if array.dtype.kind not in "fiub" or not array.size or np.isnan(array).any():
+        return ANY
+    return Bound(float(array.min()), float(array.max()))
+
+
+class _KernelForms:
+    """Finds the forms of a kernel's statements, and compares them for all lengths."""
+
+    def __init__(
+        self,
+        lengths: Sequence[int],
+        kernels: Sequence[tirx.PrimFunc],
+        least: int,
+        layouts: Mapping[int, Layout],
+        numbers: Mapping[int, int],
+        places: Mapping[int, int],
+    ) -> None:
+        self._lengths, self._kernels, self._least = lengths, kernels, least
+        self._layouts, self._numbers, self._places = layouts, numbers, places
+        self._trials = 0
+        self._names: list[dict[Any, str]] = []
+
+    def run(self, largest: int) -> tuple[tuple[Form, ...], dict[int, Layout]]:
+        """Return the forms, and the layouts of the parameters that have positions."""
+        if ROWS in (self._kernels[0].attrs or {}) and self._layouts:
+            raise UnprovenError("has loops over positions that are written by hand")
+        each = [list(stores_of(kernel.body, [], [])) for kernel in self._kernels]
+        if len({len(stores) for stores in each}) > 1:
+            raise UnprovenError("has other statements for another length")
+        for kernel, stores in zip(self._kernels, each, strict=True):
+            names = {param: f"parameter{i}" for i, param in enumerate(kernel.params)}
+            for store in stores:
+                names.setdefault(store.buffer, f"buffer{len(names)}")
+            self._names.append(names)
+        begin = {f"parameter{i}": layout for i, layout in self._layouts.items()}
+        forms, found = self._solved(list(zip(*each, strict=True)), 0, begin)
+        layouts = {
+            i: found[f"parameter{i}"]
+            for i in range(len(self._kernels[0].params))
+            if f"parameter{i}" in found
+        }
+        return forms, layouts
+
+    def _solved(
+        self, statements: Sequence[Sequence[Store]], i: int, layouts: dict[str, Layout]
+    ) -> tuple[tuple[Form, ...], dict[str, Layout]]:
+        """The forms of all statements from number `i` on, and the layouts after them."""
+        if i == len(statements):
+            return (), layouts
+        stores, why = statements[i], UnprovenError("writes something that grows with the length")
+        name = self._names[0][stores[0].buffer]
+        is_new = all(self._names[0][each[0].buffer] != name for each in statements[:i])
+        for layout in self._possible(stores, layouts.get(name), is_new):
+            trial = {**layouts, name: layout} if len(layout) > 1 else layouts
+            for loops in self._loops(stores):
+                self._trials += 1
+                if self._trials > _MOST_TRIALS * len(statements):
+                    raise UnprovenError("has too many forms to try")
+                try:
+                    form = self._form(stores, trial, loops)
+                    forms, found = self._solved(statements, i + 1, trial)
+                    return (form, *forms), found
+                except UnprovenError as error:
+                    why = error
+        raise why
+
+    def _possible(
+        self, stores: Sequence[Store], known: Layout | None, is_new: bool
+    ) -> Iterator[Layout]:
+        if not is_new:
+            yield known or (0,)
+            return
+        shapes = [[int(size) for size in store.buffer.shape] for store in stores]
+        yield from _layouts_of(shapes, self._lengths)
+
+    def _loops(self, stores: Sequence[Store]) -> Iterator[dict[int, PositionLoop]]:
+        """The loops over positions, as the loops of a statement may be divided into them."""
+        if len({len(store.loops) for store in stores}) > 1:
+            raise UnprovenError("has other loops for another length")
+        growing: dict[int, list[PositionLoop]] = {}
+        for i, loops in enumerate(zip(*(store.loops for store in stores), strict=True)):
+            extents = [extent for _, extent in loops]
+            if len(set(extents)) == 1:
+                continue
+            each = {divmod(e, length) for e, length in zip(extents, self._lengths, strict=True)}
+            if len(each) > 1 or min(each)[1]:
+                raise UnprovenError("has a loop that does not run over whole positions")
+            growing[i] = splits(min(each)[0])
+        for chosen in itertools.product(*growing.values()):
+            yield dict(zip(growing, chosen, strict=True))
+
+    def _form(
+        self,
+        stores: Sequence[Store],
+        layouts: Mapping[str, Layout],
+        loops: Mapping[int, PositionLoop],
+    ) -> Form:
+        forms = []
+        for store, length, kernel, names in zip(
+            stores, self._lengths, self._kernels, self._names, strict=True
+        ):
+            of_buffers = {b: layouts[name] for b, name in names.items() if name in layouts}
+            numbers = {kernel.params[i]: number for i, number in self._numbers.items()}
+            places = {kernel.params[i]: most for i, most in self._places.items()}
+            known = Known(length, self._least, names, of_buffers, numbers, places)
+            forms.append(form_of(store, known, loops))
+        if any(form != forms[0] for form in forms):
+            raise UnprovenError("computes something else for another length")
+        return forms[0]

@@ -1,0 +1,319 @@
+"""Says what a statement of a kernel computes at one position of a sequence, for any length.
+
+A tensor may have the sequence several times: scores of attention have a position for the query and
+one for the key. Its layout lists the numbers of elements between them: with the layout
+`(a, b, c)`, the flat tensor is one of shape `(a, length, b, length, c)`. A reshape does not change
+this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import tvm_ffi
+from tvm import ir, sym, tirx
+
+from ..kernels.expressions import uses
+from .kernel_stores import Store, UnprovenError, with_values
+
+Layout: TypeAlias = "tuple[int, ...]"
+Tree: TypeAlias = "tuple[Any, ...]"
+"""An expression that names neither the length nor the buffers of one kernel: the kind, the operands
+and the dtype. A load is `("load", buffer, positions, other indices, dtype)`."""
+Position: TypeAlias = "str | int"
+"""The loop over positions whose position is read, by its name, or a number that is fixed."""
+
+
+class PositionLoop(NamedTuple):
+    """A loop over the positions: how many of its steps lie outside and inside of one position."""
+
+    outer: int
+    inner: int
+
+
+class Known(NamedTuple):
+    """What is known of a kernel's buffers, for one length.
+
+    Attributes
+    ----------
+    length: the length of the sequence.
+    least: the least length of the range. Positions below it are never filled up.
+    names: the names of all buffers, equal for all lengths.
+    layouts: the layout of each buffer that has positions.
+    numbers: the number in each constant that is one whole number.
+    places: the constants that hold places in a flat tensor: a number of whole sequences, and the
+        position. Exporters make them to read a mask. The value is the greatest such number.
+    """
+
+    length: int
+    least: int
+    names: Mapping[Any, str]
+    layouts: Mapping[Any, Layout]
+    numbers: Mapping[Any, int]
+    places: Mapping[Any, int]
+
+
+class Form(NamedTuple):
+    """A statement, the same for all lengths.
+
+    Attributes
+    ----------
+    buffer: the name of the buffer that is written.
+    positions: the loops whose positions are written.
+    mixed: the loops over positions that are not in `positions`: their results are combined.
+    loops: the lengths of the loops around the statement; a `PositionLoop` for those over positions.
+    places: the indices that are written, apart from the positions.
+    conditions: the statement runs if all of them hold.
+    """
+
+    buffer: str
+    positions: tuple[Position, ...]
+    mixed: tuple[str, ...]
+    loops: tuple[Any, ...]
+    places: tuple[Any, ...]
+    value: Tree
+    conditions: tuple[Tree, ...]
+
+
+def axes_of_layout(shape: Sequence[int], layout: Layout, length: int) -> list[int | None]:
+    """For each axis, the number of indices that lie together at one position; None without one.
+
+    Raises
+    ------
+    UnprovenError
+        A reshape has cut the positions, or has merged two of them into one axis.
+    """
+    found: list[int | None] = []
+    axes = [int(size) for size in reversed(shape)]
+    rest = list(reversed(layout))  # What is left of the numbers between positions, innermost first.
+    for size in axes:
+        if rest[0] % size == 0:
+            rest[0] //= size
+            found.append(None)
+            continue
+        inner = rest[0]
+        outer, remainder = divmod(size, inner * length)
+        if remainder or len(rest) < 2 or not outer or rest[1] % outer:
+            raise UnprovenError("reads positions through another shape")
+        found.append(inner)
+        rest = [rest[1] // outer, *rest[2:]]
+    if rest != [1]:
+        raise UnprovenError("reads positions through another shape")
+    return found[::-1]
+
+
+def layout_of(shape: Sequence[int], inner: Sequence[int | None], length: int) -> Layout:
+    """The layout of a tensor; `inner` is as `axes_of_layout` returns it."""
+    layout = [1]
+    for size, each in zip(shape, inner, strict=True):
+        if each is None:
+            layout[-1] *= size
+        else:
+            layout[-1] *= size // (each * length)
+            layout.append(each)
+    return tuple(layout)
+
+
+def form_of(store: Store, known: Known, loops: Mapping[int, PositionLoop]) -> Form:
+    """The form of a statement.
+
+    Parameters
+    ----------
+    loops: the loops over positions, by their number among the loops around the statement.
+
+    Raises
+    ------
+    UnprovenError
+        The statement does something with positions that the proof does not cover.
+    """
+    return _Reader(store, known, loops).form()
+
+
+_BINARY = {
+    tirx.Add: "add", tirx.Sub: "sub", tirx.Mul: "mul", tirx.Div: "div", tirx.Max: "max",
+    tirx.Min: "min", tirx.EQ: "eq", tirx.NE: "ne", tirx.LT: "lt", tirx.LE: "le", tirx.GT: "gt",
+    tirx.GE: "ge", tirx.And: "and", tirx.Or: "or", tirx.FloorDiv: "floordiv",
+    tirx.FloorMod: "floormod", tirx.Mod: "mod",
+}  # fmt: skip
+_PURE = frozenset(
+    (
+        "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and",
+        "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "cos", "cosh", "erf", "exp", "exp10",
+        "exp2", "fabs", "floor", "fmod", "hypot", "if_then_else", "isfinite", "isinf", "isnan",
+        "log", "log10", "log1p", "log2", "nearbyint", "pow", "power", "round", "rsqrt",
+        "shift_left", "shift_right", "sigmoid", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
+    )
+)  # fmt: skip
+"""Functions whose result depends on their arguments alone."""
+
+
+class _Reader:
+    def __init__(self, store: Store, known: Known, loops: Mapping[int, PositionLoop]) -> None:
+        self._store, self._known = store, known
+        self._analyzer = sym.Analyzer()
+        self._positions: dict[str, Any] = {}
+        self._sequences: dict[str, Any] = {}  # How many whole sequences lie before a place.
+        self._problems: list[UnprovenError] = []
+        self._values: dict[Any, Any] = {}
+        self._extents: list[Any] = []
+        for i, (var, extent) in enumerate(store.loops):
+            loop = loops.get(i)
+            if loop is None:
+                value = self._variable(f"i{i}", extent)
+                self._extents.append(extent)
+            else:
+                position = self._variable(f"p{i}", known.length)
+                self._positions[f"p{i}"] = position
+                outer = self._variable(f"o{i}", loop.outer)
+                within = self._variable(f"i{i}", loop.inner)
+                value = (outer * known.length + position) * loop.inner + within
+                self._extents.append(loop)
+            self._values[var] = tirx.Cast(var.ty.dtype, value)
+
+    def _variable(self, name: str, extent: int) -> Any:
+        if extent == 1:
+            return tirx.const(0, "int64")
+        var = tirx.Var(name, "int64")
+        self._analyzer.bind(var, ir.Range(0, extent))
+        return var
+
+    def form(self) -> Form:
+        store = self._store
+        positions, places = self._place(store.buffer, store.indices)
+        if len(set(positions)) < len(positions) or not all(isinstance(p, str) for p in positions):
+            raise UnprovenError("writes some positions alone")
+        return Form(
+            self._known.names[store.buffer],
+            positions,
+            tuple(name for name in self._positions if name not in positions),
+            tuple(self._extents),
+            places,
+            self._tree(store.value),
+            tuple(self._tree(each) for each in store.conditions),
+        )
+
+    def _tree(self, node: Any) -> Tree:
+        dtype = str(node.ty.dtype) if hasattr(node.ty, "dtype") else str(node.ty)
+        if isinstance(node, (tirx.IntImm, tirx.FloatImm)):
+            return ("const", _number(node), dtype)
+        if isinstance(node, ir.TensorLoad):
+            if node.source in self._known.numbers:
+                return ("const", self._known.numbers[node.source], dtype)
+            name = self._known.names.get(node.source)
+            if name is None:
+                raise UnprovenError("reads a tensor that nothing wrote")
+            if self._known.places.get(node.source, 0):
+                raise UnprovenError("computes with places that grow with the length")
+            return ("load", name, *self._place(node.source, node.indices), dtype)
+        if isinstance(node, tirx.Select):
+            operands = node.condition, node.true_value, node.false_value
+            return ("select", *map(self._tree, operands), dtype)
+        if isinstance(node, tirx.Cast):
+            return ("cast", self._tree(node.value), dtype)
+        if isinstance(node, tirx.Not):
+            return ("not", self._tree(node.a), dtype)
+        if isinstance(node, tirx.Var):
+            return ("index", str(self._simple(node)), dtype)
+        kind = next((name for each, name in _BINARY.items() if isinstance(node, each)), None)
+        if kind is not None:
+            return (kind, self._tree(node.a), self._tree(node.b), dtype)
+        if isinstance(node, ir.Call) and isinstance(node.op, ir.Op):
+            name = node.op.name.split(".")[-1]
+            if name in _PURE and "handle" not in str(node.ty):
+                kind = "select" if name == "if_then_else" else f"call {name}"
+                return (kind, *map(self._tree, node.args), dtype)
+            raise UnprovenError(f"calls `{name}`, which the proof does not know")
+        raise UnprovenError(f"has an expression of kind {type(node).__name__}")
+
+    def _simple(self, expression: Any) -> Any:
+        """An index with the variables of the form, and numbers in the place of constants."""
+        found = with_values(expression, self._values)
+        if self._known.numbers or self._known.places:
+            found = tvm_ffi.structural_map(found, (ir.TensorLoad, self._whole_number), order="post")
+        if self._problems:
+            raise self._problems[0]
+        return self._analyzer.simplify(found)
+
+    def _whole_number(self, node: Any) -> Any:
+        """What is read from a constant whose numbers are known."""
+        dtype = str(node.ty.dtype)
+        if node.source in self._known.numbers:
+            return tirx.const(self._known.numbers[node.source], dtype)
+        if node.source not in self._known.places:
+            return node
+        try:
+            (position,), places = self._place(node.source, node.indices)
+        except UnprovenError as problem:
+            self._problems.append(problem)  # It could not pass through `structural_map`.
+            return node
+        found = self._positions[position] if isinstance(position, str) else position
+        most = self._known.places[node.source]
+        if most:
+            name = f"{self._known.names[node.source]}{places}"
+            if name not in self._sequences:
+                self._sequences[name] = self._variable(name, most + 1)
+            found = self._sequences[name] * self._known.length + found
+        return tirx.Cast(dtype, found) if dtype != "int64" else found
+
+    def _place(
+        self, buffer: Any, indices: Sequence[Any]
+    ) -> tuple[tuple[Position, ...], tuple[Any, ...]]:
+        """The positions of an element that is read or written, and the rest of its indices."""
+        layout, length = self._known.layouts.get(buffer), self._known.length
+        inner: list[int | None] = [None] * len(indices)
+        if layout is not None:
+            inner = axes_of_layout([int(size) for size in buffer.shape], layout, length)
+        positions: list[Position] = []
+        places: list[Any] = []
+        for index, each in zip(indices, inner, strict=True):
+            if each is None:
+                places.append(self._index(index))
+                continue
+            simple = self._simple(index)
+            positions.append(self._position(simple // each % length))
+            for part in (simple // (each * length), simple % each):
+                found = self._analyzer.simplify(part)
+                if any(uses(found, p) for p in self._positions.values()):
+                    raise UnprovenError("reads a place that depends on the position")
+                places.append(str(found))
+        return tuple(positions), tuple(places)
+
+    def _index(self, index: Any) -> Any:
+        """An index that is no position, which may be read from a tensor."""
+        if _has_loads(index, {**self._known.numbers, **self._known.places}):
+            return self._tree(index)
+        return str(self._simple(index))
+
+    def _position(self, digit: Any) -> Position:
+        found = self._analyzer.simplify(digit)
+        for name, position in self._positions.items():
+            if self._analyzer.can_prove_equal(found, position):
+                return name
+        if isinstance(found, tirx.IntImm):
+            if int(found.value) < self._known.least:
+                return int(found.value)
+            raise UnprovenError(
+                f"reads position {int(found.value)}, which may be one that is filled up"
+            )
+        raise UnprovenError("reads another position than it writes")
+
+
+def _number(node: Any) -> float | int:
+    return int(node.value) if isinstance(node, tirx.IntImm) else float(node.value)
+
+
+def _has_loads(expression: Any, known: Mapping[Any, int]) -> bool:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(
+        expression,
+        (ir.TensorLoad, lambda node: found.append(node) if node.source not in known else None),
+    )
+    return bool(found)
+
+
+def splits(count: int) -> list[PositionLoop]:
+    """The ways in which `count` steps may lie outside and inside of one position."""
+    return [
+        PositionLoop(count // inner, inner) for inner in range(1, count + 1) if count % inner == 0
+    ]

@@ -24,8 +24,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "compiler": (
         "batch_sizes", "checked_libraries", "compile", "cuda_compile", "cuda_libraries",
         "gpu_prices", "inter_op_schedule", "ios_merge", "kept", "kernel_choice", "kernel_tuning",
-        "merge_check", "merge_cuda",
-        "precision", "row_ranges", "sequence_ranges", "several_shapes", "time_budget", "two_labels",
+        "merge_check", "merge_cuda", "precision", "row_ranges", "sequence_ranges",
+        "several_shapes", "time_budget", "time_budget_options", "two_labels",
     ),
     "contrib": ("relay",),
     "execution": (
@@ -38,9 +38,10 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "spectra",
     ),
     "kernels": (
-        "c_library", "cpu_schedule", "cubin", "cuda_kernels", "cuda_schedule", "exact_floats",
-        "kernel_check", "kernels", "large_expressions", "many_tensors", "numpy_kernel", "row_sums",
-        "safe_remainders", "scopes", "transposes", "vector_math",
+        "c_library", "cpu_schedule", "cpu_schedule_loops", "cubin", "cuda_kernels",
+        "cuda_schedule", "exact_floats", "kernel_check", "kernels", "large_expressions",
+        "many_tensors", "numpy_kernel", "row_sums", "safe_remainders", "scopes", "transposes",
+        "vector_math",
     ),
     "latency": ("block_latency", "interference", "latency", "learned_latency", "repeats"),
     "lowering": (
@@ -50,7 +51,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "parts_of_products",
         "quantised_kernels", "schedule_units", "split_operators", "transposed_convs",
     ),
-    "machine": ("cpu_features", "gpu_traits", "multiprocessors", "onednn"),
+    "machine": ("cpu_features", "gpu_traits", "multiprocessors", "onednn", "onednn_process"),
     "measure": ("active_search", "farm", "few_measured", "latency_store", "measured_latency"),
     "models": ("light", "models"),
     "ownership": ("ownership",),

@@ -20,8 +20,9 @@ from typing import Any
 import onnx
 import pytest
 
+from benchmarks import gpu_bundle
 from benchmarks.gpu_bundle_models import CASES, IN_FLOAT16, TWO_ATTENTIONS
-from tests.fake_cuda.test_under_fake_cuda import REPOSITORY, fake_cuda_folder
+from tests.fake_cuda.test_under_fake_cuda import fake_cuda_folder
 from tests.nets import branches, inception_like
 
 pytestmark = [
@@ -55,13 +56,16 @@ def bundle(tmp_path_factory: pytest.TempPathFactory, python: Path) -> Path:
     onnx.save(branches(), folder / "second.onnx")
     text = "import sys; print('{}.{}'.format(*sys.version_info))"
     version = subprocess.check_output([python, "-c", text], text=True).strip()
-    packing = [sys.executable, "-m", "benchmarks.gpu_bundle", str(folder / "bundle.tar.xz")]
+    packing = ["gpu_bundle", str(folder / "bundle.tar.xz")]
     networks = [str(folder / "first.onnx"), str(folder / "second.onnx")]
-    subprocess.run(
-        [*packing, "--python", version, "--networks", *networks, "--cpu-networks", networks[1]],
-        cwd=REPOSITORY,
-        check=True,
-    )
+    # In this process, so that kernels which other tests have compiled are not compiled again.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            sys,
+            "argv",
+            [*packing, "--python", version, "--networks", *networks, "--cpu-networks", networks[1]],
+        )
+        gpu_bundle.main()
     with tarfile.open(folder / "bundle.tar.xz") as tar:
         tar.extractall(folder, filter="data")
     return folder / "gpu-bundle"

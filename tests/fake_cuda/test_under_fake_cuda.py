@@ -51,7 +51,9 @@ def run_inside(tests: Path, marks: str) -> None:
     # The real libraries may be installed too, because PyTorch contains them.
     environment["TVM_INTEROP_CUDNN_LIBRARY"] = f"{folder}/libcudnn.so.9"
     environment["TVM_INTEROP_CUBLASLT_LIBRARY"] = f"{folder}/libcublasLt.so.13"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", marks]
+    # The plugin of hypothesis takes two seconds at the end, and these tests do not use hypothesis.
+    plugins = ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
+    command = [sys.executable, "-m", "pytest", "-q", *plugins, "-m", marks]
     done = subprocess.run(
         [*command, str(tests)],
         cwd=REPOSITORY,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .._native.runtime import Port
-from ..artifact.manifest import RowMask
 from ..errors import InputError
 from ..program.row_axis import axis_of_rows
+
+if TYPE_CHECKING:
+    from ..artifact.manifest import RowMask
 
 
 class RowRange:

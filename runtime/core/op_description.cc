@@ -33,7 +33,8 @@ class Written : public Fields {
 std::string WhyWrongCut(const OpDescription& op) {
   if (op.cut.size() != 4) return "needs four numbers for its cut";
   const int64_t argument = op.cut[0], axis = op.cut[1], begin = op.cut[2], size = op.cut[3];
-  if (!op.MayCut(argument, axis) || op.layouts[argument] != Layout::kPlain) {
+  constexpr int64_t kRows = 2;  // The only axis along which a blocked image can be cut.
+  if (!op.MayCut(argument, axis) || (axis != kRows && op.layouts[argument] != Layout::kPlain)) {
     return "cannot cut argument " + std::to_string(argument) + " along axis " +
            std::to_string(axis);
   }

@@ -162,7 +162,9 @@ TEST_CASE(AWrongDescriptionIsRefusedWithItsFault) {
   conv.cut = {0, 2, 1, 6};
   CHECK_EQ(tvm_interop::WhyMalformed(conv), std::string());
   conv.layouts[0] = Layout::kBlocked16;
-  CHECK(Complains(conv, "cannot cut argument 0"));
+  CHECK_EQ(tvm_interop::WhyMalformed(conv), std::string());
+  conv.cut = {0, 1, 0, 64};
+  CHECK(Complains(conv, "cannot cut argument 0 along axis 1"));
 }
 
 TEST_CASE(PreparedKernelsRunSideBySide) {

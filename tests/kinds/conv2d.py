@@ -44,6 +44,10 @@ CASES = {
     "prime": conv((1, 7, 13, 11), 5, (3, 3), padding=(1, 1, 1, 1), ending={"activation": "relu"}),
     "large": conv((1, 32, 30, 30), 64, (3, 3), padding=(1,) * 4, added=True),
     "images": conv((3, 16, 9, 9), 32, (1, 1), ending={"activation": "hardswish"}),
+    "one block of several": conv(
+        (1, 40, 31, 33), 16, (3, 3), dilation=2, padding=(2,) * 4, ending={"activation": "relu"}
+    ),
+    "one channel of several blocks": conv((1, 64, 19, 80), 1, (3, 3), padding=(1,) * 4),
     "few channels": conv((1, 3, 41, 43), 16, (5, 3), stride=2, padding=(2, 1, 1, 0)),
     "depthwise": conv((1, 48, 37, 37), 48, (3, 3), groups=48, padding=(1,) * 4),
     "groups": conv((1, 32, 28, 28), 64, (3, 3), groups=2, dilation=2),

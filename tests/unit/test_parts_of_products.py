@@ -200,6 +200,12 @@ IMAGES = {
     "depthwise": conv((1, 16, 63, 63), 16, 5, stride=2, groups=16, layouts=(BLOCKED, BLOCKED)),
     "one channel": conv((1, 4, 65, 128), 1, 9, layouts=("plain", "plain")),
     "grey": conv((1, 1, 225, 225), 16, 3),
+    "several blocks": conv((1, 64, 40, 33), 16, 3, dilation=2, layouts=(BLOCKED, BLOCKED)),
+    "a block that is not full": conv(
+        (1, 40, 63, 61), 9, 5, stride=2, layouts=(BLOCKED, BLOCKED), added=True
+    ),
+    "blocks to one channel": conv((1, 48, 65, 128), 1, 3, layouts=(BLOCKED, "plain")),
+    "blocks of 8": conv((1, 24, 50, 50), 7, 3, layouts=("blocked8", "blocked8")),
 }
 
 
@@ -241,7 +247,11 @@ def test_columns_of_a_matrix_that_is_computed(name: str, dtype: str) -> None:
 
 
 @needs_onednn
-@pytest.mark.parametrize("op", [ROWS["bias"], IMAGES["first"]], ids=["columns", "rows"])
+@pytest.mark.parametrize(
+    "op",
+    [ROWS["bias"], IMAGES["first"], IMAGES["several blocks"]],
+    ids=["columns", "rows", "rows of several blocks"],
+)
 @pytest.mark.parametrize("by", [-1, 1])
 def test_a_part_that_begins_one_off_is_noticed(op: LibraryOp, by: int) -> None:
     """If a part begins one row or column off, its results differ from the whole operator's."""
@@ -261,8 +271,13 @@ def test_a_part_that_begins_one_off_is_noticed(op: LibraryOp, by: int) -> None:
 @pytest.mark.parametrize("parts", [2, 3])
 @pytest.mark.parametrize(
     ("op", "narrow"),
-    [(ROWS["bias"], {0, 1, 3}), (ROWS["sum and activation"], {3, 4}), (IMAGES["first"], {0, 3})],
-    ids=["all", "result", "image"],
+    [
+        (ROWS["bias"], {0, 1, 3}),
+        (ROWS["sum and activation"], {3, 4}),
+        (IMAGES["first"], {0, 3}),
+        (IMAGES["several blocks"], {0, 3}),
+    ],
+    ids=["all", "result", "image", "image of several blocks"],
 )
 def test_parts_of_bfloat16(op: LibraryOp, narrow: set[int], parts: int) -> None:
     stored = tuple("bfloat16" if i in narrow else "float32" for i in range(len(op.shapes)))
@@ -319,21 +334,27 @@ def test_every_mix_of_layouts(layouts: tuple[Layout, Layout, Layout], channels: 
     np.testing.assert_allclose(run(divided, arrays), run(program_of(op), arrays), atol=1e-4)
 
 
-def test_rows_of_a_plain_image_lie_apart() -> None:
-    op = conv((1, 3, 112, 112), 16, 3, stride=2)
+@pytest.mark.parametrize(
+    "image",
+    [(3, ("plain", BLOCKED)), (48, (BLOCKED, BLOCKED))],
+    ids=["plain", "several blocks"],
+)
+def test_rows_that_lie_apart_are_read_out_of_the_whole(image: tuple[int, Any]) -> None:
+    channels, layouts = image
+    op = conv((1, channels, 112, 112), 16, 3, stride=2, layouts=layouts)
     divided = split_operators(program_of(op), 2)
     assert_whole(divided, 0)
     cuts = [part.description.cut for part in divided.operators if part.description]
     assert cuts == [(0, 2, 0, 112), (0, 2, 55, 112)]
     shapes = [part.description.shapes[0] for part in divided.operators if part.description]
-    assert shapes == [(1, 3, 56, 112), (1, 3, 57, 112)]
+    assert shapes == [(1, channels, 56, 112), (1, channels, 57, 112)]
 
 
 STILL_WHOLE = {
     "a small row": row(200, 300),
     "a row of integers": quantised_row(1024, 1024),
     "a row of one step": row(1 << 17, 16),
-    "an image of several blocks": conv((1, 32, 64, 64), 16, 3, layouts=(BLOCKED, BLOCKED)),
+    "a small image of several blocks": conv((1, 32, 8, 8), 16, 3, layouts=(BLOCKED, BLOCKED)),
     "a plain result": conv((1, 3, 64, 64), 16, 3, layouts=("plain", "plain")),
     "a plain tensor that is added": conv(
         (1, 16, 64, 64), 16, 3, layouts=(BLOCKED, BLOCKED), added=True

@@ -21,6 +21,7 @@ from .pads_into_convs import PadsIntoConvs
 from .quantised import QuantisedProducts
 from .reshapes import ReshapesOfMain
 from .rows_as_images import RowsAsImages
+from .taps_as_channels import TapsAsChannels
 from .transposed_convs import TransposedConvs
 from .volumes_as_images import VolumesAsImages
 from .wide_sums import WideSums
@@ -39,6 +40,8 @@ class LowerToUnits:
     - A convolution of sequences or volumes becomes a convolution of images.
     - Batch norms are folded into the convolutions before them.
     - Convolutions and matrix products of float16 add up their terms in float32.
+    - A convolution with few output channels becomes a 1x1 convolution and a sum of shifts, unless
+      results are stored as bfloat16, which would round the terms of the sum.
     - Expressions of constants are computed.
     - Each operator becomes a kernel, and element-wise operators are fused into the kernel before.
     - An operator that only changes a shape becomes `relax.reshape`, which the executor treats as a
@@ -122,6 +125,7 @@ def _lowering(
             RowsAsImages(),
             VolumesAsImages(),
             WideSums(),
+            *([TapsAsChannels()] if narrow is None else []),
             passes.DeadCodeElimination(),
             FoldArrays(),
             FoldCalls(),

@@ -208,7 +208,7 @@ class DescribedOp(LibraryOp, msgspec.Struct, frozen=True, kw_only=True, forbid_u
         the axis along which it is cut, the begin of the argument on this axis, and the size of the
         larger tensor along this axis. Empty if no argument is cut out. `shapes` has the shape of
         the argument. Only oneDNN takes cut arguments: the data of a convolution that is divided by
-        rows, and the right factor of a product that is divided by columns. Such arguments are
+        rows, and the right factor of a product that is divided by columns. The right factor is
         plain.
     """
 

@@ -110,6 +110,8 @@ struct Version {
     (MemoryDesc*, int ndims, const int64_t* dims, int data_type, int tag))                         \
   F(int, memory_desc_create_with_strides,                                                          \
     (MemoryDesc*, int ndims, const int64_t* dims, int data_type, const int64_t* strides))          \
+  F(int, memory_desc_create_submemory,                                                             \
+    (MemoryDesc*, const MemoryDescObject* whole, const int64_t* dims, const int64_t* begins))      \
   F(int, memory_desc_clone, (MemoryDesc*, const MemoryDescObject*))                                \
   F(int, memory_desc_destroy, (MemoryDesc))                                                        \
   F(size_t, memory_desc_get_size, (const MemoryDescObject*))                                       \

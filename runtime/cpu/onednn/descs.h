@@ -44,6 +44,15 @@ class Descs {
     return {desc, api_.memory_desc_destroy};
   }
 
+  // Describes the first numbers of a larger tensor: as many along each axis as `shape` says.
+  Owned<MemoryDesc> FirstOf(const Owned<MemoryDesc>& whole, const Shape& shape) const {
+    const Shape begins(shape.size(), 0);
+    MemoryDesc desc = nullptr;
+    Check(api_.memory_desc_create_submemory(&desc, whole.get(), shape.data(), begins.data()),
+          "a descriptor of a part");
+    return {desc, api_.memory_desc_destroy};
+  }
+
   static Shape Contiguous(const Shape& shape) {
     Shape strides(shape.size(), 1);
     for (size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * shape[i];

@@ -47,6 +47,14 @@ Elementwise ElementwiseOf(const Step& step) {
   return {kRound, 0, 0};
 }
 
+// Returns the shape of a tensor as it lies in memory. For a blocked image, the axes are images,
+// blocks of channels, rows, columns, and the channels of a block.
+Shape InMemory(const Shape& shape, Layout layout) {
+  if (layout == Layout::kPlain) return shape;
+  const int64_t block = BlockOf(layout);
+  return {shape[0], (shape[1] + block - 1) / block, shape[2], shape[3], block};
+}
+
 int64_t SizeOf(tvm_interop::DataType type) {
   switch (type) {
     case tvm_interop::DataType::kFloat32:
@@ -108,17 +116,17 @@ void Maker::BindUnary(PrimitiveDesc desc, const MemoryDescObject* wanted) {
   AddResultAndCall(desc, Laid(last()), std::move(tensors));
 }
 
-Shape Maker::GivenStrides() const {
+Shape Maker::GivenShape() const {
   Shape given = op_.shapes[op_.cut[0]];
   given[op_.cut[1]] = op_.cut[3];
-  return Descs::Contiguous(given);
+  return given;
 }
 
 KernelArgument Maker::Argument(int arg) const {
   KernelArgument argument = args_[arg];
   if (!op_.is_cut(arg)) return argument;
-  const Shape strides = GivenStrides();
-  const Shape& shape = op_.shapes[arg];
+  const Shape strides = Descs::Contiguous(InMemory(GivenShape(), op_.layouts[arg]));
+  const Shape shape = InMemory(op_.shapes[arg], op_.layouts[arg]);
   int64_t last = 0;
   for (size_t i = 0; i < shape.size(); ++i) last += (shape[i] - 1) * strides[i];
   argument.offset = op_.cut[2] * strides[op_.cut[1]] * SizeOf(op_.stored_type(arg));

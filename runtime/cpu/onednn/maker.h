@@ -86,8 +86,9 @@ class Maker {
   // primitive. If the argument is plain, `DataDesc` lets oneDNN choose the layout, because few
   // kernels are fast on the plain layout.
   Owned<MemoryDesc> Laid(int arg) const {
-    if (op_.is_cut(arg)) return descs_.Strided(op_.shapes[arg], Stored(arg), GivenStrides());
-    return descs_.Laid(op_.shapes[arg], Stored(arg), op_.layouts[arg]);
+    if (!op_.is_cut(arg)) return descs_.Laid(op_.shapes[arg], Stored(arg), op_.layouts[arg]);
+    const auto whole = descs_.Laid(GivenShape(), Stored(arg), op_.layouts[arg]);
+    return descs_.FirstOf(whole, op_.shapes[arg]);
   }
   Owned<MemoryDesc> DataDesc(int arg, int type) const {
     return op_.layouts[arg] == Layout::kPlain
@@ -97,11 +98,11 @@ class Maker {
 
   // Describes the right side of a matrix product as it lies in memory.
   Owned<MemoryDesc> GivenRight(int type) const {
-    return op_.is_cut(1) ? descs_.Strided(op_.shapes[1], type, GivenStrides())
+    return op_.is_cut(1) ? descs_.Strided(op_.shapes[1], type, Descs::Contiguous(GivenShape()))
                          : descs_.Plain(op_.shapes[1], type);
   }
-  // The strides, in elements, of the larger tensor that the cut argument is a part of.
-  Shape GivenStrides() const;
+  // The shape of the larger tensor that the cut argument is a part of.
+  Shape GivenShape() const;
   // Returns the argument, with its position in the larger tensor if it is cut.
   KernelArgument Argument(int arg) const;
 

@@ -70,11 +70,14 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
 
     @property
     def reads_rows_of_whole(self) -> bool:
-        """Whether parts read their rows out of the whole image: true for plain images.
+        """Whether parts read their rows out of the whole image.
 
-        A part may then begin at any row of the image.
+        They do if the image is plain or has several blocks of channels, because its rows are then
+        not contiguous in memory. A part may begin at any row of such an image. The kernel of a part
+        copies these rows first. For 64 channels and a 3x3 window, the copy takes about a tenth of
+        the kernel's time.
         """
-        return self.layouts[0] == "plain"
+        return self.layouts[0] == "plain" or lies_apart(self, 0, 2)
 
     @property
     def most_parts(self) -> int:

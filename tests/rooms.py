@@ -46,7 +46,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "latency": ("block_latency", "interference", "latency", "learned_latency", "repeats"),
     "lowering": (
         "activations", "extract", "float16", "fold_arrays", "independent_rows", "library_calls",
-        "lift_workspaces", "lower", "lrn_pattern", "masked_positions",
+        "lift_workspaces", "lower", "lrn_pattern", "masked_attacks", "masked_positions",
         "merge_convs", "merge_products",
         "parts_of_products",
         "quantised_kernels", "schedule_units", "split_operators", "taps_as_channels",

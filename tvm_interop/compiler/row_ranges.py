@@ -151,7 +151,7 @@ def check_rows(model: Any, chosen: RowRange) -> tuple[bool, tuple[RowMask, ...]]
     axes = axes_of_dim(model, chosen.dimension)
     try:
         shapes = dict(zip(chosen.sizes, chosen.shapes, strict=True))
-        programs, _ = _programs(model, shapes, axes)
+        programs, _ = _programs(model, {**shapes, **_shapes_between(chosen, axes)}, axes)
         try:
             ins, outs = independent_rows(programs, axes)
         except RowsDependError:
@@ -167,6 +167,28 @@ def check_rows(model: Any, chosen: RowRange) -> tuple[bool, tuple[RowMask, ...]]
             "command line, --input-shapes several times)"
         ) from None
     return all(rows == (0, 1) for rows in (*ins.values(), *outs.values())), ()
+
+
+def _shapes_between(
+    chosen: RowRange, axes: Mapping[str, int]
+) -> dict[int, dict[str, tuple[int, ...]]]:
+    """The input shapes for the two smallest sizes that are filled up.
+
+    A number that the model computes from the size, such as the smaller one of the size and 16, may
+    be the same for all sizes that are compiled. It differs for one of these then, unless it is a
+    number such as whether the size is 77.
+    """
+    filled = [s for s in range(chosen.sizes[0] + 1, chosen.sizes[-1]) if s not in chosen.sizes]
+    return {
+        size: {
+            name: tuple(
+                size * (d // chosen.sizes[0]) if a == axes.get(name) else d
+                for a, d in enumerate(shape)
+            )
+            for name, shape in chosen.shapes[0].items()
+        }
+        for size in filled[:2]
+    }
 
 
 def warn_of_dependent_rows(model: Any, shapes: Mapping[int, Mapping[str, tuple[int, ...]]]) -> None:

@@ -28,7 +28,7 @@ from ..program.program import Operator, Program
 from ..program.row_axis import MASK_TYPES, axis_of_rows
 from .independent_rows import RowsDependError, structure
 from .kernel_stores import Store, UnprovenError, stores_of
-from .padding_bounds import ANY, ONE, ZERO, Bound, Bounds, after, plain
+from .padding_bounds import ANY, ONE, ZERO, Bound, Bounds, after, plain, reads_later
 from .position_form import (
     Form,
     Known,
@@ -242,11 +242,14 @@ class _Proof:
             stored = [bounds[program.storage_of(v)] for v in op.inputs]
             known = {f"parameter{j}": bound for j, bound in enumerate(stored)}
             written: set[str] = set()
-            for form in forms:
+            for j, form in enumerate((*forms, *forms) if reads_later(forms) else forms):
                 try:
-                    known[form.buffer] = after(form, known, form.buffer not in written)
+                    found = after(form, known, form.buffer not in written)
+                    if j >= len(forms) and found != known[form.buffer]:
+                        raise UnprovenError("has statements in a loop which change each other")
                 except UnprovenError as error:
                     return i, RowsDependError(f"operator `{op.name}` {error}")
+                known[form.buffer] = found
                 written.add(form.buffer)
             for j, v in enumerate(op.outputs, len(op.inputs)):
                 bounds[v] = known[f"parameter{j}"]
@@ -306,7 +309,8 @@ def _bounds_of(array: np.ndarray, layout: Layout, length: int, anchor: Anchor) -
 def _bound(array: np.ndarray) -> Bound:
     if array.dtype.kind not in "fiub" or not array.size or np.isnan(array).any():
         return ANY
-    return Bound(float(array.min()), float(array.max()))
+    kind = float if array.dtype.kind == "f" else int  # A float is not exact for large numbers.
+    return Bound(kind(array.min()), kind(array.max()))
 
 
 class _KernelForms:

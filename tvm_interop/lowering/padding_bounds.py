@@ -14,8 +14,10 @@ computes for a sequence which repeats its last element there with a mask of 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from .kernel_stores import UnprovenError
 from .position_form import Form, Position, Tree
@@ -66,10 +68,10 @@ def ordinary(dtype: str) -> Bound:
     if dtype == "bool":
         return _TRUTH
     if dtype.startswith("uint"):
-        return Bound(0, 2.0 ** int(dtype[4:]))
+        return Bound(0, 2 ** int(dtype[4:]) - 1)
     if dtype.startswith("int"):
-        size = 2.0 ** (int(dtype[3:]) - 1)
-        return Bound(-size, size)
+        size = 2 ** (int(dtype[3:]) - 1)
+        return Bound(-size, size - 1)
     most = 65504.0 if dtype == "float16" else ORDINARY
     return Bound(-most, most)
 
@@ -98,7 +100,25 @@ def after(form: Form, known: Mapping[str, Bounds], is_first: bool) -> Bounds:
     made = _each(form, lambda where: bound_of(form.value, known, where))
     if is_first or before is None:
         return made
-    return _zip(before, made, _hull)
+    joined = _zip(before, made, _hull)
+    if any(_reads(part, form.buffer) for part in (form.value, *form.conditions)):
+        # Each step begins with what the step before it has made.
+        both = {**known, form.buffer: joined}
+        again = _each(form, lambda where: bound_of(form.value, both, where))
+        if _zip(joined, again, _hull) != joined:
+            whole = ANY if "float" in form.value[-1] else ordinary(form.value[-1])
+            return Bounds(whole, *((whole,) * len(form.positions) for _ in range(2)))
+    return joined
+
+
+def reads_later(forms: Sequence[Form]) -> bool:
+    """Whether a statement reads what a later one writes, as it may in a loop around both."""
+    for i, form in enumerate(forms):
+        later = {each.buffer for each in forms[i + 1 :]}
+        parts = (form.value, *form.conditions, *form.places)
+        if any(_reads(part, buffer) for part in parts for buffer in later):
+            return True
+    return False
 
 
 def _each(form: Form, bound: Callable[[Mapping[str, str]], Bound]) -> Bounds:
@@ -136,11 +156,13 @@ def _accumulated(form: Form) -> tuple[str | None, Tree]:
     return None, value
 
 
-def _reads(tree: Tree, buffer: str) -> bool:
+def _reads(tree: Any, buffer: str) -> bool:
+    if not isinstance(tree, tuple) or not tree:
+        return False
     if tree[0] == "load" and tree[1] == buffer:
         return True
     parts = tree[3] if tree[0] == "load" else tree[1:]
-    return any(isinstance(part, tuple) and bool(part) and _reads(part, buffer) for part in parts)
+    return any(_reads(part, buffer) for part in parts)
 
 
 def _is_mixed(part: Any, form: Form) -> bool:
@@ -231,7 +253,7 @@ def bound_of(tree: Tree, known: Mapping[str, Bounds], where: Mapping[str, str]) 
     """
     kind, dtype = tree[0], tree[-1]
     if kind == "const":
-        return Bound(tree[1], tree[1]) if not math.isnan(tree[1]) else ANY
+        return _widened(Bound(tree[1], tree[1]), dtype) if not math.isnan(tree[1]) else ANY
     if kind == "index":
         return ordinary(dtype)
     if kind == "load":
@@ -323,10 +345,12 @@ def _cast(value: Bound, before: str, after_it: str) -> Bound:
     whole = ordinary(after_it)
     if not after_it.startswith(("float", "bfloat")):
         is_exact = value.least == value.greatest and float(value.least).is_integer()
-        return value if _within(value, whole) and (is_exact or "float" not in before) else whole
+        if not _within(value, whole) or ("float" in before and not is_exact):
+            return whole
+        return Bound(int(value.least), int(value.greatest))
     if value.greatest - value.least > _WIDE and _within(value, ordinary("float32")):
         return Bound(max(value.least, whole.least), min(value.greatest, whole.greatest))
-    return _rounded(value, after_it)
+    return _rounded(_widened(value, after_it), after_it)
 
 
 def _rounded(value: Bound, dtype: str) -> Bound:
@@ -335,6 +359,20 @@ def _rounded(value: Bound, dtype: str) -> Bound:
     least = -math.inf if value.least < -most else value.least
     greatest = math.inf if value.greatest > most else value.greatest
     return Bound(least, greatest)
+
+
+def _widened(value: Bound, dtype: str) -> Bound:
+    """A bound that holds for numbers rounded to a type too; the smallest may become 0."""
+    if "float" not in dtype:
+        return value
+    kind: Any = {"float16": np.float16, "float64": np.float64}.get(dtype, np.float32)
+    with np.errstate(over="ignore"):
+        ends = [end for each in value for end in (each, float(kind(each)))]
+    if dtype == "bfloat16":
+        ends += [each * part for each in value for part in (1 - 2**-8, 1 + 2**-8)]
+    if any(0 < abs(end) < float(np.finfo(kind).tiny) for end in ends):
+        ends.append(0)
+    return Bound(min(ends), max(ends))
 
 
 def _arithmetic(kind: str, one: Bound, other: Bound, dtype: str) -> Bound:
@@ -355,7 +393,7 @@ def _arithmetic(kind: str, one: Bound, other: Bound, dtype: str) -> Bound:
         ends = [one.least + sign * b for b in other] + [one.greatest + sign * b for b in other]
     if any(math.isnan(end) for end in ends):
         return ANY
-    found = Bound(min(ends), max(ends))
+    found = _widened(Bound(min(ends), max(ends)), dtype)
     if "float" not in dtype:
         return found if _within(found, whole) else whole
     # A sum whose summands are not shown to be large on one side is not large on that side.
@@ -396,15 +434,42 @@ def _of_call(kind: str, parts: list[Bound], dtype: str) -> Bound:
             return ANY
         least = 0.0 if value.least <= _VANISHES else math.exp(min(value.least, 60.0)) * 0.999
         if value.greatest < 60:
-            return Bound(least, 1.001 * math.exp(value.greatest))
+            return _widened(Bound(least, 1.001 * math.exp(value.greatest)), dtype)
         return Bound(least, whole.greatest if value.greatest <= whole.greatest else math.inf)
     if kind == "call isnan":
         return _TRUTH if ANY in parts else ZERO
     if "float" not in dtype:
-        return whole
+        return _of_whole_numbers(kind, parts, dtype)
     if not all(_within(part, ordinary("float32")) for part in parts):
         return ANY
     if kind in ("call pow", "call power") and parts[1] == Bound(2, 2):
         return _arithmetic("mul", parts[0], parts[0], dtype)
-    is_data = any(part.greatest - part.least > _WIDE for part in parts)
-    return whole if kind in _TOTAL or is_data else ANY
+    if any(part.greatest - part.least > _WIDE for part in parts):
+        return whole
+    if kind not in _TOTAL:
+        return ANY
+    if parts == [ZERO] and kind not in ("call cos", "call sigmoid"):
+        return ZERO
+    # What is no data must not look like data, since it may be exactly 0.
+    most = max(4.0, *(abs(end) for part in parts for end in part))
+    return Bound(-most, most)
+
+
+_NO_LARGER = frozenset(
+    (
+        "floordiv", "floormod", "mod", "call abs", "call fabs", "call bitwise_and",
+        "call bitwise_or", "call bitwise_xor", "call bitwise_not", "call shift_right",
+    )
+)  # fmt: skip
+"""Functions of whole numbers whose results are hardly larger than what they are given."""
+
+
+def _of_whole_numbers(kind: str, parts: list[Bound], dtype: str) -> Bound:
+    """The bound of a function whose result is a whole number or a truth."""
+    whole = ordinary(dtype)
+    if dtype == "bool" or any(part.greatest - part.least > _WIDE for part in parts):
+        return whole
+    most = 2 * max(1, *(abs(end) for part in parts for end in part)) + 1
+    if kind not in _NO_LARGER or most > whole.greatest:
+        raise UnprovenError(f"computes a whole number by `{kind}`, which the proof does not know")
+    return Bound(max(-most, whole.least), most)

@@ -95,6 +95,19 @@ def test_a_mask_that_leaves_everything_out_is_refused(made: Artifact, number: in
         np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-4, atol=1e-4)
 
 
+def test_a_refused_mask_leaves_the_inputs_as_they_were(made: Artifact) -> None:
+    module, feed = GraphModule(made), feed_of_encoder(50, 4)
+    before = [np.array(out) for out in module(feed)]
+    for length in (20, 50):  # For 20, the module has switched to other shapes.
+        refused = feed_of_encoder(length, 5)
+        refused["attention_mask"][:] = 0
+        with pytest.raises(InputError, match="`attention_mask` is a mask"):
+            module.set_input(**refused)
+        module.run()
+        for i, expected in enumerate(before):
+            np.testing.assert_array_equal(np.asarray(module.get_output(i)), expected)
+
+
 def test_a_mask_of_0_alone_would_be_wrong(made: Artifact) -> None:
     """The softmax of equal numbers gives the filled positions a weight: so it must be refused."""
     feed = {**feed_of_encoder(128, 0), "attention_mask": np.zeros((1, 128), np.int64)}

@@ -124,9 +124,12 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         self._write(self._given(key, value, params))
 
     def _write(self, given: Mapping[str | int, Any]) -> None:
-        self._take_fitting_shape(self._sizes_of(given))
-        # Check all arrays before any is copied.
-        checked = {k: self._checked(k, v) for k, v in given.items()}
+        with self._same_shape_after_errors():
+            self._take_fitting_shape(self._sizes_of(given))
+            # Check all arrays before any is copied.
+            checked = {k: self._checked(k, v) for k, v in given.items()}
+            for k, array in checked.items():
+                self._check_mask(self._position(k), array)
         for k, array in checked.items():
             self._write_input(self._position(k), array)
             self._never_set.discard(self._position(k))

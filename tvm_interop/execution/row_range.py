@@ -114,6 +114,7 @@ class RowRange:
         axis = self._axes[False][position]
         if axis is None or array.shape == port.shape:
             return array
+        self.check_mask(array, position, port)
         given = array.shape[axis]
         mask = self._masks.get(position)
         filled = np.empty(port.shape, array.dtype)
@@ -121,12 +122,19 @@ class RowRange:
         if mask is None:
             filled[_along(axis, given, None)] = array[_along(axis, given - 1, given)]
         else:
-            self._check_mask(mask, array, axis)
             filled[_along(axis, given, None)] = 0
         return filled
 
-    def _check_mask(self, mask: RowMask, array: np.ndarray, axis: int) -> None:
-        if mask.one_at == "nowhere":
+    def check_mask(self, array: np.ndarray, position: int, port: Port) -> None:
+        """Check an input that is a mask and will be filled up to the shape of `port`.
+
+        Raises
+        ------
+        InputError
+            The input is a mask with which runs must not be filled up.
+        """
+        mask, axis = self._masks.get(position), self._axes[False][position]
+        if mask is None or mask.one_at == "nowhere" or axis is None or array.shape == port.shape:
             return
         are_in_range = bool(((array >= 0) & (array <= 1)).all())
         ones = array == 1

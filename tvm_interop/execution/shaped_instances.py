@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, cast
 
 import numpy as np
@@ -72,6 +73,21 @@ class ShapedInstances:
         self._shape, self._rows = shape, rows
         for i, array in kept.items():
             self._write_input(i, array)
+
+    @contextmanager
+    def _same_shape_after_errors(self) -> Iterator[None]:
+        """Switch back if the inputs are refused, so that a later run finds those of before."""
+        before = self._instance, self._shape, self._rows
+        try:
+            yield
+        except Exception:
+            self._instance, self._shape, self._rows = before
+            raise
+
+    def _check_mask(self, position: int, array: Any) -> None:
+        """Raise InputError if an input is a mask with which this run must not be filled up."""
+        if self._range is not None:
+            self._range.check_mask(array, position, self._instance.inputs[position])
 
     def _fitting(self, sizes: Mapping[int, tuple[int, ...]]) -> tuple[int, int]:
         """The set of input shapes that runs inputs of these shapes, and how many rows they have."""

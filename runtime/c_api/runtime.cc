@@ -242,6 +242,13 @@ const char* tvi_model_row_dimension(const tvi_model* model) {
   return manifest.row_sizes.empty() ? nullptr : manifest.row_dimension.c_str();
 }
 
+const char* tvi_model_row_mask(const tvi_model* model, size_t input) {
+  if (input >= model->inputs[0].size()) return nullptr;
+  const auto& masks = model->model->artifact().manifest.masks;
+  const auto mask = masks.find(model->inputs[0][input].name);
+  return mask == masks.end() ? nullptr : mask->second.c_str();
+}
+
 size_t tvi_model_weights_nbytes(const tvi_model* model) { return model->model->WeightsNbytes(); }
 
 size_t tvi_model_instance_nbytes(const tvi_model* model, size_t shape) {

@@ -71,6 +71,7 @@ def declare(library: Any) -> None:
         "model_batch_size": (ctypes.c_int64, [pointer, size]),
         "model_row_size": (ctypes.c_int64, [pointer, size]),
         "model_row_dimension": (ctypes.c_char_p, [pointer]),
+        "model_row_mask": (ctypes.c_char_p, [pointer, size]),
         "model_find_rows": (status, [pointer, ctypes.c_int64, pointer]),
         "model_find_shape": (status, [pointer, pointer, pointer]),
         "instance_create": (status, [pointer, size, pointer]),

@@ -140,6 +140,16 @@ class NativeModel:
         return "" if name is None else name.decode()
 
     @property
+    def row_masks(self) -> dict[str, str]:
+        """Where each input that is a mask must be 1 for a run that is filled up, by its name."""
+        found = {}
+        for i, port in enumerate(self.inputs[0]):
+            one_at = self._library.tvi_model_row_mask(self._handle, i)
+            if one_at is not None:
+                found[port.name] = one_at.decode()
+        return found
+
+    @property
     def weights_nbytes(self) -> int:
         """The size of the weights, which all instances share."""
         return int(self._library.tvi_model_weights_nbytes(self._handle))

@@ -40,6 +40,7 @@ class Shapes:
             self.inputs, self.outputs = artifact.native.inputs, artifact.native.outputs
             self.batch_sizes = artifact.native.batch_sizes
             rows = artifact.native.row_dimension, artifact.native.row_sizes
+            masks = artifact.native.row_masks
         else:
             models = [artifact, *(artifact.others if server is None else ())]
             ports = [ports_of(model.plan) for model in models]
@@ -47,8 +48,7 @@ class Shapes:
             self.batch_sizes = artifact.manifest.batch_sizes
             known = artifact.manifest.row_sizes
             rows = ("", ()) if known is None or server else (known.dimension, known.sizes)
-        sizes = artifact.manifest.row_sizes
-        masks = () if sizes is None else sizes.masks
+            masks = {mask.input: mask.one_at for mask in known.masks} if known else {}
         self.row_range = RowRange(*rows, self.inputs, self.outputs, masks) if rows[1] else None
 
     def __len__(self) -> int:

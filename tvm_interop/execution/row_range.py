@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .._native.runtime import Port
 from ..errors import InputError
 from ..program.row_axis import axis_of_rows
-
-if TYPE_CHECKING:
-    from ..artifact.manifest import RowMask
 
 
 class RowRange:
@@ -30,17 +26,18 @@ class RowRange:
         sizes: Sequence[int],
         inputs: Sequence[Sequence[Port]],
         outputs: Sequence[Sequence[Port]],
-        masks: Sequence[RowMask] = (),
+        masks: Mapping[str, str] | None = None,
     ) -> None:
         """Find where the rows lie.
 
         Parameters
         ----------
         inputs, outputs: the inputs and outputs for each set of input shapes.
-        masks: the inputs that are filled up with 0.
+        masks: where the inputs that are filled up with 0 must be 1, by their names: at the `first`
+            position, at `any`, or `nowhere` (see `artifact.manifest.RowMask`).
         """
         positions = {port.name: i for i, port in enumerate(inputs[0])}
-        self._masks = {positions[mask.input]: mask for mask in masks}
+        self._masks = {positions[name]: one_at for name, one_at in (masks or {}).items()}
         self.dimension, self.sizes = dimension, tuple(sizes)
         self._first = inputs[0], outputs[0]
         self._axes = tuple(
@@ -116,10 +113,10 @@ class RowRange:
             return array
         self.check_mask(array, position, port)
         given = array.shape[axis]
-        mask = self._masks.get(position)
+        is_mask = position in self._masks
         filled = np.empty(port.shape, array.dtype)
         filled[_along(axis, 0, given)] = array
-        if mask is None:
+        if not is_mask:
             filled[_along(axis, given, None)] = array[_along(axis, given - 1, given)]
         else:
             filled[_along(axis, given, None)] = 0
@@ -133,18 +130,18 @@ class RowRange:
         InputError
             The input is a mask with which runs must not be filled up.
         """
-        mask, axis = self._masks.get(position), self._axes[False][position]
-        if mask is None or mask.one_at == "nowhere" or axis is None or array.shape == port.shape:
+        one_at, axis = self._masks.get(position, "nowhere"), self._axes[False][position]
+        if one_at == "nowhere" or axis is None or array.shape == port.shape:
             return
         are_in_range = bool(((array >= 0) & (array <= 1)).all())
         ones = array == 1
-        is_one = ones[_along(axis, 0, 1)].all() if mask.one_at == "first" else ones.any()
+        is_one = ones[_along(axis, 0, 1)].all() if one_at == "first" else ones.any()
         if are_in_range and is_one:
             return
-        where = f"at the first {self.dimension}" if mask.one_at == "first" else "somewhere"
+        where = f"at the first {self.dimension}" if one_at == "first" else "somewhere"
         sizes = ", ".join(map(str, sorted(self.sizes)))
         raise InputError(
-            f"input `{mask.input}` is a mask, and a run of {array.shape[axis]} {self.dimension} is "
+            f"input `{port.name}` is a mask, and a run of {array.shape[axis]} {self.dimension} is "
             f"filled up: then its numbers must be from 0 to 1, and 1 {where}. Give such a mask, or "
             f"one of the sizes that are not filled up, {sizes}"
         )

@@ -149,6 +149,10 @@ TVI_EXPORT int64_t tvi_model_row_size(const tvi_model* model, size_t shape);
 /* The name of the dimension whose size is the number of rows, such as "batch"; NULL if the model
  * was not compiled for a range. */
 TVI_EXPORT const char* tvi_model_row_dimension(const tvi_model* model);
+/* Where input number `input`, a mask, must be 1 so that a run may be filled up: in the "first" row,
+ * in "any" row, or "nowhere". NULL if the input is no mask. A mask is filled up with 0. For "first"
+ * and "any", all its numbers must be from 0 to 1. */
+TVI_EXPORT const char* tvi_model_row_mask(const tvi_model* model, size_t input);
 /* Finds the shape number to run `rows` rows with: that of the least number of rows that is large
  * enough. */
 TVI_EXPORT tvi_status tvi_model_find_rows(const tvi_model* model, int64_t rows, size_t* shape);

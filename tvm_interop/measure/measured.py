@@ -121,6 +121,7 @@ class MeasuredLatency(LatencyModel):
         most = timer.stages_per_job
         self._per_job = most if math.isinf(self._budget.left_s()) else min(most, _IN_A_HURRY)
         self._known: dict[str, float] = {}
+        self._only_reference: dict[str, bool] = {}
         self._op_us: list[float] = []
         self._workloads: dict[str, Workload] = {}
 
@@ -146,7 +147,12 @@ class MeasuredLatency(LatencyModel):
         """
         if not np.isnan(self.known([[[op]]])[0]):
             return False
-        return self.timer.implementation(op).startswith("ref")
+        (key,) = self.keys([[[op]]])
+        if key not in self._only_reference:
+            # The library packs the weights of each operator that it is asked about. So equal
+            # operators share an answer.
+            self._only_reference[key] = self.timer.implementation(op).startswith("ref")
+        return self._only_reference[key]
 
     def take_longer(self, ops: Sequence[int], than_us: Sequence[float]) -> list[bool]:
         """Whether each operator takes longer than its bound in `than_us`, in microseconds.

@@ -391,7 +391,7 @@ def _damaged(made: Artifact, path: Path, sizes: tuple[int, ...], monkeypatch: An
         made.plan, made.schedule, made.machine_code(), made.weights,
         msgspec.structs.replace(made.manifest, row_sizes=rows), made.fallback, others=made.others,
     )  # fmt: skip
-    monkeypatch.setattr("tvm_interop.artifact.writing.check_row_sizes", lambda *_: None)
+    monkeypatch.setattr("tvm_interop.artifact.writing.check_rows", lambda *_: None)
     broken.save(path)
 
 

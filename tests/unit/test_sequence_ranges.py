@@ -202,7 +202,7 @@ def test_both_readers_refuse_wrong_masks(
         made.plan, made.schedule, made.machine_code(), made.weights,
         msgspec.structs.replace(made.manifest, row_sizes=rows), made.fallback, others=made.others,
     )  # fmt: skip
-    monkeypatch.setattr("tvm_interop.artifact.writing.check_masks", lambda *_: None)
+    monkeypatch.setattr("tvm_interop.artifact.writing.check_rows", lambda *_: None)
     broken.save(tmp_path / "bad.tar")
     with pytest.raises(ArtifactError, match=message):
         load(tmp_path / "bad.tar", kernels=False)

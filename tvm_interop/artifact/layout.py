@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ..plan.plan import Plan
+from ..plan.several_shapes import check_masks, check_row_sizes
 from ..scheduling import Schedule
-from .manifest import Manifest
+from .manifest import Manifest, RowSizes
 
 VERSION = 5
 """The newest version of the file that this release reads."""
@@ -33,3 +35,16 @@ def prefix(shape: int) -> str:
     Shapes are numbered from 0. Shape 0 has no folder.
     """
     return f"shapes/{shape}/"
+
+
+def check_rows(rows: RowSizes | None, plans: Sequence[Plan]) -> None:
+    """Check that the plans of all shapes fit the range of rows that they stand for, if any.
+
+    Raises
+    ------
+    ArtifactError
+        They do not, or an input cannot be a mask; see `check_row_sizes` and `check_masks`.
+    """
+    if rows is not None:
+        check_row_sizes(rows.sizes, plans)
+        check_masks(rows.where_one, rows.dimension, rows.sizes, plans)

@@ -218,6 +218,11 @@ class RowSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     sizes: tuple[int, ...]
     masks: tuple[RowMask, ...] = ()
 
+    @property
+    def where_one(self) -> dict[str, str]:
+        """Where each mask must be 1, by its name."""
+        return {mask.input: mask.one_at for mask in self.masks}
+
     def __str__(self) -> str:
         listed = ", ".join(map(str, sorted(self.sizes)))
         return (

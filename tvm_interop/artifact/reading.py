@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import ArtifactError
 from ..plan.check import read_plan
-from ..plan.several_shapes import check_batch_sizes, check_masks, check_row_sizes, check_shapes
+from ..plan.several_shapes import check_batch_sizes, check_shapes
 from ..plan.validate import (
     check_fallback,
     check_schedule,
@@ -23,7 +23,7 @@ from ..plan.validate import (
 )
 from ..scheduling import Schedule
 from . import weights as weights_file
-from .layout import MAX_SHAPES, VERSION, Contents, prefix
+from .layout import MAX_SHAPES, VERSION, Contents, check_rows, prefix
 from .manifest import Manifest, check_manifest
 from .tar import Member, mapped, read_tar
 
@@ -73,10 +73,7 @@ def read(file: BinaryIO, kernels: bool, sha256: str | None) -> list[Contents]:
     plans = [model.plan for model in models]
     check_shapes(plans)
     check_batch_sizes(manifest.batch_sizes, plans)
-    rows = manifest.row_sizes
-    check_row_sizes(rows.sizes if rows else (), plans)
-    if rows:
-        check_masks({m.input: m.one_at for m in rows.masks}, rows.dimension, rows.sizes, plans)
+    check_rows(manifest.row_sizes, plans)
     return models
 
 

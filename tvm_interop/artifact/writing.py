@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import numpy as np
 
-from ..plan.several_shapes import check_batch_sizes, check_masks, check_row_sizes, check_shapes
+from ..plan.several_shapes import check_batch_sizes, check_shapes
 from ..plan.validate import check_weights, weights_of
 from . import weights as weights_file
-from .layout import VERSION, Contents, prefix
+from .layout import VERSION, Contents, check_rows, prefix
 from .manifest import Manifest
 from .tar import write_tar
 
@@ -32,13 +32,10 @@ def write(models: Sequence[Contents], path: str | os.PathLike[str]) -> Manifest:
     models: the contents for each set of input shapes.
     """
     first, *others = models
-    check_shapes([model.plan for model in models])
-    check_batch_sizes(first.manifest.batch_sizes, [model.plan for model in models])
-    rows = first.manifest.row_sizes
     plans = [model.plan for model in models]
-    check_row_sizes(rows.sizes if rows else (), plans)
-    if rows:
-        check_masks({m.input: m.one_at for m in rows.masks}, rows.dimension, rows.sizes, plans)
+    check_shapes(plans)
+    check_batch_sizes(first.manifest.batch_sizes, plans)
+    check_rows(first.manifest.row_sizes, plans)
     each = [_weights_to_save(model) for model in models]
     table, places = weights_file.shared(each) if others else (each[0], [])
     offsets = weights_file.offsets_of(table)

@@ -48,7 +48,7 @@ class Shapes:
             self.batch_sizes = artifact.manifest.batch_sizes
             known = artifact.manifest.row_sizes
             rows = ("", ()) if known is None or server else (known.dimension, known.sizes)
-            masks = {mask.input: mask.one_at for mask in known.masks} if known else {}
+            masks = known.where_one if known else {}
         self.row_range = RowRange(*rows, self.inputs, self.outputs, masks) if rows[1] else None
 
     def __len__(self) -> int:

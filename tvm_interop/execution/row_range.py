@@ -101,17 +101,12 @@ class RowRange:
     def filled(self, array: np.ndarray, position: int, port: Port) -> np.ndarray:
         """An input with its last row repeated until it has the shape of `port`; a mask with 0.
 
-        A repeated row is as valid as the others: it has no index that is out of range.
-
-        Raises
-        ------
-        InputError
-            The input is a mask with which runs must not be filled up.
+        A repeated row is as valid as the others: it has no index that is out of range. `check_mask`
+        says whether a mask may be filled up.
         """
         axis = self._axes[False][position]
         if axis is None or array.shape == port.shape:
             return array
-        self.check_mask(array, position, port)
         given = array.shape[axis]
         is_mask = position in self._masks
         filled = np.empty(port.shape, array.dtype)

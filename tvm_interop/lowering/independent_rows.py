@@ -14,7 +14,7 @@ does not change this.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,20 +75,14 @@ class _Proof:
 
     def run(self, inputs: Mapping[str, int]) -> tuple[dict[str, Rows], dict[str, Rows]]:
         first = self._programs[0]
-        for what in (structure(program) for program in self._programs[1:]):
-            if what != structure(first):
-                raise RowsDependError("the model has other operators for another size")
+        check_alike(self._programs, "size")
         for v in first.inputs:
             axis = inputs.get(first.values[v].name)
             if axis is not None:
                 self._blocks[v] = math.prod(first.values[v].shape[axis + 1 :])
         for v in first.weights:
             self._take_weight(v)
-        for ops in zip(*(program.operators for program in self._programs), strict=True):
-            try:
-                self._take_operator(ops)
-            except UnprovenError as error:
-                raise RowsDependError(f"operator `{ops[0].name}` {error}") from None
+        take_operators(self._programs, self._take_operator)
         return (
             {first.values[v].name: self._rows(v) for v in first.inputs if v in self._blocks},
             {first.values[v].name: self._rows(v) for v in first.outputs},
@@ -99,7 +93,7 @@ class _Proof:
         arrays = [program.weights[v] for program in self._programs]
         name = self._programs[0].values[v].name
         if all(array.shape == arrays[0].shape for array in arrays):
-            if not all(_same(array, arrays[0]) for array in arrays[1:]):
+            if not all(same_bits(array, arrays[0]) for array in arrays[1:]):
                 raise RowsDependError(f"constant `{name}` has other numbers for another size")
             return
         axis = axis_of_rows([array.shape for array in arrays], self._sizes)
@@ -157,7 +151,7 @@ def _counter(each: Sequence[Sequence[np.ndarray]]) -> Counter | None:
     each: the constant's rows for each size.
     """
     first, second = each[0][:2]
-    if all(_same(row, first) for rows in each for row in rows):
+    if all(same_bits(row, first) for rows in each for row in rows):
         return Counter(0, 0, 0)
     if first.dtype.kind != "i" or not first.size:
         return None
@@ -169,11 +163,34 @@ def _counter(each: Sequence[Sequence[np.ndarray]]) -> Counter | None:
     return Counter(step, int(first.min()), int(first.max()))
 
 
-def _same(one: np.ndarray, other: np.ndarray) -> bool:
+def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two arrays of the same shape have the same type and the same bits."""
     return one.dtype == other.dtype and one.tobytes() == other.tobytes()
 
 
-def structure(program: Program) -> Any:
+def check_alike(programs: Sequence[Program], grows: str) -> None:
+    """Raise RowsDependError if programs for another `grows`, a size or length, differ otherwise."""
+    first = _structure(programs[0])
+    if any(_structure(program) != first for program in programs[1:]):
+        raise RowsDependError(f"the model has other operators for another {grows}")
+
+
+def take_operators(programs: Sequence[Program], take: Callable[[Sequence[Operator]], None]) -> None:
+    """Call `take` with each operator as it is in all programs, in order.
+
+    Raises
+    ------
+    RowsDependError
+        `take` has no proof; the text names the operator.
+    """
+    for ops in zip(*(program.operators for program in programs), strict=True):
+        try:
+            take(ops)
+        except UnprovenError as error:
+            raise RowsDependError(f"operator `{ops[0].name}` {error}") from None
+
+
+def _structure(program: Program) -> Any:
     """What must be equal for all sizes: names, and how operators are connected."""
     return (
         [(value.name, value.dtype, value.alias_of, value.offset) for value in program.values],

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm_ffi
-from tvm import s_tir, tirx
+from tvm import ir, s_tir, sym, tirx
 
 
 class UnprovenError(Exception):
@@ -103,3 +103,12 @@ def with_values(expression: Any, values: Mapping[Any, Any]) -> Any:
         (tirx.Var, lambda var: next((v for k, v in values.items() if k.same_as(var)), var)),
         order="pre",
     )
+
+
+def loop_variable(analyzer: sym.Analyzer, name: str, extent: int) -> Any:
+    """A new variable from 0 to below `extent`, which `analyzer` knows; 0 if `extent` is 1."""
+    if extent == 1:
+        return tirx.const(0, "int64")
+    var = tirx.Var(name, "int64")
+    analyzer.bind(var, ir.Range(0, extent))
+    return var

@@ -26,7 +26,7 @@ from tvm import tirx
 from ..kernels.loops import ROWS
 from ..program.program import Operator, Program
 from ..program.row_axis import MASK_TYPES, axis_of_rows
-from .independent_rows import RowsDependError, structure
+from .independent_rows import RowsDependError, check_alike, same_bits, take_operators
 from .kernel_stores import Store, UnprovenError, stores_of
 from .padding_bounds import ANY, ONE, ZERO, Bound, Bounds, after, plain, reads_later
 from .position_form import (
@@ -93,20 +93,14 @@ class _Proof:
 
     def run(self, inputs: Mapping[str, int]) -> Masks:
         first = self._programs[0]
-        for program in self._programs[1:]:
-            if structure(program) != structure(first):
-                raise RowsDependError("the model has other operators for another length")
+        check_alike(self._programs, "length")
         for v in first.inputs:
             axis = inputs.get(first.values[v].name)
             if axis is not None:
                 self._layouts[v] = _one_axis(first.values[v].shape, axis, self._lengths[0])
         for v in first.weights:
             self._take_weight(v)
-        for ops in zip(*(program.operators for program in self._programs), strict=True):
-            try:
-                self._take_operator(ops)
-            except UnprovenError as error:
-                raise RowsDependError(f"operator `{ops[0].name}` {error}") from None
+        take_operators(self._programs, self._take_operator)
         for v in first.outputs:
             self._check_output(v)
         return self._masks(inputs)
@@ -116,7 +110,7 @@ class _Proof:
         arrays = [program.weights[v] for program in self._programs]
         name, shapes = self._programs[0].values[v].name, [array.shape for array in arrays]
         if all(shape == shapes[0] for shape in shapes):
-            if any(array.tobytes() != arrays[0].tobytes() for array in arrays):
+            if not all(same_bits(array, arrays[0]) for array in arrays[1:]):
                 raise RowsDependError(f"constant `{name}` has other numbers for another length")
             if arrays[0].size == 1 and arrays[0].dtype.kind == "i":
                 self._numbers[v] = int(arrays[0].item())

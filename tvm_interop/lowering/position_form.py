@@ -15,7 +15,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 
 from ..kernels.expressions import uses
-from .kernel_stores import Store, UnprovenError, with_values
+from .kernel_stores import Store, UnprovenError, loop_variable, with_values
 
 Layout: TypeAlias = "tuple[int, ...]"
 Tree: TypeAlias = "tuple[Any, ...]"
@@ -160,23 +160,16 @@ class _Reader:
         for i, (var, extent) in enumerate(store.loops):
             loop = loops.get(i)
             if loop is None:
-                value = self._variable(f"i{i}", extent)
+                value = loop_variable(self._analyzer, f"i{i}", extent)
                 self._extents.append(extent)
             else:
-                position = self._variable(f"p{i}", known.length)
+                position = loop_variable(self._analyzer, f"p{i}", known.length)
                 self._positions[f"p{i}"] = position
-                outer = self._variable(f"o{i}", loop.outer)
-                within = self._variable(f"i{i}", loop.inner)
+                outer = loop_variable(self._analyzer, f"o{i}", loop.outer)
+                within = loop_variable(self._analyzer, f"i{i}", loop.inner)
                 value = (outer * known.length + position) * loop.inner + within
                 self._extents.append(loop)
             self._values[var] = tirx.Cast(var.ty.dtype, value)
-
-    def _variable(self, name: str, extent: int) -> Any:
-        if extent == 1:
-            return tirx.const(0, "int64")
-        var = tirx.Var(name, "int64")
-        self._analyzer.bind(var, ir.Range(0, extent))
-        return var
 
     def form(self) -> Form:
         store = self._store
@@ -252,7 +245,7 @@ class _Reader:
         if most:
             name = f"{self._known.names[node.source]}{places}"
             if name not in self._sequences:
-                self._sequences[name] = self._variable(name, most + 1)
+                self._sequences[name] = loop_variable(self._analyzer, name, most + 1)
             found = self._sequences[name] * self._known.length + found
         return tirx.Cast(dtype, found) if dtype != "int64" else found
 

@@ -9,7 +9,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 
 from ..kernels.expressions import uses
-from .kernel_stores import Store, UnprovenError, with_values
+from .kernel_stores import Store, UnprovenError, loop_variable, with_values
 
 
 class Counter(NamedTuple):
@@ -118,23 +118,16 @@ class _Form:
         """Give the variable of a loop a value; in the loop over rows it is made of the row."""
         loop, size = self._loop, self._buffers.size
         if loop is None or position != loop.position:
-            self._values[var] = self._variable(f"i{position}", extent)
+            self._values[var] = loop_variable(self._analyzer, f"i{position}", extent)
             self._extents.append((extent,))
             return
         apart = loop.each // loop.neighbours
         self._analyzer.bind(self._row, ir.Range(0, size))
-        outer = self._variable(f"i{position}_outer", apart)
-        within = self._variable(f"i{position}", loop.neighbours)
+        outer = loop_variable(self._analyzer, f"i{position}_outer", apart)
+        within = loop_variable(self._analyzer, f"i{position}", loop.neighbours)
         value = (outer * size + self._row) * loop.neighbours + within
         self._values[var] = tirx.Cast(var.ty.dtype, value)
         self._extents.append((apart, loop.neighbours))
-
-    def _variable(self, name: str, extent: int) -> Any:
-        if extent == 1:
-            return tirx.const(0, "int64")
-        var = tirx.Var(name, "int64")
-        self._analyzer.bind(var, ir.Range(0, extent))
-        return var
 
     def text(self) -> str:
         store = self._store

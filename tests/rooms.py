@@ -54,7 +54,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     ),
     "machine": ("cpu_features", "gpu_traits", "multiprocessors", "onednn", "onednn_process"),
     "measure": ("active_search", "farm", "few_measured", "latency_store", "measured_latency"),
-    "models": ("light", "models"),
+    "models": ("light", "models", "weights_in_place"),
     "ownership": ("ownership",),
     "plan": ("device_placement", "opara", "plan", "planning", "stream_priority"),
     "program": ("concat_in_place", "graph", "kernel_traits", "memory_order", "storage"),

@@ -104,6 +104,42 @@ def test_sequential_wins_where_nothing_helps():
     assert schedule(line, "auto", LatencyTable([1] * 5)).stats["winner"] == "sequential"
 
 
+def never(schedules):
+    raise AssertionError(f"{len(schedules)} schedules run")
+
+
+def test_schedules_run_only_if_they_may_gain():
+    def made(latency, graph=GRAPH, **options):
+        return schedule(graph, "auto", latency, streams=2, evaluate=never, **options).stats
+
+    # Each stage of two groups takes as long as all its operators in turn, so no stage gains.
+    ladder = OpGraph.from_edges(4, [(0, 2), (1, 3)])
+    stats = made(Contended([1.0, 1.0, 1.0, 1.0], 1.0), ladder, baseline=in_pairs(ladder))
+    assert (stats["winner"], stats["no_hope"], stats["not_run"]) == ("sequential", True, False)
+    assert stats["confirmation"] is None
+    assert stats["measured_us"] == stats["chosen_by_us"] == {}
+    with pytest.raises(AssertionError, match="schedules run"):
+        made(LatencyTable(US))
+
+
+def in_pairs(graph):
+    """Operators 0 and 1 side by side, as two parts of one operator, then operators 2 and 3."""
+    stages = [Stage(((0,), (1,)), (0, 1)), Stage(((2,), (3,)), (0, 1))]
+    return Schedule("sequential", graph.names, stages=tuple(stages))
+
+
+def test_streams_of_parts_count_as_parts_run_side_by_side():
+    """Parts take twice as long side by side, so streams of the same parts gain nothing."""
+    graph = OpGraph.from_edges(4, [(0, 2), (1, 3)])
+    table = Contended([1.0, 1.0, 1.0, 1.0], 1.0)
+    stats = schedule(
+        graph, "auto", table, streams=2, baseline=in_pairs(graph), evaluate=never
+    ).stats
+    streamed = [us for name, us in stats["predicted_us"].items() if name != "sequential"]
+    assert min(streamed) == 2 < stats["predicted_us"]["sequential"] == 4
+    assert stats["no_hope"]
+
+
 def test_a_gain_within_the_noise_is_none():
     def noisy(gain, seed):
         draw = np.random.default_rng(seed)

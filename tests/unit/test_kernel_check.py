@@ -18,13 +18,15 @@ from tests import nets
 from tests.planted_faults import FAULTS, kernels, with_fault
 from tvm_interop._native.kernels import load_kernels
 from tvm_interop.artifact.manifest import KernelCheck
-from tvm_interop.compiler import checked_kernels
+from tvm_interop.compiler import checked_kernels, checked_libraries
+from tvm_interop.compiler.checked_libraries import LibraryChecker
 from tvm_interop.errors import ExecutionError
 from tvm_interop.kernels import build, cpu_schedule
 from tvm_interop.kernels.build import build_kernels
 from tvm_interop.kernels.check import Checked, Findings, find_fault, find_faults
 from tvm_interop.kernels.numpy_kernel import NumpyKernel, numpy_kernel
 from tvm_interop.kernels.reference import reference_target
+from tvm_interop.kernels.reference_results import ReferenceResults, Room
 from tvm_interop.machine.cpu_features import host_features
 
 pytestmark = pytest.mark.compiles_anew
@@ -233,11 +235,49 @@ def test_what_is_too_large_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_nothing_remembered")
 def test_long_kernels_are_checked_against_their_own_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checked_kernels, "_LONG", 0)
-    monkeypatch.setattr(checked_kernels, "numpy_kernel", lambda function: None)
+    monkeypatch.setattr(LibraryChecker, "reference", lambda checker, kernel: None)
     check = compiled().manifest.kernel_check
     assert check is not None
     assert check.checked > 0
     assert not check.plain
+
+
+@pytest.mark.usefixtures("_nothing_remembered")
+def test_both_kernels_of_an_operator_share_the_results_of_their_reference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The library's kernel and TVM's are tried on the same numbers."""
+    monkeypatch.setattr(checked_libraries, "_right", set())
+    evaluated: list[tuple[int, bytes]] = []
+    evaluate = NumpyKernel.__call__
+
+    def counted(kernel: NumpyKernel, tensors: Any, results: Any) -> None:
+        evaluated.append((id(kernel.function), b"".join(array.tobytes() for array in tensors)))
+        evaluate(kernel, tensors, results)
+
+    monkeypatch.setattr(NumpyKernel, "__call__", counted)
+    net = nets.Net()
+    conv = net.conv(net.input("x", [1, 16, 6, 6]), "conv", (16, 16), 3)
+    made = tvm_interop.compile(
+        net.model(conv), scheduler="sequential", latency_db=":memory:", fresh=True
+    )
+    check = made.manifest.kernel_check
+    assert check is not None
+    assert (check.checked, check.libraries) == (1, 1)
+    assert len(evaluated) == len(set(evaluated)) > 1
+
+
+def test_results_are_remembered_while_there_is_room() -> None:
+    results = ReferenceResults(Room(left=100))
+    calls: list[int] = []
+
+    def evaluate() -> tuple[str, list[np.ndarray]]:
+        calls.append(1)
+        return "", [np.zeros(20, "float32")]
+
+    for number in (0, 0, 1, 1):
+        results.of(number, evaluate)
+    assert len(calls) == 3
 
 
 def test_kernels_of_another_processor_are_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:

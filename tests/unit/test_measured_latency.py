@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -9,13 +10,14 @@ import numpy as np
 import pytest
 
 from tests.nets import inception_like
-from tests.prices import GivenTimer
+from tests.prices import START_US, GivenTimer
 from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.kernels.build import kernel_hashes
 from tvm_interop.latency.estimate import Estimate
 from tvm_interop.measure.cpu_timer import CpuStageTimer
 from tvm_interop.measure.measured import MeasuredLatency
-from tvm_interop.measure.repeats import REPEATS
+from tvm_interop.measure.repeats import REPEATS, Measure
+from tvm_interop.measure.stage_timer import Streams
 from tvm_interop.measure.store import LatencyStore
 
 
@@ -127,6 +129,56 @@ def test_a_run_that_the_machine_held_up_does_not_decide(compilation: Compilation
     model = MeasuredLatency(compilation.program, hashes, GivenTimer(held_up_once, 2))
     op, _ = heaviest(compilation)
     assert model.take_longer([op], [20.0]) == [False]
+
+
+class _OneCoreAtFirst(GivenTimer):
+    """The first time that a stage of two streams is measured, both streams share a core."""
+
+    def __init__(self, us: float, again_us: float) -> None:
+        super().__init__(lambda op: us, 2)
+        self._first_us, self._again_us, self.measured = 2 * us, again_us, 0
+
+    def _rounds(self, stages: Sequence[Streams]) -> Measure:
+        alone = super()._rounds(stages)
+        both = {i for i, streams in enumerate(stages) if all(streams)}
+        self.measured += len(both)
+        us = self._first_us if self.measured <= 1 else self._again_us
+
+        def measure(indices: Sequence[int], repeats: int) -> list[list[float]]:
+            times = [list(row) for row in alone(indices, repeats)]
+            return [
+                [us * 1e-6 + START_US * 1e-6] * repeats if i in both else row
+                for i, row in zip(indices, times, strict=True)
+            ]
+
+        return measure
+
+
+@pytest.mark.parametrize(("again_us", "us"), [(110.0, 110.0), (250.0, 200.0)])
+def test_streams_that_shared_a_core_are_measured_again(
+    compilation: Compilation, again_us: float, us: float
+) -> None:
+    """The shorter of both measurements counts, in this process and in later ones."""
+    timer, store = _OneCoreAtFirst(100.0, again_us), LatencyStore(":memory:")
+    hashes = kernel_hashes(compilation.program.kernels)
+    model = MeasuredLatency(compilation.program, hashes, timer, store=store)
+    a, b = heaviest(compilation)
+    assert model.op(a) == pytest.approx(100)
+    assert model.stage([[a], [b]]) == pytest.approx(us)
+    assert timer.measured == 2
+    later = MeasuredLatency(compilation.program, hashes, timer, store=store)
+    assert later.stage([[a], [b]]) == pytest.approx(us)
+    assert timer.measured == 2
+
+
+def test_stages_that_do_not_seem_held_up_are_measured_once(compilation: Compilation) -> None:
+    timer = _OneCoreAtFirst(100.0, 110.0)
+    timer._first_us = 140.0
+    model = MeasuredLatency(compilation.program, kernel_hashes(compilation.program.kernels), timer)
+    a, b = heaviest(compilation)
+    model.op(a)
+    assert model.stage([[a], [b]]) == pytest.approx(140)
+    assert timer.measured == 1
 
 
 def test_other_settings_are_other_latencies(compilation: Compilation, tmp_path: Path) -> None:

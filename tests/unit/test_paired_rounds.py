@@ -147,6 +147,17 @@ def test_a_gain_is_ruled_out_at_a_weaker_level_if_rounds_are_dear() -> None:
     assert not may_gain(rounds, 2)
 
 
+def test_dear_rounds_of_a_slow_schedule_end_after_three() -> None:
+    """Three rounds suffice if they take seconds and the schedule lost each of them."""
+    rounds = [np.array([1.0, 1.0, 1.1]) * us for us in (500_000.0, 510_000.0, 505_000.0)]
+    taken = confirm(itertools.cycle(rounds), Budget(600), ends_early=True)
+    assert taken.compared.rounds == 3
+    cheap = (times_us / 1000 for times_us in itertools.cycle(rounds))
+    assert confirm(cheap, Budget(600), ends_early=True).compared.rounds == 6
+    won = [times_us * [1, 1, 0.8] for times_us in rounds]
+    assert confirm(itertools.cycle(won), Budget(600), ends_early=True).compared.is_faster
+
+
 def test_no_more_rounds_than_allowed() -> None:
     rounds = rounds_of("gaussian, 10%", [1.0, 1.0, 0.97], 0)
     assert confirm(rounds, Budget(60), most=30).compared.rounds == 30

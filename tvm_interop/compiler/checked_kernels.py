@@ -24,7 +24,7 @@ from ..artifact.manifest import KernelCheck
 from ..errors import ExecutionError
 from ..kernels.build import Count, build_kernels, divisible_kernels, kernel_hashes
 from ..kernels.check import Checked, Findings, find_faults, operations_of
-from ..kernels.numpy_kernel import NumpyKernel, numpy_kernel
+from ..kernels.numpy_kernel import NumpyKernel
 from ..kernels.reference import reference_target
 from ..machine.cpu_target import NOT_THIS_CPU, runs_here
 from ..measure.kept_files import KeptFiles
@@ -101,6 +101,7 @@ class KernelChecker:
         """
         code, found = self._checked(scheduled, written_out, hashes, code, kept, progress)
         known = self.libraries
+        known.forget_results()
         return CheckedKernels(
             code,
             msgspec.structs.replace(
@@ -257,6 +258,7 @@ class KernelChecker:
                         reference[name],
                         *self.parameters[name],
                         name in divisible,
+                        results=self.libraries.results_of(name),
                     )
                     for name in reference
                 ],
@@ -305,7 +307,7 @@ class KernelChecker:
             var, function = self._functions[name]
             # A kernel takes a bfloat16 as a word of 16 bits, which NumPy cannot interpret.
             has_words = "bfloat16" in (*self.parameters[name][0], *self.parameters[name][1])
-            evaluated = numpy_kernel(function) if by_numpy and not has_words else None
+            evaluated = self.libraries.reference(name) if by_numpy and not has_words else None
             if evaluated is not None:
                 found[name] = evaluated
                 continue

@@ -20,6 +20,7 @@ from .._version import __version__
 from ..kernels.check import Checked, find_faults
 from ..kernels.edge_data import Kind
 from ..kernels.numpy_kernel import NumpyKernel, numpy_kernel
+from ..kernels.reference_results import ReferenceResults, Room
 from ..machine.kernel_libraries import library_version
 from ..measure.kept_files import KeptFiles
 from ..measure.measured import Progress, tell
@@ -122,6 +123,8 @@ class LibraryChecker:
     checked: int = 0
     late: int = 0
     faults: dict[str, str] = field(default_factory=dict)
+    _room: Room = field(default_factory=Room)
+    _results: dict[str, ReferenceResults] = field(default_factory=dict)
 
     def without_faults(self, program: Program, choose: Callable[[Program], Program]) -> Program:
         """Apply `choose` to the program until no library kernel that it chooses is wrong.
@@ -229,7 +232,21 @@ class LibraryChecker:
             [program.values[v].dtype for v in op.inputs],
             [program.values[v].dtype for v in op.outputs],
             kinds=[kind for kind in _KINDS if kind != "large" or op.description.takes_large],
+            results=self.results_of(op.kernel),
         )
+
+    def reference(self, kernel: str) -> NumpyKernel | None:
+        """The NumPy version of one of TVM's kernels; None if NumPy cannot compute it."""
+        return self._references.get(kernel)
+
+    def results_of(self, kernel: str) -> ReferenceResults:
+        """The results of this kernel's reference that are known so far."""
+        return self._results.setdefault(kernel, ReferenceResults(self._room))
+
+    def forget_results(self) -> None:
+        """Free the memory of all results that are known so far."""
+        self._results.clear()
+        self._room = Room()
 
     @cached_property
     def _references(self) -> dict[str, NumpyKernel]:

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ..errors import OutOfTimeError
 from ..machine.kernel_libraries import TVM, why_refused
 from ..measure.measured import MeasuredLatency
@@ -194,14 +196,15 @@ def _has_kernel(latency: MeasuredLatency, op: Operator, number: int) -> bool:
     return not refusal
 
 
-_CLOSE = 0.75
+_CLOSE = 0.85
 """Two latencies are close if the smaller one is at least this fraction of the larger one."""
-_ROUNDS = 2
-"""How many times operators with close latencies are measured again."""
+_SMALL = 0.02
+"""The shortest operators that together take this share of the time are not measured again. A wrong
+choice among close kernels would cost at most a seventh of that."""
 
 
 def _measured_again(theirs: MeasuredLatency, ours: MeasuredLatency, rivals: Sequence[int]) -> bool:
-    """Measure again the operators whose two kernels have close latencies.
+    """Measure again the operators whose two kernels have close latencies, if they matter.
 
     Returns
     -------
@@ -210,10 +213,17 @@ def _measured_again(theirs: MeasuredLatency, ours: MeasuredLatency, rivals: Sequ
     times_us = theirs.stages([[[i]] for i in rivals])
     over = ours.take_longer(rivals, (_CLOSE * times_us).tolist())
     far = ours.take_longer(rivals, (times_us / _CLOSE).tolist())
-    close = [[[i]] for i, o, f in zip(rivals, over, far, strict=True) if o and not f]
-    if not close or not theirs.measured + ours.measured:
+    if not theirs.measured + ours.measured:
         return False
-    again = [model.measure_again(close) for _ in range(_ROUNDS) for model in (theirs, ours)]
+    counted_us = np.sort(times_us)
+    small = int(np.searchsorted(np.cumsum(counted_us), _SMALL * counted_us.sum()))
+    least_us = counted_us[small] if small < len(counted_us) else np.inf
+    close = [
+        [[i]]
+        for i, us, is_over, is_far in zip(rivals, times_us, over, far, strict=True)
+        if is_over and not is_far and us >= least_us
+    ]
+    again = [model.measure_again(close) for model in (theirs, ours) if close]
     return any(again)
 
 

@@ -16,7 +16,7 @@ from ..latency.estimate import Estimate
 from ..latency.measurement import Record, Workload, stage_key, utc
 from ..program.program import Program
 from ..scheduling.budget import Budget
-from .repeats import run_repeatedly
+from .repeats import QUICK, THOROUGH, Care, run_repeatedly
 from .stage_timer import Job, Rounds, StageTimer, Streams
 from .store import LatencyStore
 from .workloads import describe_workload, workload_hash
@@ -25,6 +25,9 @@ _FAR_SLOWER = 3.0
 """An operator is far slower than a given latency if one run takes this many times as long."""
 _SURE = 0.005
 """A latency is not measured again if its standard error is at most this share of the latency."""
+_HELD_UP = 1.5
+"""A stage that takes this many times as long as its longest group alone is measured once more. The
+system may have run two streams on one core for as long as the first measurement took."""
 _BUSY_US = 200.0
 """About how long streams run, in microseconds, to measure the cost of a wait between them."""
 
@@ -70,7 +73,8 @@ class MeasuredLatency(LatencyModel):
     the caches.
 
     The latency is the median of 5 to 30 runs, without runs that other programs held up (see
-    `undisturbed`). Long stages run less often, and so do stages whose runs agree. The latency of an
+    `undisturbed`). Long stages run less often, and so do stages whose runs agree. What is measured
+    for the first time need not be exact (`QUICK`); `measure_again` is `THOROUGH`. The latency of an
     empty stage is measured too, and is subtracted, because a model pays for starting a run only
     once. On a GPU, `CudaStageTimer` leaves out what it takes to begin a CUDA graph, too.
 
@@ -198,8 +202,20 @@ class MeasuredLatency(LatencyModel):
         keys = [self._key(streams) for streams in programs]
         unknown = {k: p for k, p in zip(keys, programs, strict=True) if k not in self._known}
         self._known.update(self._store.get(unknown))
-        self._measure({k: p for k, p in unknown.items() if k not in self._known})
+        unknown = {k: p for k, p in unknown.items() if k not in self._known}
+        self._measure(unknown)
+        held_up = {k: p for k, p in unknown.items() if self._seems_held_up(k, p)}
+        with contextlib.suppress(OutOfTimeError):  # The first measurements stand.
+            self._measure(held_up, shorter=True)
         return np.array([self._known[k] for k in keys])
+
+    def _seems_held_up(self, key: str, streams: Streams) -> bool:
+        """Whether a stage that was just measured takes far longer than its longest group alone."""
+        running = [ops for ops in streams if ops]
+        if len(running) < 2 or not self._op_us:
+            return False
+        alone_us = max(sum(self._op_us[op] for op in ops) for ops in running)
+        return self._known[key] > _HELD_UP * alone_us
 
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
         """Measure stages again (see `LatencyModel.measure_again`); returns how many were measured.
@@ -316,40 +332,50 @@ class MeasuredLatency(LatencyModel):
 
         return min(range(len(self._program.operators)), key=nbytes)
 
-    def _measure(self, programs: Programs, earlier: Mapping[str, Estimate] | None = None) -> None:
+    def _measure(
+        self,
+        programs: Programs,
+        earlier: Mapping[str, Estimate] | None = None,
+        shorter: bool = False,
+    ) -> None:
         """Measure stages, and store the results.
 
-        `earlier` has earlier estimates of some stages. For such a stage, the stored result joins
-        the earlier and the new estimate.
+        Parameters
+        ----------
+        earlier: earlier estimates of some stages. For such a stage, the stored result joins the
+            earlier and the new estimate.
+        shorter: whether a stage keeps its known latency if that is shorter than the new one.
         """
         done = 0
         if self._progress is not None and programs:
             self._progress(done, len(programs))
-        for found in self._timed(programs):
+        for found in self._timed(programs, QUICK if earlier is None else THOROUGH):
             # Keep results immediately: an interrupted search then loses only the job in progress.
+            done += len(found)
+            if shorter:
+                found = {k: new for k, new in found.items() if new.latency_us < self._known[k]}
             joined = {key: new.joined((earlier or {}).get(key)) for key, new in found.items()}
             self._keep({key: programs[key] for key in found}, joined)
             self._known.update((key, new.latency_us) for key, new in found.items())
-            self.measured += len(found)
-            done += len(found)
+            self.measured += 0 if shorter else len(found)
             if self._progress is not None:
                 self._progress(done, len(programs))
 
-    def _timed(self, programs: Programs) -> Iterator[dict[str, Estimate]]:
+    def _timed(self, programs: Programs, care: Care) -> Iterator[dict[str, Estimate]]:
         """Measure all stages in several jobs, and yield the estimates of each job by key."""
         items = list(programs.items())
         size = self._per_job
         chunks = [dict(items[begin : begin + size]) for begin in range(0, len(items), size)]
-        return self.timer.do([self._job(chunk) for chunk in chunks])
+        return self.timer.do([self._job(chunk, care) for chunk in chunks])
 
-    def _job(self, programs: Programs) -> Job[dict[str, Estimate]]:
+    def _job(self, programs: Programs, care: Care) -> Job[dict[str, Estimate]]:
         """A job that runs the stages interleaved with each other and with an empty stage."""
         nothing: Streams = [[] for _ in range(self._num_streams)]
         stages = [nothing, *programs.values()]
 
         def measure(rounds: Rounds) -> dict[str, Estimate]:
             self._check_time()
-            empty, *of_stages = run_repeatedly(rounds(stages), len(stages))
+            empty, *of_stages = run_repeatedly(rounds(stages), len(stages), care)
             start_us = Estimate.of_runs(empty).latency_us
             estimates = [Estimate.of_runs(runs, start_us) for runs in of_stages]
             return dict(zip(programs, estimates, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -14,9 +15,6 @@ Measure = Callable[[Sequence[int], int], Sequence[Sequence[float]] | npt.NDArray
 """`measure(indices, repeats)` runs the stages of these indices, interleaved, `repeats` times each.
 It returns their times in seconds, shape (len(indices), repeats)."""
 
-_STAGE_BUDGET_S = 0.025
-"""About how many seconds a stage is run, within the limits of `REPEATS`. Half of that is spent in
-untimed runs, one before each timed one."""
 REPEATS = (5, 10, 20, 30)
 """How often a stage may be run. There are only a few choices, so that many stages run interleaved
 in the same rounds."""
@@ -27,15 +25,34 @@ not matter."""
 _ENOUGH = 3
 """A short stage runs again until this many of its runs were not held up, up to `REPEATS[-1]` times
 in all."""
-_KNOWN_WELL = 0.01
-"""A stage needs no further runs if the standard error of its latency is at most this share of the
-latency."""
-_TO_TELL = REPEATS[1]
-"""The standard error counts only if at least this many runs were not held up. The spread of fewer
-runs says too little."""
 
 
-def run_repeatedly(measure: Measure, count: int) -> list[list[float]]:
+@dataclass(frozen=True)
+class Care:
+    """How exact latencies must be.
+
+    Attributes
+    ----------
+    stage_s: about how many seconds a stage is run, within the limits of `REPEATS`. Half of that is
+        spent in untimed runs, one before each timed one.
+    known_well: a stage needs no further runs if the standard error of its latency is at most this
+        share of the latency.
+    to_tell: the standard error counts only if at least this many runs were not held up. The spread
+        of fewer runs says too little.
+    """
+
+    stage_s: float
+    known_well: float
+    to_tell: int
+
+
+QUICK = Care(stage_s=0.01, known_well=0.02, to_tell=5)
+"""For latencies that are compared with very different ones, or measured again if they matter."""
+THOROUGH = Care(stage_s=0.025, known_well=0.01, to_tell=10)
+"""For latencies of which a difference of some percent matters."""
+
+
+def run_repeatedly(measure: Measure, count: int, care: Care = THOROUGH) -> list[list[float]]:
     """Run `count` stages against each other; returns the seconds of each run of each stage.
 
     Every stage first runs `REPEATS[0]` times, or once if it takes very long. The median of these
@@ -45,21 +62,21 @@ def run_repeatedly(measure: Measure, count: int) -> list[list[float]]:
 
     A stage runs more often than `repeats_for` says if nearly all its runs were held up. It runs
     less often if its runs agree: on a quiet machine nearly all stages are known to a percent after
-    10 runs. To tell apart two stages whose latencies differ by less than a percent, measure them
-    again.
+    10 runs, and to two percent after 5. To tell apart two stages whose latencies differ by less,
+    measure them again.
     """
     runs = [list(times) for times in measure(range(count), 1)]
     short = [i for i in range(count) if runs[i][0] <= _LONG_S]
     if short:
         for i, times in zip(short, measure(short, REPEATS[0] - 1), strict=True):
             runs[i] += list(times)
-    wanted = [repeats_for(float(np.median(undisturbed(times)))) for times in runs]
+    wanted = [repeats_for(float(np.median(undisturbed(times))), care) for times in runs]
     for done, repeats in pairwise(REPEATS):
         going_on = [
             i
             for i in short
             if len(undisturbed(runs[i])) < _ENOUGH
-            or (wanted[i] >= repeats and not _is_known_well(runs[i]))
+            or (wanted[i] >= repeats and not _is_known_well(runs[i], care))
         ]
         if going_on:
             more = measure(going_on, repeats - done)
@@ -68,12 +85,12 @@ def run_repeatedly(measure: Measure, count: int) -> list[list[float]]:
     return runs
 
 
-def _is_known_well(seconds: Sequence[float]) -> bool:
+def _is_known_well(seconds: Sequence[float], care: Care) -> bool:
     found = Estimate.of_runs(seconds)
-    return found.samples >= _TO_TELL and found.error_us <= _KNOWN_WELL * found.latency_us
+    return found.samples >= care.to_tell and found.error_us <= care.known_well * found.latency_us
 
 
-def repeats_for(median_s: float) -> int:
+def repeats_for(median_s: float, care: Care = THOROUGH) -> int:
     """How often to run a stage that takes `median_s` seconds."""
-    affordable = _STAGE_BUDGET_S / 2 / max(median_s, 1e-9)
+    affordable = care.stage_s / 2 / max(median_s, 1e-9)
     return next((repeats for repeats in REPEATS if repeats >= affordable), REPEATS[-1])

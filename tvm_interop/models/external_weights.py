@@ -1,7 +1,7 @@
-"""Reads models that keep weights in separate files. The large weights are read one by one.
+"""Reads models without their large weights, which are read one by one when they are needed.
 
 `onnx.load` reads all weights at once, and the importer copies each weight. Memory would then hold
-the model twice.
+the model twice. Large weights may be in separate files, or in the model's own file.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ import onnx
 from onnx import TensorProto, external_data_helper, helper
 
 from ..errors import UnsupportedModelError
+from .weights_in_place import read_without
 
 _LARGE_BYTES = 2**20
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
 """Data types of weights that stay in their files, if large, until `array_of` reads them. Weights of
 other types, such as the sizes for a reshape, decide how a model is imported. They are therefore
 read with the model."""
+_ITEMSIZES = {kind: helper.tensor_dtype_to_np_dtype(kind).itemsize for kind in _FLOATS}
 _WHOLE_BYTES = (
     *_FLOATS,
     *(TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64),
@@ -45,18 +47,25 @@ def read_all_but_large(path: str | os.PathLike[str]) -> onnx.ModelProto:
     Exception
         As `onnx.load` raises.
     """
-    return _read(path, _is_large)
+    light = read_without(Path(path), _ITEMSIZES, _LARGE_BYTES)
+    return _with_outside(path, light or _loaded(path), _is_large)
 
 
 def read_whole(path: str | os.PathLike[str]) -> onnx.ModelProto:
     """The model at `path` with all its weights; raises the errors of `read_all_but_large`."""
-    return _read(path, lambda tensor: False)
+    return _with_outside(path, _loaded(path), lambda tensor: False)
 
 
-def _read(
-    path: str | os.PathLike[str], is_left: Callable[[onnx.TensorProto], bool]
+def _loaded(path: str | os.PathLike[str]) -> onnx.ModelProto:
+    return onnx.load(path, format="protobuf", load_external_data=False)
+
+
+def _with_outside(
+    path: str | os.PathLike[str],
+    model: onnx.ModelProto,
+    is_left: Callable[[onnx.TensorProto], bool],
 ) -> onnx.ModelProto:
-    model = onnx.load(path, format="protobuf", load_external_data=False)
+    """Read the weights of `model` that are in files, but those that `is_left` selects."""
     outside = [
         tensor
         for tensor in model.graph.initializer

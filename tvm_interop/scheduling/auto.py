@@ -6,12 +6,13 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..latency.base import LatencyModel, op_latencies
+from ..latency.base import LatencyModel, LatencyTable, op_latencies
 from ..program.graph import OpGraph
 from ..program.traits import OperatorTraits
 from .budget import Budget, BudgetedLatency
@@ -25,6 +26,7 @@ from .opara import opara
 from .options import check_counts, check_numbers, check_streams, required_latency, us_since
 from .paired_rounds import (
     FEWEST_ROUNDS,
+    LEAST_GAIN,
     LEVEL,
     MOST_ROUNDS,
     Confirmation,
@@ -63,6 +65,9 @@ less often than a small one, and on a noisy machine more of its gains are overlo
 _LEAST_CHOOSING, _LEAST_CONFIRMING = 12, 24
 """These limits never reduce the largest numbers of rounds below these numbers."""
 _USUAL_BUDGET_S = 60.0
+_STREAMS_SAVE = 0.008
+"""Share of the time that a streamed schedule may save beyond its prediction. `sequential` waits for
+both parts of each divided operator, and predictions leave out what these waits cost."""
 _ALIKE = 0.02
 """Finalists whose times differ by at most this share are equally good: no more rounds are spent to
 find the better one."""
@@ -101,12 +106,14 @@ def auto(
        the best of the others. Predictions of staged and streamed schedules cannot be compared,
        because only the latency of a stage includes contention between operators. `evaluate`
        runs the finalists against each other, with `sequential` twice, and the fastest is chosen.
+       Only those run that may gain 1% by their predictions. For a streamed schedule, the parts of
+       an operator then count with the time that they take side by side, as `baseline` runs them.
        Without `evaluate`, the finalist with the shortest predicted makespan wins.
     4. The fastest of several measured schedules owes part of its lead to luck. So `evaluate` runs
        the chosen schedule again, only against `sequential`. The chosen schedule wins if it is
        faster by more than 1% in these new rounds, at a significance level of 5%
        (`paired_rounds`). Otherwise `sequential` wins. If the rounds of step 3 already show no
-       gain, there are no new rounds.
+       gain, there are no new rounds. If no finalist may gain anything, there are no rounds at all.
 
     So the result is never slower than `sequential`, as far as measurements or predictions tell.
 
@@ -140,9 +147,10 @@ def auto(
     `chosen_by_us` holds the median time of each finalist in step 3. `measured_us` holds the median
     times of `sequential` and of the chosen schedule in step 4. `confirmation` compares these two
     schedules in the rounds of step 4. If there were no such rounds, `measured_us` and
-    `confirmation` come from step 3. `measuring_us` is the time of all rounds. `stages_refused` is
-    the number of stages that got no latency for lack of time. `budget_used_up` says whether time
-    ran out. `not_run` says whether no time was left to run schedules.
+    `confirmation` come from step 3, or are empty and None if nothing ran. `measuring_us` is the
+    time of all rounds. `stages_refused` is the number of stages that got no latency for lack of
+    time. `budget_used_up` says whether time ran out. `not_run` says whether no time was left to run
+    schedules. `no_hope` says whether schedules did not run because none may gain anything.
     """
     model = required_latency(latency, "auto")
     check_streams(streams)
@@ -207,6 +215,7 @@ def auto(
             "stages_refused": refused,
             "budget_used_up": used_up or verdict.not_run,
             "not_run": verdict.not_run,
+            "no_hope": verdict.no_hope,
         },
     )
 
@@ -252,6 +261,40 @@ class _Field:
         others = [name for name in self.candidates if name != "sequential"]
         return sorted(others, key=lambda name: self.candidates[name].predicted_us)
 
+    def may_gain(self, name: str) -> bool:
+        """Whether a candidate is faster than `sequential` by its prediction, so that it may ship.
+
+        A streamed schedule must also be faster if all parts of operators take as long as they do
+        side by side. Its makespan comes from the latencies of operators alone, and parts that share
+        caches and memory take up to a fifth longer.
+        """
+        candidate, bar_us = self.candidates[name], self.candidates["sequential"].predicted_us
+        bar_us *= 1 - LEAST_GAIN
+        if candidate.predicted_us > bar_us:
+            return False
+        if candidate.schedule.is_staged:
+            return True
+        side_by_side_us = candidate.schedule.simulate(self.graph, self._side_by_side)
+        return side_by_side_us <= bar_us * (1 + _STREAMS_SAVE)
+
+    @cached_property
+    def _side_by_side(self) -> LatencyModel:
+        """The latency of each operator in the stages of `sequential`.
+
+        There, only parts of one operator run side by side, and all of them take equally long.
+        """
+        op_us = op_latencies(self._latency, self.graph.names)
+        in_turn = self.candidates["sequential"].schedule
+        if in_turn.is_staged:
+            latencies = in_turn.stages_us(self.graph, self._latency)
+            ids = in_turn.ids_in(self.graph)
+            for stage, us in zip(in_turn.stages, latencies, strict=True):
+                groups = stage.by_stream().values()
+                if len(groups) > 1 and all(len(ops) == 1 for ops in groups):
+                    for (op,) in groups:
+                        op_us[ids[op]] = max(op_us[ids[op]], us)
+        return LatencyTable(op_us)
+
     def best(self, staged: bool) -> str | None:
         """The staged or streamed candidate with the best prediction, other than `sequential`."""
         alike = (n for n in self.ranked() if self.candidates[n].schedule.is_staged == staged)
@@ -295,6 +338,7 @@ class _Verdict:
     chosen_by_us: dict[str, float] = field(default_factory=dict)
     confirmation: Confirmation | None = None
     not_run: bool = False
+    no_hope: bool = False
 
     @property
     def measured_us(self) -> dict[str, float]:
@@ -320,6 +364,10 @@ def _judge(
         # `min` gives ties to the first candidate: `finals` is in the order of the candidates.
         best = min(["sequential", *finals], key=lambda name: entered.candidates[name].predicted_us)
         return _Verdict(best)
+    finals = [name for name in finals if entered.may_gain(name)]
+    if not finals:
+        _LOG.info("auto: by its prediction, no schedule is 1% faster than sequential execution")
+        return _Verdict("sequential", no_hope=True)
     if _least_s(entered, finals) > budget.left_s():
         _LOG.warning(
             "auto: no time is left to run %d schedules against sequential execution, so it takes "

@@ -56,6 +56,9 @@ FEWEST_ROUNDS = 5
 _FIRST_ROUNDS = 6
 """Number of rounds before the first check for an early stop. By the rule of `_rounds_needed`, a
 comparison that is not stopped early takes at least 12 rounds."""
+_FIRST_DEAR_ROUNDS = 3
+"""Number of rounds before `ends` is first asked if already these rounds were not cheap. The noise
+is not estimated from so few rounds."""
 _CHEAP_US = 2e6
 """Microseconds of rounds that a hope for a gain is always worth. Beyond that, the hope must be
 better founded (`may_gain`)."""
@@ -248,10 +251,15 @@ def take_rounds(
     """
     taken: list[Floats] = [] if earlier is None else list(earlier)
     wanted = len(taken) + _FIRST_ROUNDS
+    dear = range(len(taken) + _FIRST_DEAR_ROUNDS, wanted)
     for times_us in islice(rounds, max(most - len(taken), 0)):
         taken.append(times_us)
         if len(taken) >= at_least and budget.left_s() <= 0:
             break
+        if ends is not None and len(taken) in dear:
+            so_far = np.array(taken)
+            if not is_cheap(so_far) and ends(so_far):
+                break
         if len(taken) >= wanted:
             so_far = np.array(taken)
             apart = _log_ratios(so_far[:, pair[0]], so_far[:, pair[1]]) - math.log1p(-gain)

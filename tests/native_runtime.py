@@ -151,6 +151,23 @@ class NativeModel:
         given = _addresses(inputs), _addresses(outputs)
         check(library().tvi_run_rows(self.instance, rows, *given))
 
+    def run_sizes(
+        self, sizes: Sequence[int], *inputs: np.ndarray, outputs: Sequence[np.ndarray | None]
+    ) -> None:
+        """Run on arrays with a number of rows for each range, as `run_rows` does."""
+        given = _addresses(inputs), _addresses(outputs)
+        check(library().tvi_run_sizes(self.instance, _numbers(sizes), len(sizes), *given))
+
+    def find_sizes(self, *sizes: int) -> int:
+        """The shape number to run with a number of rows for each range."""
+        shape = ctypes.c_size_t()
+        check(
+            library().tvi_model_find_sizes(
+                self.model, _numbers(sizes), len(sizes), ctypes.byref(shape)
+            )
+        )
+        return shape.value
+
     def find_rows(self, rows: int) -> int:
         """The shape number to run `rows` rows with."""
         shape = ctypes.c_size_t()
@@ -183,6 +200,10 @@ class NativeModel:
 def _addresses(arrays: Sequence[np.ndarray | None]) -> Any:
     places = [None if array is None else array.ctypes.data for array in arrays]
     return (ctypes.c_void_p * max(len(arrays), 1))(*places)
+
+
+def _numbers(sizes: Sequence[int]) -> Any:
+    return (ctypes.c_int64 * max(len(sizes), 1))(*sizes)
 
 
 class Reader:

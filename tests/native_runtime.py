@@ -145,14 +145,14 @@ class NativeModel:
         return made
 
     def run_rows(
-        self, rows: int, *inputs: np.ndarray, outputs: Sequence[np.ndarray | None]
+        self, rows: int, *inputs: np.ndarray | None, outputs: Sequence[np.ndarray | None]
     ) -> None:
         """Run on arrays with this number of rows; None is the instance's own buffer."""
         given = _addresses(inputs), _addresses(outputs)
         check(library().tvi_run_rows(self.instance, rows, *given))
 
     def run_sizes(
-        self, sizes: Sequence[int], *inputs: np.ndarray, outputs: Sequence[np.ndarray | None]
+        self, sizes: Sequence[int], *inputs: np.ndarray | None, outputs: Sequence[np.ndarray | None]
     ) -> None:
         """Run on arrays with a number of rows for each range, as `run_rows` does."""
         given = _addresses(inputs), _addresses(outputs)
@@ -174,11 +174,15 @@ class NativeModel:
         check(library().tvi_model_find_rows(self.model, rows, ctypes.byref(shape)))
         return shape.value
 
+    def write_own_buffer(self, position: int, array: np.ndarray) -> None:
+        """Copy an input into the instance's own buffer."""
+        buffer = library().tvi_instance_input_buffer(self.instance, position)
+        ctypes.memmove(buffer, array.ctypes.data, array.nbytes)
+
     def run_on_own_buffers(self, *inputs: np.ndarray) -> list[np.ndarray]:
         """Copy the inputs into the instance's own buffers, run, and copy the outputs."""
         for i, array in enumerate(inputs):
-            buffer = library().tvi_instance_input_buffer(self.instance, i)
-            ctypes.memmove(buffer, array.ctypes.data, array.nbytes)
+            self.write_own_buffer(i, array)
         views = []
         for i, (_, dtype, shape) in enumerate(self.infos("output")):
             buffer = library().tvi_instance_output_buffer(self.instance, i)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 import re
 from collections.abc import Iterator
@@ -250,6 +251,16 @@ class RowSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         if self.second.dimension == self.dimension:
             raise ArtifactError(f"there are two ranges of `{self.dimension}`: one is wrong")
         return {self.dimension: self.sizes, self.second.dimension: self.second.sizes}
+
+    @property
+    def mean_filling(self) -> float:
+        """What a run computes over what it is given, in the mean over all sizes of the ranges."""
+        found = 1.0
+        for sizes in self.ranges.values():
+            compiled, given = sorted(set(sizes)), range(min(sizes), max(sizes) + 1)
+            ratios = (compiled[bisect.bisect_left(compiled, n)] / n for n in given)
+            found *= sum(ratios) / len(given)
+        return found
 
     def __str__(self) -> str:
         told = " and ".join(

@@ -9,11 +9,11 @@ With two ranges, the rows of one must be independent. Call a run of `b` rows and
 
 1. The first `b` rows of (B, S) have the bits of (b, S), whatever stands in those that are filled
    up. This is the proof of rows, for programs of the length `S` and different numbers of rows.
-2. Each row of (b, s) is computed as the same row of (B, s) if `b` and `B` are above 1, and likewise
-   for `s`. So a row is computed alike for all numbers of rows.
+2. A row of (b, s) is computed in the same way for all `b` above 1: the proof of rows again, for
+   lengths that are filled up.
 3. In (B, S), positions that are filled up change nothing at the others: the proof of positions, for
-   `B` rows. With step 2 this holds for `b` rows too. A single row has its own program, so for one
-   row, this is proven again.
+   `B` rows. With step 2 this holds for all numbers of rows above 1. A single row has a program of
+   its own, which is never filled up to several rows, so this is proven again for it.
 
 Step 1 is proven for each length that is compiled. For step 2, rows are also proven for the smallest
 lengths that are filled up. If the positions are rows too, step 3 is the proof of rows instead.

@@ -130,18 +130,26 @@ class RowRange:
             return None
         return tuple(found[n][0] if n in found else rows for n, rows in enumerate(current))
 
-    def shape_for(self, rows: Sequence[int]) -> int | None:
-        """The set of input shapes that runs these rows; None if they are out of the ranges.
+    def shape_for(self, rows: Sequence[int]) -> int:
+        """The set of input shapes that runs these rows.
 
         It is the set with the least product of its sizes among those that are large enough in each
         dimension, since time grows with what is computed. There is a set for each combination of
         sizes, so this is the next larger size of each dimension, and no two sets are equally good.
+
+        Raises
+        ------
+        InputError
+            A number of rows is out of its range.
         """
         limits = zip(
             rows, *(map(f, zip(*self.sizes, strict=True)) for f in (min, max)), strict=True
         )
         if not all(least <= count <= most for count, least, most in limits):
-            return None
+            raise InputError(
+                f"the inputs have {self.in_words(rows)}, and the model was compiled for "
+                f"{self.limits_in_words}: compile it for a larger range, or divide the inputs"
+            )
         fit = [size for size in self.sizes if all(s >= r for s, r in zip(size, rows, strict=True))]
         return self.sizes.index(min(fit, key=lambda size: (math.prod(size), size)))
 

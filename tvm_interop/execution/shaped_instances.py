@@ -97,14 +97,7 @@ class ShapedInstances:
         rows = None if self._range is None else self._range.rows_of(sizes, self._rows)
         if rows is None or self._range is None:
             return self._shapes.fitting(sizes), self._rows
-        shape = self._range.shape_for(rows)
-        if shape is None:
-            raise InputError(
-                f"the inputs have {self._range.in_words(rows)}, and the model was compiled for "
-                f"{self._range.limits_in_words}: compile it for a larger range, or divide the "
-                "inputs"
-            )
-        return shape, rows
+        return self._range.shape_for(rows), rows
 
     def _current_inputs(self) -> list[Port]:
         """The inputs, with the shapes that they have now."""

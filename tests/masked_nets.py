@@ -26,7 +26,7 @@ Build = Callable[["Masked"], str]
 class Masked(Net):
     """A net with the inputs `x` of shape (batch, seq, 6) and `mask` of shape (batch, seq)."""
 
-    def __init__(self, batch: int = 1, mask_type: int = TensorProto.INT64) -> None:
+    def __init__(self, batch: int | str = 1, mask_type: int = TensorProto.INT64) -> None:
         super().__init__()
         self.batch, self._count = batch, 0
         self.input("x", [batch, "seq", WIDTH])
@@ -91,7 +91,7 @@ def model(build: Build, **options: Any) -> onnx.ModelProto:
 
 
 def encoder(
-    batch: int = 1, layers: int = 2, most: int = 128, vocabulary: int = 40
+    batch: int | str = 1, layers: int = 2, most: int = 128, vocabulary: int = 40
 ) -> onnx.ModelProto:
     """A BERT-like encoder with random weights: ids, positions, masked attention of two heads."""
     net, width, heads = Masked.__new__(Masked), 16, 2

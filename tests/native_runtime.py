@@ -145,11 +145,28 @@ class NativeModel:
         return made
 
     def run_rows(
-        self, rows: int, *inputs: np.ndarray, outputs: Sequence[np.ndarray | None]
+        self, rows: int, *inputs: np.ndarray | None, outputs: Sequence[np.ndarray | None]
     ) -> None:
         """Run on arrays with this number of rows; None is the instance's own buffer."""
         given = _addresses(inputs), _addresses(outputs)
         check(library().tvi_run_rows(self.instance, rows, *given))
+
+    def run_sizes(
+        self, sizes: Sequence[int], *inputs: np.ndarray | None, outputs: Sequence[np.ndarray | None]
+    ) -> None:
+        """Run on arrays with a number of rows for each range, as `run_rows` does."""
+        given = _addresses(inputs), _addresses(outputs)
+        check(library().tvi_run_sizes(self.instance, _numbers(sizes), len(sizes), *given))
+
+    def find_sizes(self, *sizes: int) -> int:
+        """The shape number to run with a number of rows for each range."""
+        shape = ctypes.c_size_t()
+        check(
+            library().tvi_model_find_sizes(
+                self.model, _numbers(sizes), len(sizes), ctypes.byref(shape)
+            )
+        )
+        return shape.value
 
     def find_rows(self, rows: int) -> int:
         """The shape number to run `rows` rows with."""
@@ -157,11 +174,15 @@ class NativeModel:
         check(library().tvi_model_find_rows(self.model, rows, ctypes.byref(shape)))
         return shape.value
 
+    def write_own_buffer(self, position: int, array: np.ndarray) -> None:
+        """Copy an input into the instance's own buffer."""
+        buffer = library().tvi_instance_input_buffer(self.instance, position)
+        ctypes.memmove(buffer, array.ctypes.data, array.nbytes)
+
     def run_on_own_buffers(self, *inputs: np.ndarray) -> list[np.ndarray]:
         """Copy the inputs into the instance's own buffers, run, and copy the outputs."""
         for i, array in enumerate(inputs):
-            buffer = library().tvi_instance_input_buffer(self.instance, i)
-            ctypes.memmove(buffer, array.ctypes.data, array.nbytes)
+            self.write_own_buffer(i, array)
         views = []
         for i, (_, dtype, shape) in enumerate(self.infos("output")):
             buffer = library().tvi_instance_output_buffer(self.instance, i)
@@ -183,6 +204,10 @@ class NativeModel:
 def _addresses(arrays: Sequence[np.ndarray | None]) -> Any:
     places = [None if array is None else array.ctypes.data for array in arrays]
     return (ctypes.c_void_p * max(len(arrays), 1))(*places)
+
+
+def _numbers(sizes: Sequence[int]) -> Any:
+    return (ctypes.c_int64 * max(len(sizes), 1))(*sizes)
 
 
 class Reader:

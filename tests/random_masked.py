@@ -13,15 +13,20 @@ from tests.masked_nets import GIVEN, LENGTH, LOWEST, WIDTH, Masked
 class RandomMasked:
     """A random graph. All its choices come from the seed alone."""
 
+    batch: int | str = 1
+
     def __init__(self, seed: int) -> None:
         self._seed = seed
 
-    def model(self) -> onnx.ModelProto:
-        rng, net = np.random.default_rng(self._seed), Masked()
-        steps: list[Callable[[Masked, str, np.random.Generator], str]] = [
+    def steps(self) -> list[Callable[[Masked, str, np.random.Generator], str]]:
+        return [
             _attention, _attention, _dense, _positions, _masked_mean, _normalise, _product,
             _running,
         ]  # fmt: skip
+
+    def model(self) -> onnx.ModelProto:
+        rng, net = np.random.default_rng(self._seed), Masked(batch=self.batch)
+        steps = self.steps()
         x = "x"
         for _ in range(int(rng.integers(1, 4))):
             x = steps[int(rng.integers(len(steps)))](net, x, rng)
@@ -44,6 +49,15 @@ class RandomMasked:
         fill = junk.integers(0, 2, (1, LENGTH - GIVEN)) * ("mask" not in zeros)
         both = np.concatenate([x, more.astype(np.float32)], 1)
         return {"x": both, "mask": np.concatenate([mask, fill], 1)}
+
+
+class RandomPair(RandomMasked):
+    """A random graph on a batch of sequences, in which rows and positions may be mixed up."""
+
+    batch = "batch"
+
+    def steps(self) -> list[Callable[[Masked, str, np.random.Generator], str]]:
+        return [*super().steps(), _merged, _seq_major, _across_rows, _by_sizes]
 
 
 def _attention(net: Masked, x: str, rng: np.random.Generator) -> str:
@@ -106,3 +120,49 @@ def _running(net: Masked, x: str, rng: np.random.Generator) -> str:
     shifted = net.do("Concat", net.do("Slice", x, net.ints(1), net.ints(99), net.ints(1)),
                      net.do("Slice", x, net.ints(0), net.ints(1), net.ints(1)), axis=1)  # fmt: skip
     return net.do("Add", x, shifted)
+
+
+def _sizes(net: Masked) -> list[str]:
+    return [net.do("Gather", net.do("Shape", "x"), net.ints(axis)) for axis in (0, 1)]
+
+
+def _merged(net: Masked, x: str, rng: np.random.Generator) -> str:
+    """Merges rows and positions into one axis and divides it again, rightly or wrongly."""
+    batch, length = _sizes(net)
+    flat = net.do("Reshape", x, net.ints(-1, WIDTH))
+    made = net.do("Tanh", net.do("MatMul", flat, net.weight(WIDTH, WIDTH)))
+    both = (batch, length) if rng.integers(4) else (length, batch)
+    made = net.do("Reshape", made, net.do("Concat", *both, net.ints(WIDTH), axis=0))
+    if both[0] == length:
+        made = net.do("Transpose", made, perm=[1, 0, 2])
+    return net.do("Add", x, made)
+
+
+def _seq_major(net: Masked, x: str, rng: np.random.Generator) -> str:
+    """Computes with the positions first, and sums over one of the first two axes."""
+    turned = net.do("Transpose", x, perm=[1, 0, 2])
+    masked = net.do("Transpose", net.columns(x), perm=[1, 0, 2])
+    total = net.do("ReduceSum", masked, net.ints(int(rng.integers(4) == 0)))
+    return net.do("Transpose", net.do("Sub", turned, total), perm=[1, 0, 2])
+
+
+def _across_rows(net: Masked, x: str, rng: np.random.Generator) -> str:
+    """Reads another row, a sum over rows, a mask of another row, or only the own row."""
+    chosen = int(rng.integers(6))
+    if chosen == 0:
+        return net.do("Add", x, net.do("Gather", x, net.ints(0), axis=0))
+    if chosen == 1:
+        return net.do("Add", x, net.do("ReduceMax", x, axes=[0], keepdims=1))
+    if chosen == 2:
+        one = net.do("ReduceMax", "mask", axes=[0], keepdims=1)
+        return net.mixed(net.do("Add", net.scores(x), net.left_out(mask=one)), x)
+    return net.do("Add", x, net.columns(x))
+
+
+def _by_sizes(net: Masked, x: str, rng: np.random.Generator) -> str:
+    """Divides by a number that is made of both sizes, which is the same for all or not."""
+    batch, length = _sizes(net)
+    both = net.do("Mul", batch, length)
+    least = [batch, length, both, net.do("Min", batch, length)][int(rng.integers(4))]
+    divisor = net.do("Div", both, least if rng.integers(2) else both)
+    return net.do("Div", x, net.do("Cast", divisor, to=1))

@@ -233,13 +233,26 @@ int64_t tvi_model_batch_size(const tvi_model* model, size_t shape) {
 }
 
 int64_t tvi_model_row_size(const tvi_model* model, size_t shape) {
-  const std::vector<int64_t>& sizes = model->model->artifact().manifest.row_sizes;
-  return shape < sizes.size() ? sizes[shape] : 0;
+  return tvi_model_range_size(model, 0, shape);
 }
 
 const char* tvi_model_row_dimension(const tvi_model* model) {
-  const auto& manifest = model->model->artifact().manifest;
-  return manifest.row_sizes.empty() ? nullptr : manifest.row_dimension.c_str();
+  return tvi_model_range_dimension(model, 0);
+}
+
+size_t tvi_model_num_ranges(const tvi_model* model) {
+  return model->model->artifact().manifest.ranges.size();
+}
+
+const char* tvi_model_range_dimension(const tvi_model* model, size_t range) {
+  const auto& ranges = model->model->artifact().manifest.ranges;
+  return range < ranges.size() ? ranges[range].dimension.c_str() : nullptr;
+}
+
+int64_t tvi_model_range_size(const tvi_model* model, size_t range, size_t shape) {
+  const auto& ranges = model->model->artifact().manifest.ranges;
+  return range < ranges.size() && shape < ranges[range].sizes.size() ? ranges[range].sizes[shape]
+                                                                     : 0;
 }
 
 const char* tvi_model_row_mask(const tvi_model* model, size_t input) {
@@ -256,21 +269,17 @@ size_t tvi_model_instance_nbytes(const tvi_model* model, size_t shape) {
 }
 
 tvi_status tvi_model_find_rows(const tvi_model* model, int64_t rows, size_t* shape) {
+  return tvi_model_find_sizes(model, &rows, 1, shape);
+}
+
+tvi_status tvi_model_find_sizes(const tvi_model* model, const int64_t* sizes, size_t num_sizes,
+                                size_t* shape) {
   return Guarded("", [&] {
-    if (model == nullptr || shape == nullptr) RefuseArgument("an argument is NULL");
-    const std::vector<int64_t>& sizes = model->model->artifact().manifest.row_sizes;
-    if (sizes.empty()) RefuseArgument("the model was not compiled for a range of rows");
-    const auto [least, most] = std::minmax_element(sizes.begin(), sizes.end());
-    if (rows < *least || rows > *most) {
-      RefuseArgument("the number of rows is " + std::to_string(rows) +
-                     ", and the model was compiled for " + std::to_string(*least) + " to " +
-                     std::to_string(*most));
+    if (model == nullptr || sizes == nullptr || shape == nullptr) {
+      RefuseArgument("an argument is NULL");
     }
-    size_t found = static_cast<size_t>(most - sizes.begin());
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      if (sizes[i] >= rows && sizes[i] < sizes[found]) found = i;
-    }
-    *shape = found;
+    *shape = tvm_interop::FindShape(model->model->artifact().manifest.ranges,
+                                    std::vector<int64_t>(sizes, sizes + num_sizes));
   });
 }
 
@@ -316,9 +325,15 @@ tvi_status tvi_run(tvi_instance* instance, const void* const* inputs, void* cons
 
 tvi_status tvi_run_rows(tvi_instance* instance, int64_t rows, const void* const* inputs,
                         void* const* outputs) {
+  return tvi_run_sizes(instance, &rows, 1, inputs, outputs);
+}
+
+tvi_status tvi_run_sizes(tvi_instance* instance, const int64_t* sizes, size_t num_sizes,
+                         const void* const* inputs, void* const* outputs) {
   return Guarded("", [&] {
     RequireInstance(instance);
-    instance->instance.RunRows(static_cast<size_t>(std::max<int64_t>(rows, 0)), inputs, outputs);
+    if (sizes == nullptr) RefuseArgument("`sizes` is NULL");
+    instance->instance.RunRows(std::vector<int64_t>(sizes, sizes + num_sizes), inputs, outputs);
   });
 }
 

@@ -1,19 +1,17 @@
 #include "runtime/model/artifact.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
-#include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
 
 #include "runtime/core/shapes.h"
 #include "runtime/model/check_plan.h"
+#include "runtime/model/check_ranges.h"
 #include "runtime/model/check_schedule.h"
 #include "runtime/model/error.h"
 #include "runtime/model/npz.h"
-#include "runtime/model/rows.h"
 #include "runtime/model/tar.h"
 
 namespace tvm_interop {
@@ -252,67 +250,6 @@ void CheckBatchSizes(const std::vector<int64_t>& sizes, const std::vector<ShapeM
   }
 }
 
-// Returns whether dimension `axis` has the same number of indices for each row in both shapes, at
-// least one, and all other dimensions are equal.
-bool GrowsAlong(size_t axis, const std::vector<int64_t>& shape, int64_t rows,
-                const std::vector<int64_t>& other, int64_t other_rows) {
-  for (size_t d = 0; d < shape.size(); ++d) {
-    if (d != axis && shape[d] != other[d]) return false;
-  }
-  return shape[axis] % rows == 0 && other[axis] % other_rows == 0 && shape[axis] >= rows &&
-         shape[axis] / rows == other[axis] / other_rows;
-}
-
-void CheckRowSizes(const Manifest& manifest, const std::vector<ShapeModel>& shapes) {
-  const std::vector<int64_t>& sizes = manifest.row_sizes;
-  if (sizes.empty()) return;
-  const std::set<int64_t> different(sizes.begin(), sizes.end());
-  if (sizes.size() != shapes.size() || different.size() != sizes.size() || sizes.size() < 2 ||
-      *different.begin() < 1) {
-    throw ArtifactError("there are " + std::to_string(sizes.size()) + " numbers of rows for " +
-                        std::to_string(shapes.size()) +
-                        " shapes: there must be one for each, at least two, all different and "
-                        "above 0");
-  }
-  std::vector<Interface> interfaces;
-  for (const ShapeModel& shape : shapes) interfaces.push_back(InterfaceOf(shape.plan));
-  const Interface& first = interfaces[0];
-  std::set<std::string> masks;  // inputs that may be one
-  for (size_t i = 0; i < first.size(); ++i) {
-    const std::vector<int64_t>& shape = std::get<1>(first[i]);
-    const std::vector<int64_t>& next = std::get<1>(interfaces[1][i]);
-    bool fits = shape.size() == next.size();
-    const size_t axis = fits ? DifferingAxis(shape, next) : 0;
-    for (size_t s = 1; fits && s < shapes.size(); ++s) {
-      const std::vector<int64_t>& other = std::get<1>(interfaces[s][i]);
-      fits = axis == shape.size() ? other == shape
-                                  : other.size() == shape.size() &&
-                                        GrowsAlong(axis, shape, sizes[0], other, sizes[s]);
-    }
-    if (!fits) {
-      throw ArtifactError("`" + std::get<0>(first[i]) +
-                          "` does not grow with the number of rows along one dimension");
-    }
-    const bool is_input = i < shapes[0].plan.inputs.size();
-    if (is_input && axis < shape.size() && CanBeMask(std::get<2>(first[i]))) {
-      const int64_t elements =
-          std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<int64_t>());
-      const auto mask = manifest.masks.find(std::get<0>(first[i]));
-      // A mask that must be 1 in any row has one element in each row.
-      if (mask == manifest.masks.end() || mask->second != "any" || elements == sizes[0]) {
-        masks.insert(std::get<0>(first[i]));
-      }
-    }
-  }
-  for (const auto& [name, unused] : manifest.masks) {
-    if (masks.count(name) == 0) {
-      throw ArtifactError("`" + name + "` cannot be a mask: there must be an input of that name " +
-                          "with rows, of a type for masks, with one element in each row if it " +
-                          "must be 1 in any row");
-    }
-  }
-}
-
 }  // namespace
 
 Artifact ReadArtifact(const Source& source, const std::string& sha256) {
@@ -335,7 +272,9 @@ Artifact ReadArtifact(const Source& source, const std::string& sha256) {
   }
   CheckShapes(artifact.shapes);
   CheckBatchSizes(artifact.manifest.batch_sizes, artifact.shapes);
-  CheckRowSizes(artifact.manifest, artifact.shapes);
+  std::vector<const Plan*> plans;
+  for (const ShapeModel& shape : artifact.shapes) plans.push_back(&shape.plan);
+  CheckRanges(artifact.manifest.ranges, artifact.manifest.masks, plans);
   return artifact;
 }
 

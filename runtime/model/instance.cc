@@ -133,14 +133,20 @@ void Instance::MakePorts() {
     }
     return port;
   };
-  const std::vector<int64_t>& row_sizes = model_->artifact().manifest.row_sizes;
-  if (!row_sizes.empty()) num_rows_ = static_cast<size_t>(row_sizes[shape_]);
+  const std::vector<RowRange>& ranges = model_->artifact().manifest.ranges;
+  for (size_t r = 0; r < ranges.size(); ++r) {
+    all_rows_[r] = static_cast<size_t>(ranges[r].sizes[shape_]);
+  }
   // Adds the rows to a port, which is number `i` of the list `values` of each plan.
   const auto with_rows = [&](Port port, size_t i, const std::vector<int64_t> Plan::* values) {
-    if (row_sizes.empty()) return port;
-    const Plan& other = model_->plan(shape_ == 0 ? 1 : 0);
+    if (ranges.empty()) return port;
+    std::vector<const std::vector<int64_t>*> shapes;
+    for (size_t shape = 0; shape < model_->num_shapes(); ++shape) {
+      const Plan& other = model_->plan(shape);
+      shapes.push_back(&other.values[(other.*values)[i]].shape);
+    }
     const PlannedValue& value = plan_.values[port.value];
-    port.pieces = PiecesOf(value.shape, other.values[(other.*values)[i]].shape, row_sizes[shape_],
+    port.pieces = PiecesOf(value.shape, AxesOf(shapes, ranges), all_rows_,
                            static_cast<size_t>(value.type->nbytes()));
     return port;
   };
@@ -173,7 +179,7 @@ void Instance::MakePorts() {
     hidden_.push_back(port_of(static_cast<int64_t>(v), true));
     Place(hidden_.back(), OwnBuffer(&hidden_.back()));
   }
-  Bind(nullptr, nullptr, num_rows_);
+  Bind(nullptr, nullptr, all_rows_);
 }
 
 void* Instance::OwnBuffer(Port* port) {
@@ -272,7 +278,7 @@ std::unique_ptr<Kernel> Instance::MakeTvmKernel(const PlannedOperator& op) {
                                         static_cast<int>(op.shares));
 }
 
-void Instance::Bind(const void* const* inputs, void* const* outputs, size_t rows) {
+void Instance::Bind(const void* const* inputs, void* const* outputs, const RowCounts& rows) {
   bool is_same = is_bound_ && rows == rows_;
   for (size_t i = 0; i < inputs_.size() && is_same; ++i) {
     is_same = inputs_[i].given == (inputs == nullptr ? nullptr : inputs[i]);
@@ -338,22 +344,26 @@ void Instance::FindOverlaps() {
   }
 }
 
-void Instance::RunRows(size_t rows, const void* const* inputs, void* const* outputs) {
-  if (num_rows_ == 0) {
-    throw ModelError(ErrorCode::kInvalidArgument,
-                     "the model was not compiled for a range of rows: run it whole");
+void Instance::RunRows(const std::vector<int64_t>& rows, const void* const* inputs,
+                       void* const* outputs) {
+  const std::vector<RowRange>& ranges = model_->artifact().manifest.ranges;
+  CheckNumberOfRanges(ranges, rows.size());
+  RowCounts counts{};
+  for (size_t r = 0; r < ranges.size(); ++r) {
+    const std::vector<int64_t>& sizes = ranges[r].sizes;
+    const int64_t least = *std::min_element(sizes.begin(), sizes.end());
+    if (rows[r] < least || rows[r] > sizes[shape_]) {
+      throw ModelError(ErrorCode::kInvalidArgument,
+                       "the number of rows" + NameOf(ranges, r) + " is " + std::to_string(rows[r]) +
+                           ", and this instance runs " + std::to_string(least) + " to " +
+                           std::to_string(sizes[shape_]));
+    }
+    counts[r] = static_cast<size_t>(rows[r]);
   }
-  const std::vector<int64_t>& sizes = model_->artifact().manifest.row_sizes;
-  const auto least = static_cast<size_t>(*std::min_element(sizes.begin(), sizes.end()));
-  if (rows < least || rows > num_rows_) {
-    throw ModelError(ErrorCode::kInvalidArgument,
-                     "the number of rows is " + std::to_string(rows) + ", and this instance runs " +
-                         std::to_string(least) + " to " + std::to_string(num_rows_));
-  }
-  Run(inputs, outputs, rows);
+  Run(inputs, outputs, counts);
 }
 
-void Instance::Run(const void* const* inputs, void* const* outputs, size_t rows) {
+void Instance::Run(const void* const* inputs, void* const* outputs, const RowCounts& rows) {
   const BusyGuard guard(this);
   Bind(inputs, outputs, rows);
   CopyInputs();
@@ -374,20 +384,24 @@ void Instance::CopyInputs() {
         std::memcpy(port.own.get(), port.given, port.nbytes);
       }
     }
-    if (IsFilledUp(port) && port.filling != Filling::kLastRow) FillMask(port);
+    if (port.filling != Filling::kLastRow) FillMask(port);
   }
 }
 
 void Instance::FillMask(const Port& port) {
+  const size_t range = model_->artifact().manifest.ranges.size() - 1;
+  if (!port.pieces.HasMoreThan(rows_, range)) return;
   const PlannedValue& value = plan_.values[port.value];
-  FillWithZeros(port.pieces, rows_, port.own.get());
-  if (MaskFits(port.pieces, port.filling, value.type->name, port.own.get())) return;
+  FillWithZeros(port.pieces, range, rows_[range], port.own.get());
+  if (MaskFits(port.pieces, rows_, range, port.filling, value.type->name, port.own.get())) return;
   const bool is_first = port.filling == Filling::kMaskFirst;
-  throw ModelError(ErrorCode::kInvalidArgument,
-                   "the mask `" + value.name + "` does not allow a run to be filled up from " +
-                       std::to_string(rows_) + " to " + std::to_string(num_rows_) +
-                       " rows: its numbers must be from 0 to 1, and " +
-                       (is_first ? "1 in the first row" : "one of them must be 1"));
+  throw ModelError(
+      ErrorCode::kInvalidArgument,
+      "the mask `" + value.name + "` does not allow a run to be filled up from " +
+          std::to_string(rows_[range]) + " to " + std::to_string(all_rows_[range]) +
+          " rows: its numbers must be from 0 to 1, and " +
+          (is_first ? "1 in the first row" : "one of them must be 1") +
+          (range > 0 ? " for each " + model_->artifact().manifest.ranges[0].dimension : ""));
 }
 
 void Instance::CopyOutputs() {
@@ -405,7 +419,7 @@ void Instance::CopyOutputs() {
 
 std::vector<OpTiming> Instance::Profile(const void* const* inputs, void* const* outputs) {
   const BusyGuard guard(this);
-  Bind(inputs, outputs, num_rows_);
+  Bind(inputs, outputs, all_rows_);
   CopyInputs();
   try {
     std::vector<OpTiming> timings = executor_->Profile();

@@ -31,17 +31,17 @@ class Instance {
   //
   // Throws ModelError with `kExecution` if an operator fails, or if another thread is running this
   // instance.
-  void Run(const void* const* inputs, void* const* outputs) { Run(inputs, outputs, num_rows_); }
+  void Run(const void* const* inputs, void* const* outputs) { Run(inputs, outputs, all_rows_); }
 
-  // Runs the model once, as the other `Run` does, on inputs and outputs with `rows` rows: at most
-  // as many as the instance's shape has, and at least as many as the model's range begins with. The
-  // inputs are filled up with copies of their last row, and masks with 0. If `rows` is less than
-  // the instance's shape has, tensors with rows are copied wherever they are. Of the instance's own
-  // buffers the first rows count.
+  // Runs the model once, as the other `Run` does, on inputs and outputs with `rows` rows, a number
+  // for each range of the model: at most as many as the instance's shape has, and at least as many
+  // as the range begins with. The inputs are filled up with copies of their last row, and masks
+  // with 0. If a number is less than the instance's shape has, tensors with such rows are copied
+  // wherever they are. Of the instance's own buffers the first rows count.
   //
-  // Throws ModelError with `kInvalidArgument` if the model has no range or not this number of rows,
-  // or if a mask has other numbers than those from 0 to 1 or is not 1 where it must be.
-  void RunRows(size_t rows, const void* const* inputs, void* const* outputs);
+  // Throws ModelError with `kInvalidArgument` if the model has other ranges or not these numbers of
+  // rows, or if a mask has other numbers than those from 0 to 1 or is not 1 where it must be.
+  void RunRows(const std::vector<int64_t>& rows, const void* const* inputs, void* const* outputs);
 
   // Runs the model once, as `Run` does, and returns when each operator began and ended.
   std::vector<OpTiming> Profile(const void* const* inputs, void* const* outputs);
@@ -67,7 +67,7 @@ class Instance {
     void* given = nullptr;   // what the caller gave in the latest run
     bool is_copied = false;  // whether the tensor is copied from or to `given`
     std::vector<int64_t> aliases;
-    RowPieces pieces;  // where the rows lie, if the model was compiled for a range of rows
+    RowPieces pieces;  // where the rows lie, if the model was compiled for ranges of rows
     Filling filling = Filling::kLastRow;
   };
 
@@ -82,11 +82,11 @@ class Instance {
   std::unique_ptr<Kernel> MakeTvmKernel(const PlannedOperator& op);
   void* OwnBuffer(Port* port);
   void Place(const Port& port, void* address);
-  void Run(const void* const* inputs, void* const* outputs, size_t rows);
+  void Run(const void* const* inputs, void* const* outputs, const RowCounts& rows);
   // Places all ports for a run with these addresses, of which tensors with rows have `rows` rows.
-  void Bind(const void* const* inputs, void* const* outputs, size_t rows);
+  void Bind(const void* const* inputs, void* const* outputs, const RowCounts& rows);
   // Whether a run computes more rows of this tensor than the caller gives.
-  bool IsFilledUp(const Port& port) const { return port.pieces.exist() && rows_ < num_rows_; }
+  bool IsFilledUp(const Port& port) const { return port.pieces.HasMoreThan(rows_); }
   void FindOverlaps();
   // Copies the inputs that are not read in place.
   void CopyInputs();
@@ -108,8 +108,8 @@ class Instance {
   std::vector<Port> inputs_, outputs_;
   std::vector<Port> hidden_;  // values with memory of their own that the caller does not see
   bool is_bound_ = false;     // whether `Port::given` holds the addresses of an earlier run
-  size_t num_rows_ = 0;       // the rows of the instance's shape; 0 if the model has no range
-  size_t rows_ = 0;           // the rows of the latest run
+  RowCounts all_rows_{};      // the rows of the instance's shape
+  RowCounts rows_{};          // the rows of the latest run
 
   std::vector<std::unique_ptr<Kernel>> kernels_;
   std::unique_ptr<CpuExecutor> executor_;

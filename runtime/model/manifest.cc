@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 #include <functional>
+#include <utility>
 
 #include "runtime/model/json_reader.h"
 
@@ -147,6 +148,18 @@ bool IsSha256(const std::string& text) {
   return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
+// Adds the range that `object`, the object in `value`, describes.
+void ReadRange(JsonObject* object, const JsonValue& value, std::vector<RowRange>* ranges) {
+  RowRange range{object->At("dimension").Text(), object->At("sizes").Ints()};
+  if (range.sizes.empty()) value.Refuse("there are no sizes");
+  for (const RowRange& other : *ranges) {
+    if (other.dimension == range.dimension) {
+      value.Refuse("there are two ranges of `" + range.dimension + "`");
+    }
+  }
+  ranges->push_back(std::move(range));
+}
+
 int64_t WeightIndex(const std::string& key, const JsonValue& value) {
   int64_t index = 0;
   const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), index);
@@ -207,9 +220,7 @@ Manifest ReadManifest(const std::string& name, const std::string& text) {
   const auto rows = object.Find("row_sizes");
   if (rows.has_value() && !rows->is_null()) {
     JsonObject row_sizes(*rows);
-    manifest.row_dimension = row_sizes.At("dimension").Text();
-    manifest.row_sizes = row_sizes.At("sizes").Ints();
-    if (manifest.row_sizes.empty()) rows->Refuse("there are no sizes");
+    ReadRange(&row_sizes, *rows, &manifest.ranges);
     if (const auto masks = row_sizes.Find("masks")) {
       for (const JsonValue& each : masks->List()) {
         JsonObject mask(each);
@@ -218,6 +229,12 @@ Manifest ReadManifest(const std::string& name, const std::string& text) {
         manifest.masks[mask.At("input").Text()] = one_at.Text();
         mask.RefuseOthers();
       }
+    }
+    const auto second = row_sizes.Find("second");
+    if (second.has_value() && !second->is_null()) {
+      JsonObject range(*second);
+      ReadRange(&range, *second, &manifest.ranges);
+      range.RefuseOthers();
     }
     row_sizes.RefuseOthers();
   }

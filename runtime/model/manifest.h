@@ -8,6 +8,12 @@
 
 namespace tvm_interop {
 
+// A range of a dimension: its name, and the number of rows along it for each shape.
+struct RowRange {
+  std::string dimension;
+  std::vector<int64_t> sizes;
+};
+
 // What `manifest.json` says that running a model needs. See `tvm_interop/artifact/manifest.py`.
 struct Manifest {
   int64_t version = 2;
@@ -17,10 +23,9 @@ struct Manifest {
   std::map<std::string, std::string> sha256;  // of each other member, by its name
   std::map<int64_t, int64_t> weights;         // where each weight begins, by its value
   std::vector<int64_t> batch_sizes;
-  // The number of rows of each shape and the dimension's name, if the shapes stand for a range; see
-  // `RowSizes` in `tvm_interop/artifact/manifest.py`.
-  std::vector<int64_t> row_sizes;
-  std::string row_dimension;
+  // The ranges that the shapes stand for, at most two; see `RowSizes` in
+  // `tvm_interop/artifact/manifest.py`.
+  std::vector<RowRange> ranges;
   // Where each input that is filled up with 0 must be 1, by its name: `first`, `any` or `nowhere`;
   // see `RowMask` there.
   std::map<std::string, std::string> masks;

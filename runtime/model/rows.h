@@ -1,48 +1,80 @@
 #ifndef RUNTIME_MODEL_ROWS_H_
 #define RUNTIME_MODEL_ROWS_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "runtime/model/manifest.h"
+
 namespace tvm_interop {
 
-// Where the rows of an input or output lie in memory. A row is `outer` pieces of `nbytes` bytes
-// each, one in each step of the dimensions before that of the rows.
-struct RowPieces {
-  size_t outer = 0;  // 0 for a tensor without rows
-  size_t nbytes = 0;
-  size_t rows = 0;  // how many rows the tensor has
+// A model has at most this many ranges of rows, such as a batch and the length of a sequence.
+constexpr size_t kMostRanges = 2;
+// How many rows of each range a run has. The numbers of ranges that a model does not have are 0.
+using RowCounts = std::array<size_t, kMostRanges>;
 
-  bool exist() const { return outer > 0; }
+// Throws ModelError with `kInvalidArgument` unless the model has `count` ranges, at least one.
+void CheckNumberOfRanges(const std::vector<RowRange>& ranges, size_t count);
+// " of `batch`" for a range of several; nothing for the only one.
+std::string NameOf(const std::vector<RowRange>& ranges, size_t range);
+// Returns the number of the shape to run these numbers of rows with, one for each range: that of
+// the least numbers of rows that are large enough. Throws ModelError with `kInvalidArgument` if the
+// model has other ranges, or if a number is out of its range.
+size_t FindShape(const std::vector<RowRange>& ranges, const std::vector<int64_t>& rows);
+
+// Where the rows of an input or output lie in memory. The tensor is one of the shape
+// (`outer`, rows of one range, `between`, rows of the other range) with elements of `nbytes` bytes.
+// With one range, `between` and the rows of the other are 1.
+struct RowPieces {
+  struct Axis {
+    int range = -1;   // the number of the range; -1 if there is none
+    size_t rows = 1;  // how many rows the tensor has
+  };
+  size_t outer = 1;
+  std::array<Axis, kMostRanges> axes;
+  size_t between = 1;
+  size_t nbytes = 0;
+
+  // Whether a tensor with `counts` rows has fewer rows than this one, along any range.
+  bool HasMoreThan(const RowCounts& counts) const;
+  // The same for one range.
+  bool HasMoreThan(const RowCounts& counts, size_t range) const;
 };
 
-// Returns the first dimension in which two shapes of the same rank differ; the rank if they are
-// equal.
-size_t DifferingAxis(const std::vector<int64_t>& shape, const std::vector<int64_t>& other);
+// Returns, for each range, the dimension in which shapes for other numbers of rows differ; -1 if
+// there is none, and the rank if that of the shapes is not the same. `shapes` has the shape of one
+// input or output for each number of rows in `ranges`.
+std::vector<int> AxesOf(const std::vector<const std::vector<int64_t>*>& shapes,
+                        const std::vector<RowRange>& ranges);
 
-// Returns where the rows of a tensor lie, given its shapes for two numbers of rows. The tensor of
-// `shape` has `rows` rows. Its rows lie along the dimension that differs from `other`.
-RowPieces PiecesOf(const std::vector<int64_t>& shape, const std::vector<int64_t>& other,
-                   int64_t rows, size_t element_nbytes);
+// Returns where the rows of a tensor of `shape` lie, which has `counts` rows. `axes` is what
+// `AxesOf` returns.
+RowPieces PiecesOf(const std::vector<int64_t>& shape, const std::vector<int>& axes,
+                   const RowCounts& counts, size_t element_nbytes);
 
-// What fills up the rows of an input, and what must hold for it. A mask is filled with 0. Its
-// numbers must be from 0 to 1, and those of its first row, or of any row, must be 1.
+// What fills up the rows of an input, and what must hold for it. A mask is filled with 0 along the
+// last range. Its numbers must be from 0 to 1, and those of its first row, or of any row, must
+// be 1.
 enum class Filling { kLastRow, kZero, kMaskFirst, kMaskAny };
 
 // Whether a tensor of the type called `type` can be a mask.
 bool CanBeMask(const std::string& type);
-// Writes 0 into all rows of `tensor` from number `count` on.
-void FillWithZeros(const RowPieces& pieces, size_t count, void* tensor);
-// Returns whether a mask of the type called `type` fulfils what `filling` asks for.
-bool MaskFits(const RowPieces& pieces, Filling filling, const std::string& type, const void* mask);
+// Writes 0 into all rows of `tensor` from number `count` of a range on.
+void FillWithZeros(const RowPieces& pieces, size_t range, size_t count, void* tensor);
+// Returns whether a mask of the type called `type` fulfils what `filling` asks for in its first
+// `counts` rows. The rows of `range` are the positions. For `kMaskAny`, a mask has one element for
+// each row and position, and one must be 1 for each row of the other range.
+bool MaskFits(const RowPieces& pieces, const RowCounts& counts, size_t range, Filling filling,
+              const std::string& type, const void* mask);
 
-// Copies the `count` rows of `from` into the first rows of `to`, which has the pieces `pieces`, and
-// fills the others with copies of the last row.
-void FillUp(const RowPieces& pieces, size_t count, const void* from, void* to);
-// Copies the first `count` rows of `from`, which has the pieces `pieces`, to `to`.
-void CutOff(const RowPieces& pieces, size_t count, const void* from, void* to);
+// Copies `from`, which has `counts` rows, into the first rows of `to`, which has the pieces
+// `pieces`, and fills the others with copies of the last row.
+void FillUp(const RowPieces& pieces, const RowCounts& counts, const void* from, void* to);
+// Copies the first `counts` rows of `from`, which has the pieces `pieces`, to `to`.
+void CutOff(const RowPieces& pieces, const RowCounts& counts, const void* from, void* to);
 
 }  // namespace tvm_interop
 

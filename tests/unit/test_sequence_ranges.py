@@ -22,6 +22,9 @@ from tvm_interop.cli.app import app
 from tvm_interop.errors import ArtifactError, InputError
 from tvm_interop.execution.graph_module import GraphModule
 from tvm_interop.lowering.independent_rows import RowsDependError
+from tvm_interop.serving import make_policy
+from tvm_interop.serving.server.executor import Executor
+from tvm_interop.serving.server.model import Model
 
 QUICK: dict[str, Any] = {"scheduler": "sequential", "providers": ["tvm"], "time_budget": 0}
 MASK = (RowMask("attention_mask", "any"),)
@@ -150,6 +153,18 @@ def test_a_program_in_c_fills_masks_with_0(made: Artifact) -> None:
         outputs = [np.zeros((1, 40, 16), np.float32), np.zeros((1, 16), np.float32)]
         with pytest.raises(RuntimeLibraryError, match="mask `attention_mask` does not allow"):
             native.run_rows(40, *feed.values(), outputs=outputs)
+
+
+def test_a_server_takes_any_length(made: Artifact) -> None:
+    with Executor([Model("encoder", made)], lambda: make_policy("sequential")) as server:
+        for length in (40, 1, 128):
+            feed = feed_of_encoder(length, 6)
+            for got, wanted in zip(
+                server.infer("encoder", feed), theirs(encoder(), feed), strict=True
+            ):
+                np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+        with pytest.raises(InputError, match=r"have 129 rows, .* for 1 to 128"):
+            server.infer("encoder", feed_of_encoder(129, 0))
 
 
 def test_a_sum_needs_no_mask() -> None:

@@ -129,15 +129,16 @@ class NativeModel:
         return self._sizes(self._library.tvi_model_batch_size)
 
     @property
-    def row_sizes(self) -> tuple[int, ...]:
-        """The number of rows of each set of shapes; empty if the sets do not stand for a range."""
-        return self._sizes(self._library.tvi_model_row_size)
-
-    @property
-    def row_dimension(self) -> str:
-        """The name of the dimension that has the rows; empty if there is no range."""
-        name = self._library.tvi_model_row_dimension(self._handle)
-        return "" if name is None else name.decode()
+    def ranges(self) -> dict[str, tuple[int, ...]]:
+        """The number of rows of each set of shapes, by the dimension's name, for each range."""
+        count = self._library.tvi_model_num_ranges(self._handle)
+        return {
+            self._library.tvi_model_range_dimension(self._handle, number).decode(): tuple(
+                self._library.tvi_model_range_size(self._handle, number, shape)
+                for shape in range(len(self.inputs))
+            )
+            for number in range(count)
+        }
 
     @property
     def row_masks(self) -> dict[str, str]:

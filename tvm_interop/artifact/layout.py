@@ -38,7 +38,7 @@ def prefix(shape: int) -> str:
 
 
 def check_rows(rows: RowSizes | None, plans: Sequence[Plan]) -> None:
-    """Check that the plans of all shapes fit the range of rows that they stand for, if any.
+    """Check that the plans of all shapes fit the ranges of rows that they stand for, if any.
 
     Raises
     ------
@@ -46,5 +46,5 @@ def check_rows(rows: RowSizes | None, plans: Sequence[Plan]) -> None:
         They do not, or an input cannot be a mask; see `check_row_sizes` and `check_masks`.
     """
     if rows is not None:
-        check_row_sizes(rows.sizes, plans)
-        check_masks(rows.where_one, rows.dimension, rows.sizes, plans)
+        check_row_sizes(rows.ranges, plans)
+        check_masks(rows.where_one, rows.ranges, plans)

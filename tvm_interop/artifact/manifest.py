@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 import re
 from collections.abc import Iterator
@@ -194,6 +195,13 @@ class RowMask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     one_at: Literal["first", "any", "nowhere"]
 
 
+class SecondRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A second dimension with a range, and its size in each of the artifact's shapes, in order."""
+
+    dimension: str
+    sizes: tuple[int, ...]
+
+
 class RowSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The numbers of rows that a model was compiled for, which stand for a range of numbers.
 
@@ -207,28 +215,62 @@ class RowSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     input all of whose shapes are equal has no rows. An output may also have none if the rows are
     positions.
 
+    With a second range, there is a shape for each combination of the sizes. The rows of the first
+    range are independent then. Those of the second may be positions.
+
     Attributes
     ----------
     dimension: the name of the dimension, such as `batch`.
     sizes: the number of rows of each of the artifact's shapes, in order.
-    masks: the inputs that are filled up with 0. All others are filled up with their last row.
+    masks: the inputs that are filled up with 0 along the positions, which are the last range. All
+        others are filled up with their last row.
+    second: the second range; None if there is one range alone.
     """
 
     dimension: str
     sizes: tuple[int, ...]
     masks: tuple[RowMask, ...] = ()
+    second: SecondRange | None = None
 
     @property
     def where_one(self) -> dict[str, str]:
         """Where each mask must be 1, by its name."""
         return {mask.input: mask.one_at for mask in self.masks}
 
+    @property
+    def ranges(self) -> dict[str, tuple[int, ...]]:
+        """The size of each of the artifact's shapes, by the name of the dimension.
+
+        Raises
+        ------
+        ArtifactError
+            Both ranges are of one dimension.
+        """
+        if self.second is None:
+            return {self.dimension: self.sizes}
+        if self.second.dimension == self.dimension:
+            raise ArtifactError(f"there are two ranges of `{self.dimension}`: one is wrong")
+        return {self.dimension: self.sizes, self.second.dimension: self.second.sizes}
+
+    @property
+    def mean_filling(self) -> float:
+        """What a run computes over what it is given, in the mean over all sizes of the ranges."""
+        found = 1.0
+        for sizes in self.ranges.values():
+            compiled, given = sorted(set(sizes)), range(min(sizes), max(sizes) + 1)
+            ratios = (compiled[bisect.bisect_left(compiled, n)] / n for n in given)
+            found *= sum(ratios) / len(given)
+        return found
+
     def __str__(self) -> str:
-        listed = ", ".join(map(str, sorted(self.sizes)))
-        return (
-            f"{self.dimension} {min(self.sizes)} to {max(self.sizes)}, compiled for {listed} and "
-            "filled up between them"
-            + "".join(f", where `{mask.input}` is filled with 0" for mask in self.masks)
+        told = " and ".join(
+            f"{name} {min(sizes)} to {max(sizes)}" for name, sizes in self.ranges.items()
+        )
+        listed = " times ".join(
+            ", ".join(map(str, sorted(set(sizes)))) for sizes in self.ranges.values()
+        )
+        return f"{told}, compiled for {listed} and filled up between them" + "".join(
+            f", where `{mask.input}` is filled with 0" for mask in self.masks
         )
 
 

@@ -161,7 +161,7 @@ def _given_line(artifact: Artifact, given: Schedule, name: str) -> str:
 
 
 def _facts(artifact: Artifact) -> dict[str, object]:
-    checked = artifact.manifest.speed_check
+    checked, filled = artifact.manifest.speed_check, artifact.manifest.row_sizes
     return {
         "artifact": str(artifact.path),
         "scheduler": artifact.manifest.scheduler,
@@ -182,6 +182,7 @@ def _facts(artifact: Artifact) -> dict[str, object]:
         "merge_check": msgspec.to_builtins(artifact.manifest.merge_check),
         "batch_sizes": list(artifact.manifest.batch_sizes) or None,
         "row_sizes": msgspec.to_builtins(artifact.manifest.row_sizes),
+        "mean_filling": filled and filled.mean_filling,
         "kernels": dict(_kernels(artifact)),
         "not_tried": _not_tried(artifact),
         "ratio_to_sequential": checked.ratio if checked else None,
@@ -239,7 +240,11 @@ def _summary(artifact: Artifact, given: str | None) -> str:
         "kernels: " + ", ".join(f"{number} of {name}" for name, number in _kernels(artifact)),
     ]
     if artifact.manifest.row_sizes is not None:
-        lines.append(f"shapes: {artifact.manifest.row_sizes}")
+        filling = artifact.manifest.row_sizes.mean_filling
+        lines.append(
+            f"shapes: {artifact.manifest.row_sizes}; in the mean over all sizes, a run computes "
+            f"{filling:.3g} times what it is given"
+        )
     if artifact.precision_choice is not None:
         lines.append(f"precision {artifact.precision_choice}")
     if artifact.manifest.quantised is not None:

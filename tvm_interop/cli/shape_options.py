@@ -56,9 +56,10 @@ Ranges = Annotated[
     typer.Option(
         "--shapes",
         metavar="NAME=N..M,...",
-        help="A range for one dimension that the model leaves open, and sizes for the others, such "
-        "as batch=1..32,length=64. The model is compiled for some sizes of the range. A run of any "
-        "other size is filled up, and a model is refused if this could change its results.",
+        help="A range for one dimension that the model leaves open, or for two, and sizes for the "
+        "others, such as batch=1..32,length=64 or batch=1..8,seq=1..128. The model is compiled for "
+        "some sizes of the ranges. A run of any other size is filled up, and a model is refused if "
+        "this could change its results.",
         rich_help_panel="Model",
     ),
 ]
@@ -66,7 +67,7 @@ MostSizes = Annotated[
     int | None,
     typer.Option(
         "--most-sizes",
-        help="Compile a range for at most this many sizes.  [default: 8]",
+        help="Compile ranges for at most this many sizes, or combinations of sizes.  [default: 8]",
         rich_help_panel="Model",
     ),
 ]

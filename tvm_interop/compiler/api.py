@@ -13,10 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-import msgspec
-
 from ..artifact.artifact import Artifact
-from ..artifact.manifest import Precision, RowSizes, SpeedCheck
+from ..artifact.manifest import Precision, SpeedCheck
 from ..errors import InputError, OutOfTimeError, UnsupportedModelError
 from ..kernels.tuning_records import TuningRecords
 from ..latency import LatencyModel, Link
@@ -30,6 +28,7 @@ from .input_shapes import (
     Shapes,
     check_range,
     mark_batches,
+    mark_ranges,
     refuse_fixed_batch,
     shapes_to_compile,
 )
@@ -37,7 +36,8 @@ from .kept_choice import KeptChoice, choice_is_kept
 from .merging import merged_stages
 from .options import CompileOptions
 from .precision import MAX_ERROR, measured_precision
-from .row_ranges import MOST_SIZES, check_rows, row_range, warn_of_dependent_rows
+from .range_proofs import check_rows, warn_of_dependent_rows
+from .row_ranges import MOST_SIZES, row_range
 from .speed_check import speed_check_by_auto
 from .timed_search import note_search, note_speed_check
 
@@ -112,7 +112,7 @@ def compile(
     fresh: reuse nothing that an earlier compilation kept.
     cross_compiler: compiler that links kernels for another CPU; by default `CXX`.
     options: `time_budget`, the seconds for compiling; `shapes`, the range of a dimension, such as
-        `{"batch": (1, 32)}`; `most_sizes`; and options of the scheduler.
+        `{"batch": (1, 32)}`, or of two; `most_sizes`; and options of the scheduler.
 
     Returns
     -------
@@ -150,13 +150,13 @@ def compile(
         time_budget=time_budget,
     )
     _check_precision(precision, max_error, keep_f32, inputs)
-    chosen_rows = None
+    row_sizes = None
     if ranges is not None or most_sizes is not None:
         check_range(ranges, input_shapes, batch_sizes, compile_options)
         chosen_rows = row_range(model, ranges, MOST_SIZES if most_sizes is None else most_sizes)
-        is_batch, masks = check_rows(model, chosen_rows)
-        input_shapes = chosen_rows.shapes
-        batch_sizes = chosen_rows.sizes if is_batch else None
+        row_sizes, is_batch = check_rows(model, chosen_rows)
+        input_shapes = list(map(chosen_rows.shapes, chosen_rows.combinations))
+        batch_sizes = row_sizes.sizes if is_batch else None
     each = shapes_to_compile(model, input_shapes, batch_sizes)
     if chosen is not None and len(each) > 1:
         raise InputError(
@@ -182,11 +182,10 @@ def compile(
     artifact.others = others
     if batch_sizes is not None:
         mark_batches(artifact, batch_sizes)
-        if chosen_rows is None:
+        if row_sizes is None:
             warn_of_dependent_rows(model, dict(zip(batch_sizes, each, strict=True)))
-    if chosen_rows is not None:
-        rows = RowSizes(chosen_rows.dimension, tuple(chosen_rows.sizes), masks)
-        artifact.manifest = msgspec.structs.replace(artifact.manifest, row_sizes=rows)
+    if row_sizes is not None:
+        mark_ranges(artifact, row_sizes)
     if out is not None:
         artifact.save(out)
     return artifact

@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from ..artifact.artifact import Artifact
-from ..artifact.layout import MAX_SHAPES
+from ..artifact.layout import MAX_SHAPES, check_rows
+from ..artifact.manifest import RowSizes
 from ..errors import ArtifactError, InputError, TVMInteropError, UnsupportedModelError
 from ..frontend.load import batch_shapes, load_model
 from ..plain_data import is_whole
@@ -114,6 +115,21 @@ def mark_batches(artifact: Artifact, batch_sizes: Sequence[int]) -> None:
     artifact.manifest = msgspec.structs.replace(
         artifact.manifest, batch_sizes=tuple(map(int, batch_sizes))
     )
+
+
+def mark_ranges(artifact: Artifact, row_sizes: RowSizes) -> None:
+    """Record in the manifest that the artifact's shapes stand for ranges.
+
+    Raises
+    ------
+    InputError
+        An input or output does not grow with each range along a dimension of its own.
+    """
+    try:
+        check_rows(row_sizes, [artifact.plan, *(one.plan for one in artifact.others)])
+    except ArtifactError as error:
+        raise InputError(f"the model cannot be compiled for ranges: {error}") from error
+    artifact.manifest = msgspec.structs.replace(artifact.manifest, row_sizes=row_sizes)
 
 
 def check_range(

@@ -1,34 +1,25 @@
-"""Compiles a model for a range of sizes of one dimension, such as any batch from 1 to 32.
+"""Chooses the sizes that a model is compiled for, for ranges such as any batch from 1 to 32.
 
-The model is compiled for some sizes of the range. Between them, a run takes the next larger one and
-fills the inputs up. This is right if each row of an output depends on the same row of the inputs
-alone, which `lowering.independent_rows` proves. It is right too for the positions of a sequence if
-those that are filled up change nothing at the others, which `lowering.masked_positions` proves.
+Between the sizes, a run takes the next larger one and fills the inputs up. `range_proofs` proves
+that this is right. One or two dimensions may have a range. For two, such as a batch of sequences,
+the model is compiled for each pair of a few sizes of the one and a few of the other.
 """
 
 from __future__ import annotations
 
-import logging
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ..artifact.manifest import RowMask
-from ..errors import InputError, UnsupportedModelError
-from ..frontend.load import load_model
+from ..errors import InputError
 from ..frontend.open_dimensions import axes_of_dim, shapes_of_dims
-from ..lowering.extract import extract
-from ..lowering.independent_rows import RowsDependError, independent_rows
-from ..lowering.lower import LowerToUnits
-from ..lowering.masked_positions import masked_positions
 from ..plain_data import is_whole
-from ..program.program import Program
-
-_LOG = logging.getLogger("tvm_interop")
 
 MOST_SIZES = 8
-"""By default a range is compiled for at most this many sizes."""
+"""By default ranges are compiled for at most this many sizes, or combinations of sizes."""
 MOST_ROWS = 4096
 """The largest size of a dimension with a range."""
 _FIXED_ROWS = 1.0
@@ -39,18 +30,42 @@ Ranges: TypeAlias = "Mapping[str, int | tuple[int, int]]"
 
 
 class RowRange(NamedTuple):
-    """A range of sizes of one dimension, and the sizes that it is compiled for.
+    """The ranges of one or two dimensions, and the sizes that they are compiled for.
 
     Attributes
     ----------
-    dimension: the name of the dimension.
-    sizes: the sizes to compile for, ascending. The first and the last are the ends of the range.
-    shapes: the shapes of the model's open inputs for each of these sizes.
+    dimensions: the names of the dimensions.
+    sizes: for each dimension, the sizes to compile for, ascending. The first and the last are the
+        ends of the range. The model is compiled for all combinations.
+    axes: for each dimension, its axis in each input that has it, by the input's name.
+    least_shapes: the shapes of the model's open inputs for the least size of each dimension.
     """
 
-    dimension: str
-    sizes: list[int]
-    shapes: list[dict[str, tuple[int, ...]]]
+    dimensions: tuple[str, ...]
+    sizes: tuple[list[int], ...]
+    axes: tuple[dict[str, int], ...]
+    least_shapes: dict[str, tuple[int, ...]]
+
+    @property
+    def combinations(self) -> list[tuple[int, ...]]:
+        """The size of each dimension, for each set of input shapes to compile for."""
+        return list(itertools.product(*self.sizes))
+
+    def shapes(self, sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
+        """The shapes of the open inputs for a size of each dimension."""
+        return {
+            name: tuple(
+                next((s for s, at in zip(sizes, self.axes, strict=True) if at.get(name) == a), d)
+                for a, d in enumerate(shape)
+            )
+            for name, shape in self.least_shapes.items()
+        }
+
+    def filled(self, number: int) -> list[int]:
+        """The two smallest sizes of a dimension that are filled up; fewer if there are not two."""
+        sizes = self.sizes[number]
+        between = (s for s in range(sizes[0] + 1, sizes[-1]) if s not in sizes)
+        return list(itertools.islice(between, 2))
 
 
 def row_range(model: Any, ranges: Ranges, most_sizes: int = MOST_SIZES) -> RowRange:
@@ -58,13 +73,13 @@ def row_range(model: Any, ranges: Ranges, most_sizes: int = MOST_SIZES) -> RowRa
 
     Parameters
     ----------
-    ranges: the sizes of all open dimensions, one of them with a range.
-    most_sizes: the largest number of sizes to compile for.
+    ranges: the sizes of all open dimensions, one or two of them with a range.
+    most_sizes: for how many combinations of sizes the model is compiled at most.
 
     Raises
     ------
     InputError
-        There is no such dimension, a range is empty, or not exactly one dimension has a range.
+        There is no such dimension, a range is empty, or another number of dimensions has a range.
     UnsupportedModelError
         The model is not ONNX or cannot be read.
     """
@@ -80,16 +95,29 @@ def row_range(model: Any, ranges: Ranges, most_sizes: int = MOST_SIZES) -> RowRa
             wide[name] = (least, most)
         else:
             fixed[name] = least
-    if len(wide) != 1:
+    if len(wide) not in (1, 2):
         raise InputError(
-            f"`shapes` gives a range for {len(wide)} dimensions: give one dimension a range, and "
-            "each other open dimension one size"
+            f"`shapes` gives a range for {len(wide)} dimensions: give one or two dimensions a "
+            "range, and each other open dimension one size"
         )
-    if not is_whole(most_sizes) or most_sizes < 2:
-        raise InputError(f"`most_sizes` is {most_sizes!r}: give a whole number, 2 or more")
-    ((name, (least, most)),) = wide.items()
-    sizes = chosen_sizes(least, most, most_sizes)
-    return RowRange(name, sizes, [shapes_of_dims(model, {**fixed, name: s}) for s in sizes])
+    fewest = 2 ** len(wide)
+    if not is_whole(most_sizes) or most_sizes < fewest:
+        raise InputError(
+            f"`most_sizes` is {most_sizes!r}: give a whole number, {fewest} or more"
+            + (", since both ends of both ranges are compiled" if len(wide) > 1 else "")
+        )
+    least_shapes = shapes_of_dims(model, {**fixed, **{n: least for n, (least, _) in wide.items()}})
+    axes = tuple(axes_of_dim(model, name) for name in wide)
+    for name, at in zip(wide, axes, strict=True):
+        if not at.keys() <= least_shapes.keys():
+            missing = ", ".join(f"`{each}`" for each in sorted(at.keys() - least_shapes.keys()))
+            raise InputError(
+                f"`shapes` gives `{name}` a range, but other open dimensions of input {missing} no "
+                "size: give all of them"
+            )
+    return RowRange(
+        tuple(wide), chosen_sizes_of(list(wide.values()), most_sizes), axes, least_shapes
+    )
 
 
 def _ends(name: str, given: Any) -> tuple[int, int]:
@@ -100,6 +128,36 @@ def _ends(name: str, given: Any) -> tuple[int, int]:
             "greatest size, such as (1, 32)"
         )
     return ends[0], ends[1]
+
+
+def chosen_sizes_of(ends: Sequence[tuple[int, int]], count: int) -> tuple[list[int], ...]:
+    """The sizes of each dimension to compile for, at most `count` combinations of them.
+
+    Two dimensions share the combinations so that the mean of the time of a filled run over the time
+    at its own size is the least. The time is taken to grow with each size by itself, as
+    `chosen_sizes` says, so this mean is the product of the means of both dimensions. Long ranges
+    get more sizes than short ones: a batch of 1 to 8 and a length of 1 to 128 get 2 and 4. Ties:
+    the fewest combinations, then the fewest sizes of the first dimension.
+    """
+    if len(ends) == 1:
+        return (chosen_sizes(*ends[0], count),)
+    found: dict[tuple[int, int], list[list[int]]] = {}
+    for first in range(2, count // 2 + 1):
+        each = [chosen_sizes(*e, n) for e, n in zip(ends, (first, count // first), strict=True)]
+        found.setdefault((len(each[0]), len(each[1])), each)
+
+    def cost(counts: tuple[int, int]) -> tuple[float, int, int]:
+        means = (_mean_ratio(sizes) for sizes in found[counts])
+        return round(math.prod(means), 9), math.prod(counts), counts[0]
+
+    return tuple(found[min(found, key=cost)])
+
+
+def _mean_ratio(sizes: Sequence[int]) -> float:
+    """The mean, over all sizes of a range, of the time at the next chosen one over the own time."""
+    own = np.arange(sizes[0], sizes[-1] + 1)
+    chosen = np.array(sizes)[np.searchsorted(sizes, own)]
+    return float(np.mean((chosen + _FIXED_ROWS) / (own + _FIXED_ROWS)))
 
 
 def chosen_sizes(least: int, most: int, count: int) -> list[int]:
@@ -133,116 +191,3 @@ def chosen_sizes(least: int, most: int, count: int) -> list[int]:
             i = int(previous[i])
             found.append(i)
     return [int(sizes[i]) for i in reversed(found)]
-
-
-def check_rows(model: Any, chosen: RowRange) -> tuple[bool, tuple[RowMask, ...]]:
-    """Prove that the model may be filled up between the sizes.
-
-    Returns
-    -------
-    Whether the dimension is the first one of all inputs and outputs, that is, a batch; and the
-    inputs that are filled up with 0.
-
-    Raises
-    ------
-    InputError
-        There is no proof; the message names the operator.
-    """
-    axes = axes_of_dim(model, chosen.dimension)
-    try:
-        shapes = dict(zip(chosen.sizes, chosen.shapes, strict=True))
-        programs, _ = _programs(model, {**shapes, **_shapes_between(chosen, axes)}, axes)
-        try:
-            ins, outs = independent_rows(programs, axes)
-        except RowsDependError:
-            if not any(axes.values()):
-                raise  # It is a batch.
-            masks = masked_positions(programs, axes, min(chosen.sizes))
-            return False, tuple(RowMask(name, masks.anchor) for name in masks.names)
-    except RowsDependError as error:
-        raise InputError(
-            f"the model cannot be compiled for a range of `{chosen.dimension}`: runs are filled up "
-            f"to a size that was compiled, and this could change results, since {error}. Compile "
-            "it for the sizes that you need instead: give `input_shapes` for each of them (on the "
-            "command line, --input-shapes several times)"
-        ) from None
-    return all(rows == (0, 1) for rows in (*ins.values(), *outs.values())), ()
-
-
-def _shapes_between(
-    chosen: RowRange, axes: Mapping[str, int]
-) -> dict[int, dict[str, tuple[int, ...]]]:
-    """The input shapes for the two smallest sizes that are filled up.
-
-    A number that the model computes from the size, such as the smaller one of the size and 16, may
-    be the same for all sizes that are compiled. It differs for one of these then, unless it is a
-    number such as whether the size is 77.
-    """
-    filled = [s for s in range(chosen.sizes[0] + 1, chosen.sizes[-1]) if s not in chosen.sizes]
-    return {
-        size: {
-            name: tuple(
-                size * (d // chosen.sizes[0]) if a == axes.get(name) else d
-                for a, d in enumerate(shape)
-            )
-            for name, shape in chosen.shapes[0].items()
-        }
-        for size in filled[:2]
-    }
-
-
-def warn_of_dependent_rows(model: Any, shapes: Mapping[int, Mapping[str, tuple[int, ...]]]) -> None:
-    """Log a warning unless it can be proven that the rows of a batch are independent.
-
-    Parameters
-    ----------
-    shapes: the shapes of the model's open inputs, by batch size.
-    """
-    try:
-        programs, axes = _programs(model, shapes, None)
-        if programs:
-            independent_rows(programs, axes)
-    except RowsDependError as error:
-        _LOG.warning(
-            "the rows of a batch may depend on each other, so that requests which are joined may "
-            "change each other's answers: %s",
-            error,
-        )
-
-
-def _programs(
-    model: Any, shapes: Mapping[int, Mapping[str, tuple[int, ...]]], axes: Mapping[str, int] | None
-) -> tuple[dict[int, Program], Mapping[str, int]]:
-    """The lowered model by the size of the dimension, and the axis of the dimension by input.
-
-    There are programs for the sizes above 1, and at least two unless there is no such size. A
-    single row is run as it is, so nothing needs to be proven about it.
-
-    Parameters
-    ----------
-    axes: the axis of the dimension by input; None for the first axis of all inputs.
-    """
-    programs = {size: _lowered(model, given) for size, given in shapes.items() if size > 1}
-    if not programs:
-        return {}, axes or {}
-    size, first = next(iter(programs.items()))
-    if axes is None:
-        axes = {first.values[v].name: 0 for v in first.inputs}
-    if len(programs) == 1:
-        # Two sizes are compared, to know which numbers of the program come from the size.
-        grown = {
-            name: tuple(d + (a == axes.get(name)) for a, d in enumerate(value.shape))
-            for name, value in ((first.values[v].name, first.values[v]) for v in first.inputs)
-        }
-        programs[size + 1] = _lowered(model, grown)
-    return programs, axes
-
-
-def _lowered(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> Program:
-    lower: Any = LowerToUnits("llvm")
-    try:
-        return extract(lower(load_model(model, shapes)))
-    except UnsupportedModelError as error:
-        raise RowsDependError(
-            f"it cannot be imported for the input shapes {dict(shapes)}: {error}"
-        ) from error

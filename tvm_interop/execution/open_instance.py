@@ -27,7 +27,7 @@ class Shapes:
     ----------
     inputs, outputs: the model's inputs and outputs, for each set.
     batch_sizes: the batch size of each set; empty if the sets are not batch sizes.
-    row_range: the range of rows that the sets stand for; None if they stand for themselves alone.
+    row_range: the ranges of rows that the sets stand for; None if they stand for themselves alone.
     """
 
     def __init__(self, artifact: Artifact, server: ServerAddress | None = None) -> None:
@@ -39,17 +39,16 @@ class Shapes:
         if artifact.native is not None and server is None:
             self.inputs, self.outputs = artifact.native.inputs, artifact.native.outputs
             self.batch_sizes = artifact.native.batch_sizes
-            rows = artifact.native.row_dimension, artifact.native.row_sizes
-            masks = artifact.native.row_masks
+            ranges, masks = artifact.native.ranges, artifact.native.row_masks
         else:
             models = [artifact, *(artifact.others if server is None else ())]
             ports = [ports_of(model.plan) for model in models]
             self.inputs, self.outputs = [each[0] for each in ports], [each[1] for each in ports]
             self.batch_sizes = artifact.manifest.batch_sizes
             known = artifact.manifest.row_sizes
-            rows = ("", ()) if known is None or server else (known.dimension, known.sizes)
+            ranges = {} if known is None or server else known.ranges
             masks = known.where_one if known else {}
-        self.row_range = RowRange(*rows, self.inputs, self.outputs, masks) if rows[1] else None
+        self.row_range = RowRange(ranges, self.inputs, self.outputs, masks) if ranges else None
 
     def __len__(self) -> int:
         return len(self.inputs)

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from .._native.runtime import Port
 from ..errors import InputError
-from ..program.row_axis import axis_of_rows
+from ..program.row_axis import axes_of_ranges
 
 
 class RowRange:
     """Where the rows of a model lie, and the numbers of rows that it was compiled for.
 
+    With two ranges, such as a batch of sequences, a number of rows is a pair of numbers.
+
     Attributes
     ----------
-    dimension: the name of the dimension whose size is the number of rows, such as `batch`.
-    sizes: the number of rows of each of the model's sets of input shapes.
+    dimensions: the names of the dimensions whose sizes are the numbers of rows, such as `batch`.
+        If the rows of one are positions of a sequence, it is the last.
+    sizes: the numbers of rows of each of the model's sets of input shapes: one for each dimension.
     """
 
     def __init__(
         self,
-        dimension: str,
-        sizes: Sequence[int],
+        ranges: Mapping[str, Sequence[int]],
         inputs: Sequence[Sequence[Port]],
         outputs: Sequence[Sequence[Port]],
         masks: Mapping[str, str] | None = None,
@@ -32,90 +35,150 @@ class RowRange:
 
         Parameters
         ----------
+        ranges: the number of rows of each set of input shapes, by the dimension's name.
         inputs, outputs: the inputs and outputs for each set of input shapes.
         masks: where the inputs that are filled up with 0 must be 1, by their names: at the `first`
             position, at `any`, or `nowhere` (see `artifact.manifest.RowMask`).
         """
         positions = {port.name: i for i, port in enumerate(inputs[0])}
         self._masks = {positions[name]: one_at for name, one_at in (masks or {}).items()}
-        self.dimension, self.sizes = dimension, tuple(sizes)
+        self.dimensions = tuple(ranges)
+        self.sizes: list[tuple[int, ...]] = list(zip(*ranges.values(), strict=True))
         self._first = inputs[0], outputs[0]
+        # The axis of each dimension, for each input and output.
         self._axes = tuple(
             [
-                axis_of_rows([port.shape for port in each], sizes)
+                axes_of_ranges([port.shape for port in each], self.sizes)
                 for each in zip(*ports, strict=True)
             ]
             for ports in (inputs, outputs)
         )
 
-    def each(self, position: int, *, is_output: bool) -> int:
-        """The number of indices of that axis that belong to one row."""
-        axis = self._axes[is_output][position]
-        assert axis is not None
-        return self._first[is_output][position].shape[axis] // self.sizes[0]
+    def in_words(self, rows: Sequence[int]) -> str:
+        """Numbers of rows as a text, such as `7 rows` or `batch 2 and seq 7`."""
+        if len(rows) == 1:
+            return f"{rows[0]} rows"
+        return " and ".join(f"{d} {n}" for d, n in zip(self.dimensions, rows, strict=True))
+
+    @property
+    def sizes_in_words(self) -> str:
+        """The sizes that were compiled, such as `1, 8` or `batch 1, 8 and seq 1, 34, 128`."""
+        each = [", ".join(map(str, sorted(set(s)))) for s in zip(*self.sizes, strict=True)]
+        if len(each) == 1:
+            return each[0]
+        return " and ".join(f"{d} {s}" for d, s in zip(self.dimensions, each, strict=True))
+
+    @property
+    def limits_in_words(self) -> str:
+        """The ends of the ranges, such as `1 to 8` or `batch 1 to 8 and seq 1 to 128`."""
+        each = [f"{min(s)} to {max(s)}" for s in zip(*self.sizes, strict=True)]
+        if len(each) == 1:
+            return each[0]
+        return " and ".join(f"{d} {s}" for d, s in zip(self.dimensions, each, strict=True))
+
+    def _known_axes(self, position: int, *, is_output: bool) -> list[tuple[int, int, int]]:
+        """For each dimension that a tensor has: its number, its axis, and the indices of a row."""
+        shape, first = self._first[is_output][position].shape, self.sizes[0]
+        return [
+            (number, axis, shape[axis] // first[number])
+            for number, axis in enumerate(self._axes[is_output][position])
+            if axis is not None
+        ]
 
     def open_shape(self, port: Port, position: int, *, is_output: bool) -> tuple[int | str, ...]:
-        """The shape of an input or output, with the dimension's name where its size may vary."""
-        axis = self._axes[is_output][position]
-        if axis is None:
-            return port.shape
-        each = self.each(position, is_output=is_output)
-        name = self.dimension if each == 1 else f"{each}*{self.dimension}"
-        return (*port.shape[:axis], name, *port.shape[axis + 1 :])
+        """The shape of an input or output, with a dimension's name where its size may vary."""
+        shape: list[int | str] = list(port.shape)
+        for number, axis, each in self._known_axes(position, is_output=is_output):
+            name = self.dimensions[number]
+            shape[axis] = name if each == 1 else f"{each}*{name}"
+        return tuple(shape)
 
-    def rows_of(self, shapes: Mapping[int, tuple[int, ...]]) -> int | None:
-        """The number of rows of inputs of these shapes, by the inputs' positions.
+    def rows_of(
+        self, shapes: Mapping[int, tuple[int, ...]], current: Sequence[int]
+    ) -> tuple[int, ...] | None:
+        """The numbers of rows of inputs of these shapes, by the inputs' positions.
 
-        None if the shapes do not agree, or no input among them has rows.
+        None if the inputs have another rank or other sizes than the model, or if no input among
+        them has rows. A dimension that none of them has keeps its `current` number of rows.
+
+        Raises
+        ------
+        InputError
+            Two inputs disagree.
         """
-        found = set()
+        found: dict[int, tuple[int, str]] = {}
         for i, shape in shapes.items():
-            wanted, axis = self._first[False][i].shape, self._axes[False][i]
-            if axis is None:
-                continue
-            if len(shape) != len(wanted):
+            port, known = self._first[False][i], self._known_axes(i, is_output=False)
+            own = {axis for _, axis, _ in known}
+            others = [a for a in range(len(port.shape)) if a not in own]
+            if known and len(shape) != len(port.shape):
                 return None
-            rows, rest = divmod(shape[axis], self.each(i, is_output=False))
-            others = [a for a in range(len(shape)) if a != axis]
-            if rest or any(shape[a] != wanted[a] for a in others):
+            if known and any(shape[a] != port.shape[a] for a in others):
                 return None
-            found.add(rows)
-        return found.pop() if len(found) == 1 else None
-
-    def shape_for(self, rows: int) -> int | None:
-        """The set of input shapes that runs `rows` rows; None if they are out of the range."""
-        larger = [size for size in self.sizes if size >= rows]
-        if rows < min(self.sizes) or not larger:
+            for number, axis, each in known:
+                rows, rest = divmod(shape[axis], each)
+                if rest:
+                    return None
+                before, name = found.setdefault(number, (rows, port.name))
+                if before != rows:
+                    dimension = self.dimensions[number]
+                    raise InputError(
+                        f"input `{name}` has {dimension} {before}, and input `{port.name}` has "
+                        f"{dimension} {rows}: give all inputs the same {dimension}"
+                    )
+        if not found:
             return None
-        return self.sizes.index(min(larger))
+        return tuple(found[n][0] if n in found else rows for n, rows in enumerate(current))
 
-    def port(self, port: Port, position: int, rows: int, *, is_output: bool) -> Port:
-        """The input or output `port` as it is for `rows` rows."""
-        axis = self._axes[is_output][position]
-        if axis is None:
-            return port
-        length = rows * self.each(position, is_output=is_output)
-        shape = (*port.shape[:axis], length, *port.shape[axis + 1 :])
-        return Port(port.value, port.name, shape, port.dtype)
+    def shape_for(self, rows: Sequence[int]) -> int:
+        """The set of input shapes that runs these rows.
+
+        It is the set with the least product of its sizes among those that are large enough in each
+        dimension, since time grows with what is computed. There is a set for each combination of
+        sizes, so this is the next larger size of each dimension, and no two sets are equally good.
+
+        Raises
+        ------
+        InputError
+            A number of rows is out of its range.
+        """
+        limits = zip(
+            rows, *(map(f, zip(*self.sizes, strict=True)) for f in (min, max)), strict=True
+        )
+        if not all(least <= count <= most for count, least, most in limits):
+            raise InputError(
+                f"the inputs have {self.in_words(rows)}, and the model was compiled for "
+                f"{self.limits_in_words}: compile it for a larger range, or divide the inputs"
+            )
+        fit = [size for size in self.sizes if all(s >= r for s, r in zip(size, rows, strict=True))]
+        return self.sizes.index(min(fit, key=lambda size: (math.prod(size), size)))
+
+    def port(self, port: Port, position: int, rows: Sequence[int], *, is_output: bool) -> Port:
+        """The input or output `port` as it is for these numbers of rows."""
+        shape = list(port.shape)
+        for number, axis, each in self._known_axes(position, is_output=is_output):
+            shape[axis] = rows[number] * each
+        return Port(port.value, port.name, tuple(shape), port.dtype)
 
     def filled(self, array: np.ndarray, position: int, port: Port) -> np.ndarray:
         """An input with its last row repeated until it has the shape of `port`; a mask with 0.
 
-        A repeated row is as valid as the others: it has no index that is out of range. `check_mask`
-        says whether a mask may be filled up.
+        A repeated row is as valid as the others: it has no index that is out of range. A mask gets
+        0 along the positions, and then rows that are copies of its last one. `check_mask` says
+        whether a mask may be filled up.
         """
-        axis = self._axes[False][position]
-        if axis is None or array.shape == port.shape:
-            return array
-        given = array.shape[axis]
-        is_mask = position in self._masks
-        filled = np.empty(port.shape, array.dtype)
-        filled[_along(axis, 0, given)] = array
-        if not is_mask:
-            filled[_along(axis, given, None)] = array[_along(axis, given - 1, given)]
-        else:
-            filled[_along(axis, given, None)] = 0
-        return filled
+        for number, axis, _ in reversed(self._known_axes(position, is_output=False)):
+            given, wanted = array.shape[axis], port.shape[axis]
+            if given == wanted:
+                continue
+            filled = np.empty((*array.shape[:axis], wanted, *array.shape[axis + 1 :]), array.dtype)
+            filled[_along(axis, 0, given)] = array
+            if position in self._masks and number == len(self.dimensions) - 1:
+                filled[_along(axis, given, None)] = 0
+            else:
+                filled[_along(axis, given, None)] = array[_along(axis, given - 1, given)]
+            array = filled
+        return array
 
     def check_mask(self, array: np.ndarray, position: int, port: Port) -> None:
         """Check an input that is a mask and will be filled up to the shape of `port`.
@@ -125,30 +188,36 @@ class RowRange:
         InputError
             The input is a mask with which runs must not be filled up.
         """
-        one_at, axis = self._masks.get(position, "nowhere"), self._axes[False][position]
-        if one_at == "nowhere" or axis is None or array.shape == port.shape:
+        one_at, axes = self._masks.get(position, "nowhere"), self._axes[False][position]
+        axis = axes[-1]
+        if one_at == "nowhere" or axis is None or array.shape[axis] == port.shape[axis]:
             return
         are_in_range = bool(((array >= 0) & (array <= 1)).all())
         ones = array == 1
-        is_one = ones[_along(axis, 0, 1)].all() if one_at == "first" else ones.any()
+        # With two ranges, each row of the first has a sequence of its own.
+        kept = axes[0] if len(axes) == 2 else None
+        over = tuple(a for a in range(array.ndim) if a != kept)
+        is_one = ones[_along(axis, 0, 1)].all() if one_at == "first" else ones.any(over).all()
         if are_in_range and is_one:
             return
-        where = f"at the first {self.dimension}" if one_at == "first" else "somewhere"
-        sizes = ", ".join(map(str, sorted(self.sizes)))
+        name = self.dimensions[-1]
+        where = f"at the first {name}" if one_at == "first" else "somewhere"
+        if one_at == "any" and kept is not None:
+            where += f" for each {self.dimensions[0]}"
+        sizes = ", ".join(map(str, sorted({size[-1] for size in self.sizes})))
         raise InputError(
-            f"input `{port.name}` is a mask, and a run of {array.shape[axis]} {self.dimension} is "
+            f"input `{port.name}` is a mask, and a run of {array.shape[axis]} {name} is "
             f"filled up: then its numbers must be from 0 to 1, and 1 {where}. Give such a mask, or "
             f"one of the sizes that are not filled up, {sizes}"
         )
 
     def of_rows(
-        self, array: np.ndarray, position: int, rows: int, *, is_output: bool
+        self, array: np.ndarray, position: int, rows: Sequence[int], *, is_output: bool
     ) -> np.ndarray:
-        """The first `rows` rows of an input or output, without a copy."""
-        axis = self._axes[is_output][position]
-        if axis is None:
-            return array
-        return array[_along(axis, 0, rows * self.each(position, is_output=is_output))]
+        """The first rows of an input or output, without a copy."""
+        for number, axis, each in self._known_axes(position, is_output=is_output):
+            array = array[_along(axis, 0, rows[number] * each)]
+        return array
 
 
 def _along(axis: int, begin: int, end: int | None) -> tuple[slice, ...]:

@@ -23,9 +23,9 @@ class ShapedInstances:
         self._shapes = shapes
         self._shape = 0
         self._range = shapes.row_range
-        # How many rows the current inputs have, if the model runs a range of rows.
-        self._rows = self._range.sizes[0] if self._range is not None else 0
-        self._ports_of: tuple[PlanInstance | None, int] = None, 0
+        # How many rows of each range the current inputs have; empty if the model has no range.
+        self._rows = self._range.sizes[0] if self._range is not None else ()
+        self._ports_of: tuple[PlanInstance | None, tuple[int, ...]] = None, ()
         self._ports: tuple[list[Port], list[Port]] = [], []
         self._instance = first
         self._instances: dict[int, PlanInstance] = {0: self._instance}
@@ -35,7 +35,7 @@ class ShapedInstances:
     def _drop_instances(self) -> None:
         self._instance = cast(PlanInstance, ClosedInstance())
         self._instances.clear()
-        self._ports_of = None, 0
+        self._ports_of = None, ()
         self._params.clear()
 
     def _take_fitting_shape(self, sizes: Mapping[int, tuple[int, ...]]) -> None:
@@ -89,22 +89,15 @@ class ShapedInstances:
         if self._range is not None:
             self._range.check_mask(array, position, self._instance.inputs[position])
 
-    def _fitting(self, sizes: Mapping[int, tuple[int, ...]]) -> tuple[int, int]:
+    def _fitting(self, sizes: Mapping[int, tuple[int, ...]]) -> tuple[int, tuple[int, ...]]:
         """The set of input shapes that runs inputs of these shapes, and how many rows they have."""
         now = [port.shape for port in self._current_inputs()] if sizes else []
         if all(now[i] == size for i, size in sizes.items()):
             return self._shape, self._rows
-        rows = None if self._range is None else self._range.rows_of(sizes)
+        rows = None if self._range is None else self._range.rows_of(sizes, self._rows)
         if rows is None or self._range is None:
             return self._shapes.fitting(sizes), self._rows
-        shape = self._range.shape_for(rows)
-        if shape is None:
-            least, most = min(self._range.sizes), max(self._range.sizes)
-            raise InputError(
-                f"the inputs have {rows} rows, and the model was compiled for {least} to {most}: "
-                "compile it for a larger range, or divide the inputs"
-            )
-        return shape, rows
+        return self._range.shape_for(rows), rows
 
     def _current_inputs(self) -> list[Port]:
         """The inputs, with the shapes that they have now."""
@@ -131,7 +124,9 @@ class ShapedInstances:
             self._ports_of, self._ports = (self._instance, self._rows), (ins, outs)
         return self._ports
 
-    def _in_rows(self, port: Port, position: int, rows: int, *, is_output: bool = False) -> Port:
+    def _in_rows(
+        self, port: Port, position: int, rows: tuple[int, ...], *, is_output: bool = False
+    ) -> Port:
         if self._range is None:
             return port
         return self._range.port(port, position, rows, is_output=is_output)
@@ -160,11 +155,10 @@ class ShapedInstances:
     def _check_is_full(self) -> None:
         """Refuse to use the caller's memory if it has fewer rows than a run computes."""
         if self._range is not None and self._rows not in self._range.sizes:
-            sizes = ", ".join(map(str, sorted(self._range.sizes)))
             raise InputError(
-                f"a run of {self._rows} rows is filled up, so it cannot use your memory: give one "
-                f"of the numbers of rows that the model was compiled for, {sizes}, or use "
-                "set_input and get_output, which copy"
+                f"a run of {self._range.in_words(self._rows)} is filled up, so it cannot use your "
+                "memory: give one of the numbers of rows that the model was compiled for, "
+                f"{self._range.sizes_in_words}, or use set_input and get_output, which copy"
             )
 
     def open_shapes(self) -> tuple[list[tuple[int | str, ...]], list[tuple[int | str, ...]]]:

@@ -76,14 +76,64 @@ def masked_positions(
         There is no proof. This does not say that filling up does change results.
     """
     assert len(programs) > 1, "one length alone does not say what grows with it"
-    return _Proof(list(programs), list(programs.values()), least).run(inputs)
+    return masked_in_all([(programs, {})], inputs, least)
+
+
+def masked_in_all(
+    each: Sequence[tuple[Mapping[int, Program], Mapping[str, int]]],
+    inputs: Mapping[str, int],
+    least: int,
+) -> Masks:
+    """Prove that positions may be filled up in several models, all with the same masks.
+
+    Parameters
+    ----------
+    each: the programs of each model by length, and how many independent rows each of its inputs has
+        (`independent_rows`), by name. A mask that must be 1 at `any` position must be so in each of
+        these rows: a row is computed as in a batch of copies of it, and all copies have their 1 at
+        the same position.
+
+    Raises
+    ------
+    RowsDependError
+        As for `masked_positions`.
+    """
+    proofs = [
+        _Proof(list(programs), list(programs.values()), least, rows) for programs, rows in each
+    ]
+    for proof in proofs:
+        proof.take(inputs)
+    return _masks(proofs, inputs)
+
+
+def _masks(proofs: Sequence[_Proof], inputs: Mapping[str, int]) -> Masks:
+    """Find the inputs that must be masks; the fewest, and those with the weakest condition."""
+    furthest, why = -1, RowsDependError("no input has positions")
+    for masks in proofs[0].candidates(inputs):
+        for proof in proofs:
+            proven, error = proof.proven(masks)
+            if error is None:
+                continue
+            if proven > furthest:
+                furthest, why = proven, error
+            break
+        else:
+            return masks
+    raise why
 
 
 class _Proof:
     """The proof for one model, whose programs for all lengths are compared step by step."""
 
-    def __init__(self, lengths: list[int], programs: list[Program], least: int) -> None:
+    def __init__(
+        self,
+        lengths: list[int],
+        programs: list[Program],
+        least: int,
+        rows: Mapping[str, int],
+    ) -> None:
         self._lengths, self._programs, self._least = lengths, programs, least
+        self._rows = rows
         self._largest = lengths.index(max(lengths))
         self._layouts: dict[int, Layout] = {}
         self._numbers: dict[int, int] = {}
@@ -91,7 +141,8 @@ class _Proof:
         self._forms: list[tuple[Form, ...]] = []
         self._known: dict[Any, tuple[tuple[Form, ...], dict[int, Layout]]] = {}
 
-    def run(self, inputs: Mapping[str, int]) -> Masks:
+    def take(self, inputs: Mapping[str, int]) -> None:
+        """Find the forms of all statements, and check that outputs have positions in one axis."""
         first = self._programs[0]
         check_alike(self._programs, "length")
         for v in first.inputs:
@@ -103,7 +154,6 @@ class _Proof:
         take_operators(self._programs, self._take_operator)
         for v in first.outputs:
             self._check_output(v)
-        return self._masks(inputs)
 
     def _take_weight(self, v: int) -> None:
         """A constant for a shorter sequence is the beginning of that for a longer one."""
@@ -190,18 +240,8 @@ class _Proof:
         if axis is None or layout != _one_axis(shapes[0], axis, self._lengths[0]):
             raise RowsDependError(f"the positions of output `{name}` do not lie in one axis")
 
-    def _masks(self, inputs: Mapping[str, int]) -> Masks:
-        """Find the inputs that must be masks; the fewest, and those with the weakest condition."""
-        furthest, why = -1, RowsDependError("no input has positions")
-        for masks in self._candidates(inputs):
-            proven, error = self._proven(masks)
-            if error is None:
-                return masks
-            if proven > furthest:
-                furthest, why = proven, error
-        raise why
-
-    def _candidates(self, inputs: Mapping[str, int]) -> Iterator[Masks]:
+    def candidates(self, inputs: Mapping[str, int]) -> Iterator[Masks]:
+        """Which inputs may be the masks, in the order to try them."""
         first = self._programs[0]
         values = [first.values[v] for v in first.inputs if first.values[v].name in inputs]
         elements = {v.name: math.prod(v.shape) for v in values if v.dtype in MASK_TYPES}
@@ -213,12 +253,14 @@ class _Proof:
                 yield Masks(names, "nowhere")
                 if any(width[name] > 1 for name in names):
                     continue  # A mask has one number for a position.
-                # A mask must be 1 at the same position of all its rows, so there must be one row.
-                if len(names) == 1 and elements[names[0]] == self._lengths[0]:
+                # A mask must be 1 at the same position of all its rows, so there must be one row,
+                # apart from those that are independent.
+                alone = self._lengths[0] * self._rows.get(names[0], 1)
+                if len(names) == 1 and elements[names[0]] == alone:
                     yield Masks(names, "any")
                 yield Masks(names, "first")
 
-    def _proven(self, masks: Masks) -> tuple[int, RowsDependError | None]:
+    def proven(self, masks: Masks) -> tuple[int, RowsDependError | None]:
         """How many operators are proven if these inputs are masks, and why no more are."""
         program = self._programs[self._largest]
         bounds: dict[int, Bounds] = {}

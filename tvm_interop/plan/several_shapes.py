@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from ..errors import ArtifactError
-from ..program.row_axis import MASK_TYPES, axis_of_rows
+from ..program.row_axis import MASK_TYPES, axes_of_ranges, grows_with_rows
 from .plan import Plan
 
 
@@ -68,10 +68,14 @@ def check_batch_sizes(sizes: Sequence[int], plans: Sequence[Plan]) -> None:
         raise ArtifactError("the shapes of the batch sizes differ in more than the first axis")
 
 
-def check_row_sizes(sizes: Sequence[int], plans: Sequence[Plan]) -> None:
+def check_row_sizes(ranges: Mapping[str, Sequence[int]], plans: Sequence[Plan]) -> None:
     """Check that plans are of the same model, with one plan for each number of rows.
 
-    Without numbers of rows, nothing is checked.
+    With two ranges, there must be a plan for each combination of their numbers of rows.
+
+    Parameters
+    ----------
+    ranges: the number of rows in each plan, by the name of the dimension.
 
     Raises
     ------
@@ -79,33 +83,48 @@ def check_row_sizes(sizes: Sequence[int], plans: Sequence[Plan]) -> None:
         An input or output does not grow with the number of rows along one dimension, or the numbers
         are wrong; the message names the input, the output or the numbers.
     """
-    if not sizes:
-        return
-    are_different = len(set(sizes)) == len(sizes) > 1
-    if len(sizes) != len(plans) or not are_different or min(sizes) < 1:
+    each = list(zip(*ranges.values(), strict=True)) if _fit(ranges, plans) else []
+    if len(set(each)) != len(plans) or len(plans) < 2:
         raise ArtifactError(
-            f"the numbers of rows are {list(sizes)} for {len(plans)} shapes: there must be one for "
-            "each, at least two, all different and above 0"
+            f"the numbers of rows are {_in_words(ranges)} for {len(plans)} shapes: there must be "
+            "one for each, at least two, all different and above 0"
+            + (", and a shape for each combination" if len(ranges) > 1 else "")
         )
     for kind in ("inputs", "outputs"):
         interfaces = [interface(plan, getattr(plan, kind)) for plan in plans]
-        for each in zip(*interfaces, strict=True):
-            shapes = [shape for _, shape, _ in each]
-            if len(set(shapes)) > 1 and axis_of_rows(shapes, sizes) is None:
+        for found in zip(*interfaces, strict=True):
+            shapes = [shape for _, shape, _ in found]
+            if not grows_with_rows(shapes, each):
                 raise ArtifactError(
-                    f"`{each[0][0]}` has the shapes {shapes} for {list(sizes)} rows: it must grow "
-                    "with the number of rows along one dimension"
+                    f"`{found[0][0]}` has the shapes {shapes} for {_in_words(ranges)} rows: it "
+                    "must grow with the number of rows along one dimension"
+                    + (" for each range" if len(ranges) > 1 else "")
                 )
 
 
+def _fit(ranges: Mapping[str, Sequence[int]], plans: Sequence[Plan]) -> bool:
+    """Whether there are as many plans as combinations of sizes, and as sizes in each range."""
+    combinations = math.prod(len(set(sizes)) for sizes in ranges.values())
+    return combinations == len(plans) and all(
+        len(sizes) == len(plans) and min(sizes) > 0 and len(set(sizes)) > 1
+        for sizes in ranges.values()
+    )
+
+
+def _in_words(ranges: Mapping[str, Sequence[int]]) -> str:
+    return " and ".join(str(list(sizes)) for sizes in ranges.values())
+
+
 def check_masks(
-    masks: Mapping[str, str], dimension: str, sizes: Sequence[int], plans: Sequence[Plan]
+    masks: Mapping[str, str], ranges: Mapping[str, Sequence[int]], plans: Sequence[Plan]
 ) -> None:
     """Check that the inputs which are filled up with 0 can be masks.
 
     Parameters
     ----------
     masks: where each mask must be 1, by its name; see `artifact.manifest.RowMask`.
+    ranges: the number of rows in each plan, by the name of the dimension; the last one has the
+        positions. They have passed `check_row_sizes`.
 
     Raises
     ------
@@ -113,20 +132,22 @@ def check_masks(
         There is no such input with rows, its type is not one of masks, or it must be 1 at `any`
         position and has several elements at each. The message names it.
     """
+    sizes = list(zip(*ranges.values(), strict=True))
     for name, one_at in masks.items():
         found = [
             (shape, dtype)
-            for plan in plans[:2]
+            for plan in plans
             for own, shape, dtype in interface(plan, plan.inputs)
             if own == name
         ]
-        shapes = [shape for shape, _ in found]
-        can_be = len(set(shapes)) > 1 and found[0][1] in MASK_TYPES
-        if not can_be or (one_at == "any" and math.prod(shapes[0]) != sizes[0]):
+        axes = axes_of_ranges([shape for shape, _ in found], sizes) if found else [None]
+        can_be = axes[-1] is not None and found[0][1] in MASK_TYPES
+        rows = (s for s, axis in zip(sizes[0], axes, strict=False) if axis is not None)
+        if not can_be or (one_at == "any" and math.prod(found[0][0]) != math.prod(rows)):
             raise ArtifactError(
                 f"`{name}` cannot be a mask: there must be an input of that name with "
-                f"`{dimension}`, of a type for masks, with one element at each position if it must "
-                "be 1 at any"
+                f"`{list(ranges)[-1]}`, of a type for masks, with one element at each position if "
+                "it must be 1 at any"
             )
 
 

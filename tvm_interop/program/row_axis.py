@@ -1,4 +1,4 @@
-"""Finds the axis of a tensor along which the rows of a batch lie."""
+"""Finds the axes of a tensor along which the rows of a batch, or positions, lie."""
 
 from __future__ import annotations
 
@@ -26,3 +26,41 @@ def axis_of_rows(shapes: Sequence[Sequence[int]], sizes: Sequence[int]) -> int |
         return None
     each = {divmod(shape[changing[0]], size) for shape, size in zip(shapes, sizes, strict=True)}
     return changing[0] if len(each) == 1 and each.pop()[1] == 0 else None
+
+
+def axes_of_ranges(
+    shapes: Sequence[Sequence[int]], sizes: Sequence[Sequence[int]]
+) -> list[int | None]:
+    """For each range, the axis along which its rows lie; None if the tensor does not have them.
+
+    Parameters
+    ----------
+    shapes: the tensor's shape for each combination of sizes.
+    sizes: the number of rows of each range, for each shape; there is a shape for each combination.
+    """
+    found: list[int | None] = []
+    for number in range(len(sizes[0])):
+        others = [[s for i, s in enumerate(each) if i != number] for each in sizes]
+        alike = [i for i, other in enumerate(others) if other == others[0]]
+        rows = [sizes[i][number] for i in alike]
+        found.append(axis_of_rows([shapes[i] for i in alike], rows))
+    return found
+
+
+def grows_with_rows(shapes: Sequence[Sequence[int]], sizes: Sequence[Sequence[int]]) -> bool:
+    """Whether a tensor grows with each range along one axis of its own, or not at all.
+
+    For the parameters see `axes_of_ranges`.
+    """
+    axes = axes_of_ranges(shapes, sizes)
+    known = {axis: number for number, axis in enumerate(axes) if axis is not None}
+    if len(known) < len(axes) - axes.count(None):
+        return False  # Both ranges lie along one axis.
+
+    def expected(each: Sequence[int]) -> list[int]:
+        return [
+            size if axis not in known else size // sizes[0][known[axis]] * each[known[axis]]
+            for axis, size in enumerate(shapes[0])
+        ]
+
+    return all(list(shape) == expected(each) for shape, each in zip(shapes, sizes, strict=True))

@@ -149,13 +149,25 @@ TVI_EXPORT int64_t tvi_model_row_size(const tvi_model* model, size_t shape);
 /* The name of the dimension whose size is the number of rows, such as "batch"; NULL if the model
  * was not compiled for a range. */
 TVI_EXPORT const char* tvi_model_row_dimension(const tvi_model* model);
+/* The number of ranges that the model was compiled for: 0, 1 or 2. With two, such as a batch and
+ * the length of a sequence, there is a shape for each combination of their numbers of rows. The two
+ * functions above tell of range number 0. */
+TVI_EXPORT size_t tvi_model_num_ranges(const tvi_model* model);
+/* The name of a range's dimension; NULL if there is no such range. */
+TVI_EXPORT const char* tvi_model_range_dimension(const tvi_model* model, size_t range);
+/* The number of rows of a shape along a range's dimension; 0 if there is no such range or shape. */
+TVI_EXPORT int64_t tvi_model_range_size(const tvi_model* model, size_t range, size_t shape);
 /* Where input number `input`, a mask, must be 1 so that a run may be filled up: in the "first" row,
  * in "any" row, or "nowhere". NULL if the input is no mask. A mask is filled up with 0. For "first"
- * and "any", all its numbers must be from 0 to 1. */
+ * and "any", all its numbers must be from 0 to 1. With two ranges, the rows are those of the
+ * second, and this must hold for each row of the first. */
 TVI_EXPORT const char* tvi_model_row_mask(const tvi_model* model, size_t input);
 /* Finds the shape number to run `rows` rows with: that of the least number of rows that is large
  * enough. */
 TVI_EXPORT tvi_status tvi_model_find_rows(const tvi_model* model, int64_t rows, size_t* shape);
+/* Finds the shape number to run with these numbers of rows, one for each range in order. */
+TVI_EXPORT tvi_status tvi_model_find_sizes(const tvi_model* model, const int64_t* sizes,
+                                           size_t num_sizes, size_t* shape);
 /* Finds the shape number for inputs of these shapes. `shapes[i]` has the dimensions of input i. */
 TVI_EXPORT tvi_status tvi_model_find_shape(const tvi_model* model, const int64_t* const* shapes,
                                            size_t* shape);
@@ -208,6 +220,10 @@ TVI_EXPORT tvi_status tvi_run(tvi_instance* instance, const void* const* inputs,
  * which keep the shape's size, the first rows count. */
 TVI_EXPORT tvi_status tvi_run_rows(tvi_instance* instance, int64_t rows, const void* const* inputs,
                                    void* const* outputs);
+/* Runs the model once, as `tvi_run_rows` does, on inputs and outputs with these numbers of rows,
+ * one for each range in order. */
+TVI_EXPORT tvi_status tvi_run_sizes(tvi_instance* instance, const int64_t* sizes, size_t num_sizes,
+                                    const void* const* inputs, void* const* outputs);
 
 /* The instance's own buffer for an input or output, of the size that the tensor has. It is zero at
  * first, and its address does not change. NULL if `index` is out of range. */

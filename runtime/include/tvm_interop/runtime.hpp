@@ -121,6 +121,13 @@ class Model {
     internal::Check(tvi_model_find_rows(get(), rows, &found));
     return found;
   }
+  // The shape number to run with these numbers of rows, one for each range. Throws Error if the
+  // model has other ranges.
+  size_t FindSizes(const std::vector<int64_t>& sizes) const {
+    size_t found = 0;
+    internal::Check(tvi_model_find_sizes(get(), sizes.data(), sizes.size(), &found));
+    return found;
+  }
   // The shape number for inputs of these shapes. Throws Error if the model has no such shape.
   size_t FindShape(const std::vector<std::vector<int64_t>>& shapes) const {
     const std::vector<Tensor> wanted = inputs();
@@ -211,6 +218,13 @@ class Instance {
     internal::Check(tvi_run_rows(get(), rows, inputs.data(), outputs.data()));
   }
 
+  // The same with a number of rows for each range: see `tvi_run_sizes`.
+  void RunSizes(const std::vector<int64_t>& sizes, const std::vector<const void*>& inputs,
+                const std::vector<void*>& outputs) {
+    CheckCounts(inputs, outputs);
+    internal::Check(
+        tvi_run_sizes(get(), sizes.data(), sizes.size(), inputs.data(), outputs.data()));
+  }
   // The instance's own buffer for an input or output. Throws Error if its type is another.
   template <typename Element>
   Span<Element> Input(size_t index) {

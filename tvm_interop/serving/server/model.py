@@ -50,6 +50,8 @@ class Model(AnyModel):
             shapes.batch_sizes,
         )
         self._shape_of_size = {size: i for i, size in enumerate(shapes.batch_sizes)}
+        # Requests of a model with batches are filled up when they have been joined.
+        self._range = None if shapes.batch_sizes else shapes.row_range
         self._instances: list[list[PlanInstance]] = [
             [shapes.open(shape) for _ in range(instances)] for shape in range(len(shapes))
         ]
@@ -154,14 +156,18 @@ class Model(AnyModel):
             size = self.size_for(sum(ticket.rows for ticket in tickets))
             shape = self._shape_of_size[size]
         instance = self._instances[shape][slot]
-        for port in instance.inputs:
+        for i, port in enumerate(instance.inputs):
             given = [ticket.inputs[port.name] for ticket in tickets]
+            if self._range is not None:
+                given = [self._range.filled(array, i, port) for array in given]
             instance.write(port.value, _joined(given, port.shape))
         wrote = time.perf_counter()
         instance.run()
         ran = time.perf_counter()
         begin = 0
         results = [instance.read(port.value) for port in instance.outputs]
+        if self._range is not None:
+            results = self._cut(results, tickets[0].inputs)
         for ticket in tickets:
             rows = slice(begin, begin + ticket.rows) if self.is_batched else slice(None)
             ticket.outputs = [_copy(result, rows) for result in results]
@@ -183,7 +189,29 @@ class Model(AnyModel):
         instance.run()
         return time.perf_counter() - began
 
+    def _rows(self, inputs: Mapping[str, np.ndarray]) -> tuple[int, ...] | None:
+        """How many rows of each range the inputs have; None if the model has no ranges."""
+        if self._range is None:
+            return None
+        shapes = {i: inputs[port.name].shape for i, port in enumerate(self._shapes.inputs[0])}
+        return self._range.rows_of(shapes, self._range.sizes[0])
+
+    def _cut(self, results: list[np.ndarray], inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """The parts of the outputs that belong to what was given."""
+        rows = self._rows(inputs)
+        assert self._range is not None, "asked only then"
+        assert rows is not None, "`check` has found the shape by them"
+        return [
+            self._range.of_rows(result, i, rows, is_output=True) for i, result in enumerate(results)
+        ]
+
     def _fitting(self, inputs: Mapping[str, np.ndarray]) -> int:
+        rows = self._rows(inputs)
+        if self._range is not None and rows is not None:
+            shape = self._range.shape_for(rows)
+            for i, port in enumerate(self._shapes.inputs[shape]):
+                self._range.check_mask(inputs[port.name], i, port)
+            return shape
         for i, ports in enumerate(self._shapes.inputs):
             if all(inputs[port.name].shape == port.shape for port in ports):
                 return i

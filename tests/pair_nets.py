@@ -1,0 +1,144 @@
+"""Networks on batches of sequences, and what runs of them that are filled up must give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from tests.masked_nets import LOWEST, WIDTH, Build, Masked, theirs
+from tests.nets import Net
+from tvm_interop.artifact.manifest import RowSizes
+from tvm_interop.compiler.range_proofs import check_rows
+from tvm_interop.compiler.row_ranges import Ranges, row_range
+
+GIVEN, FILLED = (2, 4), (3, 7)
+"""How many rows and positions the tests give, and to how many they are filled up."""
+RANGES: Ranges = {"batch": (1, FILLED[0]), "seq": (1, FILLED[1])}
+
+
+def pair_model(build: Build, **inputs: Sequence[int | str]) -> onnx.ModelProto:
+    """A model with the inputs `x` and `mask` and more float inputs of these shapes."""
+    net = Masked(batch="batch")
+    for name, shape in inputs.items():
+        net.input(name, shape)
+    return net.model(build(net), check=False)
+
+
+def shared_mask_model(build: Build) -> onnx.ModelProto:
+    """A model with a mask that all rows share."""
+    net = Masked.__new__(Masked)
+    Net.__init__(net)
+    net.batch, net._count = 1, 0
+    net.input("x", ["batch", "seq", WIDTH])
+    net.input("mask", [1, "seq"], TensorProto.INT64)
+    return net.model(build(net), check=False)
+
+
+def proven(model: onnx.ModelProto, ranges: Ranges = RANGES, most_sizes: int = 4) -> RowSizes:
+    """What is proven of a model for two ranges. Raises InputError if there is no proof."""
+    return check_rows(model, row_range(model, ranges, most_sizes))[0]
+
+
+def feed_of(model: onnx.ModelProto, sizes: tuple[int, int], seed: int) -> dict[str, Any]:
+    """Random inputs; each row of whole numbers begins with 0 and 1, unless it is shorter."""
+    rng, found = np.random.default_rng(seed), {}
+    names = {"batch": sizes[0], "seq": sizes[1]}
+    for value in model.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        shape = tuple(names.get(d.dim_param, d.dim_value) for d in dims)
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        if dtype.kind == "f":
+            found[value.name] = rng.standard_normal(shape).astype(dtype)
+        else:
+            found[value.name] = rng.integers(0, 2, shape).astype(dtype)
+            for at, number in ((0, 0), (1, 1)) if sizes[1] > 1 else ((0, 1),):
+                found[value.name][..., at] = number
+    return found
+
+
+def filled_feed(
+    model: onnx.ModelProto, feed: Mapping[str, np.ndarray], rows: RowSizes, seed: int
+) -> dict[str, np.ndarray]:
+    """Inputs filled up with garbage: rows that are no numbers, and positions that are large."""
+    junk, found = np.random.default_rng(seed), {}
+    masks = rows.where_one
+    positions = "seq" if rows.second is None else rows.second.dimension
+    for value in model.graph.input:
+        array = feed[value.name]
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if dim.dim_param not in ("batch", "seq"):
+                continue
+            more = list(array.shape)
+            more[axis] = dict(zip(("batch", "seq"), FILLED, strict=True))[dim.dim_param]
+            more[axis] -= array.shape[axis]
+            if array.dtype.kind != "f":
+                fill = junk.integers(0, 2, more)
+            elif dim.dim_param == positions:
+                fill = 30 * junk.standard_normal(more)
+            else:
+                fill = np.full(more, np.nan)
+            if dim.dim_param == positions and value.name in masks:
+                fill = np.zeros(more)
+            array = np.concatenate([array, fill.astype(array.dtype)], axis)
+        found[value.name] = array
+    return found
+
+
+def is_true(model: onnx.ModelProto, rows: RowSizes, first: int | None = None) -> bool:
+    """Whether results of given rows and positions are those that they have alone.
+
+    Parameters
+    ----------
+    first: what the first number of each row of whole numbers must be; 1 if masks ask for it.
+    """
+    feed = feed_of(model, GIVEN, 5)
+    if "first" in rows.where_one.values():
+        first = 1
+    for name, array in feed.items():
+        if first is not None and array.dtype.kind != "f":
+            feed[name][..., 0] = first
+        if rows.where_one.get(name) == "nowhere" and array.dtype.kind != "f":
+            feed[name][:] = 0
+    alone = theirs(model, feed)
+    for seed in (0, 1):
+        among = theirs(model, filled_feed(model, feed, rows, seed))
+        for own, found in zip(alone, among, strict=True):
+            cut = found[tuple(slice(size) for size in own.shape)]
+            if not np.allclose(cut, own, rtol=1e-4, atol=1e-4, equal_nan=True):
+                return False
+    return True
+
+
+def decoder(layers: int = 1, vocabulary: int = 30, most: int = 64) -> onnx.ModelProto:
+    """A GPT-2-like decoder with random weights: causal attention, and a mask of what is padding."""
+    net, width = Masked.__new__(Masked), 16
+    Net.__init__(net)
+    net.batch, net._count = "batch", 0
+    ids = net.input("input_ids", ["batch", "seq"], TensorProto.INT64)
+    net.input("attention_mask", ["batch", "seq"], TensorProto.INT64)
+    table = net.weight(vocabulary, width, scale=1.0)
+    length = net.do("Gather", net.do("Shape", ids), net.number(1, np.int64))
+    at = net.do("Range", net.number(0, np.int64), length, net.number(1, np.int64))
+    x = net.do("Add", net.do("Gather", table, ids), net.do("Gather", net.weight(most, width), at))
+    rows, columns = (net.do("Unsqueeze", at, net.ints(axis)) for axis in (1, 0))
+    is_later = net.do("Less", rows, columns)
+    later = net.do("Where", is_later, net.number(LOWEST), net.number(0))
+    left_out = net.left_out(mask="attention_mask")
+    for _ in range(layers):
+        inner = net.do("LayerNormalization", x, net.positive(width), net.weight(width))
+        joined = net.do("MatMul", inner, net.weight(width, 3 * width))
+        q, k, v = (f"t{net._count + 1}{name}" for name in "qkv")
+        net.op("Split", [joined, net.ints(width, width, width)], q, k, v, axis=2)
+        scores = net.do("MatMul", q, net.do("Transpose", k, perm=[0, 2, 1]))
+        scores = net.do("Add", net.do("Add", scores, later), left_out)
+        x = net.do("Add", x, net.do("MatMul", net.mixed(scores, v), net.weight(width, width)))
+        inner = net.do("LayerNormalization", x, net.positive(width), net.weight(width))
+        up = net.do("MatMul", inner, net.weight(width, 4 * width))
+        up = net.do("Mul", up, net.do("Sigmoid", net.do("Mul", up, net.number(1.702))))
+        x = net.do("Add", x, net.do("MatMul", up, net.weight(4 * width, width)))
+    net.op("MatMul", [x, net.do("Transpose", table, perm=[1, 0])], "logits")
+    return net.model("logits", check=False)

@@ -1,0 +1,224 @@
+"""Proves that runs of a model may be filled up between the sizes that it was compiled for.
+
+A range is right in one of two ways. Rows, such as those of a batch: each row of an output depends
+on the same row of the inputs alone (`lowering.independent_rows`). Positions of a sequence: those
+that are filled up change nothing at the others (`lowering.masked_positions`).
+
+With two ranges, the rows of one must be independent. Call a run of `b` rows and `s` positions
+(b, s), and say it is filled up to (B, S). Three steps lead from one to the other:
+
+1. The first `b` rows of (B, S) have the bits of (b, S), whatever stands in those that are filled
+   up. This is the proof of rows, for programs of the length `S` and different numbers of rows.
+2. A row of (b, s) is computed in the same way for all `b` above 1: the proof of rows again, for
+   lengths that are filled up.
+3. In (B, S), positions that are filled up change nothing at the others: the proof of positions, for
+   `B` rows. With step 2 this holds for all numbers of rows above 1. A single row has a program of
+   its own, which is never filled up to several rows, so this is proven again for it.
+
+Step 1 is proven for each length that is compiled. For step 2, rows are also proven for the smallest
+lengths that are filled up. If the positions are rows too, step 3 is the proof of rows instead.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from ..artifact.manifest import RowMask, RowSizes, SecondRange
+from ..errors import InputError, UnsupportedModelError
+from ..frontend.load import load_model
+from ..lowering.extract import extract
+from ..lowering.independent_rows import RowsDependError, independent_rows, same_bits
+from ..lowering.lower import LowerToUnits
+from ..lowering.masked_positions import Masks, masked_in_all, masked_positions
+from ..program.program import Program
+from .row_ranges import RowRange
+
+_LOG = logging.getLogger("tvm_interop")
+
+
+def check_rows(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
+    """Prove that the model may be filled up between the sizes.
+
+    Returns
+    -------
+    What the manifest says of the ranges; and whether there is one range, whose dimension is the
+    first one of all inputs and outputs, that is, a batch.
+
+    Raises
+    ------
+    InputError
+        There is no proof; the message names the operator.
+    """
+    try:
+        if len(chosen.dimensions) == 2:
+            return _Pair(model, chosen).sizes(), False
+        return _check_one(model, chosen)
+    except RowsDependError as error:
+        names = " and ".join(f"`{name}`" for name in chosen.dimensions)
+        what = "a range of" if len(chosen.dimensions) == 1 else "ranges of"
+        raise InputError(
+            f"the model cannot be compiled for {what} {names}: runs are filled up to a size that "
+            f"was compiled, and this could change results, since {error}. Compile it for the sizes "
+            "that you need instead: give `input_shapes` for each of them (on the command line, "
+            "--input-shapes several times)"
+        ) from None
+
+
+def _check_one(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
+    (axes,), (sizes,), (name,) = chosen.axes, chosen.sizes, chosen.dimensions
+    shapes = {size: chosen.shapes((size,)) for size in (*sizes, *chosen.filled(0))}
+    programs, _ = _programs(model, shapes, axes)
+    try:
+        ins, outs = independent_rows(programs, axes)
+    except RowsDependError:
+        if not any(axes.values()):
+            raise  # It is a batch.
+        masks = masked_positions(programs, axes, min(sizes))
+        return RowSizes(name, tuple(sizes), _row_masks(masks)), False
+    is_batch = all(rows == (0, 1) for rows in (*ins.values(), *outs.values()))
+    return RowSizes(name, tuple(sizes)), is_batch
+
+
+def _row_masks(masks: Masks) -> tuple[RowMask, ...]:
+    return tuple(RowMask(name, masks.anchor) for name in masks.names)
+
+
+class _Pair:
+    """The proof for two ranges; the head of this file says why its parts are enough."""
+
+    def __init__(self, model: Any, chosen: RowRange) -> None:
+        self._model, self._chosen = model, chosen
+        self._lowered: dict[tuple[int, ...], Program] = {}
+
+    def sizes(self) -> RowSizes:
+        """What the manifest says of the ranges: that whose rows are independent comes first."""
+        names, why = self._chosen.dimensions, {}
+        # The outer dimension of the inputs is mostly the batch.
+        for of_rows in sorted((0, 1), key=lambda d: max(self._chosen.axes[d].values())):
+            try:
+                self._prove_rows(of_rows)
+            except RowsDependError as error:
+                why[of_rows] = error
+                continue
+            try:
+                self._prove_rows(1 - of_rows)
+                masks: tuple[RowMask, ...] = ()
+            except RowsDependError:
+                masks = _row_masks(self._masks(1 - of_rows))
+            pairs = self._chosen.combinations
+            first, second = (tuple(pair[d] for pair in pairs) for d in (of_rows, 1 - of_rows))
+            return RowSizes(names[of_rows], first, masks, SecondRange(names[1 - of_rows], second))
+        told = ", and ".join(f"for `{names[d]}`, {error}" for d, error in why.items())
+        raise RowsDependError(f"the rows of one of them must not depend on each other: {told}")
+
+    def _prove_rows(self, number: int) -> None:
+        """Prove that the indices of a dimension are independent, for all sizes of the other."""
+        sizes, filled = self._chosen.sizes[number], self._chosen.filled(number)
+        others, others_filled = self._chosen.sizes[1 - number], self._chosen.filled(1 - number)
+        for other in (*reversed(others), *others_filled):
+            if other == others[-1]:
+                wanted = [*sizes, *filled]
+            elif other in others:
+                wanted = [*sizes, *filled[:1]]
+            else:
+                wanted = [sizes[-1], *(filled[:1] or sizes[:1])]
+            independent_rows(self._programs(number, wanted, other), self._chosen.axes[number])
+
+    def _masks(self, number: int) -> Masks:
+        """Prove that positions may be filled up, for many rows and for a single one."""
+        of_rows, lengths = 1 - number, [*self._chosen.sizes[number], *self._chosen.filled(number)]
+        most = self._chosen.sizes[of_rows][-1]
+        each = [
+            (
+                self._programs(number, lengths, rows),
+                dict.fromkeys(self._chosen.axes[of_rows], rows),
+            )
+            for rows in dict.fromkeys((most, self._chosen.sizes[of_rows][0]))
+            if rows in (1, most)
+        ]
+        least = self._chosen.sizes[number][0]
+        return masked_in_all(each, self._chosen.axes[number], least)
+
+    def _programs(self, number: int, sizes: list[int], other: int) -> dict[int, Program]:
+        """The lowered model by the size of a dimension; at least two sizes, all above 1."""
+        above_1 = [size for size in dict.fromkeys(sizes) if size > 1]
+        if len(above_1) == 1:
+            above_1.append(above_1[0] + 1)  # To know which numbers of the program come from it.
+        return {
+            size: self._program((size, other) if number == 0 else (other, size)) for size in above_1
+        }
+
+    def _program(self, sizes: tuple[int, ...]) -> Program:
+        if sizes not in self._lowered:
+            made = _lowered(self._model, self._chosen.shapes(sizes))
+            for before in list(self._lowered.values())[:1]:
+                _share_weights(made, before)
+            self._lowered[sizes] = made
+        return self._lowered[sizes]
+
+
+def _share_weights(program: Program, before: Program) -> None:
+    """Keep one copy of the weights that two programs have in common, to save memory."""
+    for v, array in before.weights.items():
+        own = program.weights.get(v)
+        if own is not None and own.shape == array.shape and same_bits(own, array):
+            program.weights[v] = array
+
+
+def warn_of_dependent_rows(model: Any, shapes: Mapping[int, Mapping[str, tuple[int, ...]]]) -> None:
+    """Log a warning unless it can be proven that the rows of a batch are independent.
+
+    Parameters
+    ----------
+    shapes: the shapes of the model's open inputs, by batch size.
+    """
+    try:
+        programs, axes = _programs(model, shapes, None)
+        if programs:
+            independent_rows(programs, axes)
+    except RowsDependError as error:
+        _LOG.warning(
+            "the rows of a batch may depend on each other, so that requests which are joined may "
+            "change each other's answers: %s",
+            error,
+        )
+
+
+def _programs(
+    model: Any, shapes: Mapping[int, Mapping[str, tuple[int, ...]]], axes: Mapping[str, int] | None
+) -> tuple[dict[int, Program], Mapping[str, int]]:
+    """The lowered model by the size of the dimension, and the axis of the dimension by input.
+
+    There are programs for the sizes above 1, and at least two unless there is no such size. A
+    single row is run as it is, so nothing needs to be proven about it.
+
+    Parameters
+    ----------
+    axes: the axis of the dimension by input; None for the first axis of all inputs.
+    """
+    programs = {size: _lowered(model, given) for size, given in shapes.items() if size > 1}
+    if not programs:
+        return {}, axes or {}
+    size, first = next(iter(programs.items()))
+    if axes is None:
+        axes = {first.values[v].name: 0 for v in first.inputs}
+    if len(programs) == 1:
+        # Two sizes are compared, to know which numbers of the program come from the size.
+        grown = {
+            name: tuple(d + (a == axes.get(name)) for a, d in enumerate(value.shape))
+            for name, value in ((first.values[v].name, first.values[v]) for v in first.inputs)
+        }
+        programs[size + 1] = _lowered(model, grown)
+    return programs, axes
+
+
+def _lowered(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> Program:
+    lower: Any = LowerToUnits("llvm")
+    try:
+        return extract(lower(load_model(model, shapes)))
+    except UnsupportedModelError as error:
+        raise RowsDependError(
+            f"it cannot be imported for the input shapes {dict(shapes)}: {error}"
+        ) from error

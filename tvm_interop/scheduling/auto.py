@@ -6,16 +6,15 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..latency.base import LatencyModel, LatencyTable, op_latencies
+from ..latency.base import LatencyModel, op_latencies
 from ..program.graph import OpGraph
 from ..program.traits import OperatorTraits
 from .budget import Budget, BudgetedLatency
+from .candidates import Candidates
 from .greedy import greedy
 from .ios import ios
 from .lios import lios
@@ -26,7 +25,6 @@ from .opara import opara
 from .options import check_counts, check_numbers, check_streams, required_latency, us_since
 from .paired_rounds import (
     FEWEST_ROUNDS,
-    LEAST_GAIN,
     LEVEL,
     MOST_ROUNDS,
     Confirmation,
@@ -51,6 +49,9 @@ schedule in microseconds, in the order of the schedules."""
 
 _SEARCH_SHARE = 0.65
 """Share of the time budget for the search if schedules can be run. The runs get the rest."""
+_SEARCHING_S = 20.0
+"""The most seconds for the search if schedules can be run, with the default time budget or a
+smaller one. A larger time budget raises it in proportion. Few networks need that much."""
 _IOS_SHARE = 0.6
 """Share of the search time for the latencies of the stages of `ios`. Local search gets the rest."""
 _CHOOSING_SHARE = 0.6
@@ -65,9 +66,6 @@ less often than a small one, and on a noisy machine more of its gains are overlo
 _LEAST_CHOOSING, _LEAST_CONFIRMING = 12, 24
 """These limits never reduce the largest numbers of rounds below these numbers."""
 _USUAL_BUDGET_S = 60.0
-_STREAMS_SAVE = 0.008
-"""Share of the time that a streamed schedule may save beyond its prediction. `sequential` waits for
-both parts of each divided operator, and predictions leave out what these waits cost."""
 _ALIKE = 0.02
 """Finalists whose times differ by at most this share are equally good: no more rounds are spent to
 find the better one."""
@@ -127,9 +125,10 @@ def auto(
     Parameters
     ----------
     streams: number of streams; None for as many as a scheduler can use.
-    time_budget_s: seconds for all steps. With `evaluate`, 35% of the time is for runs, and runs end
-        after about 16 seconds, or later in proportion if the budget is larger than 60 seconds. Of
-        the remaining time, 60% is for the latencies of the stages of `ios`. A candidate is dropped
+    time_budget_s: seconds for all steps. With `evaluate`, 35% of the time is for runs. Runs end
+        after about 16 seconds and the search after 20, or later in proportion if the budget is
+        larger than 60 seconds. Of the time to search, 60% is for the latencies of the stages of
+        `ios`. A candidate is dropped
         if there is no time to ask for the latency of one of its stages. Single operators and the
         stages of `sequential` always get their latencies, even if that takes more time. If then
         no time is left to run schedules, `sequential` wins.
@@ -159,12 +158,12 @@ def auto(
     started = time.perf_counter()
     budget = Budget(time_budget_s)
     op_us = op_latencies(model, graph.names)
-    entered = _Field(graph, model)
+    entered = Candidates(graph, model)
     entered.enter(replace(baseline or sequential(graph, model), scheduler="sequential"))
     pricing_us = us_since(started)
     refused, used_up = 0, False
     if streams != 1:
-        searching = budget.share(1.0 if evaluate is None else _SEARCH_SHARE)
+        searching = _time_to_search(budget, time_budget_s, evaluate is not None)
         for_stages = BudgetedLatency(model, op_us, searching)
         entered.enter(greedy(graph, model, max_groups, streams), for_stages)
         entered.enter(lios(graph, model, streams), for_stages)
@@ -220,89 +219,16 @@ def auto(
     )
 
 
-@dataclass(frozen=True)
-class _Candidate:
-    schedule: Schedule
-    predicted_us: float
-
-
-class _Field:
-    """The candidates by name. No two of them have the same streams and launch order."""
-
-    def __init__(self, graph: OpGraph, latency: LatencyModel) -> None:
-        self.graph = graph
-        self.candidates: dict[str, _Candidate] = {}
-        self._latency = latency
-        self._seen: set[Any] = set()
-
-    def enter(self, schedule: Schedule, in_budget: LatencyModel | None = None) -> None:
-        """Add a candidate, unless an earlier one has the same streams and launch order.
-
-        Parameters
-        ----------
-        in_budget: a latency model with a time budget, which is asked first for the latencies of
-            the candidate's stages. If the model refuses a stage, the candidate is left out. None
-            if the latencies are already known, or are needed even after the budget is spent.
-        """
-        runs = (frozenset(ops for ops in schedule.streams if ops), schedule.launch_order)
-        if runs in self._seen:
-            return
-        if in_budget is not None and schedule.is_staged:
-            stages = [tuple(stage.by_stream().values()) for stage in schedule.stages]
-            if np.isinf(in_budget.stages(stages)).any():
-                _LOG.info("auto: no time to price the stages of `%s`", schedule.scheduler)
-                return
-        self._seen.add(runs)
-        predicted_us = schedule.simulate(self.graph, self._latency)
-        self.candidates[schedule.scheduler] = _Candidate(schedule, predicted_us)
-
-    def ranked(self) -> list[str]:
-        """The names of all candidates but `sequential`, sorted by predicted makespan."""
-        others = [name for name in self.candidates if name != "sequential"]
-        return sorted(others, key=lambda name: self.candidates[name].predicted_us)
-
-    def may_gain(self, name: str) -> bool:
-        """Whether a candidate is faster than `sequential` by its prediction, so that it may ship.
-
-        A streamed schedule must also be faster if all parts of operators take as long as they do
-        side by side. Its makespan comes from the latencies of operators alone, and parts that share
-        caches and memory take up to a fifth longer.
-        """
-        candidate, bar_us = self.candidates[name], self.candidates["sequential"].predicted_us
-        bar_us *= 1 - LEAST_GAIN
-        if candidate.predicted_us > bar_us:
-            return False
-        if candidate.schedule.is_staged:
-            return True
-        side_by_side_us = candidate.schedule.simulate(self.graph, self._side_by_side)
-        return side_by_side_us <= bar_us * (1 + _STREAMS_SAVE)
-
-    @cached_property
-    def _side_by_side(self) -> LatencyModel:
-        """The latency of each operator in the stages of `sequential`.
-
-        There, only parts of one operator run side by side, and all of them take equally long.
-        """
-        op_us = op_latencies(self._latency, self.graph.names)
-        in_turn = self.candidates["sequential"].schedule
-        if in_turn.is_staged:
-            latencies = in_turn.stages_us(self.graph, self._latency)
-            ids = in_turn.ids_in(self.graph)
-            for stage, us in zip(in_turn.stages, latencies, strict=True):
-                groups = stage.by_stream().values()
-                if len(groups) > 1 and all(len(ops) == 1 for ops in groups):
-                    for (op,) in groups:
-                        op_us[ids[op]] = max(op_us[ids[op]], us)
-        return LatencyTable(op_us)
-
-    def best(self, staged: bool) -> str | None:
-        """The staged or streamed candidate with the best prediction, other than `sequential`."""
-        alike = (n for n in self.ranked() if self.candidates[n].schedule.is_staged == staged)
-        return next(alike, None)
+def _time_to_search(budget: Budget, time_budget_s: float, runs: bool) -> Budget:
+    """The time for the search; `runs` says whether schedules are run afterwards."""
+    if not runs:
+        return budget.share(1.0)
+    most_s = max(1.0, time_budget_s / _USUAL_BUDGET_S) * _SEARCHING_S
+    return Budget(min(budget.left_s() * _SEARCH_SHARE, most_s))
 
 
 def _refine_best(
-    entered: _Field,
+    entered: Candidates,
     in_budget: LatencyModel,
     op_us: npt.NDArray[np.float64],
     num_streams: int,
@@ -351,7 +277,7 @@ class _Verdict:
 
 
 def _judge(
-    entered: _Field,
+    entered: Candidates,
     finalists: int,
     evaluate: Evaluate | None,
     budget: Budget,
@@ -478,13 +404,13 @@ def _is_settled(so_far: Floats) -> bool:
     return all(found.interval[1] <= 1 + _ALIKE for found in behind)
 
 
-def _least_s(entered: _Field, finals: Sequence[str]) -> float:
+def _least_s(entered: Candidates, finals: Sequence[str]) -> float:
     """Estimated seconds for the fewest rounds that can choose a schedule and confirm it."""
     runs = FEWEST_ROUNDS * (2 + len(finals)) + FEWEST_ROUNDS * 3
     return runs * entered.candidates["sequential"].predicted_us * 1e-6
 
 
-def _finalists(entered: _Field, count: int) -> list[str]:
+def _finalists(entered: Candidates, count: int) -> list[str]:
     """The names of the candidates to run against `sequential`, in the order of the candidates."""
     seeded = [name for name in (entered.best(staged=True), entered.best(staged=False)) if name]
     others = [name for name in entered.ranked() if name not in seeded]

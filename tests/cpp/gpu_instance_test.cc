@@ -1,0 +1,267 @@
+// Runs a model for a GPU on the fake CUDA, without TVM and without Python.
+
+#include "runtime/model/gpu_instance.h"
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/model/error.h"
+#include "runtime/model/gpu_code.h"
+#include "runtime/model/instance.h"
+#include "tests/cpp/check.h"
+#include "tests/cpp/fake_gpu_artifact.h"
+
+namespace {
+
+using namespace tvm_interop;  // NOLINT: this file is about nothing else.
+
+template <typename Function>
+Function* Switch(const char* name) {
+  void* driver = dlopen("libcuda.so.1", RTLD_NOW);
+  CHECK(driver != nullptr);
+  auto* function = reinterpret_cast<Function*>(dlsym(driver, name));
+  CHECK(function != nullptr);
+  return function;
+}
+
+float* At(int64_t address) { return reinterpret_cast<float*>(address); }
+
+// What the kernels compute. The number of elements is an integer of 32 bits.
+void Twice(const int64_t* values) {
+  for (int32_t i = 0; i < static_cast<int32_t>(values[2]); ++i) {
+    At(values[1])[i] = 2 * At(values[0])[i];
+  }
+}
+void AddOne(const int64_t* values) {
+  for (int32_t i = 0; i < static_cast<int32_t>(values[2]); ++i) {
+    At(values[1])[i] = At(values[0])[i] + 1;
+  }
+}
+void Add(const int64_t* values) {
+  for (int32_t i = 0; i < static_cast<int32_t>(values[3]); ++i) {
+    At(values[2])[i] = At(values[0])[i] + At(values[1])[i];
+  }
+}
+void Checked(const int64_t* values) {
+  for (int32_t i = 0; i < static_cast<int32_t>(values[2]); ++i) At(values[1])[i] = At(values[0])[i];
+}
+
+std::shared_ptr<Model> ModelOf(const std::string& plan, const std::string& kernels) {
+  auto* tell = Switch<void(const char*, int, void (*)(const int64_t*))>("FakeCudaTellKernel");
+  tell("twice_kernel", 3, Twice);
+  tell("add_one_kernel", 3, AddOne);
+  tell("add_kernel", 4, Add);
+  tell("checked_kernel", 3, Checked);
+  const std::string artifact = ArtifactOf(plan, kernels);
+  return std::make_shared<Model>(*OpenMemory(artifact.data(), artifact.size()), LoadOptions());
+}
+
+std::shared_ptr<Model> TheModel() { return ModelOf(GpuPlanText(), GpuKernelCode()); }
+
+// The text of the error that `body` throws, which must have the code `code`.
+std::string ErrorOf(ErrorCode code, const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const ModelError& error) {
+    CHECK_EQ(static_cast<int>(error.code()), static_cast<int>(code));
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+bool Has(const std::string& text, const std::string& part) {
+  if (text.find(part) != std::string::npos) return true;
+  check::Fail(__FILE__, __LINE__, text);
+  return false;
+}
+
+void RunAndCheck(Runnable* instance, float first, size_t shift = 0) {
+  const Buffer x(shift), y(shift), z(shift);
+  Fill(x, first);
+  const void* inputs[] = {x.data()};
+  void* outputs[] = {y.data(), z.data()};
+  instance->Run(inputs, outputs);
+  CHECK(IsRight(y.data(), z.data(), first));
+}
+
+TEST_CASE(RunsOnMemoryOfTheHost) {
+  const auto model = TheModel();
+  CHECK_EQ(model->plan(0).Gpu().value(), 0);
+  const auto instance = MakeInstance(model, 0);
+  for (int i = 0; i < 20; ++i) RunAndCheck(instance.get(), static_cast<float>(i), i % 3 * 4);
+}
+
+TEST_CASE(RunsOnItsOwnBuffers) {
+  const auto instance = MakeInstance(TheModel(), 0);
+  auto* x = static_cast<float*>(instance->InputBuffer(0));
+  CHECK_EQ(x[5], 0.0f);
+  for (int run = 0; run < 3; ++run) {
+    for (int64_t i = 0; i < kCount; ++i) x[i] = static_cast<float>(run + i);
+    instance->Run(nullptr, nullptr);
+    CHECK(IsRight(static_cast<float*>(instance->OutputBuffer(0)),
+                  static_cast<float*>(instance->OutputBuffer(1)), static_cast<float>(run)));
+    RunAndCheck(instance.get(), 50);  // The next run takes the own buffer again.
+  }
+}
+
+TEST_CASE(TakesOutputsThatShareBytesWithInputs) {
+  const auto instance = MakeInstance(TheModel(), 0);
+  const Buffer x, z;
+  Fill(x, 3);
+  const void* inputs[] = {x.data()};
+  void* outputs[] = {x.data(), z.data()};
+  instance->Run(inputs, outputs);
+  CHECK(IsRight(x.data(), z.data(), 3));
+}
+
+TEST_CASE(TellsWhenOperatorsRan) {
+  const auto instance = MakeInstance(TheModel(), 0);
+  const Buffer x, y, z;
+  Fill(x, 7);
+  const void* inputs[] = {x.data()};
+  void* outputs[] = {y.data(), z.data()};
+  const std::vector<OpTiming> timings = instance->Profile(inputs, outputs);
+  CHECK_EQ(timings.size(), size_t{5});
+  for (const OpTiming& timing : timings) CHECK(timing.start_ns <= timing.end_ns);
+  CHECK(IsRight(y.data(), z.data(), 7));
+}
+
+TEST_CASE(CopiesAndKernelsAreOrderedOnTheGpu) {
+  auto* set_delays = Switch<void(int)>("FakeCudaSetDelays");
+  const auto model = TheModel();
+  for (int seed = 1; seed <= 3; ++seed) {
+    set_delays(seed);
+    const auto instance = MakeInstance(model, 0);
+    for (int i = 0; i < 30; ++i) RunAndCheck(instance.get(), static_cast<float>(100 * i));
+    instance->Profile(nullptr, nullptr);
+  }
+  set_delays(0);
+}
+
+TEST_CASE(ThreadsHaveInstancesOfTheirOwn) {
+  const auto model = TheModel();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([model, t] {
+      const auto instance = MakeInstance(model, 0);
+      for (int i = 0; i < 20; ++i) RunAndCheck(instance.get(), static_cast<float>(100 * t + i));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_CASE(OneInstanceRunsInOneThreadAtATime) {
+  const auto instance = MakeInstance(TheModel(), 0);
+  std::atomic<int> refused{0}, ran{0};
+  const auto work = [&] {
+    for (int i = 0; i < 200; ++i) {
+      try {
+        RunAndCheck(instance.get(), static_cast<float>(i));
+        ++ran;
+      } catch (const ModelError& error) {
+        CHECK_EQ(static_cast<int>(error.code()), static_cast<int>(ErrorCode::kExecution));
+        ++refused;
+      }
+    }
+  };
+  std::thread other(work);
+  work();
+  other.join();
+  CHECK_EQ(refused + ran, 400);
+  CHECK(ran > 0);
+}
+
+TEST_CASE(AnInstanceOutlivesItsModel) {
+  std::unique_ptr<Runnable> instance;
+  instance = MakeInstance(TheModel(), 0);
+  RunAndCheck(instance.get(), 1);
+}
+
+TEST_CASE(ModelsThatDoNotRunHereAreRefused) {
+  const auto open = [](const std::string& plan, const std::string& kernels) {
+    return [=] { MakeInstance(ModelOf(plan, kernels), 0); };
+  };
+  Has(ErrorOf(ErrorCode::kUnsupported, open(GpuPlanText("cuda:7"), GpuKernelCode())),
+      "there is no device `cuda:7`: this machine has 3");
+  Has(ErrorOf(ErrorCode::kUnsupported, open(GpuPlanText(), GpuKernelCode(SavedGpuCode(70)))),
+      "the kernels do not load on Fake GPU 0 sm_90");
+  Has(ErrorOf(ErrorCode::kUnsupported,
+              open(GpuPlanText(), GpuKernelCode(SavedGpuCode(90, "clusterCtaIdx.x")))),
+      "is launched in a way that is not known: `clusterCtaIdx.x`");
+  Has(ErrorOf(ErrorCode::kUnsupported,
+              open(GpuPlanText(), GpuKernelCode(SavedModules("rocm", "")))),
+      "a module of kind `rocm`");
+  Has(ErrorOf(ErrorCode::kArtifact, open(GpuPlanText(), KernelCode())),
+      "its kernel library has no code for one");
+  Has(ErrorOf(ErrorCode::kArtifact,
+              open(Replaced(GpuPlanText(), "\"twice\"", "\"thrice\""), GpuKernelCode())),
+      "the kernel library has no `thrice`");
+  Has(ErrorOf(ErrorCode::kExecution,
+              open(Replaced(GpuPlanText(), "\"twice\"", "\"missing\""), GpuKernelCode())),
+      "calls `missing_kernel`, which the kernel library does not have");
+  std::string two = GpuPlanText();
+  two.replace(two.find("cuda:0"), 6, "cuda:1");
+  Has(ErrorOf(ErrorCode::kUnsupported, open(two, GpuKernelCode())), "several GPUs");
+  two.replace(two.find("cuda:1"), 6, "cpu:0");
+  Has(ErrorOf(ErrorCode::kArtifact, open(two, GpuKernelCode())), "cannot be combined");
+  Has(ErrorOf(ErrorCode::kInvalidArgument,
+              [] { MakeInstance(TheModel(), 0)->RunRows(1, nullptr, nullptr); }),
+      "not compiled for a range of rows");
+}
+
+TEST_CASE(FailuresOfTheGpuAreReported) {
+  auto* fail_next = Switch<void(const char*, int)>("FakeCudaFailNext");
+  auto* fail_work = Switch<void(const char*, int)>("FakeCudaFailWork");
+  const auto model = TheModel();
+  fail_next("cudaMalloc", 2);
+  Has(ErrorOf(ErrorCode::kOutOfMemory, [&] { MakeInstance(model, 0); }),
+      "the GPU cannot give the model's");
+  fail_next("cuModuleGetFunction", 500);
+  Has(ErrorOf(ErrorCode::kExecution, [&] { MakeInstance(model, 0); }),
+      "the GPU code has no kernel");
+  fail_next("cuLaunchKernelEx", 701);
+  Has(ErrorOf(ErrorCode::kExecution, [&] { MakeInstance(model, 0); }), "cannot be launched");
+  const auto instance = MakeInstance(model, 0);
+  fail_next("cudaMemcpyAsync", 1);
+  Has(ErrorOf(ErrorCode::kExecution, [&] { instance->Run(nullptr, nullptr); }), "cudaMemcpyAsync");
+  RunAndCheck(instance.get(), 2);
+  fail_work("add_kernel", 700);
+  Has(ErrorOf(ErrorCode::kExecution, [&] { MakeInstance(model, 0); }), "failed on the GPU");
+  Has(ErrorOf(ErrorCode::kExecution, [&] { instance->Run(nullptr, nullptr); }),
+      "the GPU cannot be used any more in this process");
+  Switch<void()>("FakeCudaRepair")();
+}
+
+// The file may come from anywhere.
+TEST_CASE(CodeThatIsCutOffOrChangedIsRefused) {
+  const std::string whole = SavedGpuCode();
+  CHECK_EQ(ReadGpuCode(whole.data(), whole.size()).size(), size_t{1});
+  for (size_t size = 0; size < whole.size(); ++size) {
+    // Memory of this size, so that a sanitizer sees each read beyond it.
+    const std::vector<char> part(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size));
+    bool is_refused = false;
+    try {
+      ReadGpuCode(part.data(), part.size());
+    } catch (const std::runtime_error&) {
+      is_refused = true;
+    }
+    CHECK(is_refused);
+  }
+  for (size_t at = 0; at < whole.size(); ++at) {
+    std::vector<char> changed(whole.begin(), whole.end());
+    changed[at] = static_cast<char>(changed[at] ^ 0xff);
+    try {
+      ReadGpuCode(changed.data(), changed.size());
+    } catch (const std::runtime_error&) {
+      continue;  // Not every change can be noticed.
+    }
+  }
+}
+
+}  // namespace

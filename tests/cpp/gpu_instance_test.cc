@@ -3,8 +3,11 @@
 #include "runtime/model/gpu_instance.h"
 
 #include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -13,6 +16,7 @@
 
 #include "runtime/model/error.h"
 #include "runtime/model/gpu_code.h"
+#include "runtime/model/gpu_kernels.h"
 #include "runtime/model/instance.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/fake_gpu_artifact.h"
@@ -132,19 +136,33 @@ TEST_CASE(TellsWhenOperatorsRan) {
   CHECK(IsRight(y.data(), z.data(), 7));
 }
 
+// Lets the GPU work in threads of its own while this object lives, with random delays. Otherwise it
+// works in the thread that calls, and several threads at once would be a race of the fake.
+class Asynchronous {
+ public:
+  explicit Asynchronous(int seed) : set_delays_(Switch<void(int)>("FakeCudaSetDelays")) {
+    set_delays_(seed);
+  }
+  ~Asynchronous() { set_delays_(0); }
+  Asynchronous(const Asynchronous&) = delete;
+  Asynchronous& operator=(const Asynchronous&) = delete;
+
+ private:
+  void (*set_delays_)(int);
+};
+
 TEST_CASE(CopiesAndKernelsAreOrderedOnTheGpu) {
-  auto* set_delays = Switch<void(int)>("FakeCudaSetDelays");
   const auto model = TheModel();
   for (int seed = 1; seed <= 3; ++seed) {
-    set_delays(seed);
+    const Asynchronous gpu(seed);
     const auto instance = MakeInstance(model, 0);
     for (int i = 0; i < 30; ++i) RunAndCheck(instance.get(), static_cast<float>(100 * i));
     instance->Profile(nullptr, nullptr);
   }
-  set_delays(0);
 }
 
 TEST_CASE(ThreadsHaveInstancesOfTheirOwn) {
+  const Asynchronous gpu(4);
   const auto model = TheModel();
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
@@ -157,10 +175,11 @@ TEST_CASE(ThreadsHaveInstancesOfTheirOwn) {
 }
 
 TEST_CASE(OneInstanceRunsInOneThreadAtATime) {
+  const Asynchronous gpu(5);
   const auto instance = MakeInstance(TheModel(), 0);
   std::atomic<int> refused{0}, ran{0};
   const auto work = [&] {
-    for (int i = 0; i < 200; ++i) {
+    for (int i = 0; i < 50; ++i) {
       try {
         RunAndCheck(instance.get(), static_cast<float>(i));
         ++ran;
@@ -173,14 +192,83 @@ TEST_CASE(OneInstanceRunsInOneThreadAtATime) {
   std::thread other(work);
   work();
   other.join();
-  CHECK_EQ(refused + ran, 400);
+  CHECK_EQ(refused + ran, 100);
   CHECK(ran > 0);
+}
+
+int64_t seen_address = 0;
+int32_t seen_integer = 0;
+float seen_float = 0;
+
+void See(const int64_t* values) {
+  seen_address = values[0];
+  std::memcpy(&seen_integer, &values[1], sizeof(seen_integer));
+  std::memcpy(&seen_float, &values[2], sizeof(seen_float));
+}
+
+KernelValue ValueOf(int64_t bits) {
+  KernelValue value{};
+  std::memcpy(&value.pointer, &bits, sizeof(bits));
+  return value;
+}
+
+TEST_CASE(KernelsGetTheirParameters) {
+  using Parameter = GpuKernel::Parameter;
+  Switch<void(const char*, int, void (*)(const int64_t*))>("FakeCudaTellKernel")("see", 3, See);
+  GpuCode code;
+  code.code = Fatbin({"see"}, 90);
+  code.kernels["see"] = {{Parameter::kWhole, Parameter::kInt32, Parameter::kFloat32}, {0, 3}, true};
+  GpuKernels kernels({code});
+  CudaStreams streams({CudaStreamOptions{}});
+  const CudaStreams::Lease lease(&streams);
+  const CudaStream stream = streams.stream(0);
+  void* function = nullptr;
+  CHECK_EQ(GpuKernels::Lookup(&kernels, "see", &function), 0);
+  const double half = 0.5;
+  int64_t half_bits = 0;
+  std::memcpy(&half_bits, &half, sizeof(half_bits));
+  KernelValue result{};
+  const auto launch = [&](int64_t blocks, int64_t shared_nbytes, int32_t number = 6) {
+    const KernelValue args[] = {ValueOf(0x123456789a), ValueOf(-7),  ValueOf(half_bits),
+                                ValueOf(blocks),       ValueOf(128), ValueOf(shared_nbytes)};
+    return GpuKernels::Call(function, args, number, &result);
+  };
+  CHECK(launch(4, 60000) != 0);  // This thread has no stream.
+  const GpuKernels::OnStream on(stream);
+  CHECK(launch(4, 60000, 5) != 0);
+  CHECK(launch(-1, 60000) != 0);
+  CHECK(launch(int64_t{1} << 40, 60000) != 0);
+  CHECK(launch(4, 300000) != 0);  // More shared memory than a GPU has.
+  CHECK_EQ(seen_integer, 0);
+  // More than 48 KiB needs a permission.
+  CHECK_EQ(launch(4, 60000), 0);
+  streams.Settle();
+  CHECK_EQ(seen_address, int64_t{0x123456789a});
+  CHECK_EQ(seen_integer, -7);
+  CHECK_EQ(seen_float, 0.5f);
+  CHECK_EQ(launch(0, 60000), 0);  // A tensor without elements: CUDA takes no size of 0.
+  CHECK(GpuKernels::Lookup(&kernels, "none", &function) != 0);
 }
 
 TEST_CASE(AnInstanceOutlivesItsModel) {
   std::unique_ptr<Runnable> instance;
   instance = MakeInstance(TheModel(), 0);
   RunAndCheck(instance.get(), 1);
+}
+
+TEST_CASE(AForkedChildCannotUseTheGpuAndSaysSo) {
+  auto instance = MakeInstance(TheModel(), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    Has(ErrorOf(ErrorCode::kExecution, [&] { instance->Run(nullptr, nullptr); }),
+        "this process was forked after CUDA had started");
+    instance.reset();
+    _exit(0);
+  }
+  int status = 1;
+  waitpid(child, &status, 0);
+  CHECK_EQ(status, 0);
+  RunAndCheck(instance.get(), 3);
 }
 
 TEST_CASE(ModelsThatDoNotRunHereAreRefused) {

@@ -126,6 +126,7 @@ int cuModuleLoadData(void** module, const void* data) {
     made->device = fake_cuda::CurrentDevice();
     const int status = fake_cuda::ReadFatbin(data, kArch, &made->kernels);
     if (status != kSuccess) return status;
+    fake_cuda::Remember(made.get());
     *module = made.release();
     return kSuccess;
   });
@@ -144,6 +145,7 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
     const fake_cuda::KernelLimits& limits = found->second;
     // The function is never freed, like its module.
     *function = new Function{loaded->device, name, limits, kMostSharedBytes - limits.shared_bytes};
+    fake_cuda::Remember(*function);
     return kSuccess;
   });
 }

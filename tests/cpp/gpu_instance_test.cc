@@ -124,6 +124,22 @@ TEST_CASE(TakesOutputsThatShareBytesWithInputs) {
   CHECK(IsRight(x.data(), z.data(), 3));
 }
 
+TEST_CASE(OutputsMayBeInputsWeightsOrListedTwice) {
+  const std::string plan =
+      Replaced(GpuPlanText(), R"("outputs": [5, 6])", R"("outputs": [0, 5, 6, 5, 1])");
+  const auto instance = MakeInstance(ModelOf(plan, GpuKernelCode()), 0);
+  const Buffer x, same, y, z, again, weight;
+  Fill(x, 9);
+  const void* inputs[] = {x.data()};
+  void* outputs[] = {same.data(), y.data(), z.data(), again.data(), weight.data()};
+  for (int run = 0; run < 2; ++run) {
+    instance->Run(inputs, outputs);
+    CHECK(IsRight(y.data(), z.data(), 9));
+    CHECK(IsRight(again.data(), same.data(), 9));
+    CHECK_EQ(weight.data()[kCount - 1], 100.0f);
+  }
+}
+
 TEST_CASE(TellsWhenOperatorsRan) {
   const auto instance = MakeInstance(TheModel(), 0);
   const Buffer x, y, z;

@@ -111,8 +111,9 @@ typedef struct tvi_load_options {
    * TVM_INTEROP_ONEDNN_LIBRARY names. If it is not set, libdnnl.so.3 is looked for beside this
    * library, where oneDNN's wheel puts it, and in the system's folders. */
   const char* onednn_path;
-  /* What to do if a model needs oneDNN and it is missing. 0 runs the slower kernels that the model
-   * carries for this case, and `tvi_model_warning` says so. 1 is an error. */
+  /* What to do if a model needs oneDNN and it is missing, or cuDNN or cuBLASLt for a GPU. 0 runs
+   * the slower kernels that the model carries for this case, and `tvi_model_warning` says so. 1 is
+   * an error. */
   int32_t needs_onednn;
 } tvi_load_options;
 
@@ -130,7 +131,7 @@ TVI_EXPORT void tvi_model_free(tvi_model* model);
 /* What the user should know about a loaded model, such as that oneDNN is missing; NULL if there is
  * nothing. Valid as long as the model. */
 TVI_EXPORT const char* tvi_model_warning(const tvi_model* model);
-/* 1 if the model needs oneDNN, which is missing, and runs its slower kernels; else 0. */
+/* 1 if the model needs a kernel library that is missing, and runs its slower kernels; else 0. */
 TVI_EXPORT int32_t tvi_model_uses_fallback(const tvi_model* model);
 
 /* The device that the model was compiled for: "cpu:0", or a GPU such as "cuda:0". NULL if `shape`

@@ -35,6 +35,17 @@ enum DeviceAttribute : int { kComputeCapabilityMajor = 75, kComputeCapabilityMin
 
 enum FunctionAttribute : int { kMaxDynamicSharedBytes = 8 };
 
+enum MemoryType : int { kDeviceMemory = 2 };
+
+// What CUDA knows about an address: CUDA's `cudaPointerAttributes`.
+struct PointerAttributes {
+  int type = 0;
+  int device = 0;
+  void* device_address = nullptr;
+  void* host_address = nullptr;
+  long reserved[8] = {};
+};
+
 // How a kernel is launched: CUDA's `CUlaunchConfig`.
 struct LaunchConfig {
   unsigned grid[3] = {1, 1, 1};
@@ -62,6 +73,7 @@ struct LaunchConfig {
   F(int, Free, (void* address))                                                               \
   F(int, MallocHost, (void** address, size_t nbytes))                                         \
   F(int, FreeHost, (void* address))                                                           \
+  F(int, PointerGetAttributes, (PointerAttributes*, const void* address))                     \
   F(int, MemsetAsync, (void* address, int byte, size_t nbytes, Stream))                       \
   F(int, MemcpyAsync, (void* to, const void* from, size_t nbytes, int kind, Stream))          \
   F(int, MemcpyPeerAsync,                                                                     \

@@ -108,7 +108,7 @@ void GpuInstance::MakePorts() {
       const auto nbytes = static_cast<size_t>(plan_.values[v].Nbytes());
       const auto [slot, is_new] = slots.emplace(v, staged.size());
       if (is_new) staged.push_back({{{gpu_, headers_[v].data}}, nbytes});
-      ports->push_back({slot->second, nbytes, nullptr});
+      ports->push_back({v, slot->second, nbytes, nullptr});
     }
   }
   staging_ = std::make_unique<CudaStaging>(streams_, std::move(staged));
@@ -161,28 +161,60 @@ void* GpuInstance::OwnBuffer(Port* port) {
   return port->own.get();
 }
 
+bool GpuInstance::IsOnGpu(const Port& port, const void* given) const {
+  const int gpu = given == nullptr ? -1 : GpuOf(given);
+  if (gpu < 0 || gpu == gpu_) return gpu == gpu_;
+  throw ModelError(ErrorCode::kInvalidArgument,
+                   "the memory for `" + plan_.values[port.value].name +
+                       "` is on cuda:" + std::to_string(gpu) + ", and the model runs on cuda:" +
+                       std::to_string(gpu_) + ": give memory there, or memory of the host");
+}
+
+// The caller's work on memory of the GPU is done: what it put on other streams, it has waited for.
 void GpuInstance::CopyInputs(const void* const* inputs) {
   for (size_t i = 0; i < inputs_.size(); ++i) {
+    Port& port = inputs_[i];
     const void* given = inputs == nullptr ? nullptr : inputs[i];
-    staging_->Write(inputs_[i].slot, given != nullptr ? given : OwnBuffer(&inputs_[i]));
+    if (IsOnGpu(port, given)) {
+      CopyOnDevice(streams_.get(), gpu_, {headers_[port.value].data}, given, port.nbytes, nullptr);
+    } else {
+      staging_->Write(port.slot, given != nullptr ? given : OwnBuffer(&port));
+    }
   }
 }
 
-void GpuInstance::CopyOutputs(void* const* outputs) {
+std::vector<bool> GpuInstance::OnGpu(void* const* outputs) const {
+  std::vector<bool> on_gpu;
   for (size_t i = 0; i < outputs_.size(); ++i) {
+    on_gpu.push_back(IsOnGpu(outputs_[i], outputs == nullptr ? nullptr : outputs[i]));
+  }
+  return on_gpu;
+}
+
+void GpuInstance::CopyOutputs(void* const* outputs, const std::vector<bool>& on_gpu) {
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    Port& port = outputs_[i];
     void* given = outputs == nullptr ? nullptr : outputs[i];
-    staging_->Take(outputs_[i].slot, given != nullptr ? given : OwnBuffer(&outputs_[i]));
+    if (on_gpu[i]) {
+      CopyOnDevice(streams_.get(), gpu_, {given}, headers_[port.value].data, port.nbytes, nullptr);
+    } else {
+      staging_->Take(port.slot, given != nullptr ? given : OwnBuffer(&port));
+    }
   }
 }
 
 void GpuInstance::Run(const void* const* inputs, void* const* outputs) {
   const BusyGuard guard(this);
   WithCode(ErrorCode::kExecution, "", [&] {
+    cuda::CheckUsable();
+    const std::vector<bool> on_gpu = OnGpu(outputs);
     CopyInputs(inputs);
     executor_->RunAnd([&] {
-      for (const Port& port : outputs_) staging_->Fetch(port.slot);
+      for (size_t i = 0; i < outputs_.size(); ++i) {
+        if (!on_gpu[i]) staging_->Fetch(outputs_[i].slot);
+      }
     });
-    CopyOutputs(outputs);
+    CopyOutputs(outputs, on_gpu);
   });
 }
 
@@ -203,10 +235,14 @@ void GpuInstance::RunRows(size_t rows, const void* const* inputs, void* const* o
 std::vector<OpTiming> GpuInstance::Profile(const void* const* inputs, void* const* outputs) {
   const BusyGuard guard(this);
   return WithCode(ErrorCode::kExecution, "", [&] {
+    cuda::CheckUsable();
+    const std::vector<bool> on_gpu = OnGpu(outputs);
     CopyInputs(inputs);
     std::vector<OpTiming> timings = executor_->Profile();
-    for (const Port& port : outputs_) staging_->FetchAlone(port.slot);
-    CopyOutputs(outputs);
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      if (!on_gpu[i]) staging_->FetchAlone(outputs_[i].slot);
+    }
+    CopyOutputs(outputs, on_gpu);
     return timings;
   });
 }

@@ -33,6 +33,7 @@ class GpuInstance : public Runnable {
  private:
   // An input or output of the model.
   struct Port {
+    int64_t value = 0;
     size_t slot = 0;  // its place in `staging_`
     size_t nbytes = 0;
     std::shared_ptr<char> own;
@@ -45,8 +46,12 @@ class GpuInstance : public Runnable {
   void MakeKernels();
   std::unique_ptr<CudaKernel> MakeLibraryKernel(const PlannedOperator& op);
   void* OwnBuffer(Port* port);
+  // Whether the caller's memory for a port is on this GPU. Throws ModelError if it is on another.
+  bool IsOnGpu(const Port& port, const void* given) const;
   void CopyInputs(const void* const* inputs);
-  void CopyOutputs(void* const* outputs);
+  // For each output, whether the caller's memory for it is on this GPU.
+  std::vector<bool> OnGpu(void* const* outputs) const;
+  void CopyOutputs(void* const* outputs, const std::vector<bool>& on_gpu);
 
   const std::shared_ptr<Model> model_;
   const size_t shape_;

@@ -94,6 +94,21 @@ void RunAndCheck(Runnable* instance, float first, size_t shift = 0) {
   CHECK(IsRight(y.data(), z.data(), first));
 }
 
+// Lets the GPU work in threads of its own while this object lives, with random delays. Otherwise it
+// works in the thread that calls, and several threads at once would be a race of the fake.
+class Asynchronous {
+ public:
+  explicit Asynchronous(int seed) : set_delays_(Switch<void(int)>("FakeCudaSetDelays")) {
+    set_delays_(seed);
+  }
+  ~Asynchronous() { set_delays_(0); }
+  Asynchronous(const Asynchronous&) = delete;
+  Asynchronous& operator=(const Asynchronous&) = delete;
+
+ private:
+  void (*set_delays_)(int);
+};
+
 TEST_CASE(RunsOnMemoryOfTheHost) {
   const auto model = TheModel();
   CHECK_EQ(model->plan(0).Gpu().value(), 0);
@@ -140,6 +155,34 @@ TEST_CASE(OutputsMayBeInputsWeightsOrListedTwice) {
   }
 }
 
+TEST_CASE(TakesMemoryOfItsGpu) {
+  for (int seed : {0, 6}) {
+    const Asynchronous gpu(seed);
+    const auto instance = MakeInstance(TheModel(), 0);
+    const CudaMemory x(0, kNbytes), y(0, kNbytes), elsewhere(1, kNbytes);
+    const Buffer z;
+    for (int run = 0; run < 3; ++run) {
+      for (int64_t i = 0; i < kCount; ++i) {
+        static_cast<float*>(x.at(0))[i] = static_cast<float>(run + i);  // The fake's is the host's.
+      }
+      const void* inputs[] = {x.at(0)};
+      void* outputs[] = {y.at(0), z.data()};
+      instance->Run(inputs, outputs);
+      CHECK(IsRight(static_cast<float*>(y.at(0)), z.data(), static_cast<float>(run)));
+      void* profiled[] = {z.data(), y.at(0)};
+      instance->Profile(inputs, profiled);
+      CHECK(IsRight(z.data(), static_cast<float*>(y.at(0)), static_cast<float>(run)));
+    }
+    const void* inputs[] = {elsewhere.at(0)};
+    Has(ErrorOf(ErrorCode::kInvalidArgument, [&] { instance->Run(inputs, nullptr); }),
+        "the memory for `x` is on cuda:1, and the model runs on cuda:0");
+    void* outputs[] = {nullptr, elsewhere.at(0)};
+    Has(ErrorOf(ErrorCode::kInvalidArgument, [&] { instance->Run(nullptr, outputs); }),
+        "the memory for `z` is on cuda:1");
+    RunAndCheck(instance.get(), 8);
+  }
+}
+
 TEST_CASE(TellsWhenOperatorsRan) {
   const auto instance = MakeInstance(TheModel(), 0);
   const Buffer x, y, z;
@@ -151,21 +194,6 @@ TEST_CASE(TellsWhenOperatorsRan) {
   for (const OpTiming& timing : timings) CHECK(timing.start_ns <= timing.end_ns);
   CHECK(IsRight(y.data(), z.data(), 7));
 }
-
-// Lets the GPU work in threads of its own while this object lives, with random delays. Otherwise it
-// works in the thread that calls, and several threads at once would be a race of the fake.
-class Asynchronous {
- public:
-  explicit Asynchronous(int seed) : set_delays_(Switch<void(int)>("FakeCudaSetDelays")) {
-    set_delays_(seed);
-  }
-  ~Asynchronous() { set_delays_(0); }
-  Asynchronous(const Asynchronous&) = delete;
-  Asynchronous& operator=(const Asynchronous&) = delete;
-
- private:
-  void (*set_delays_)(int);
-};
 
 TEST_CASE(CopiesAndKernelsAreOrderedOnTheGpu) {
   const auto model = TheModel();

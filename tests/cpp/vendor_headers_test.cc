@@ -36,6 +36,10 @@ namespace ours = tvm_interop::cuda;
 #define COMPARE(result, name, args) EXPECT_SAME(decltype(ours::Api::name), cuda##name)
 TVM_INTEROP_CUDA_RUNTIME_FUNCTIONS(COMPARE)
 #undef COMPARE
+static_assert(sizeof(ours::PointerAttributes) == sizeof(cudaPointerAttributes));
+static_assert(offsetof(ours::PointerAttributes, type) == offsetof(cudaPointerAttributes, type));
+static_assert(offsetof(ours::PointerAttributes, device) == offsetof(cudaPointerAttributes, device));
+EXPECT_NUMBER(ours::kDeviceMemory, cudaMemoryTypeDevice)
 EXPECT_NUMBER(ours::kSuccess, cudaSuccess)
 EXPECT_NUMBER(ours::kPeerAccessAlreadyEnabled, cudaErrorPeerAccessAlreadyEnabled)
 EXPECT_NUMBER(ours::kNonBlocking, cudaStreamNonBlocking)

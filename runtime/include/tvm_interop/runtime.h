@@ -26,8 +26,9 @@
  * GPUs: a model that was compiled for one NVIDIA GPU is loaded anywhere. `tvi_instance_create` then
  * looks for CUDA, which this library is not linked to: the driver `libcuda.so.1` and the runtime
  * `libcudart.so.13`, and `libcudnn.so.9` and `libcublasLt.so.13` if the model needs them. Inputs
- * and outputs are memory of the host in any case; a run copies them to the GPU and back. Each
- * instance has a copy of the weights on the GPU.
+ * and outputs may be memory of the host or of that GPU, and are copied. A program's own work on
+ * memory of the GPU must be done before a run, and the run's is done when it returns. Each instance
+ * has a copy of the weights on the GPU.
  *
  * Threads: all functions may be called from any thread. Only one thread at a time may use an
  * instance; a second one gets TVI_ERROR_EXECUTION. A model may be freed while its instances live.

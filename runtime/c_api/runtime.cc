@@ -16,17 +16,18 @@
 #include "runtime/model/error.h"
 #include "runtime/model/instance.h"
 #include "runtime/model/model.h"
+#include "runtime/model/runnable.h"
 
 namespace {
 
 using tvm_interop::ErrorCode;
-using tvm_interop::Instance;
 using tvm_interop::LoadOptions;
 using tvm_interop::Model;
 using tvm_interop::ModelError;
 using tvm_interop::OpTiming;
 using tvm_interop::Plan;
 using tvm_interop::PlannedValue;
+using tvm_interop::Runnable;
 using tvm_interop::Source;
 using tvm_interop::ThreadPool;
 
@@ -117,13 +118,15 @@ struct tvi_model {
 
 struct tvi_instance {
   tvi_instance(const tvi_model& from, size_t shape, std::shared_ptr<ThreadPool> guests)
-      : instance(from.model, shape, std::move(guests)) {}
-  Instance instance;
+      : instance(tvm_interop::MakeInstance(from.model, shape, std::move(guests))) {}
+  const std::unique_ptr<Runnable> instance;
 };
 
 namespace tvm_interop {
 
-CpuExecutor& ExecutorOf(tvi_instance* instance) { return instance->instance.executor(); }
+CpuExecutor& ExecutorOf(tvi_instance* instance) {
+  return dynamic_cast<Instance&>(*instance->instance).executor();
+}
 
 }  // namespace tvm_interop
 
@@ -139,6 +142,12 @@ tvi_status Load(const std::string& prefix, std::unique_ptr<Source> (*open)(const
     const std::unique_ptr<Source> source = open(data, nbytes);
     *model = std::make_unique<tvi_model>(std::make_shared<Model>(*source, wanted)).release();
   });
+}
+
+// What there is to tell about a shape of a model: nothing if the model is null or has no such
+// shape.
+bool HasShape(const tvi_model* model, size_t shape) {
+  return model != nullptr && shape < model->inputs.size();
 }
 
 const tvi_tensor_info* InfoAt(const std::vector<std::vector<tvi_tensor_info>>& infos, size_t shape,
@@ -208,26 +217,40 @@ tvi_status tvi_model_load_memory(const void* data, size_t nbytes, const tvi_load
 void tvi_model_free(tvi_model* model) { delete model; }
 
 const char* tvi_model_warning(const tvi_model* model) {
-  return model->model->warning().empty() ? nullptr : model->model->warning().c_str();
+  if (model == nullptr || model->model->warning().empty()) return nullptr;
+  return model->model->warning().c_str();
 }
 
 int32_t tvi_model_uses_fallback(const tvi_model* model) {
-  return model->model->uses_fallback() ? 1 : 0;
+  return model != nullptr && model->model->uses_fallback() ? 1 : 0;
 }
 
-size_t tvi_model_num_shapes(const tvi_model* model) { return model->inputs.size(); }
-size_t tvi_model_num_inputs(const tvi_model* model) { return model->inputs[0].size(); }
-size_t tvi_model_num_outputs(const tvi_model* model) { return model->outputs[0].size(); }
+const char* tvi_model_device(const tvi_model* model, size_t shape) {
+  if (!HasShape(model, shape)) return nullptr;
+  const auto& streams = model->model->plan(shape).streams;
+  return streams.empty() ? "cpu:0" : streams[0].device.c_str();
+}
+
+size_t tvi_model_num_shapes(const tvi_model* model) {
+  return model == nullptr ? 0 : model->inputs.size();
+}
+size_t tvi_model_num_inputs(const tvi_model* model) {
+  return model == nullptr ? 0 : model->inputs[0].size();
+}
+size_t tvi_model_num_outputs(const tvi_model* model) {
+  return model == nullptr ? 0 : model->outputs[0].size();
+}
 
 const tvi_tensor_info* tvi_model_input(const tvi_model* model, size_t shape, size_t index) {
-  return InfoAt(model->inputs, shape, index);
+  return model == nullptr ? nullptr : InfoAt(model->inputs, shape, index);
 }
 
 const tvi_tensor_info* tvi_model_output(const tvi_model* model, size_t shape, size_t index) {
-  return InfoAt(model->outputs, shape, index);
+  return model == nullptr ? nullptr : InfoAt(model->outputs, shape, index);
 }
 
 int64_t tvi_model_batch_size(const tvi_model* model, size_t shape) {
+  if (model == nullptr) return 0;
   const std::vector<int64_t>& sizes = model->model->artifact().manifest.batch_sizes;
   return shape < sizes.size() ? sizes[shape] : 0;
 }
@@ -241,31 +264,36 @@ const char* tvi_model_row_dimension(const tvi_model* model) {
 }
 
 size_t tvi_model_num_ranges(const tvi_model* model) {
+  if (model == nullptr) return 0;
   return model->model->artifact().manifest.ranges.size();
 }
 
 const char* tvi_model_range_dimension(const tvi_model* model, size_t range) {
+  if (model == nullptr) return nullptr;
   const auto& ranges = model->model->artifact().manifest.ranges;
   return range < ranges.size() ? ranges[range].dimension.c_str() : nullptr;
 }
 
 int64_t tvi_model_range_size(const tvi_model* model, size_t range, size_t shape) {
+  if (model == nullptr) return 0;
   const auto& ranges = model->model->artifact().manifest.ranges;
   return range < ranges.size() && shape < ranges[range].sizes.size() ? ranges[range].sizes[shape]
                                                                      : 0;
 }
 
 const char* tvi_model_row_mask(const tvi_model* model, size_t input) {
-  if (input >= model->inputs[0].size()) return nullptr;
+  if (input >= tvi_model_num_inputs(model)) return nullptr;
   const auto& masks = model->model->artifact().manifest.masks;
   const auto mask = masks.find(model->inputs[0][input].name);
   return mask == masks.end() ? nullptr : mask->second.c_str();
 }
 
-size_t tvi_model_weights_nbytes(const tvi_model* model) { return model->model->WeightsNbytes(); }
+size_t tvi_model_weights_nbytes(const tvi_model* model) {
+  return model == nullptr ? 0 : model->model->WeightsNbytes();
+}
 
 size_t tvi_model_instance_nbytes(const tvi_model* model, size_t shape) {
-  return shape < model->inputs.size() ? model->model->InstanceNbytes(shape) : 0;
+  return HasShape(model, shape) ? model->model->InstanceNbytes(shape) : 0;
 }
 
 tvi_status tvi_model_find_rows(const tvi_model* model, int64_t rows, size_t* shape) {
@@ -288,6 +316,12 @@ tvi_status tvi_model_find_shape(const tvi_model* model, const int64_t* const* sh
   return Guarded("", [&] {
     if (model == nullptr || shapes == nullptr || shape == nullptr) {
       RefuseArgument("an argument is NULL");
+    }
+    for (size_t k = 0; k < model->inputs[0].size(); ++k) {
+      if (shapes[k] == nullptr && model->inputs[0][k].rank > 0) {
+        RefuseArgument("the shape of input `" + std::string(model->inputs[0][k].name) +
+                       "` is NULL");
+      }
     }
     for (size_t i = 0; i < model->inputs.size(); ++i) {
       bool fits = true;
@@ -319,7 +353,7 @@ void tvi_instance_free(tvi_instance* instance) { delete instance; }
 tvi_status tvi_run(tvi_instance* instance, const void* const* inputs, void* const* outputs) {
   return Guarded("", [&] {
     RequireInstance(instance);
-    instance->instance.Run(inputs, outputs);
+    instance->instance->Run(inputs, outputs);
   });
 }
 
@@ -333,7 +367,10 @@ tvi_status tvi_run_sizes(tvi_instance* instance, const int64_t* sizes, size_t nu
   return Guarded("", [&] {
     RequireInstance(instance);
     if (sizes == nullptr) RefuseArgument("`sizes` is NULL");
-    instance->instance.RunRows(std::vector<int64_t>(sizes, sizes + num_sizes), inputs, outputs);
+    for (size_t r = 0; r < num_sizes; ++r) {
+      if (sizes[r] < 0) RefuseArgument("the number of rows is " + std::to_string(sizes[r]));
+    }
+    instance->instance->RunRows(std::vector<int64_t>(sizes, sizes + num_sizes), inputs, outputs);
   });
 }
 
@@ -341,8 +378,8 @@ void* tvi_instance_input_buffer(tvi_instance* instance, size_t index) {
   void* buffer = nullptr;
   Guarded("", [&] {
     RequireInstance(instance);
-    if (index >= instance->instance.plan().inputs.size()) RefuseArgument("there is no such input");
-    buffer = instance->instance.InputBuffer(index);
+    if (index >= instance->instance->plan().inputs.size()) RefuseArgument("there is no such input");
+    buffer = instance->instance->InputBuffer(index);
   });
   return buffer;
 }
@@ -351,10 +388,10 @@ void* tvi_instance_output_buffer(tvi_instance* instance, size_t index) {
   void* buffer = nullptr;
   Guarded("", [&] {
     RequireInstance(instance);
-    if (index >= instance->instance.plan().outputs.size()) {
+    if (index >= instance->instance->plan().outputs.size()) {
       RefuseArgument("there is no such output");
     }
-    buffer = instance->instance.OutputBuffer(index);
+    buffer = instance->instance->OutputBuffer(index);
   });
   return buffer;
 }
@@ -364,11 +401,14 @@ tvi_status tvi_profile(tvi_instance* instance, const void* const* inputs, void* 
   return Guarded("", [&] {
     RequireInstance(instance);
     if (count == nullptr) RefuseArgument("`count` is NULL");
-    const Plan& plan = instance->instance.plan();
-    *count = plan.operators.size();
-    if (*count > capacity || times == nullptr) return;
+    const Plan& plan = instance->instance->plan();
+    const size_t wanted = plan.operators.size();
+    if (wanted > capacity || times == nullptr) {
+      *count = wanted;
+      return;
+    }
     size_t i = 0;
-    for (const OpTiming& timing : instance->instance.Profile(inputs, outputs)) {
+    for (const OpTiming& timing : instance->instance->Profile(inputs, outputs)) {
       times[i++] = {plan.operators[timing.op].name.c_str(),
                     timing.stream,
                     timing.thread,
@@ -377,6 +417,7 @@ tvi_status tvi_profile(tvi_instance* instance, const void* const* inputs, void* 
                     timing.on_core_ns,
                     timing.op};
     }
+    *count = wanted;
   });
 }
 
@@ -398,7 +439,7 @@ tvi_status tvi_set_num_threads(int32_t num_threads, int32_t pin) {
 }
 
 int32_t tvi_model_num_threads(const tvi_model* model, size_t shape) {
-  if (shape >= model->inputs.size()) return 0;
+  if (!HasShape(model, shape) || model->model->plan(shape).Gpu().has_value()) return 0;
   int64_t threads = 0;
   for (const tvm_interop::Stream& stream : model->model->plan(shape).streams) {
     threads += stream.threads;

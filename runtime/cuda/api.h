@@ -17,6 +17,8 @@ using Event = struct EventObject*;
 using Graph = struct GraphObject*;
 using GraphNode = struct GraphNodeObject*;
 using GraphExec = struct GraphExecObject*;
+using Module = struct ModuleObject*;
+using Function = struct FunctionObject*;
 
 enum Status : int { kSuccess = 0, kInitializationError = 3, kPeerAccessAlreadyEnabled = 704 };
 enum StreamFlags : unsigned { kNonBlocking = 1 };
@@ -30,6 +32,29 @@ enum CaptureMode : int { kThreadLocal = 1 };
 enum CopyKind : int { kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 3 };
 enum InstantiateFlags : unsigned long long { kPlain = 0, kUseNodePriority = 8 };
 enum DeviceAttribute : int { kComputeCapabilityMajor = 75, kComputeCapabilityMinor = 76 };
+
+enum FunctionAttribute : int { kMaxDynamicSharedBytes = 8 };
+
+enum MemoryType : int { kDeviceMemory = 2 };
+
+// What CUDA knows about an address: CUDA's `cudaPointerAttributes`.
+struct PointerAttributes {
+  int type = 0;
+  int device = 0;
+  void* device_address = nullptr;
+  void* host_address = nullptr;
+  long reserved[8] = {};
+};
+
+// How a kernel is launched: CUDA's `CUlaunchConfig`.
+struct LaunchConfig {
+  unsigned grid[3] = {1, 1, 1};
+  unsigned block[3] = {1, 1, 1};
+  unsigned shared_nbytes = 0;
+  Stream stream = nullptr;
+  void* attributes = nullptr;
+  unsigned num_attributes = 0;
+};
 
 #define TVM_INTEROP_CUDA_RUNTIME_FUNCTIONS(F)                                                 \
   F(const char*, GetErrorName, (int status))                                                  \
@@ -48,6 +73,7 @@ enum DeviceAttribute : int { kComputeCapabilityMajor = 75, kComputeCapabilityMin
   F(int, Free, (void* address))                                                               \
   F(int, MallocHost, (void** address, size_t nbytes))                                         \
   F(int, FreeHost, (void* address))                                                           \
+  F(int, PointerGetAttributes, (PointerAttributes*, const void* address))                     \
   F(int, MemsetAsync, (void* address, int byte, size_t nbytes, Stream))                       \
   F(int, MemcpyAsync, (void* to, const void* from, size_t nbytes, int kind, Stream))          \
   F(int, MemcpyPeerAsync,                                                                     \
@@ -73,9 +99,15 @@ enum DeviceAttribute : int { kComputeCapabilityMajor = 75, kComputeCapabilityMin
   F(int, GraphLaunch, (GraphExec, Stream))                                                    \
   F(int, GraphExecDestroy, (GraphExec))
 
-#define TVM_INTEROP_CUDA_DRIVER_FUNCTIONS(F) \
-  F(int, Init, (unsigned flags))             \
-  F(int, DeviceGetName, (char* name, int capacity, int device))
+#define TVM_INTEROP_CUDA_DRIVER_FUNCTIONS(F)                       \
+  F(int, Init, (unsigned flags))                                   \
+  F(int, DeviceGetName, (char* name, int capacity, int device))    \
+  F(int, GetErrorName, (int status, const char** name))            \
+  F(int, ModuleLoadData, (Module*, const void* image))             \
+  F(int, ModuleUnload, (Module))                                   \
+  F(int, ModuleGetFunction, (Function*, Module, const char* name)) \
+  F(int, FuncSetAttribute, (Function, int attribute, int value))   \
+  F(int, LaunchKernelEx, (const LaunchConfig*, Function, void** parameters, void** extra))
 
 // The functions of CUDA. For example, `api.Malloc` is `cudaMalloc`, and `api.driver.Init` is
 // `cuInit`.

@@ -21,6 +21,12 @@ void FillWithZeros(CudaStreams* streams, const CudaMemory& memory) {
   });
 }
 
+int GpuOf(const void* address) {
+  cuda::PointerAttributes attributes;
+  TVM_INTEROP_CUDA(cuda::Api::Get(), PointerGetAttributes, &attributes, address);
+  return attributes.type == cuda::kDeviceMemory ? attributes.device : -1;
+}
+
 PeerCopy::PeerCopy(void* to, int to_device, const void* from, int from_device, size_t nbytes)
     : to_(to), to_device_(to_device), from_(from), from_device_(from_device), nbytes_(nbytes) {}
 

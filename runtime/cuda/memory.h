@@ -31,6 +31,9 @@ class CudaMemory {
 // streams have no stream on the block's GPU.
 void FillWithZeros(CudaStreams* streams, const CudaMemory& memory);
 
+// Returns the GPU that an address belongs to, or -1 if it is memory of the host.
+int GpuOf(const void* address);
+
 // An operator that copies a tensor from one GPU to another, on a stream of one of the two GPUs.
 class PeerCopy : public CudaKernel {
  public:

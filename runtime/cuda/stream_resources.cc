@@ -16,7 +16,7 @@ CudaWorkspace::CudaWorkspace(int device, size_t nbytes) : nbytes(nbytes) {
 
 CudaStreamResources::~CudaStreamResources() {
   // A library must not destroy its handles if the process cannot use its GPUs any more.
-  if (!cuda::IsUsable()) new auto(std::move(handles_));
+  if (!handles_.empty() && !cuda::IsUsable()) new auto(std::move(handles_));
 }
 
 std::shared_ptr<CudaWorkspace> CudaStreamResources::Reserve(size_t nbytes) {

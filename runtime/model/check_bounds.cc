@@ -59,11 +59,16 @@ void CheckStreams(const Plan& plan) {
     if (used.count(s) == 0) Refuse(which + " has no operator");
   }
   for (const Stream& stream : plan.streams) {
-    if (stream.device == "cpu:0") continue;
+    const std::string& first = plan.streams[0].device;
+    if (stream.device == first) continue;
+    if (!IsGpu(stream.device) || !IsGpu(first)) {
+      Refuse("the plan runs on " + first + " and " + stream.device +
+             "; a CPU cannot be combined with other devices");
+    }
     throw ModelError(ErrorCode::kUnsupported,
-                     "the model was compiled for " + stream.device +
-                         ", and this library runs models on CPUs; run it in Python, or compile it "
-                         "for a CPU");
+                     "the model was compiled for several GPUs, " + first + " and " + stream.device +
+                         " among them, and this library runs models on one; run it in Python, or "
+                         "compile it for one GPU");
   }
 }
 
@@ -96,16 +101,17 @@ void CheckValue(const PlannedValue& value) {
   }
 }
 
-// Checks that no value is on another device than the one CPU that the plan runs on.
+// Checks that no value is on another device than the one that the plan runs on.
 void CheckDevices(const Plan& plan) {
   if (plan.streams.empty()) return;  // A plan without operators has no device.
+  const std::string& here = plan.streams[0].device;
   for (const PlannedValue& value : plan.values) {
     const std::string name = Quoted(value.name);
-    if (!value.device.value_or("").empty() && *value.device != "cpu:0") {
+    if (!value.device.value_or("").empty() && *value.device != here) {
       Refuse("value " + name + " lies on " + *value.device + ", where the plan has no stream");
     }
     if (value.copy_of.has_value()) {
-      Refuse("value " + name + " is a copy of another value, and both lie on cpu:0");
+      Refuse("value " + name + " is a copy of another value, and both lie on " + here);
     }
   }
 }
@@ -200,6 +206,7 @@ void CheckInterface(const Plan& plan) {
 }
 
 void CheckAliases(const Plan& plan) {
+  const int64_t alignment = plan.Gpu().has_value() ? kGpuPartAlignment : kTensorAlignment;
   for (const PlannedValue& value : plan.values) {
     if (value.storage != Storage::kAlias) {
       if (value.alias_of.has_value()) {
@@ -213,7 +220,7 @@ void CheckAliases(const Plan& plan) {
       Refuse("value " + Quoted(value.name) + " is an alias of no value with storage");
     }
     const int64_t begin = value.offset.value_or(0);
-    if (begin % kTensorAlignment != 0 || begin + value.Nbytes() > plan.values[root].Nbytes()) {
+    if (begin % alignment != 0 || begin + value.Nbytes() > plan.values[root].Nbytes()) {
       Refuse("value " + Quoted(value.name) + " of " + std::to_string(value.Nbytes()) +
              " bytes at " + std::to_string(begin) +
              " is no part of the value that it aliases, which has " +

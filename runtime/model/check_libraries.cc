@@ -31,8 +31,12 @@ void CheckOperator(const Plan& plan, const PlannedOperator& op) {
     }
     return;
   }
-  if (*op.library != "onednn") {
-    throw ArtifactError(which + " needs kernel library `" + *op.library + "`; known are `onednn`");
+  const bool is_on_gpu = plan.Gpu().has_value();
+  const bool is_known =
+      is_on_gpu ? *op.library == "cudnn" || *op.library == "cublaslt" : *op.library == "onednn";
+  if (!is_known) {
+    throw ArtifactError(which + " needs kernel library `" + *op.library + "`; known are " +
+                        (is_on_gpu ? "`cudnn`, `cublaslt`" : "`onednn`"));
   }
   if (op.description == nullptr) {
     throw ArtifactError(which + " is `" + *op.library + "`'s, but has no description");

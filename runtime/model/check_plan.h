@@ -7,15 +7,15 @@
 
 namespace tvm_interop {
 
-// Proves that a plan is safe to run on a CPU, because its file may come from anywhere. It makes the
-// same checks as Python's `plan.check.check_plan`:
+// Proves that a plan is safe to run on a CPU or a GPU, because its file may come from anywhere. It
+// makes the same checks as Python's `plan.check.check_plan`:
 //
 // - each number is within bounds, and each index points at something;
 // - the bytes of each tensor lie within its storage, and each byte that is read was written;
 // - waits and streams order all operators that use the same bytes (see `passes/check`).
 //
 // Throws ArtifactError, which names the operator or the value at fault. Throws ModelError with
-// `kUnsupported` if the plan is for a GPU.
+// `kUnsupported` if the plan is for several GPUs.
 void CheckPlan(const Plan& plan);
 
 // Where a value's bytes are: in the storage of the value `root`, from `begin` to `end`.

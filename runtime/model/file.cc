@@ -63,7 +63,9 @@ class Copied : public Memory {
 
 class File : public Source {
  public:
-  explicit File(const std::string& path) : file_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  // Without O_NONBLOCK, the call would wait for someone to write if the path is a pipe.
+  explicit File(const std::string& path)
+      : file_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (file_ < 0) throw ArtifactError("it cannot be read: " + SystemError(errno));
     struct stat status;
     if (fstat(file_, &status) != 0 || !S_ISREG(status.st_mode)) {

@@ -12,11 +12,10 @@
 #include "runtime/cpu/parallel_loop.h"
 #include "runtime/cpu/thread_pool.h"
 #include "runtime/model/error.h"
+#include "runtime/model/tensor_header.h"
 
 namespace tvm_interop {
 namespace {
-
-constexpr int kCpu = 1;  // kDLCPU
 
 bool IsAligned(const void* address) {
   return reinterpret_cast<uintptr_t>(address) % kTensorAlignment == 0;
@@ -50,26 +49,6 @@ void RunOnGuests(ThreadPool* guests, const Work& work, size_t threads) {
 
 }  // namespace
 
-// Marks the instance as busy while this object lives.
-class Instance::BusyGuard {
- public:
-  explicit BusyGuard(Instance* instance) : busy_(instance->busy_) {
-    // After a fork, a mark of the parent's thread means nothing, because the thread stayed there.
-    const int ours = 1 + ForkGeneration();
-    int before = busy_.load(std::memory_order_relaxed);
-    if (before == ours || !busy_.compare_exchange_strong(before, ours, std::memory_order_acquire)) {
-      throw ModelError(ErrorCode::kExecution,
-                       "another thread is running this instance; make an instance for each thread");
-    }
-  }
-  ~BusyGuard() { busy_.store(0, std::memory_order_release); }
-  BusyGuard(const BusyGuard&) = delete;
-  BusyGuard& operator=(const BusyGuard&) = delete;
-
- private:
-  std::atomic<int>& busy_;
-};
-
 Instance::Instance(std::shared_ptr<Model> model, size_t shape, std::shared_ptr<ThreadPool> guests)
     : model_(std::move(model)),
       shape_(shape),
@@ -87,25 +66,8 @@ void Instance::Allocate() {
   dims_.resize(plan_.values.size());
   for (size_t v = 0; v < plan_.values.size(); ++v) {
     const PlannedValue& value = plan_.values[v];
-    std::vector<int64_t>& dims = dims_[v];
-    dims = value.StoredShape();
-    const size_t rank = dims.size();
-    dims.resize(2 * rank);
-    int64_t stride = 1;
-    for (size_t axis = rank; axis-- > 0;) {
-      dims[rank + axis] = stride;
-      stride *= std::max<int64_t>(dims[axis], 1);
-    }
+    headers_[v] = HeaderOf(value, kCpuDevice, 0, &dims_[v]);
     TensorHeader& header = headers_[v];
-    header.device_type = kCpu;
-    header.rank = static_cast<int32_t>(rank);
-    // TVM's kernels take bfloat16 as integers of 16 bits.
-    const ElementType& type = value.dtype == "bfloat16" ? *FindElementType("uint16") : *value.type;
-    header.type_code = type.code;
-    header.type_bits = type.bits;
-    header.type_lanes = 1;
-    header.shape = dims.data();
-    header.strides = dims.data() + rank;
     if (value.storage == Storage::kWeight) {
       // Kernels do not write weights: `CheckPlan` made sure.
       header.data = const_cast<char*>(model_->weights(shape_).at(static_cast<int64_t>(v)));

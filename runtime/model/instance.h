@@ -1,7 +1,6 @@
 #ifndef RUNTIME_MODEL_INSTANCE_H_
 #define RUNTIME_MODEL_INSTANCE_H_
 
-#include <atomic>
 #include <map>
 #include <memory>
 #include <vector>
@@ -9,50 +8,32 @@
 #include "runtime/cpu/executor.h"
 #include "runtime/model/model.h"
 #include "runtime/model/rows.h"
+#include "runtime/model/runnable.h"
 
 namespace tvm_interop {
 
-// One executable copy of a model, for one shape of its inputs: its own tensors in memory, and the
-// kernels bound to them. Weights are shared by all instances of a model. Only one thread at a time
-// may use an instance.
-class Instance {
+// An instance on this machine's CPU. All instances of a model share its weights.
+class Instance : public Runnable {
  public:
   // Allocates the tensors and prepares the kernels. `guests` is the pool of threads to do this and
   // to run in; null means the pool of the process. Throws ModelError or std::bad_alloc.
   Instance(std::shared_ptr<Model> model, size_t shape,
            std::shared_ptr<ThreadPool> guests = nullptr);
 
-  // Runs the model once.
-  //
-  // `inputs` and `outputs` have an address for each input and output of the model, in its order. A
-  // tensor is read or written in place if its address is a multiple of 64 and it shares no bytes
-  // with another tensor that is written. Otherwise it is copied. For a null address, the instance's
-  // own buffer is used. `inputs` and `outputs` themselves may be null: then all addresses are.
-  //
-  // Throws ModelError with `kExecution` if an operator fails, or if another thread is running this
-  // instance.
-  void Run(const void* const* inputs, void* const* outputs) { Run(inputs, outputs, all_rows_); }
-
-  // Runs the model once, as the other `Run` does, on inputs and outputs with `rows` rows, a number
-  // for each range of the model: at most as many as the instance's shape has, and at least as many
-  // as the range begins with. The inputs are filled up with copies of their last row, and masks
-  // with 0. If a number is less than the instance's shape has, tensors with such rows are copied
-  // wherever they are. Of the instance's own buffers the first rows count.
-  //
-  // Throws ModelError with `kInvalidArgument` if the model has other ranges or not these numbers of
-  // rows, or if a mask has other numbers than those from 0 to 1 or is not 1 where it must be.
-  void RunRows(const std::vector<int64_t>& rows, const void* const* inputs, void* const* outputs);
-
-  // Runs the model once, as `Run` does, and returns when each operator began and ended.
-  std::vector<OpTiming> Profile(const void* const* inputs, void* const* outputs);
-
-  // The instance's own buffers, whose addresses do not change.
-  void* InputBuffer(size_t index) { return OwnBuffer(&inputs_[index]); }
-  void* OutputBuffer(size_t index) { return OwnBuffer(&outputs_[index]); }
+  // A tensor is read or written in place if its address is a multiple of 64 and it shares no bytes
+  // with another tensor that is written. Otherwise it is copied.
+  void Run(const void* const* inputs, void* const* outputs) override {
+    Run(inputs, outputs, all_rows_);
+  }
+  void RunRows(const std::vector<int64_t>& rows, const void* const* inputs,
+               void* const* outputs) override;
+  std::vector<OpTiming> Profile(const void* const* inputs, void* const* outputs) override;
+  void* InputBuffer(size_t index) override { return OwnBuffer(&inputs_[index]); }
+  void* OutputBuffer(size_t index) override { return OwnBuffer(&outputs_[index]); }
 
   Model& model() const { return *model_; }
   size_t shape() const { return shape_; }
-  const Plan& plan() const { return plan_; }
+  const Plan& plan() const override { return plan_; }
   CpuExecutor& executor() { return *executor_; }
 
  private:
@@ -70,8 +51,6 @@ class Instance {
     RowPieces pieces;  // where the rows lie, if the model was compiled for ranges of rows
     Filling filling = Filling::kLastRow;
   };
-
-  class BusyGuard;
 
   void Allocate();
   void MakePorts();
@@ -113,8 +92,6 @@ class Instance {
 
   std::vector<std::unique_ptr<Kernel>> kernels_;
   std::unique_ptr<CpuExecutor> executor_;
-  // 0 while no thread uses this instance. Otherwise 1 plus the `ForkGeneration` of the process.
-  std::atomic<int> busy_{0};
 };
 
 }  // namespace tvm_interop

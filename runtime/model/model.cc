@@ -1,16 +1,25 @@
 #include "runtime/model/model.h"
 
 #include <cstdlib>
+#include <set>
 
 #include "runtime/model/cpu_features.h"
 #include "runtime/model/error.h"
 
 namespace tvm_interop {
 
-std::string FindOneDnn() {
-  const char* named = std::getenv("TVM_INTEROP_ONEDNN_LIBRARY");
-  if (named != nullptr && *named != '\0') return named;
-  return "libdnnl.so.3";
+std::string FindLibraryFile(const std::string& name) {
+  struct Place {
+    const char* override_variable;
+    const char* file;
+  };
+  static const std::map<std::string, Place> places{
+      {"onednn", {"TVM_INTEROP_ONEDNN_LIBRARY", "libdnnl.so.3"}},
+      {"cudnn", {"TVM_INTEROP_CUDNN_LIBRARY", "libcudnn.so.9"}},
+      {"cublaslt", {"TVM_INTEROP_CUBLASLT_LIBRARY", "libcublasLt.so.13"}}};
+  const Place& place = places.at(name);
+  const char* named = std::getenv(place.override_variable);
+  return named != nullptr && *named != '\0' ? named : place.file;
 }
 
 Model::Model(const Source& source, const LoadOptions& options)
@@ -27,29 +36,46 @@ Model::Model(const Source& source, const LoadOptions& options)
                          "; compile the model on this machine, or name this machine's instructions "
                          "in the target's `mattr`");
   }
-  bool needs_library = false, has_fallbacks = true;
+  FindLibraries(options);
+}
+
+void Model::FindLibraries(const LoadOptions& options) {
+  std::set<std::string> needed;
+  bool has_fallbacks = true;
   for (const ShapeModel& shape : artifact_.shapes) {
-    if (!shape.plan.UsesLibrary()) continue;
-    needs_library = true;
-    has_fallbacks = has_fallbacks && shape.fallback.has_value();
-  }
-  if (!needs_library) return;
-  const std::string path = options.onednn_path.empty() ? FindOneDnn() : options.onednn_path;
-  try {
-    library_ = &LoadKernelLibrary("onednn", path);
-  } catch (const std::exception& error) {
-    const std::string what =
-        "the model was compiled for kernel library `onednn`, which is missing "
-        "here (" +
-        std::string(error.what()) + ")";
-    if (!has_fallbacks || options.needs_library) {
-      throw ModelError(ErrorCode::kUnsupported,
-                       what +
-                           "; put `libdnnl.so.3` beside this library, name it in "
-                           "TVM_INTEROP_ONEDNN_LIBRARY, or compile the model again");
+    for (const PlannedOperator& op : shape.plan.operators) {
+      if (op.library.has_value()) needed.insert(*op.library);
     }
-    uses_fallback_ = true;
-    warning_ = what + ": TVM's kernels run, one after the other, which is slower";
+    if (shape.plan.UsesLibrary()) has_fallbacks = has_fallbacks && shape.fallback.has_value();
+  }
+  for (const std::string& name : needed) {
+    try {
+      LoadLibrary(name, options);
+    } catch (const std::exception& error) {
+      const std::string what = "the model was compiled for kernel library `" + name +
+                               "`, which is missing here (" + error.what() + ")";
+      if (!has_fallbacks || options.needs_library) {
+        const std::string advice =
+            name == "onednn" ? "put `libdnnl.so.3` beside this library, name it in "
+                               "TVM_INTEROP_ONEDNN_LIBRARY"
+                             : "install it, name its file in TVM_INTEROP_" +
+                                   std::string(name == "cudnn" ? "CUDNN" : "CUBLASLT") + "_LIBRARY";
+        throw ModelError(ErrorCode::kUnsupported,
+                         what + "; " + advice + ", or compile the model again");
+      }
+      uses_fallback_ = true;
+      warning_ = what + ": TVM's kernels run, one after the other, which is slower";
+      return;
+    }
+  }
+}
+
+void Model::LoadLibrary(const std::string& name, const LoadOptions& options) {
+  if (name == "onednn") {
+    library_ = &LoadKernelLibrary(
+        name, options.onednn_path.empty() ? FindLibraryFile(name) : options.onednn_path);
+  } else {
+    gpu_libraries_[name] = &LoadCudaKernelLibrary(name, FindLibraryFile(name));
   }
 }
 

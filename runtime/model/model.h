@@ -1,12 +1,14 @@
 #ifndef RUNTIME_MODEL_MODEL_H_
 #define RUNTIME_MODEL_MODEL_H_
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "runtime/cpu/kernel_library.h"
+#include "runtime/cuda/kernel_library.h"
 #include "runtime/model/artifact.h"
 #include "runtime/model/tvm_kernels.h"
 
@@ -15,7 +17,7 @@ namespace tvm_interop {
 // How a model is loaded.
 struct LoadOptions {
   std::string sha256;       // the digest that the artifact must have; "" for any
-  std::string onednn_path;  // the file of oneDNN; "" looks for it (see `FindOneDnn`)
+  std::string onednn_path;  // the file of oneDNN; "" looks for it (see `FindLibraryFile`)
   // Whether a model that needs a missing kernel library is refused. Otherwise it runs with TVM's
   // kernels alone, which is slower, and `Model::warning` says so.
   bool needs_library = false;
@@ -41,26 +43,32 @@ class Model {
   size_t InstanceNbytes(size_t shape) const;
   // Returns the kernels of a shape, and loads them the first time. Throws ModelError.
   std::shared_ptr<const TvmKernels> Kernels(size_t shape);
-  // The kernel library that plans need; null if they need none.
+  // The kernel library that plans for a CPU need; null if they need none.
   KernelLibrary* library() const { return library_; }
+  // A kernel library that plans for a GPU need, such as cuDNN.
+  CudaKernelLibrary* gpu_library(const std::string& name) const { return gpu_libraries_.at(name); }
   // Whether the library is missing, and plans without it run.
   bool uses_fallback() const { return uses_fallback_; }
   // What the user should know, such as that a library is missing; "" if there is nothing.
   const std::string& warning() const { return warning_; }
 
  private:
+  void FindLibraries(const LoadOptions& options);
+  void LoadLibrary(const std::string& name, const LoadOptions& options);
+
   Artifact artifact_;
   KernelLibrary* library_ = nullptr;
+  std::map<std::string, CudaKernelLibrary*> gpu_libraries_;
   bool uses_fallback_ = false;
   std::string warning_;
   std::mutex loading_;  // Guards `kernels_`.
   std::vector<std::shared_ptr<const TvmKernels>> kernels_;
 };
 
-// Returns the file of oneDNN: the one that the environment variable TVM_INTEROP_ONEDNN_LIBRARY
-// names, or else a bare name. For a bare name, the system's loader looks beside this library, where
-// oneDNN's wheel puts the file, and in the system's folders.
-std::string FindOneDnn();
+// Returns the file of a kernel library: the one that an environment variable names, such as
+// TVM_INTEROP_ONEDNN_LIBRARY, or else a bare name. For a bare name, the system's loader looks
+// beside this library, where oneDNN's wheel puts the file, and in the system's folders.
+std::string FindLibraryFile(const std::string& name);
 
 }  // namespace tvm_interop
 

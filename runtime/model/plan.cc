@@ -41,8 +41,8 @@ PlannedValue ReadValue(const JsonValue& value) {
 
 Stream ReadStream(const JsonValue& value) {
   JsonObject object(value);
-  Stream stream{object.At("device").Text(), object.At("threads").Int()};
-  if (const auto urgent = object.Find("urgent")) urgent->Bool();
+  Stream stream{object.At("device").Text(), object.At("threads").Int(), false};
+  if (const auto urgent = object.Find("urgent")) stream.urgent = urgent->Bool();
   object.RefuseOthers();
   return stream;
 }
@@ -148,6 +148,12 @@ bool Plan::UsesLibrary() const {
     if (op.library.has_value()) return true;
   }
   return false;
+}
+
+std::optional<int> Plan::Gpu() const {
+  static const std::string prefix = "cuda:";
+  if (streams.empty() || streams[0].device.rfind(prefix, 0) != 0) return std::nullopt;
+  return std::stoi(streams[0].device.substr(prefix.size()));
 }
 
 Plan ReadPlan(const std::string& name, const std::string& text) {

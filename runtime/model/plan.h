@@ -25,6 +25,8 @@ constexpr int64_t kMaxBytes = int64_t{1} << 46;
 
 // Every tensor's address is a multiple of this many bytes, as TVM's code generator assumes.
 constexpr int64_t kTensorAlignment = 64;
+// The address of a part of another tensor is a multiple of this many bytes on a GPU.
+constexpr int64_t kGpuPartAlignment = 32;
 
 // A type of tensor elements. `code` and `bits` are those of DLPack.
 struct ElementType {
@@ -67,6 +69,7 @@ struct PlannedValue {
 struct Stream {
   std::string device;
   int64_t threads = 1;
+  bool urgent = false;  // whether a GPU should prefer this stream's work
 };
 
 // One call of a kernel. See `PlannedOperator` in `tvm_interop/plan/plan.py`.
@@ -102,6 +105,8 @@ struct Plan {
   int64_t RootOf(int64_t value) const { return values[value].alias_of.value_or(value); }
   bool IsConstant(int64_t value) const { return values[RootOf(value)].storage == Storage::kWeight; }
   bool UsesLibrary() const;
+  // The number of the GPU that the plan runs on, if it is checked; nothing if it runs on a CPU.
+  std::optional<int> Gpu() const;
 };
 
 // Reads the JSON text of a plan. `name` is what error messages call the text. Throws ArtifactError

@@ -27,9 +27,13 @@ uint32_t BigEndian(const uint8_t* bytes) {
   return uint32_t{bytes[0]} << 24 | uint32_t{bytes[1]} << 16 | uint32_t{bytes[2]} << 8 | bytes[3];
 }
 
+bool MayUseInstructions() {
+  static const bool may_use = HasShaInstructions();
+  return may_use;
+}
+
 void AddBlocks(uint32_t* state, const uint8_t* data, size_t blocks) {
-  static const bool by_instructions = HasShaInstructions();
-  (by_instructions ? AddBlocksByInstructions : AddBlocksPortably)(state, data, blocks);
+  (MayUseInstructions() ? AddBlocksByInstructions : AddBlocksPortably)(state, data, blocks);
 }
 
 }  // namespace
@@ -66,19 +70,30 @@ bool HasShaInstructions() {
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & 1u << 29) != 0;
 }
 
-// The instructions keep the state as two registers, (a, b, e, f) and (c, d, g, h), and do two
-// rounds each. Four words of the message are computed at a time from the sixteen before them.
-__attribute__((target("sha,sse4.1"))) void AddBlocksByInstructions(uint32_t* state,
-                                                                   const uint8_t* data,
-                                                                   size_t blocks) {
+namespace {
+
+// The instructions keep a state as two registers, (a, b, e, f) and (c, d, g, h), and do two rounds
+// each. Four words of the message are computed at a time from the sixteen before them.
+//
+// A round waits for the round before it, so one state leaves half of the instructions' units idle.
+// The rounds of a second state fill them, and need no words of their own.
+template <int kStates>
+__attribute__((target("sha,sse4.1"))) void AddBlocksTo(uint32_t* const* states, const uint8_t* data,
+                                                       size_t blocks) {
   const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
-  __m128i abcd = _mm_shuffle_epi32(_mm_loadu_si128(reinterpret_cast<__m128i*>(state)), 0xb1);
-  __m128i efgh = _mm_shuffle_epi32(_mm_loadu_si128(reinterpret_cast<__m128i*>(state + 4)), 0x1b);
-  __m128i abef = _mm_alignr_epi8(abcd, efgh, 8);
-  __m128i cdgh = _mm_blend_epi16(efgh, abcd, 0xf0);
+  __m128i abef[kStates], cdgh[kStates];
+  for (int s = 0; s < kStates; ++s) {
+    const auto* state = reinterpret_cast<const __m128i*>(states[s]);
+    const __m128i abcd = _mm_shuffle_epi32(_mm_loadu_si128(state), 0xb1);
+    const __m128i efgh = _mm_shuffle_epi32(_mm_loadu_si128(state + 1), 0x1b);
+    abef[s] = _mm_alignr_epi8(abcd, efgh, 8);
+    cdgh[s] = _mm_blend_epi16(efgh, abcd, 0xf0);
+  }
   for (; blocks > 0; --blocks, data += 64) {
-    const __m128i abef_before = abef, cdgh_before = cdgh;
+    __m128i abef_before[kStates], cdgh_before[kStates];
+    for (int s = 0; s < kStates; ++s) abef_before[s] = abef[s], cdgh_before[s] = cdgh[s];
     __m128i words[4];
+#pragma GCC unroll 16
     for (int i = 0; i < 16; ++i) {
       __m128i& word = words[i % 4];
       if (i < 4) {
@@ -92,16 +107,35 @@ __attribute__((target("sha,sse4.1"))) void AddBlocksByInstructions(uint32_t* sta
       }
       const auto* constants = reinterpret_cast<const __m128i*>(kRound) + i;
       const __m128i sum = _mm_add_epi32(word, _mm_loadu_si128(constants));
-      cdgh = _mm_sha256rnds2_epu32(cdgh, abef, sum);
-      abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(sum, 0x0e));
+      const __m128i upper = _mm_shuffle_epi32(sum, 0x0e);
+      for (int s = 0; s < kStates; ++s) cdgh[s] = _mm_sha256rnds2_epu32(cdgh[s], abef[s], sum);
+      for (int s = 0; s < kStates; ++s) abef[s] = _mm_sha256rnds2_epu32(abef[s], cdgh[s], upper);
     }
-    abef = _mm_add_epi32(abef, abef_before);
-    cdgh = _mm_add_epi32(cdgh, cdgh_before);
+    for (int s = 0; s < kStates; ++s) {
+      abef[s] = _mm_add_epi32(abef[s], abef_before[s]);
+      cdgh[s] = _mm_add_epi32(cdgh[s], cdgh_before[s]);
+    }
   }
-  const __m128i feba = _mm_shuffle_epi32(abef, 0x1b);
-  const __m128i dchg = _mm_shuffle_epi32(cdgh, 0xb1);
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(state), _mm_blend_epi16(feba, dchg, 0xf0));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(state + 4), _mm_alignr_epi8(dchg, feba, 8));
+  for (int s = 0; s < kStates; ++s) {
+    auto* state = reinterpret_cast<__m128i*>(states[s]);
+    const __m128i feba = _mm_shuffle_epi32(abef[s], 0x1b);
+    const __m128i dchg = _mm_shuffle_epi32(cdgh[s], 0xb1);
+    _mm_storeu_si128(state, _mm_blend_epi16(feba, dchg, 0xf0));
+    _mm_storeu_si128(state + 1, _mm_alignr_epi8(dchg, feba, 8));
+  }
+}
+
+}  // namespace
+
+void AddBlocksByInstructions(uint32_t* state, const uint8_t* data, size_t blocks) {
+  uint32_t* const states[] = {state};
+  AddBlocksTo<1>(states, data, blocks);
+}
+
+void AddBlocksToBothByInstructions(uint32_t* one, uint32_t* other, const uint8_t* data,
+                                   size_t blocks) {
+  uint32_t* const states[] = {one, other};
+  AddBlocksTo<2>(states, data, blocks);
 }
 
 #else
@@ -109,6 +143,11 @@ __attribute__((target("sha,sse4.1"))) void AddBlocksByInstructions(uint32_t* sta
 bool HasShaInstructions() { return false; }
 void AddBlocksByInstructions(uint32_t* state, const uint8_t* data, size_t blocks) {
   AddBlocksPortably(state, data, blocks);
+}
+void AddBlocksToBothByInstructions(uint32_t* one, uint32_t* other, const uint8_t* data,
+                                   size_t blocks) {
+  AddBlocksPortably(one, data, blocks);
+  AddBlocksPortably(other, data, blocks);
 }
 
 #endif
@@ -131,6 +170,20 @@ void Sha256::Update(const void* data, size_t bytes) {
   AddBlocks(state_.data(), next, bytes / rest_.size());
   num_rest_ = bytes % rest_.size();
   if (num_rest_ > 0) std::memcpy(rest_.data(), next + (bytes - num_rest_), num_rest_);
+}
+
+void Sha256::UpdateBoth(Sha256* one, Sha256* other, const void* data, size_t bytes) {
+  const size_t block = one->rest_.size();
+  const bool is_aligned = one->num_rest_ == 0 && other->num_rest_ == 0;
+  const size_t blocks = is_aligned && MayUseInstructions() ? bytes / block : 0;
+  const auto* next = static_cast<const uint8_t*>(data);
+  if (blocks > 0) {
+    AddBlocksToBothByInstructions(one->state_.data(), other->state_.data(), next, blocks);
+  }
+  for (Sha256* each : {one, other}) {
+    each->num_bytes_ += blocks * block;
+    each->Update(next + blocks * block, bytes - blocks * block);
+  }
 }
 
 std::string Sha256::Digest() {

@@ -14,6 +14,9 @@ class Sha256 {
  public:
   Sha256();
   void Update(const void* data, size_t bytes);
+  // Adds the same bytes to two digests. With the SHA instructions, this takes little longer than
+  // one `Update` if both digests have had whole blocks of 64 bytes so far.
+  static void UpdateBoth(Sha256* one, Sha256* other, const void* data, size_t bytes);
   // Returns the digest in hexadecimal. The object must not be used afterwards.
   std::string Digest();
 
@@ -29,6 +32,9 @@ bool HasShaInstructions();
 // Adds whole blocks of 64 bytes to `state`, without and with the SHA instructions.
 void AddBlocksPortably(uint32_t* state, const uint8_t* data, size_t blocks);
 void AddBlocksByInstructions(uint32_t* state, const uint8_t* data, size_t blocks);
+// Adds the same blocks to two states.
+void AddBlocksToBothByInstructions(uint32_t* one, uint32_t* other, const uint8_t* data,
+                                   size_t blocks);
 
 }  // namespace tvm_interop
 

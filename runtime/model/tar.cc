@@ -24,11 +24,16 @@ class Reader {
   uint64_t offset() const { return offset_; }
   uint64_t left() const { return source_.nbytes() - offset_; }
 
-  void Read(void* to, size_t nbytes) {
+  // Reads bytes, and adds them to `digest` too unless it is null.
+  void Read(void* to, size_t nbytes, Sha256* digest = nullptr) {
     if (nbytes > left()) throw ArtifactError("it is truncated or no artifact of tvm_interop");
     source_.Read(offset_, to, nbytes);
     offset_ += nbytes;
-    if (whole_ != nullptr) whole_->Update(to, nbytes);
+    if (whole_ != nullptr && digest != nullptr) {
+      Sha256::UpdateBoth(whole_.get(), digest, to, nbytes);
+    } else if (whole_ != nullptr || digest != nullptr) {
+      (whole_ != nullptr ? whole_.get() : digest)->Update(to, nbytes);
+    }
   }
 
   // Returns the SHA-256 of the next `nbytes` bytes, and keeps them in `data` unless it is null.
@@ -36,15 +41,13 @@ class Reader {
     Sha256 digest;
     if (data != nullptr) {
       data->resize(nbytes);
-      Read(data->data(), nbytes);
-      digest.Update(data->data(), nbytes);
+      Read(data->data(), nbytes, &digest);
       return digest.Digest();
     }
     std::vector<char> chunk(std::min<uint64_t>(nbytes, kChunk));
     while (nbytes > 0) {
       const size_t taken = std::min<uint64_t>(nbytes, chunk.size());
-      Read(chunk.data(), taken);
-      digest.Update(chunk.data(), taken);
+      Read(chunk.data(), taken, &digest);
       nbytes -= taken;
     }
     return digest.Digest();

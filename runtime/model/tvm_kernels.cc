@@ -1,6 +1,7 @@
 #include "runtime/model/tvm_kernels.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -14,12 +15,17 @@
 #include "runtime/cpu/kernel_share.h"
 #include "runtime/model/elf_imports.h"
 #include "runtime/model/error.h"
+#include "runtime/model/gpu_code.h"
+#include "runtime/model/gpu_kernels.h"
 #include "runtime/model/tvm_imports.h"
 
 namespace tvm_interop {
 namespace {
 
 constexpr int32_t kTensorPointer = 7;  // kTVMFFIDLTensorPtr
+constexpr int kCpu = 1;                // kDLCPU
+// The variable with the modules that a library's code for the host calls.
+constexpr const char* kSavedModules = "__tvm_ffi__library_bin";
 
 // The latest error that a kernel reported on this thread.
 thread_local std::string raised;
@@ -82,8 +88,12 @@ thread_local Workspaces workspaces;
 
 // Kernels ask for the memory of large intermediate tensors. TVM's types are those of
 // `TVMBackendAllocWorkspace`. A kernel frees its memory on the thread that asked for it.
-void* Allocate(int /*device_type*/, int /*device_id*/, uint64_t nbytes, int /*type_code*/,
+void* Allocate(int device_type, int /*device_id*/, uint64_t nbytes, int /*type_code*/,
                int /*type_bits*/) {
+  if (device_type != kCpu) {
+    RaiseInKernel("the kernel asks for memory of the GPU while it runs, which is not supported");
+    return nullptr;
+  }
   return workspaces.Allocate(nbytes);
 }
 
@@ -117,6 +127,14 @@ void FillSlot(void* handle, const char* name, Slot function) {
 }
 
 }  // namespace
+
+void RaiseInKernel(const std::string& text) noexcept {
+  try {
+    raised = text;
+  } catch (...) {
+    raised.clear();  // There is not even memory for the text.
+  }
+}
 
 TvmKernels::TvmKernels(std::string code) {
   std::vector<std::string> replaced;
@@ -164,12 +182,38 @@ TvmKernels::TvmKernels(std::string code) {
     RefuseToLoad(error.what());
   }
   if (is_named) unlink(path.c_str());
+  try {
+    PrepareGpuCode();
+  } catch (const std::runtime_error& error) {
+    dlclose(handle_);
+    close(file_);
+    RefuseToLoad(error.what());
+  }
   FillSlot(handle_, "__TVMBackendParallelLaunch", ParallelLoopFunction());
   FillSlot(handle_, "__TVMBackendAllocWorkspace", &Allocate);
   FillSlot(handle_, "__TVMBackendFreeWorkspace", &Free);
 }
 
+void TvmKernels::PrepareGpuCode() {
+  const void* saved = dlsym(handle_, kSavedModules);
+  if (saved == nullptr) return;
+  Dl_info info;
+  ElfW(Sym)* symbol = nullptr;
+  if (dladdr1(saved, &info, reinterpret_cast<void**>(&symbol), RTLD_DL_SYMENT) == 0 ||
+      symbol == nullptr) {
+    throw std::runtime_error("the size of `" + std::string(kSavedModules) + "` is not known");
+  }
+  std::vector<GpuCode> codes = ReadGpuCode(static_cast<const char*>(saved), symbol->st_size);
+  if (codes.empty()) return;
+  gpu_ = std::make_unique<GpuKernels>(std::move(codes));
+  FillSlot(handle_, "__tvm_ffi__library_ctx", gpu_.get());
+  FillSlot(handle_, "__TVMFFIHandleInitOnce", &GpuKernels::InitOnce);
+  FillSlot(handle_, "__TVMFFIEnvModLookupFromImports", &GpuKernels::Lookup);
+  FillSlot(handle_, "__TVMFFIFunctionCall", &GpuKernels::Call);
+}
+
 TvmKernels::~TvmKernels() {
+  gpu_.reset();
   dlclose(handle_);
   close(file_);
 }

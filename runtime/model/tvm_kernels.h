@@ -31,12 +31,18 @@ struct KernelValue {
   void* pointer;
 };
 
+// Notes the text of an error that a function is about to report to compiled code on this thread.
+void RaiseInKernel(const std::string& text) noexcept;
+
+class GpuKernels;
+
 // The compiled kernels of a model: a shared library that is loaded into this process.
 //
 // The library calls one function of tvm-ffi, which reports an error. This class gives it a function
 // of its own in that place, so that kernels run without tvm-ffi. If tvm-ffi is in the process too,
 // neither sees the other's errors. Parallel loops run on our pool of threads, and memory that a
-// kernel asks for comes from the C library.
+// kernel asks for comes from the C library. If the library holds code for GPUs, the kernels launch
+// it (see `GpuKernels`).
 class TvmKernels {
  public:
   using Function = int (*)(void* self, const KernelValue* args, int32_t num_args,
@@ -51,10 +57,15 @@ class TvmKernels {
 
   // Returns the kernel called `name`. Throws ArtifactError if there is none.
   Function Find(const std::string& name) const;
+  // The code for GPUs; null if there is none.
+  GpuKernels* gpu() const { return gpu_.get(); }
 
  private:
+  void PrepareGpuCode();
+
   void* handle_ = nullptr;
   int file_ = -1;
+  std::unique_ptr<GpuKernels> gpu_;
 };
 
 // One call of a kernel. The arguments are the addresses of the tensors' headers, so a tensor can

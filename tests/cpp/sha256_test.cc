@@ -37,6 +37,22 @@ TEST_CASE(PiecesDoNotMatter) {
   }
 }
 
+TEST_CASE(TwoDigestsOfTheSameBytes) {
+  std::string text;
+  for (int i = 0; i < 700; ++i) text += static_cast<char>(i * i + 3 * i);
+  for (size_t before : {0, 1, 64, 100, 128}) {
+    for (size_t size = 0; size < 300; ++size) {
+      const std::string start = text.substr(0, before), rest = text.substr(before, size);
+      Sha256 one, other;
+      one.Update(start.data(), start.size());
+      Sha256::UpdateBoth(&one, &other, rest.data(), size / 3);
+      Sha256::UpdateBoth(&one, &other, rest.data() + size / 3, size - size / 3);
+      CHECK_EQ(one.Digest(), DigestOf(start + rest, 1000));
+      CHECK_EQ(other.Digest(), DigestOf(rest, 1000));
+    }
+  }
+}
+
 TEST_CASE(InstructionsGiveTheSameAsPlainCode) {
   if (!HasShaInstructions()) return;
   std::vector<uint8_t> data(64 * 5);
@@ -46,6 +62,15 @@ TEST_CASE(InstructionsGiveTheSameAsPlainCode) {
   AddBlocksPortably(one, data.data(), 5);
   AddBlocksByInstructions(other, data.data(), 5);
   CHECK_EQ(std::memcmp(one, other, sizeof(one)), 0);
+  for (uint32_t& word : other) word += 5;
+  uint32_t third[8];
+  std::memcpy(third, other, sizeof(third));
+  uint32_t plain[8];
+  std::memcpy(plain, other, sizeof(plain));
+  AddBlocksToBothByInstructions(other, third, data.data(), 3);
+  AddBlocksPortably(plain, data.data(), 3);
+  CHECK_EQ(std::memcmp(plain, other, sizeof(plain)), 0);
+  CHECK_EQ(std::memcmp(plain, third, sizeof(plain)), 0);
 }
 
 }  // namespace

@@ -16,6 +16,10 @@
 #define HAS_CUDA 1
 #include <cuda_runtime_api.h>
 #endif
+#if __has_include(<cuda.h>)
+#define HAS_CUDA_DRIVER 1
+#include <cuda.h>
+#endif
 #if __has_include(<cudnn.h>)
 #define HAS_CUDNN 1
 #include <cudnn.h>
@@ -32,6 +36,10 @@ namespace ours = tvm_interop::cuda;
 #define COMPARE(result, name, args) EXPECT_SAME(decltype(ours::Api::name), cuda##name)
 TVM_INTEROP_CUDA_RUNTIME_FUNCTIONS(COMPARE)
 #undef COMPARE
+static_assert(sizeof(ours::PointerAttributes) == sizeof(cudaPointerAttributes));
+static_assert(offsetof(ours::PointerAttributes, type) == offsetof(cudaPointerAttributes, type));
+static_assert(offsetof(ours::PointerAttributes, device) == offsetof(cudaPointerAttributes, device));
+EXPECT_NUMBER(ours::kDeviceMemory, cudaMemoryTypeDevice)
 EXPECT_NUMBER(ours::kSuccess, cudaSuccess)
 EXPECT_NUMBER(ours::kPeerAccessAlreadyEnabled, cudaErrorPeerAccessAlreadyEnabled)
 EXPECT_NUMBER(ours::kNonBlocking, cudaStreamNonBlocking)
@@ -44,6 +52,23 @@ EXPECT_NUMBER(ours::kDeviceToDevice, cudaMemcpyDeviceToDevice)
 EXPECT_NUMBER(ours::kUseNodePriority, cudaGraphInstantiateFlagUseNodePriority)
 EXPECT_NUMBER(ours::kComputeCapabilityMajor, cudaDevAttrComputeCapabilityMajor)
 EXPECT_NUMBER(ours::kComputeCapabilityMinor, cudaDevAttrComputeCapabilityMinor)
+#endif
+
+#ifdef HAS_CUDA_DRIVER
+namespace driver = tvm_interop::cuda;
+#define COMPARE(result, name, args) EXPECT_SAME(decltype(driver::Api::Driver::name), cu##name)
+TVM_INTEROP_CUDA_DRIVER_FUNCTIONS(COMPARE)
+#undef COMPARE
+static_assert(sizeof(driver::LaunchConfig) == sizeof(CUlaunchConfig));
+static_assert(offsetof(driver::LaunchConfig, grid) == offsetof(CUlaunchConfig, gridDimX));
+static_assert(offsetof(driver::LaunchConfig, block) == offsetof(CUlaunchConfig, blockDimX));
+static_assert(offsetof(driver::LaunchConfig, shared_nbytes) ==
+              offsetof(CUlaunchConfig, sharedMemBytes));
+static_assert(offsetof(driver::LaunchConfig, stream) == offsetof(CUlaunchConfig, hStream));
+static_assert(offsetof(driver::LaunchConfig, attributes) == offsetof(CUlaunchConfig, attrs));
+static_assert(offsetof(driver::LaunchConfig, num_attributes) == offsetof(CUlaunchConfig, numAttrs));
+EXPECT_NUMBER(driver::kSuccess, CUDA_SUCCESS)
+EXPECT_NUMBER(driver::kMaxDynamicSharedBytes, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
 #endif
 
 #ifdef HAS_CUDNN
@@ -147,6 +172,9 @@ int main() {
   const char* names[] = {
 #ifdef HAS_CUDA
       "CUDA",
+#endif
+#ifdef HAS_CUDA_DRIVER
+      "CUDA's driver",
 #endif
 #ifdef HAS_CUDNN
       "cuDNN",

@@ -244,6 +244,9 @@ bool IsWithoutWait(const char* call);
 bool Toss();
 
 Stream* Resolve(void* stream);
+// Remembers an object that the program may never destroy, so that it is not taken for a leak. The
+// caller has the lock of its call.
+void Remember(const void* object);
 // The block of memory in which some bytes lie, or null.
 const Block* BlockOf(const void* address, size_t nbytes);
 

@@ -28,6 +28,16 @@ constexpr int kOfHost = -1;
 // New memory has this byte everywhere, so that a read of memory that nobody wrote is noticed.
 constexpr int kUnwritten = 0xcb;
 
+// The memory of an address: 0 for what CUDA does not know, 1 for pinned memory of the host, 2 for
+// memory of a device.
+struct PointerAttributes {
+  int type;
+  int device;
+  void* device_address;
+  void* host_address;
+  long reserved[8];
+};
+
 bool IsDevice(int device) { return device >= 0 && device < TheState().num_devices; }
 
 void* Allocate(size_t nbytes, int device) {
@@ -238,6 +248,16 @@ int cudaFreeHost(void* address) { return Free("cudaFreeHost", address, true); }
 int cudaMemGetInfo(size_t* free, size_t* total) {
   return RuntimeCall("cudaMemGetInfo", [&] {
     *free = *total = size_t{64} << 30;
+    return kSuccess;
+  });
+}
+
+int cudaPointerGetAttributes(PointerAttributes* attributes, const void* address) {
+  return RuntimeCall("cudaPointerGetAttributes", [&]() -> int {
+    const Block* block = BlockOf(address, 1);
+    *attributes = {};
+    attributes->type = block == nullptr ? 0 : block->device < 0 ? 1 : 2;
+    attributes->device = block == nullptr ? -2 : std::max(block->device, 0);
     return kSuccess;
   });
 }

@@ -1,6 +1,9 @@
 // A fake libcuda.so.1: the functions of the driver that we and TVM call.
 
 #include <cstdio>
+#include <cstring>
+#include <map>
+#include <vector>
 
 #include "fake_cubin.h"
 #include "fake_cuda.h"
@@ -42,6 +45,26 @@ struct LaunchConfig {
   void* attributes;
   unsigned num_attributes;
 };
+
+// What a test told about a kernel: its parameters, each of eight bytes, and what it does with them.
+struct Told {
+  int num_parameters = 0;
+  void (*does)(const int64_t* values) = nullptr;
+};
+
+std::map<std::string, Told>& ToldKernels() {
+  static auto* told = new std::map<std::string, Told>;
+  return *told;
+}
+
+// Where a parameter points: the number of bytes from the beginning of its block of memory.
+std::string PlaceOf(int64_t value) {
+  for (const auto& [address, block] : fake_cuda::TheState().blocks) {
+    const int64_t offset = value - reinterpret_cast<int64_t>(address);
+    if (offset >= 0 && offset < static_cast<int64_t>(block.nbytes)) return std::to_string(offset);
+  }
+  return "?";
+}
 
 // The registers that a block takes: each warp takes them in units of 256.
 int64_t RegistersOf(const Function& function, int64_t threads) {
@@ -103,6 +126,7 @@ int cuModuleLoadData(void** module, const void* data) {
     made->device = fake_cuda::CurrentDevice();
     const int status = fake_cuda::ReadFatbin(data, kArch, &made->kernels);
     if (status != kSuccess) return status;
+    fake_cuda::Remember(made.get());
     *module = made.release();
     return kSuccess;
   });
@@ -121,6 +145,7 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
     const fake_cuda::KernelLimits& limits = found->second;
     // The function is never freed, like its module.
     *function = new Function{loaded->device, name, limits, kMostSharedBytes - limits.shared_bytes};
+    fake_cuda::Remember(*function);
     return kSuccess;
   });
 }
@@ -138,19 +163,42 @@ int cuFuncSetAttribute(void* function, int attribute, int value) {
 
 int cuTensorMapEncodeTiled() { return kSuccess; }
 
-int cuLaunchKernelEx(const LaunchConfig* config, void* function, void**, void**) {
+int cuLaunchKernelEx(const LaunchConfig* config, void* function, void** parameters, void**) {
   return DriverCall("cuLaunchKernelEx", [&]() -> int {
     const auto* kernel = static_cast<Function*>(function);
     fake_cuda::Stream* stream = fake_cuda::Resolve(config->stream);
+    const auto told = ToldKernels().find(kernel->name);
+    std::vector<int64_t> values;
+    std::string places;
+    if (told != ToldKernels().end()) {
+      values.resize(told->second.num_parameters);
+      for (size_t i = 0; i < values.size(); ++i) {
+        std::memcpy(&values[i], parameters[i], sizeof(values[i]));
+        places += (i == 0 ? "" : " ") + PlaceOf(values[i]);
+      }
+    }
     Line("launch")
         .Add("kernel", kernel->name)
+        .Add("parameters", places)
         .Add("stream", int64_t{stream->id})
         .Add("device", int64_t{fake_cuda::CurrentDevice()})
         .Add("blocks", int64_t{config->grid[0]} * config->grid[1] * config->grid[2])
         .Add("threads", int64_t{config->block[0]} * config->block[1] * config->block[2]);
     if (const int refused = WhyNotLaunchable(*config, *kernel)) return refused;
     if (kernel->device != stream->device) return kInvalidHandle;
-    return fake_cuda::Launch(stream, kernel->name, nullptr);
+    if (told == ToldKernels().end() || told->second.does == nullptr) {
+      return fake_cuda::Launch(stream, kernel->name, nullptr);
+    }
+    return fake_cuda::Launch(stream, kernel->name,
+                             [values, does = told->second.does] { does(values.data()); });
   });
+}
+
+// A switch for tests: kernel `name` takes `num_parameters` parameters of eight bytes. When the GPU
+// runs it, it calls `does` with their values, unless that is null. The log then says where in its
+// block of memory each parameter points.
+void FakeCudaTellKernel(const char* name, int num_parameters, void (*does)(const int64_t*)) {
+  const fake_cuda::Call call("FakeCudaTellKernel");
+  ToldKernels()[name] = {num_parameters, does};
 }
 }

@@ -173,6 +173,7 @@ int cudaGraphInstantiate(void** exec, void* graph, unsigned long long flags) {
     if (graph == nullptr) return kInvalidValue;
     const auto* from = static_cast<Graph*>(graph);
     auto* made = new GraphExec;
+    fake_cuda::Remember(made);
     made->id = TheState().next_id++;
     made->nodes = std::make_shared<const std::vector<Node>>(from->nodes);
     Line("cudaGraphInstantiate")

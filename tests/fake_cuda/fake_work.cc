@@ -173,6 +173,11 @@ int64_t Moment::time_ns() {
   return time_ns_;
 }
 
+void Remember(const void* object) {
+  static auto* remembered = new std::vector<const void*>;
+  remembered->push_back(object);
+}
+
 bool IsAsynchronous() { return Seed() != 0; }
 
 bool Toss() {

@@ -53,16 +53,19 @@ def program() -> Program:
 
 @functools.cache
 def plans() -> list[str]:
-    """Plans as JSON: with several streams, with parts and shares, with two GPUs, with a library."""
+    """Plans as JSON: with several streams, parts and shares, one and two GPUs, and a library."""
     import msgspec
 
     own = [
         make_plan(program(), random_schedule(program(), streams, seed=streams))
         for streams in (1, 3)
     ]
-    on_gpus = make_plan(
-        program(), random_schedule(program(), 4, seed=1, devices=(0, 1)), device="cuda:0"
-    )
+    on_gpus = [
+        make_plan(
+            program(), random_schedule(program(), 4, seed=1, devices=devices), device="cuda:0"
+        )
+        for devices in ((0,), (0, 1))
+    ]
     joined = joined_plan()
     described = tuple(
         msgspec.structs.replace(op, library="onednn", description=pool(("plain", "plain")))
@@ -71,7 +74,8 @@ def plans() -> list[str]:
         for op in joined.operators
     )
     of_library = msgspec.structs.replace(joined, operators=described)
-    return [plan.to_json() for plan in (*own, on_gpus, joined, of_library)]
+    texts = [plan.to_json() for plan in (*own, *on_gpus, joined, of_library)]
+    return [*texts, joined.to_json().replace("cpu:0", "cuda:0")]
 
 
 @functools.cache

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import json
 import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
 
 import tvm_interop
+from tests.native_runtime import (
+    UNSUPPORTED,
+    NativeModel,
+    RuntimeLibraryError,
+    read_plan_in_both,
+)
+from tests.native_runtime import reader as native_reader
 from tests.nets import chain, inception_like
-from tvm_interop import DeviceError, GraphModule, InputError
+from tvm_interop import ArtifactError, DeviceError, GraphModule, InputError
 from tvm_interop.cli.app import run_app
 from tvm_interop.compiler.api import CompileOptions, new_compilation
 from tvm_interop.compiler.compilation import Compilation
@@ -34,7 +45,7 @@ needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is no
 
 
 @needs_nvcc
-def test_compiled_here_for_elsewhere(tmp_path: Path) -> None:
+def test_compiled_here_for_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "model.tar"
     artifact = tvm_interop.compile(
         inception_like(),
@@ -49,8 +60,64 @@ def test_compiled_here_for_elsewhere(tmp_path: Path) -> None:
     assert artifact.manifest.speed_check is None
     loaded = tvm_interop.load(out)
     assert loaded.plan == artifact.plan
+    assert loaded.native is None  # Python runs it by tvm-ffi.
+    assert loaded.is_for_gpus
     with pytest.raises(DeviceError, match="no CUDA here"):
         GraphModule(loaded)
+    assert native_reader()("artifact", out) is None
+    with pytest.raises(RuntimeLibraryError, match=r"no CUDA here: libcuda\.so\.1") as caught:
+        NativeModel(out)
+    assert caught.value.status == UNSUPPORTED
+    # The distribution for running alone has no reader in Python.
+    monkeypatch.setitem(sys.modules, "tvm_interop.artifact.reading", None)
+    with pytest.raises(ArtifactError, match="was compiled for a GPU: install `tvm-interop`"):
+        tvm_interop.load(out)
+
+
+def on_a_gpu(value: dict[str, object]) -> dict[str, object]:
+    """A value of `plan` as a GPU's plan has it, with other fields."""
+    return {"name": "x", "shape": [16], "dtype": "float32", "storage": "arena"} | value
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda plan: None, None),
+    (lambda plan: plan["values"][1].update(offset=32), None),  # Half of a CPU's alignment.
+    (lambda plan: plan["values"][1].update(offset=16), "is no part of the value"),
+    (lambda plan: plan["values"][0].update(device="cuda:0"), None),
+    (lambda plan: plan["values"][0].update(device="cuda:1"), "lies on cuda:1"),
+    (lambda plan: plan["values"][2].update(copy_of=0), "both lie on cuda:0|copy"),
+    (lambda plan: plan.update(arenas={"cuda:0": 0}), "arenas"),
+    (lambda plan: plan["operators"][0].update(library="onednn"), "known are `cudnn`, `cublaslt`"),
+    (lambda plan: plan["operators"][0].update(library="cudnn"), "has no description"),
+    (lambda plan: plan["streams"].append({"device": "cpu:0", "threads": 1}), "combined|no op"),
+    (lambda plan: plan["operators"][1].update(waits=[1]), "not planned before it"),
+])  # fmt: skip
+def test_both_readers_check_plans_for_a_gpu_alike(
+    change: Callable[[dict[str, Any]], object], message: str | None
+) -> None:
+    plan = {
+        "streams": [{"device": "cuda:0", "threads": 1}],
+        "values": [
+            on_a_gpu({"name": "x", "storage": "input", "shape": [32]}),
+            on_a_gpu({"name": "part", "storage": "alias", "alias_of": 0, "offset": 64}),
+            on_a_gpu({"name": "y", "storage": "output"}),
+            on_a_gpu({"name": "z", "storage": "output"}),
+        ],
+        "operators": [
+            {"name": "a", "kernel": "k", "inputs": [1], "outputs": [2], "stream": 0, "waits": []},
+            {"name": "b", "kernel": "k", "inputs": [2], "outputs": [3], "stream": 0, "waits": []},
+        ],
+        "inputs": [0],
+        "outputs": [2, 3],
+        "arena_bytes": 0,
+        "parallel_kernels": False,
+    }
+    change(plan)
+    if message is None:
+        read_plan_in_both(json.dumps(plan))
+        return
+    with pytest.raises(ArtifactError, match=message):
+        read_plan_in_both(json.dumps(plan))
 
 
 @pytest.mark.parametrize(("name", "joined"), [("squeezenet", 8), ("inception_v1", 9)])

@@ -60,6 +60,7 @@ def declare(library: Any) -> None:
         "model_free": (None, [pointer]),
         "model_uses_fallback": (ctypes.c_int32, [pointer]),
         "model_warning": (ctypes.c_char_p, [pointer]),
+        "model_device": (ctypes.c_char_p, [pointer, size]),
         "model_num_shapes": (size, [pointer]),
         "model_num_inputs": (size, [pointer]),
         "model_num_outputs": (size, [pointer]),

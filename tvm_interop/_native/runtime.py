@@ -119,6 +119,12 @@ class NativeModel:
         if self._handle:
             self._library.tvi_model_free(self._handle)
 
+    @property
+    def is_for_gpu(self) -> bool:
+        """Whether the model was compiled for a GPU."""
+        devices = [self._library.tvi_model_device(self._handle, s) for s in range(len(self.inputs))]
+        return any(device != b"cpu:0" for device in devices)
+
     def num_threads(self, shape: int) -> int:
         """Return the number of threads that the model was compiled for, for a set of shapes."""
         return int(self._library.tvi_model_num_threads(self._handle, shape))

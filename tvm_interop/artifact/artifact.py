@@ -355,13 +355,20 @@ class _Unread:
     def native_model(self) -> NativeModel | None:
         """Load the file in the native library; return None if the library refuses it.
 
-        Python then reads the file, and says what is wrong with it.
+        Python then reads the file, and says what is wrong with it. Python also reads models for
+        GPUs, because their inputs and outputs may be tensors on the GPU.
         """
         try:
             native = NativeModel(os.fspath(self._path), self._sha256, ONEDNN.find())
         except (TVMInteropError, MemoryError) as error:
             _LOG.debug("the native library does not load it: %s", error)
             self._refusal = str(error).removeprefix(f"`{self._path}`: ")
+            return None
+        if native.is_for_gpu:
+            self._refusal = (
+                "the model was compiled for a GPU: install `tvm-interop` to run it in Python, or "
+                "run it through the C interface"
+            )
             return None
         opened, loaded = os.fstat(self._file.fileno()), os.stat(self._path)
         is_same = (opened.st_dev, opened.st_ino) == (loaded.st_dev, loaded.st_ino)

@@ -20,8 +20,15 @@
  * only of files whose origin you trust, for example by their SHA-256.
  *
  * Errors: each function that can fail returns a status. `tvi_last_error` then gives a text that
- * names what is at fault. After a failure, nothing is half made: an output parameter keeps the
- * value it had.
+ * names what is at fault. Functions without a status return 0 or NULL for a model or instance that
+ * is NULL. After a failure, nothing is half made: an output parameter keeps the value it had.
+ *
+ * GPUs: a model that was compiled for one NVIDIA GPU is loaded anywhere. `tvi_instance_create` then
+ * looks for CUDA, which this library is not linked to: the driver `libcuda.so.1` and the runtime
+ * `libcudart.so.13`, and `libcudnn.so.9` and `libcublasLt.so.13` if the model needs them. Inputs
+ * and outputs may be memory of the host or of that GPU, and are copied. A program's own work on
+ * memory of the GPU must be done before a run, and the run's is done when it returns. Each instance
+ * has a copy of the weights on the GPU.
  *
  * Threads: all functions may be called from any thread. Only one thread at a time may use an
  * instance; a second one gets TVI_ERROR_EXECUTION. A model may be freed while its instances live.
@@ -105,8 +112,9 @@ typedef struct tvi_load_options {
    * TVM_INTEROP_ONEDNN_LIBRARY names. If it is not set, libdnnl.so.3 is looked for beside this
    * library, where oneDNN's wheel puts it, and in the system's folders. */
   const char* onednn_path;
-  /* What to do if a model needs oneDNN and it is missing. 0 runs the slower kernels that the model
-   * carries for this case, and `tvi_model_warning` says so. 1 is an error. */
+  /* What to do if a model needs oneDNN and it is missing, or cuDNN or cuBLASLt for a GPU. 0 runs
+   * the slower kernels that the model carries for this case, and `tvi_model_warning` says so. 1 is
+   * an error. */
   int32_t needs_onednn;
 } tvi_load_options;
 
@@ -124,9 +132,12 @@ TVI_EXPORT void tvi_model_free(tvi_model* model);
 /* What the user should know about a loaded model, such as that oneDNN is missing; NULL if there is
  * nothing. Valid as long as the model. */
 TVI_EXPORT const char* tvi_model_warning(const tvi_model* model);
-/* 1 if the model needs oneDNN, which is missing, and runs its slower kernels; else 0. */
+/* 1 if the model needs a kernel library that is missing, and runs its slower kernels; else 0. */
 TVI_EXPORT int32_t tvi_model_uses_fallback(const tvi_model* model);
 
+/* The device that the model was compiled for: "cpu:0", or a GPU such as "cuda:0". NULL if `shape`
+ * is out of range. */
+TVI_EXPORT const char* tvi_model_device(const tvi_model* model, size_t shape);
 /* A model may be compiled for several shapes of its inputs. They are numbered from 0. */
 TVI_EXPORT size_t tvi_model_num_shapes(const tvi_model* model);
 TVI_EXPORT size_t tvi_model_num_inputs(const tvi_model* model);
@@ -136,7 +147,8 @@ TVI_EXPORT const tvi_tensor_info* tvi_model_input(const tvi_model* model, size_t
                                                   size_t index);
 TVI_EXPORT const tvi_tensor_info* tvi_model_output(const tvi_model* model, size_t shape,
                                                    size_t index);
-/* The size of the model's weights. All instances and all shapes share them. */
+/* The size of the model's weights. All instances and all shapes share them, but on a GPU each
+ * instance has its own. */
 TVI_EXPORT size_t tvi_model_weights_nbytes(const tvi_model* model);
 /* The memory of one instance's tensors, its inputs and outputs among them; 0 if `shape` is out of
  * range. Weights that a kernel library packs for itself are not counted. */
@@ -192,7 +204,8 @@ typedef struct tvi_thread_pool {
 
 /* Makes an instance as `tvi_instance_create` does, which prepares and runs on threads of the
  * program's pool. The library starts no thread for it, and changes no thread's affinity. A run
- * needs none of the pool's threads: those that do not come are done without.
+ * needs none of the pool's threads: those that do not come are done without. A model for a GPU does
+ * not use the pool.
  *
  * `*pool` is copied. What it names must live until the instance is freed. In a forked child, where
  * the pool's threads are missing, the instance runs on the library's own threads. */
@@ -207,7 +220,8 @@ TVI_EXPORT void tvi_instance_free(tvi_instance* instance);
  * `inputs` and `outputs` have an address for each input and output, in the model's order. A tensor
  * at an address that is a multiple of 64 is used in place, without a copy. Outputs that share bytes
  * with other tensors are copied, so the result is right in any case. For a NULL address, the
- * instance's own buffer is used (see below). `inputs` or `outputs` may be NULL as a whole. */
+ * instance's own buffer is used (see below). `inputs` or `outputs` may be NULL as a whole. A model
+ * for a GPU copies all tensors. */
 TVI_EXPORT tvi_status tvi_run(tvi_instance* instance, const void* const* inputs,
                               void* const* outputs);
 
@@ -233,7 +247,7 @@ TVI_EXPORT void* tvi_instance_output_buffer(tvi_instance* instance, size_t index
 /* When one operator ran, in nanoseconds since the run began. `name` is valid as long as the
  * instance. `op` is the operator's number in the model, from 0. `thread` is 0 for the thread that
  * called, and the number of a helper thread otherwise. `on_core_ns` is how long the thread had a
- * core between `start_ns` and `end_ns`. */
+ * core between `start_ns` and `end_ns`. On a GPU, `thread` and `on_core_ns` are 0. */
 typedef struct tvi_operator_time {
   const char* name;
   int32_t stream;
@@ -258,7 +272,8 @@ TVI_EXPORT int32_t tvi_num_threads(void);
 /* Sets it. If `pin` is not 0, helper threads that start later stay on one core each. */
 TVI_EXPORT tvi_status tvi_set_num_threads(int32_t num_threads, int32_t pin);
 /* The number of threads that a model was compiled for. More do not help; with fewer, the parts of a
- * run take turns. 0 if `shape` is out of range, or if the model has no operators. */
+ * run take turns. 0 if `shape` is out of range, if the model has no operators, or if it is for a
+ * GPU. */
 TVI_EXPORT int32_t tvi_model_num_threads(const tvi_model* model, size_t shape);
 
 #ifdef __cplusplus

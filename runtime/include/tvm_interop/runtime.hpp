@@ -55,6 +55,14 @@ constexpr tvi_type TypeFor() {
   return static_cast<tvi_type>(0);
 }
 
+// Whether elements of this type hold those of a tensor. C++17 has no floats of 16 bits, so their
+// bits are given as uint16_t.
+template <typename Element>
+constexpr bool Holds(tvi_type type) {
+  if (TypeFor<Element>() == type) return true;
+  return TypeFor<Element>() == TVI_UINT16 && (type == TVI_FLOAT16 || type == TVI_BFLOAT16);
+}
+
 }  // namespace internal
 
 // The elements of a tensor, in a program's memory or in an instance's buffer. The memory is not
@@ -104,6 +112,12 @@ class Model {
     model_.reset(model, tvi_model_free);
   }
 
+  // The device that the model was compiled for, such as "cpu:0" or "cuda:0".
+  std::string device(size_t shape = 0) const {
+    const char* name = tvi_model_device(get(), shape);
+    if (name == nullptr) throw Error(TVI_ERROR_INVALID_ARGUMENT, "there is no such shape");
+    return name;
+  }
   size_t num_shapes() const { return tvi_model_num_shapes(get()); }
   std::vector<Tensor> inputs(size_t shape = 0) const {
     return Tensors(tvi_model_input, tvi_model_num_inputs(get()), shape);
@@ -186,6 +200,7 @@ struct OperatorTime {
   int64_t start_ns;
   int64_t end_ns;
   int64_t on_core_ns;
+  int op;  // the operator's number in the model, from 0
 };
 
 // Runs a model for one shape. Only one thread at a time may use an instance.
@@ -225,7 +240,8 @@ class Instance {
     internal::Check(
         tvi_run_sizes(get(), sizes.data(), sizes.size(), inputs.data(), outputs.data()));
   }
-  // The instance's own buffer for an input or output. Throws Error if its type is another.
+  // The instance's own buffer for an input or output. Throws Error if its type is another. The
+  // elements of a tensor of floats of 16 bits are given as uint16_t.
   template <typename Element>
   Span<Element> Input(size_t index) {
     return Buffer<Element>(tvi_model_input(model_.get(), shape_, index),
@@ -246,7 +262,7 @@ class Instance {
     std::vector<OperatorTime> result;
     for (size_t i = 0; i < count; ++i) {
       result.push_back({times[i].name, times[i].stream, times[i].thread, times[i].start_ns,
-                        times[i].end_ns, times[i].on_core_ns});
+                        times[i].end_ns, times[i].on_core_ns, times[i].op});
     }
     return result;
   }
@@ -267,7 +283,7 @@ class Instance {
     if (info == nullptr || buffer == nullptr) {
       throw Error(TVI_ERROR_INVALID_ARGUMENT, tvi_last_error());
     }
-    if (info->type != internal::TypeFor<Element>()) {
+    if (!internal::Holds<Element>(info->type)) {
       throw Error(TVI_ERROR_INVALID_ARGUMENT,
                   "`" + std::string(info->name) + "` has elements of another type");
     }

@@ -1,0 +1,36 @@
+#ifndef RUNTIME_MODEL_GPU_CODE_H_
+#define RUNTIME_MODEL_GPU_CODE_H_
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace tvm_interop {
+
+// How a kernel for GPUs is called. The host's code gives the values of its parameters, each in
+// eight bytes, and then the numbers of the launch.
+struct GpuKernel {
+  // What the GPU wants of a parameter's eight bytes: all of them, or a number of 32 bits.
+  enum class Parameter { kWhole, kInt32, kFloat32 };
+  // A number of the launch: blocks along x, y and z, threads along x, y and z.
+  static constexpr int kNumDimensions = 6;
+
+  std::vector<Parameter> parameters;
+  std::vector<int> dimensions;    // what each number of the launch means, from 0 to 5
+  bool has_shared_bytes = false;  // whether the size of the dynamic shared memory comes last
+};
+
+// Machine code for GPUs that TVM put into a library, and the kernels in it.
+struct GpuCode {
+  std::string code;
+  std::map<std::string, GpuKernel> kernels;
+};
+
+// Reads the modules that TVM 0.27 saved for a library's host code, of which `data` has `nbytes`
+// bytes. Other modules than those for CUDA are refused. Throws std::runtime_error, which says why.
+std::vector<GpuCode> ReadGpuCode(const char* data, size_t nbytes);
+
+}  // namespace tvm_interop
+
+#endif  // RUNTIME_MODEL_GPU_CODE_H_

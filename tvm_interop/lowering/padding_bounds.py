@@ -348,9 +348,10 @@ def _cast(value: Bound, before: str, after_it: str) -> Bound:
         if not _within(value, whole) or ("float" in before and not is_exact):
             return whole
         return Bound(int(value.least), int(value.greatest))
+    found = _widened(value, after_it)
     if value.greatest - value.least > _WIDE and _within(value, ordinary("float32")):
-        return Bound(max(value.least, whole.least), min(value.greatest, whole.greatest))
-    return _rounded(_widened(value, after_it), after_it)
+        return Bound(max(found.least, whole.least), min(found.greatest, whole.greatest))
+    return _rounded(found, after_it)
 
 
 def _rounded(value: Bound, dtype: str) -> Bound:
@@ -421,7 +422,7 @@ _TOTAL = frozenset(
         "round", "sigmoid", "sin", "tanh", "trunc",
     )
 )  # fmt: skip
-"""Functions that are finite for each finite number, and no larger than it or than 1 in size."""
+"""Functions that are finite for each finite number, and at most 4 or less than 1 above its size."""
 
 
 def _of_call(kind: str, parts: list[Bound], dtype: str) -> Bound:
@@ -433,6 +434,7 @@ def _of_call(kind: str, parts: list[Bound], dtype: str) -> Bound:
         if value == ANY:
             return ANY
         least = 0.0 if value.least <= _VANISHES else math.exp(min(value.least, 60.0)) * 0.999
+        least = _widened(Bound(least, least), dtype).least  # It may be too small for the type.
         if value.greatest < 60:
             return _widened(Bound(least, 1.001 * math.exp(value.greatest)), dtype)
         return Bound(least, whole.greatest if value.greatest <= whole.greatest else math.inf)
@@ -451,7 +453,7 @@ def _of_call(kind: str, parts: list[Bound], dtype: str) -> Bound:
     if parts == [ZERO] and kind not in ("call cos", "call sigmoid"):
         return ZERO
     # What is no data must not look like data, since it may be exactly 0.
-    most = max(4.0, *(abs(end) for part in parts for end in part))
+    most = 1 + max(4.0, *(abs(end) for part in parts for end in part))
     return Bound(-most, most)
 
 

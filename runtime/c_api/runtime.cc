@@ -367,9 +367,6 @@ tvi_status tvi_run_sizes(tvi_instance* instance, const int64_t* sizes, size_t nu
   return Guarded("", [&] {
     RequireInstance(instance);
     if (sizes == nullptr) RefuseArgument("`sizes` is NULL");
-    for (size_t r = 0; r < num_sizes; ++r) {
-      if (sizes[r] < 0) RefuseArgument("the number of rows is " + std::to_string(sizes[r]));
-    }
     instance->instance->RunRows(std::vector<int64_t>(sizes, sizes + num_sizes), inputs, outputs);
   });
 }

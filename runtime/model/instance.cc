@@ -320,6 +320,16 @@ void Instance::RunRows(const std::vector<int64_t>& rows, const void* const* inpu
                            ", and this instance runs " + std::to_string(least) + " to " +
                            std::to_string(sizes[shape_]));
     }
+    // A model may compute something else if a dimension is 1, and only the shape that was compiled
+    // for 1 does so. The proof that rows may be filled up begins with two.
+    if (rows[r] == 1 && sizes[shape_] != 1) {
+      throw ModelError(ErrorCode::kInvalidArgument,
+                       "the number of rows" + NameOf(ranges, r) +
+                           " is 1, and this instance has the shape for " +
+                           std::to_string(sizes[shape_]) +
+                           ": make an instance of the shape that was compiled for 1, which "
+                           "tvi_model_find_sizes finds");
+    }
     counts[r] = static_cast<size_t>(rows[r]);
   }
   Run(inputs, outputs, counts);

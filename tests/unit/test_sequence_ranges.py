@@ -139,7 +139,7 @@ def test_several_rows(tmp_path: Path) -> None:
 def test_a_program_in_c_fills_masks_with_0(made: Artifact) -> None:
     assert made.path is not None
     native, module = NativeModel(made.path, shape=2), GraphModule(made)
-    for length in (40, 127, 1, 128):
+    for length in (40, 127, 2, 128):
         feed = feed_of_encoder(length, 5)
         outputs = [np.zeros((1, length, 16), np.float32), np.zeros((1, 16), np.float32)]
         native.run_rows(length, *feed.values(), outputs=outputs)
@@ -148,6 +148,9 @@ def test_a_program_in_c_fills_masks_with_0(made: Artifact) -> None:
         if length in (40, 127):
             for got, expected in zip(outputs, module(feed), strict=True):
                 np.testing.assert_array_equal(got, np.asarray(expected))
+    outputs = [np.zeros((1, 1, 16), np.float32), np.zeros((1, 16), np.float32)]
+    with pytest.raises(RuntimeLibraryError, match="is 1, and this instance has the shape for 128"):
+        native.run_rows(1, *feed_of_encoder(1, 5).values(), outputs=outputs)
     for mask in _masks_of_no_use():
         feed = {**feed_of_encoder(40, 0), "attention_mask": mask}
         outputs = [np.zeros((1, 40, 16), np.float32), np.zeros((1, 16), np.float32)]

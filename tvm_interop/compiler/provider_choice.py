@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import OutOfTimeError
 from ..machine.kernel_libraries import TVM, why_refused
@@ -213,18 +214,23 @@ def _measured_again(theirs: MeasuredLatency, ours: MeasuredLatency, rivals: Sequ
     times_us = theirs.stages([[[i]] for i in rivals])
     over = ours.take_longer(rivals, (_CLOSE * times_us).tolist())
     far = ours.take_longer(rivals, (times_us / _CLOSE).tolist())
-    if not theirs.measured + ours.measured:
-        return False
-    counted_us = np.sort(times_us)
-    small = int(np.searchsorted(np.cumsum(counted_us), _SMALL * counted_us.sum()))
-    least_us = counted_us[small] if small < len(counted_us) else np.inf
+    least_us = _least_that_matters(times_us)
     close = [
         [[i]]
         for i, us, is_over, is_far in zip(rivals, times_us, over, far, strict=True)
         if is_over and not is_far and us >= least_us
     ]
-    again = [model.measure_again(close) for model in (theirs, ours) if close]
+    if not close or not theirs.measured + ours.measured:
+        return False
+    again = [model.measure_again(close) for model in (theirs, ours)]
     return any(again)
+
+
+def _least_that_matters(times_us: npt.NDArray[np.float64]) -> float:
+    """The shortest latency above those that together take the share `_SMALL`."""
+    ascending = np.sort(times_us)
+    matter = ascending[np.cumsum(ascending) > _SMALL * ascending.sum()]
+    return float(matter[0]) if len(matter) else 0.0
 
 
 def can_run(library: str, op: Operator) -> bool:

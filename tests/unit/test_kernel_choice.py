@@ -221,6 +221,34 @@ def test_what_is_close_is_measured_again(fluke_us: float, rounds: int) -> None:
     assert op.library == ("onednn" if rounds else None)
 
 
+class _Asked(_MadeUp):
+    """The kernels of TVM and of the library take equally long; says what is measured again."""
+
+    measured = 1
+
+    def __init__(self, program: Program, again: list[list[str]]) -> None:
+        self._again = again
+        super().__init__(program, lambda op: 0.1 if op.name.startswith("small") else 10.0)
+
+    def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
+        self._again.append([self._operators[groups[0][0]].name for groups in stages])
+        return 0
+
+
+def test_operators_that_do_not_matter_are_not_measured_again() -> None:
+    net = nets.Net()
+    x = net.input("x", [1, 16, 6, 6])
+    for name in ("small_a", "large_a", "small_b", "large_b"):
+        x = net.conv(x, name, (16, 16), 3)
+    lower = LowerToUnits(libraries=("onednn",))
+    program = extract(lower(load_model(net.model(x))))
+    again: list[list[str]] = []
+    fastest_plain(program, ("tvm", "onednn"), lambda program: _Asked(program, again))
+    assert len(again) == 2
+    for names in again:
+        assert [name.split("/")[0] for name in names] == ["large_a", "large_b"]
+
+
 def test_what_the_model_takes_and_gives_stays_plain() -> None:
     net = nets.Net()
     x = net.input("x", [1, 16, 6, 6])

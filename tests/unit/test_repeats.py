@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from tvm_interop.latency.estimate import Estimate, undisturbed
-from tvm_interop.measure.repeats import REPEATS, run_repeatedly
+from tvm_interop.measure.repeats import QUICK, REPEATS, THOROUGH, Care, run_repeatedly
 
 
 def measured(
     stage_s: Sequence[float],
     held_up: frozenset[tuple[int, int]] = frozenset(),
     apart: Sequence[float] = (0.1,),
+    care: Care = THOROUGH,
 ) -> list[int]:
     """The number of runs of each stage.
 
@@ -38,7 +39,7 @@ def measured(
             count[i] += repeats
         return seconds
 
-    runs = run_repeatedly(measure, len(stage_s))
+    runs = run_repeatedly(measure, len(stage_s), care)
     assert [len(times) for times in runs] == count
     return count
 
@@ -60,6 +61,12 @@ def test_stages_whose_runs_agree_need_few() -> None:
     stages_s, apart = [50e-6, 50e-6, 50e-6, 1e-3, 20e-3], [0.0, 0.01, 0.02, 0.01, 0.01]
     # For the third stage, ten runs give the latency to 1.2%, and twenty runs to 0.8%.
     assert measured(stages_s, apart=apart) == [10, 10, 20, 10, 5]
+
+
+def test_first_measurements_take_fewer_runs() -> None:
+    stages_s, apart = [50e-6, 50e-6, 1e-3, 1e-3], [0.01, 0.1, 0.01, 0.1]
+    assert measured(stages_s, apart=apart, care=QUICK) == [5, 30, 5, 5]
+    assert measured(stages_s, apart=apart) == [10, 30, 10, 20]
 
 
 def test_a_run_that_was_held_up_makes_no_stage_slow() -> None:

@@ -50,6 +50,9 @@ QUICK = Care(stage_s=0.01, known_well=0.02, to_tell=5)
 """For latencies that are compared with very different ones, or measured again if they matter."""
 THOROUGH = Care(stage_s=0.025, known_well=0.01, to_tell=10)
 """For latencies of which a difference of some percent matters."""
+_SHORT_S = 100e-6
+"""A stage that is shorter than this many seconds is always measured with the care of `THOROUGH`.
+Its runs cost little, and vary more than those of long stages."""
 
 
 def run_repeatedly(measure: Measure, count: int, care: Care = THOROUGH) -> list[list[float]]:
@@ -70,13 +73,15 @@ def run_repeatedly(measure: Measure, count: int, care: Care = THOROUGH) -> list[
     if short:
         for i, times in zip(short, measure(short, REPEATS[0] - 1), strict=True):
             runs[i] += list(times)
-    wanted = [repeats_for(float(np.median(undisturbed(times))), care) for times in runs]
+    medians_s = [float(np.median(undisturbed(times))) for times in runs]
+    cares = [THOROUGH if median_s < _SHORT_S else care for median_s in medians_s]
+    wanted = [repeats_for(*each) for each in zip(medians_s, cares, strict=True)]
     for done, repeats in pairwise(REPEATS):
         going_on = [
             i
             for i in short
             if len(undisturbed(runs[i])) < _ENOUGH
-            or (wanted[i] >= repeats and not _is_known_well(runs[i], care))
+            or (wanted[i] >= repeats and not _is_known_well(runs[i], cares[i]))
         ]
         if going_on:
             more = measure(going_on, repeats - done)

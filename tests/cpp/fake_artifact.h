@@ -10,6 +10,7 @@
 
 #include "runtime/core/aligned_memory.h"
 #include "runtime/model/sha256.h"
+#include "tests/cpp/check.h"
 
 namespace tvm_interop {
 
@@ -110,6 +111,17 @@ inline bool IsRight(const float* y, const float* z, float first) {
     if (y[i] != 3 * x + 101 || z[i] != x) return false;
   }
   return true;
+}
+
+// Runs an instance of any class on memory that is shifted by `shift` bytes, and checks its outputs.
+template <typename AnyInstance>
+void RunAndCheck(AnyInstance* instance, float first, size_t shift = 0) {
+  const Buffer x(shift), y(shift), z(shift);
+  Fill(x, first);
+  const void* inputs[] = {x.data()};
+  void* outputs[] = {y.data(), z.data()};
+  instance->Run(inputs, outputs);
+  CHECK(IsRight(y.data(), z.data(), first));
 }
 
 }  // namespace tvm_interop

@@ -3,26 +3,9 @@
 
 #include <cstdint>
 
+#include "tests/cpp/kernel_arguments.h"
+
 namespace {
-
-struct Tensor {
-  void* data;
-  int32_t device_type, device_id, rank;
-  uint8_t code, bits;
-  uint16_t lanes;
-  int64_t* shape;
-  int64_t* strides;
-  uint64_t byte_offset;
-};
-
-struct Value {
-  int32_t type_index;
-  uint32_t padding;
-  union {
-    void* pointer;
-    int64_t integer;
-  };
-};
 
 constexpr int32_t kInteger = 1, kPointer = 4;
 

@@ -3,23 +3,9 @@
 #include <atomic>
 #include <cstdint>
 
+#include "tests/cpp/kernel_arguments.h"
+
 namespace {
-
-struct Tensor {
-  void* data;
-  int32_t device_type, device_id, rank;
-  uint8_t code, bits;
-  uint16_t lanes;
-  int64_t* shape;
-  int64_t* strides;
-  uint64_t byte_offset;
-};
-
-struct Value {
-  int32_t type_index;
-  uint32_t padding;
-  void* pointer;
-};
 
 float* Data(const Value& value) {
   return static_cast<float*>(static_cast<Tensor*>(value.pointer)->data);

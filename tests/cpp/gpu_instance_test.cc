@@ -85,15 +85,6 @@ bool Has(const std::string& text, const std::string& part) {
   return false;
 }
 
-void RunAndCheck(Runnable* instance, float first, size_t shift = 0) {
-  const Buffer x(shift), y(shift), z(shift);
-  Fill(x, first);
-  const void* inputs[] = {x.data()};
-  void* outputs[] = {y.data(), z.data()};
-  instance->Run(inputs, outputs);
-  CHECK(IsRight(y.data(), z.data(), first));
-}
-
 // Lets the GPU work in threads of its own while this object lives, with random delays. Otherwise it
 // works in the thread that calls, and several threads at once would be a race of the fake.
 class Asynchronous {

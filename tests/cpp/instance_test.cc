@@ -28,15 +28,6 @@ std::shared_ptr<Model> Example() {
   return Load(artifact);
 }
 
-void RunAndCheck(Instance* instance, float first, size_t shift = 0) {
-  const Buffer x(shift), y(shift), z(shift);
-  Fill(x, first);
-  const void* inputs[] = {x.data()};
-  void* outputs[] = {y.data(), z.data()};
-  instance->Run(inputs, outputs);
-  CHECK(IsRight(y.data(), z.data(), first));
-}
-
 std::string ErrorOf(const std::function<void()>& body, ErrorCode code) {
   try {
     body();

@@ -76,44 +76,43 @@ def _model(
     graphs = [field for field in fields if field.number == _GRAPH]
     if len(graphs) != 1 or graphs[0].kind != _BYTES:
         return None
-    left: list[TensorProto] = []
-    graph = onnx.GraphProto()
-    small = bytearray()
-    # Weights keep their order, because a later part of a message is appended to an earlier one.
-    for field in _fields(data, graphs[0].content, graphs[0].end):
-        tensor = None
-        if field.number == _INITIALIZER and field.end - field.begin >= at_least:
-            tensor = _large(data, field, itemsizes, at_least)
-        if tensor is None:
-            small += data[field.begin : field.end]
-            continue
-        offset, length = tensor
-        small_part = _without_raw_data(data, field)
-        small_part.data_location = TensorProto.EXTERNAL
-        for key, value in (("location", name), ("offset", offset), ("length", length)):
-            small_part.external_data.add(key=key, value=str(value))
-        graph.MergeFromString(bytes(small))
-        small.clear()
-        graph.initializer.append(small_part)
-        left.append(small_part)
-    if not left:
+    inside = list(_fields(data, graphs[0].content, graphs[0].end))
+    large = {
+        field: tensor
+        for field in inside
+        if field.number == _INITIALIZER
+        and field.end - field.begin >= at_least
+        and (tensor := _large(data, field, name, itemsizes, at_least)) is not None
+    }
+    if not large:
         return None
-    graph.MergeFromString(bytes(small))
     around = b"".join(data[field.begin : field.end] for field in fields if field.number != _GRAPH)
     model = onnx.ModelProto.FromString(around)
-    model.graph.CopyFrom(graph)
+    for field in inside:
+        if field in large:
+            model.graph.initializer.append(large[field])
+        else:
+            model.graph.MergeFromString(data[field.begin : field.end])
     return model
 
 
 def _large(
-    data: mmap.mmap, field: _Field, itemsizes: dict[int, int], at_least: int
-) -> tuple[int, int] | None:
-    """The offset and length of a weight's bytes; None if the weight must be read with the model."""
-    raw = [each for each in _fields(data, field.content, field.end) if each.number == _RAW_DATA]
+    data: mmap.mmap, field: _Field, name: str, itemsizes: dict[int, int], at_least: int
+) -> TensorProto | None:
+    """The weight without its bytes, whose place it names; None if the model needs the bytes.
+
+    Parameters
+    ----------
+    name: the name of the file.
+    """
+    parts = list(_fields(data, field.content, field.end))
+    raw = [part for part in parts if part.number == _RAW_DATA]
     if len(raw) != 1 or raw[0].kind != _BYTES:
         return None
-    tensor = _without_raw_data(data, field)
     length = raw[0].end - raw[0].content
+    tensor = TensorProto.FromString(
+        b"".join(data[part.begin : part.end] for part in parts if part.number != _RAW_DATA)
+    )
     has_more = any(
         getattr(tensor, kind)
         for kind in ("float_data", "double_data", "int32_data", "int64_data", "external_data")
@@ -123,14 +122,10 @@ def _large(
     itemsize = itemsizes.get(tensor.data_type)
     if itemsize is None or math.prod(tensor.dims) * itemsize != length:
         return None
-    return raw[0].content, length
-
-
-def _without_raw_data(data: mmap.mmap, field: _Field) -> TensorProto:
-    parts = _fields(data, field.content, field.end)
-    return TensorProto.FromString(
-        b"".join(data[part.begin : part.end] for part in parts if part.number != _RAW_DATA)
-    )
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", name), ("offset", raw[0].content), ("length", length)):
+        tensor.external_data.add(key=key, value=str(value))
+    return tensor
 
 
 def _fields(data: mmap.mmap, begin: int, end: int) -> Iterator[_Field]:

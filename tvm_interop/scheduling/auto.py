@@ -290,7 +290,7 @@ def _judge(
         # `min` gives ties to the first candidate: `finals` is in the order of the candidates.
         best = min(["sequential", *finals], key=lambda name: entered.candidates[name].predicted_us)
         return _Verdict(best)
-    finals = [name for name in finals if entered.may_gain(name)]
+    finals = [name for name in finals if entered.promises_gain(name)]
     if not finals:
         _LOG.info("auto: by its prediction, no schedule is 1% faster than sequential execution")
         return _Verdict("sequential", no_hope=True)

@@ -71,8 +71,8 @@ class Candidates:
         others = [name for name in self.candidates if name != "sequential"]
         return sorted(others, key=lambda name: self.candidates[name].predicted_us)
 
-    def may_gain(self, name: str) -> bool:
-        """Whether a candidate is faster than `sequential` by its prediction, so that it may ship.
+    def promises_gain(self, name: str) -> bool:
+        """Whether a candidate is predicted to be 1% faster than `sequential`, so that it may ship.
 
         A streamed schedule must also be faster if all parts of operators take as long as they do
         side by side. Its makespan comes from the latencies of operators alone, and parts that share

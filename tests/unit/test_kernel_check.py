@@ -28,6 +28,7 @@ from tvm_interop.kernels.numpy_kernel import NumpyKernel, numpy_kernel
 from tvm_interop.kernels.reference import reference_target
 from tvm_interop.kernels.reference_results import ReferenceResults, Room
 from tvm_interop.machine.cpu_features import host_features
+from tvm_interop.machine.kernel_libraries import library_version
 
 pytestmark = pytest.mark.compiles_anew
 
@@ -242,6 +243,7 @@ def test_long_kernels_are_checked_against_their_own_loops(monkeypatch: pytest.Mo
     assert not check.plain
 
 
+@pytest.mark.skipif(library_version("onednn") is None, reason="oneDNN is not here")
 @pytest.mark.usefixtures("_nothing_remembered")
 def test_both_kernels_of_an_operator_share_the_results_of_their_reference(
     monkeypatch: pytest.MonkeyPatch,
@@ -259,7 +261,11 @@ def test_both_kernels_of_an_operator_share_the_results_of_their_reference(
     net = nets.Net()
     conv = net.conv(net.input("x", [1, 16, 6, 6]), "conv", (16, 16), 3)
     made = tvm_interop.compile(
-        net.model(conv), scheduler="sequential", latency_db=":memory:", fresh=True
+        net.model(conv),
+        scheduler="sequential",
+        latency_db=":memory:",
+        fresh=True,
+        providers=["onednn"],
     )
     check = made.manifest.kernel_check
     assert check is not None

@@ -361,6 +361,7 @@ def test_a_fault_that_is_found_is_mended_after_the_deadline(
 
 
 @pytest.mark.skipif(library_version("onednn") is None, reason="oneDNN is not here")
+@pytest.mark.usefixtures("jobs")
 def test_the_deadline_falls_while_kernels_of_libraries_are_checked(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

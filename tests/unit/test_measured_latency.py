@@ -14,6 +14,7 @@ from tests.prices import START_US, GivenTimer
 from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.kernels.build import kernel_hashes
 from tvm_interop.latency.estimate import Estimate
+from tvm_interop.measure import measured
 from tvm_interop.measure.cpu_timer import CpuStageTimer
 from tvm_interop.measure.measured import MeasuredLatency
 from tvm_interop.measure.repeats import REPEATS, Measure
@@ -169,6 +170,48 @@ def test_streams_that_shared_a_core_are_measured_again(
     later = MeasuredLatency(compilation.program, hashes, timer, store=store)
     assert later.stage([[a], [b]]) == pytest.approx(us)
     assert timer.measured == 2
+
+
+class _OneCoreForAWhile(GivenTimer):
+    """Two streams share a core from one time of a clock to another."""
+
+    def __init__(self, us: float, clock: list[float], begins: float, ends: float) -> None:
+        super().__init__(lambda op: us, 2)
+        self._clock, self._begins, self._ends = clock, begins, ends
+
+    def _rounds(self, stages: Sequence[Streams]) -> Measure:
+        alone = super()._rounds(stages)
+        shares = self._begins <= self._clock[0] < self._ends
+
+        def measure(indices: Sequence[int], repeats: int) -> list[list[float]]:
+            return [
+                [us * (2 if shares and all(stages[i]) else 1) for us in row]
+                for i, row in zip(indices, alone(indices, repeats), strict=True)
+            ]
+
+        return measure
+
+
+@pytest.mark.parametrize(("ends", "us"), [(11.6, 500.0), (100.0, 1000.0)])
+def test_a_stretch_on_one_core_is_waited_for(
+    compilation: Compilation, monkeypatch: pytest.MonkeyPatch, ends: float, us: float
+) -> None:
+    """A stage that ran well before shows when each stream has a core again."""
+    clock = [0.0]
+    monkeypatch.setattr(measured.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(
+        measured.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds)
+    )
+    timer = _OneCoreForAWhile(500.0, clock, 10.0, ends)
+    model = MeasuredLatency(compilation.program, kernel_hashes(compilation.program.kernels), timer)
+    a, b = heaviest(compilation)
+    model.op(a)
+    model.stage([[a], [b]])  # It runs well side by side.
+    assert clock[0] == 0.0
+    clock[0] = 11.0
+    c = next(op for op in range(len(compilation.program.operators)) if op not in (a, b))
+    assert model.stage([[a], [c]]) == pytest.approx(us, rel=0.05)
+    assert clock[0] == pytest.approx(11.75 if ends < 20 else 14.0)
 
 
 def test_stages_that_do_not_seem_held_up_are_measured_once(compilation: Compilation) -> None:

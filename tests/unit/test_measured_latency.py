@@ -211,7 +211,10 @@ def test_a_stretch_on_one_core_is_waited_for(
     clock[0] = 11.0
     c = next(op for op in range(len(compilation.program.operators)) if op not in (a, b))
     assert model.stage([[a], [c]]) == pytest.approx(us, rel=0.05)
-    assert clock[0] == pytest.approx(11.75 if ends < 20 else 14.0)
+    assert clock[0] == pytest.approx(11.75 if ends < 20 else 16.0)
+    if ends > 20:
+        assert model.stage([[b], [c]]) == pytest.approx(us, rel=0.05)
+        assert clock[0] == pytest.approx(16.0), "the time for waiting is over"
 
 
 def test_stages_that_do_not_seem_held_up_are_measured_once(compilation: Compilation) -> None:

@@ -35,9 +35,11 @@ later run of it shows whether the machine still gives each stream a core of its 
 _WITNESS_US = 100.0
 """A stage that is shorter than this shows nothing in a single run."""
 _LOOK_EVERY_S = 0.25
-_WAIT_AT_MOST_S = 3.0
-"""How long the machine may take to give each stream a core again. On a virtual machine of two
-cores, such stretches were 0.1 to 2 seconds long (`python -m benchmarks.shared_cores`)."""
+_WAIT_AT_MOST_S = 5.0
+"""How long all waits of one model for a core for each stream may take together. On a virtual
+machine of two cores, stretches without were 0.1 to 2 seconds long (`python -m
+benchmarks.shared_cores`). Beside another program, which may have a core for hours, waiting does not
+help."""
 _BUSY_US = 200.0
 """About how long streams run, in microseconds, to measure the cost of a wait between them."""
 
@@ -139,6 +141,7 @@ class MeasuredLatency(LatencyModel):
         self._op_us: list[float] = []
         self._workloads: dict[str, Workload] = {}
         self._witness: tuple[Streams, float] | None = None
+        self._wait_left_s = _WAIT_AT_MOST_S
 
     def close(self) -> None:
         """Give back the devices that the timer took."""
@@ -243,7 +246,7 @@ class MeasuredLatency(LatencyModel):
                 self._witness = (streams, us)
 
     def _wait_for_cores(self) -> None:
-        """Wait while the host of a virtual machine runs two of its cores on one, up to a while.
+        """Wait while the host of a virtual machine runs two cores on one, for a limited time.
 
         During such a stretch all that runs side by side takes twice as long. The virtual machine's
         own counters show nothing of it: both threads run all the time, each at half its speed. So
@@ -252,11 +255,13 @@ class MeasuredLatency(LatencyModel):
         if self._witness is None:
             return
         streams, us = self._witness
-        ends = time.monotonic() + _WAIT_AT_MOST_S
+        began = time.monotonic()
+        ends = began + self._wait_left_s
         while time.monotonic() < ends:
             if min(self._time_once_us(streams) for _ in range(3)) <= _HELD_UP * us:
-                return
+                break
             time.sleep(_LOOK_EVERY_S)
+        self._wait_left_s -= time.monotonic() - began
 
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
         """Measure stages again (see `LatencyModel.measure_again`); returns how many were measured.

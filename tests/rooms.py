@@ -33,7 +33,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "conformance", "end_of_process", "fork", "graph_module", "native_model", "packed_weights",
         "remote", "segments",
     ),
-    "explaining": ("compare", "explain", "explain_operator"),
+    "explaining": ("compare", "explain", "explain_operator", "explain_ranges"),
     "frontend": (
         "as_images", "cumulative_sum", "equal_bools", "frontend", "indices", "old_operators",
         "spectra",

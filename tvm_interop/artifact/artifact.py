@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ from .._native.runtime import NativeModel
 from ..errors import (
     ArtifactError,
     DeviceError,
+    InputError,
     PlanError,
     ScheduleError,
     TVMInteropError,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from ..plan.plan import Plan
     from ..scheduling import Schedule
     from .manifest import Manifest
+    from .ranges import Ranges, RequestCost
 
 _LOG = logging.getLogger("tvm_interop")
 
@@ -169,6 +171,34 @@ class Artifact:
         return self.native is None and any(
             stream.device.startswith("cuda") for stream in self.plan.streams
         )
+
+    @property
+    def ranges(self) -> Ranges | None:
+        """The ranges of sizes that the model was compiled for; None if there are none."""
+        from .ranges import ranges_of
+
+        rows = self.manifest.row_sizes
+        if rows is None:
+            return None
+        each = (self.of_shape(shape) for shape in range(len(rows.sizes)))
+        known = [(one.manifest.speed_check, one.schedule.makespan) for one in each]
+        return ranges_of(rows, self.input_shapes, known)
+
+    def cost_of(self, request: Mapping[str, int]) -> RequestCost:
+        """Say at which compiled sizes a request would run; see `Ranges.cost_of`.
+
+        Raises
+        ------
+        InputError
+            The model was compiled for no range, or a size of the request is out of its range.
+        """
+        ranges = self.ranges
+        if ranges is None:
+            raise InputError(
+                f"`{self.path or 'the artifact'}` was compiled for no range of sizes: leave the "
+                "sizes of the request out, or compile the model with `shapes`"
+            )
+        return ranges.cost_of(request)
 
     def usable_plan(self) -> Plan:
         """Return `plan`, or log a warning and return `fallback` if a kernel library is missing.

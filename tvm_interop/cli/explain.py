@@ -61,17 +61,24 @@ def explain_model(
     the device (all cores speed it up by at least 80% of their number); the set is memory-bound (it
     takes at least 1.05 times as long as without contention); there is little to gain; a measurement
     chose sequential execution. The output ends with a ceiling (the critical path over the time of
-    sequential execution) and up to three changes that help. With --operator it lists kernels.
+    sequential execution) and up to three changes that help. With --operator it lists kernels. For
+    an artifact with ranges of sizes, --dim gives the sizes of a request.
     """
     from ..compiler.options import CompileOptions
     from ..explaining.api import explain
     from ..explaining.operator import explain_operator, operator_text
+    from ..explaining.subject import is_artifact
     from ..explaining.text import explanation_text
 
     if operator is not None and (pair is not None or try_number is not None):
         raise InputError(
             "`--operator` explains the kernels of one operator: leave --pair and --try out"
         )
+    request = None
+    if dims is not None and is_artifact(model):
+        if operator is not None:
+            raise InputError("`--operator` looks at the first size of an artifact: leave --dim out")
+        request, dims = shape_options.parse_dims(dims), None
     shapes = shape_options.shapes_of(model, input_shapes, dims)
     with measuring_bar() as progress:
         compile_options = CompileOptions(**flags.compile_options(), progress=progress)
@@ -92,5 +99,6 @@ def explain_model(
             try_number=try_number,
             input_shapes=shapes,
             options=compile_options,
+            request=request,
         )
     typer.echo(json.dumps(explained.as_dict()) if as_json else explanation_text(explained))

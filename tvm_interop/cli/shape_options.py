@@ -19,6 +19,15 @@ InputShapes = Annotated[
         rich_help_panel="Model",
     ),
 ]
+RequestDims = Annotated[
+    str | None,
+    typer.Option(
+        "--dim",
+        metavar="NAME=N,...",
+        help="Sizes of a request, for artifacts that were compiled for ranges: such as "
+        "batch=3,seq=20. The plan that runs this request is drawn.",
+    ),
+]
 Dims = Annotated[
     str | None,
     typer.Option(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 import json
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,7 @@ import typer
 from ..atomic_file import replacing
 from ..errors import InputError
 from ..machine.cpu_name import cpu_model
-from . import options
+from . import options, shape_options
 from .console import counted, measuring_bar
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def show(
             "unless --no-run is given.",
         ),
     ] = False,
+    dims: shape_options.RequestDims = None,
     trusted_key: options.TrustedKeys = None,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
@@ -83,7 +85,6 @@ def show(
     whose origin you do not know.
     """
     from ..artifact.artifact import load
-    from ..viz.record import planned, record
 
     chosen = output_format or _format_of(output)
     path = output or Path(f"schedule.{chosen.value}")
@@ -93,11 +94,12 @@ def show(
         raise InputError("--explain adds to the html page; give --format html")
     titles = _titles(models)
     artifacts = [load(m, kernels=not no_run, trusted_keys=trusted_key) for m in models]
+    request = shape_options.parse_dims(dims) if dims is not None else None
     records = [
-        planned(artifact, title) if no_run else record(artifact, title, runs)
+        _recorded(artifact, title, 0 if no_run else runs, request)
         for artifact, title in zip(artifacts, titles, strict=True)
     ]
-    explanations = _explained(artifacts, not no_run) if with_verdicts else []
+    explanations = _explained(artifacts, not no_run, request) if with_verdicts else []
     with replacing(path) as temporary:
         Path(temporary).write_bytes(_drawn(records, chosen, explanations))
     if as_json:
@@ -111,7 +113,29 @@ def show(
         )
         if shown.merge_check is not None:
             typer.echo(f"  {shown.merge_check}")
+        for line in _range_lines(shown):
+            typer.echo(f"  {line}")
     typer.echo(f"wrote {path}")
+
+
+def _recorded(
+    artifact: Artifact, title: str, runs: int, request: Mapping[str, int] | None
+) -> Record:
+    """Record the plan that runs a request, or the first plan. With 0 runs, nothing is run."""
+    from ..viz.record import planned, record
+
+    cost = None if request is None else artifact.cost_of(request)
+    one = artifact if cost is None else artifact.of_shape(cost.shape)
+    found = record(one, title, runs) if runs else planned(one, title)
+    return replace(found, ranges=artifact.ranges, request=cost)
+
+
+def _range_lines(shown: Record) -> list[str]:
+    if shown.ranges is None:
+        return []
+    if shown.request is None:
+        return [*shown.ranges.lines(), f"drawn: {shown.ranges.compiled[0]}"]
+    return [*shown.ranges.lines(), f"request, whose plan is drawn: {shown.request}"]
 
 
 def _facts(record: Record) -> dict[str, Any]:
@@ -148,13 +172,15 @@ def _titles(models: list[Path]) -> list[str]:
     return names
 
 
-def _explained(models: list[Artifact], measure: bool) -> list[Explanation]:
+def _explained(
+    models: list[Artifact], measure: bool, request: Mapping[str, int] | None
+) -> list[Explanation]:
     from ..compiler.options import CompileOptions
     from ..explaining.api import explain
 
     with measuring_bar() as progress:
         each = CompileOptions(progress=progress)
-        return [explain(model, measure=measure, options=each) for model in models]
+        return [explain(model, measure=measure, options=each, request=request) for model in models]
 
 
 def _drawn(records: list[Record], chosen: Format, explanations: list[Explanation]) -> bytes:

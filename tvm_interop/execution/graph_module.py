@@ -194,6 +194,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         """Run the model on the given inputs, as `run` does, and return copies of all outputs."""
         self._set_all(self._all_given(arrays, inputs))
         self._instance.run([port.value for port in self._instance.outputs])
+        self._counts.count(self._shape)
         return [self.get_output(i) for i in range(self.get_num_outputs())]
 
     def run(self, /, *arrays: Any, **inputs: Any) -> None:
@@ -220,6 +221,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         """
         self._set_all(self._all_given(arrays, inputs))
         self._instance.run()
+        self._counts.count(self._shape)
 
     def run_into(self, inputs: Mapping[Any, Any], outputs: Mapping[Any, Any]) -> None:
         """Run the model on the given inputs, and copy outputs into arrays of the caller.
@@ -240,6 +242,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         here = [i for i, out in places.items() if not is_beside(out, self._instance)]
         self._set_all(inputs)
         self._instance.run([self._instance.outputs[i].value for i in here])
+        self._counts.count(self._shape)
         for position, out in places.items():
             self._copied_output(position, out)
 
@@ -260,6 +263,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
             self._instance.start()
         else:
             self._instance.run()
+        self._counts.count(self._shape)
 
     def _all_given(
         self, arrays: tuple[Any, ...], inputs: Mapping[str, Any]

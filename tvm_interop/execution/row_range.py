@@ -146,9 +146,10 @@ class RowRange:
             rows, *(map(f, zip(*self.sizes, strict=True)) for f in (min, max)), strict=True
         )
         if not all(least <= count <= most for count, least, most in limits):
+            of = f" of `{self.dimensions[0]}`" if len(self.dimensions) == 1 else ""
             raise InputError(
                 f"the inputs have {self.in_words(rows)}, and the model was compiled for "
-                f"{self.limits_in_words}: compile it for a larger range, or divide the inputs"
+                f"{self.limits_in_words}{of}: compile it for a larger range, or divide the inputs"
             )
         fit = [size for size in self.sizes if all(s >= r for s, r in zip(size, rows, strict=True))]
         return self.sizes.index(min(fit, key=lambda size: (math.prod(size), size)))

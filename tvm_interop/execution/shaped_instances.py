@@ -13,6 +13,7 @@ from ..errors import InputError
 from .arrays import check_key, described, shape_of
 from .instance import ChangeableInstance, ClosedInstance, PlanInstance
 from .open_instance import Shapes
+from .size_counts import SizeCounts
 
 
 class ShapedInstances:
@@ -25,12 +26,27 @@ class ShapedInstances:
         self._range = shapes.row_range
         # How many rows of each range the current inputs have; empty if the model has no range.
         self._rows = self._range.sizes[0] if self._range is not None else ()
+        self._counts = SizeCounts(self._range.sizes if self._range is not None else ())
         self._ports_of: tuple[PlanInstance | None, tuple[int, ...]] = None, ()
         self._ports: tuple[list[Port], list[Port]] = [], []
         self._instance = first
         self._instances: dict[int, PlanInstance] = {0: self._instance}
         self._params: dict[str, np.ndarray] = {}
         self._input_index = {port.name: i for i, port in enumerate(first.inputs)}
+
+    @property
+    def runs_by_size(self) -> dict[tuple[int, ...], int]:
+        """How many runs there were at each size that a model with ranges was compiled for.
+
+        A key has the size of each dimension, in the order of `artifact.ranges.dimensions`. The
+        mapping is empty for a model without ranges. Calls, `run`, `run_into` and `start` count, and
+        so does `benchmark` end to end. `profile` and runs that fail do not. Any thread may ask.
+        """
+        return self._counts.runs()
+
+    def count_with(self, other: ShapedInstances) -> None:
+        """Count runs together with another module of the same artifact from now on."""
+        self._counts = other._counts
 
     def _drop_instances(self) -> None:
         self._instance = cast(PlanInstance, ClosedInstance())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import msgspec
 
 from ..artifact.manifest import MergeCheck
+from ..artifact.ranges import Ranges, RequestCost
 from ..compiler.options import CompileOptions
 from ..errors import InputError
 from .ceiling import Ceiling, ceiling
@@ -33,6 +34,8 @@ class Explanation:
     trial: the result of trying a change; None if none was tried.
     merge_check: how far the results of merged operators are from those of separate operators; None
         for a model, and for an artifact without merged operators.
+    ranges: the ranges of sizes that an artifact was compiled for; None if there are none.
+    request: the sizes at which the given request runs; None if no request was given.
     """
 
     title: str
@@ -42,6 +45,8 @@ class Explanation:
     changes: tuple[Change, ...] = ()
     trial: Trial | None = None
     merge_check: MergeCheck | None = None
+    ranges: Ranges | None = None
+    request: RequestCost | None = None
 
     def counts(self) -> dict[str, int]:
         """Return the number of sets for each verdict that at least one set has."""
@@ -69,6 +74,8 @@ class Explanation:
             ],
             "trial": None if self.trial is None else self.trial.as_dict(),
             "merge_check": msgspec.to_builtins(self.merge_check),
+            "ranges": None if self.ranges is None else self.ranges.as_dict(),
+            "request": None if self.request is None else asdict(self.request),
         }
 
 
@@ -80,6 +87,7 @@ def explain(
     try_number: int | None = None,
     input_shapes: dict[str, tuple[int, ...]] | None = None,
     options: CompileOptions | None = None,
+    request: Mapping[str, int] | None = None,
 ) -> Explanation:
     """Say, for each set of independent operators, whether running them concurrently pays.
 
@@ -95,7 +103,7 @@ def explain(
     Parameters
     ----------
     model: an artifact, the path of an artifact, or a model as `compile` takes it. If an artifact
-        has plans for several input shapes, the first plan is explained.
+        has plans for several input shapes, the first plan is explained, unless `request` is given.
     pair: the names of two operators; only these are explained.
     measure: whether to measure missing latencies. If False, findings that need a missing latency
         are `unknown`, and no code of an artifact is loaded. A model's kernels are chosen by
@@ -104,12 +112,15 @@ def explain(
         the unchanged model.
     input_shapes: the shapes of inputs with open dimensions, by name.
     options: streams, target, database and so on, as for `compile`.
+    request: for an artifact with ranges, the size of each dimension with a range, by name. The
+        plan that runs this request is explained, and the result says what filling it up costs.
 
     Raises
     ------
     GraphError: there is no operator of that name.
     InputError: there is no change of that number, `model` is an artifact and so cannot be changed,
-        `try_number` is given with `pair` or `measure=False`, or `pair` is not two names.
+        `try_number` is given with `pair` or `measure=False`, or `pair` is not two names. Or a size
+        of `request` is out of its range, or there are no ranges.
     DeviceError: the model or artifact is for a GPU.
     UnsupportedModelError, ArtifactError: `model` is neither a model nor a usable artifact.
 
@@ -128,7 +139,7 @@ def explain(
             f"`{model if isinstance(model, str | os.PathLike) else 'the model'}` is an artifact, "
             "and changes are made to models: give the model that it was compiled from"
         )
-    subject = subject_of(model, options or CompileOptions(), input_shapes, measure)
+    subject = subject_of(model, options or CompileOptions(), input_shapes, measure, request)
     explained = explain_subject(subject, pair)
     if try_number is None:
         return explained
@@ -145,13 +156,11 @@ def explain_subject(subject: Subject, pair: Sequence[str] | None = None) -> Expl
     merge_check = None if artifact is None else artifact.manifest.merge_check
     if pair is not None:
         found = find_pair(wholes, pair, artifact)
-        return Explanation(subject.title, wholes.cores, found, merge_check=merge_check)
-    found = find_all(wholes, artifact)
-    return Explanation(
-        subject.title,
-        wholes.cores,
-        found,
-        ceiling(wholes, found),
-        changes_for(subject),
-        merge_check=merge_check,
+        explained = Explanation(subject.title, wholes.cores, found)
+    else:
+        found = find_all(wholes, artifact)
+        changes = changes_for(subject)
+        explained = Explanation(subject.title, wholes.cores, found, ceiling(wholes, found), changes)
+    return replace(
+        explained, merge_check=merge_check, ranges=subject.ranges, request=subject.request
     )

@@ -6,17 +6,18 @@ import hashlib
 import math
 import os
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .._native import cpu as _native
 from ..artifact.artifact import Artifact, load
+from ..artifact.ranges import Ranges, RequestCost
 from ..compiler.backends import backend_for
 from ..compiler.compilation import Compilation
 from ..compiler.options import CompileOptions
-from ..errors import DeviceError
+from ..errors import DeviceError, InputError
 from ..execution.cpu import threads_per_stream
 from ..execution.cuda import runs_on_cuda
 from ..measure.cpu_timer import CpuStageTimer
@@ -37,13 +38,17 @@ class Subject:
     title: the name of the model, or the path of the artifact.
     wholes: the operators of the model and their latencies.
     compilation: the compilation of the model; None for an artifact.
-    artifact: the artifact; None for a model.
+    artifact: the artifact, for the input shapes that are explained; None for a model.
+    ranges: the ranges of sizes of the whole artifact; None if there are none, and for a model.
+    request: the sizes at which the given request runs; None without a request.
     """
 
     title: str
     wholes: Wholes
     compilation: Compilation | None = None
     artifact: Artifact | None = None
+    ranges: Ranges | None = None
+    request: RequestCost | None = None
 
 
 def is_artifact(model: Any) -> bool:
@@ -61,6 +66,7 @@ def subject_of(
     options: CompileOptions,
     input_shapes: dict[str, tuple[int, ...]] | None,
     measure: bool,
+    request: Mapping[str, int] | None = None,
 ) -> Subject:
     """Load the artifact or compile the model that is to be explained.
 
@@ -68,9 +74,13 @@ def subject_of(
     ----------
     measure: whether to measure unknown latencies. If False, no code of an artifact is loaded. A
         model's kernels are chosen by measurement in either case.
+    request: sizes of an artifact's dimensions with ranges, by name. The plan that runs them is
+        the subject; by default the first plan.
 
     Raises
     ------
+    InputError
+        The subject has no ranges, or `request` is out of them.
     DeviceError
         The model is for a GPU. An explanation needs latencies on one core, which a GPU does not
         have.
@@ -79,7 +89,13 @@ def subject_of(
     """
     if is_artifact(model):
         artifact = model if isinstance(model, Artifact) else load(model, kernels=measure)
-        return _of_artifact(artifact, options, measure)
+        cost = None if request is None else artifact.cost_of(request)
+        return _of_artifact(artifact, options, measure, cost)
+    if request is not None:
+        raise InputError(
+            "`request` is for an artifact with ranges, and this is a model: give `input_shapes`, "
+            "or compile the model with `shapes`"
+        )
     if not backend_for(options).counts_cores:
         raise _for_cpus("the target")
     compilation = Compilation(model, options, input_shapes)
@@ -102,9 +118,15 @@ class _NotLoaded:
         return self
 
 
-def _of_artifact(artifact: Artifact, options: CompileOptions, measure: bool) -> Subject:
+def _of_artifact(
+    whole: Artifact, options: CompileOptions, measure: bool, request: RequestCost | None
+) -> Subject:
+    title = str(whole.path) if whole.path else "the artifact"
+    shape = 0 if request is None else request.shape
+    artifact = whole.of_shape(shape)
+    # The digests of all shapes are in the manifest of the whole artifact.
+    digest = whole.manifest.sha256.get(f"shapes/{shape}/kernels.so" if shape else "kernels.so")
     plan = artifact.usable_plan()
-    title = str(artifact.path) if artifact.path else "the artifact"
     if runs_on_cuda(plan):
         raise _for_cpus(f"`{title}`")
     program = program_of(plan, artifact.weights)
@@ -117,7 +139,7 @@ def _of_artifact(artifact: Artifact, options: CompileOptions, measure: bool) -> 
     )
     latency = MeasuredLatency(
         program,
-        _kernel_hashes(artifact, program.operators),
+        _kernel_hashes(artifact, digest, program.operators),
         timer,
         parallel_kernels=plan.parallel_kernels,
         store=open_store(options.latency_db),
@@ -125,7 +147,7 @@ def _of_artifact(artifact: Artifact, options: CompileOptions, measure: bool) -> 
     )
     whole_of = [op.whole for op in program.operators]
     wholes = _wholes(program.graph(), latency, streams, whole_of, measure)
-    return Subject(title, wholes, artifact=artifact)
+    return Subject(title, wholes, artifact=artifact, ranges=whole.ranges, request=request)
 
 
 def _wholes(
@@ -153,12 +175,13 @@ def _wholes(
     )
 
 
-def _kernel_hashes(artifact: Artifact, operators: Sequence[Operator]) -> dict[str, str]:
+def _kernel_hashes(
+    artifact: Artifact, digest: str | None, operators: Sequence[Operator]
+) -> dict[str, str]:
     """Return an identifier for each TVM kernel, by the kernel's name.
 
     The identifier consists of the digest of the artifact's kernel library and the kernel's name.
     """
-    digest = artifact.manifest.sha256.get("kernels.so")
     if digest is None:
         digest = hashlib.sha256(artifact.machine_code()).hexdigest()
     return {op.kernel: f"{digest}:{op.kernel}" for op in operators if op.library is None}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ..artifact.ranges import Ranges, RequestCost
 from .api import Explanation
 from .compare import Comparison, Cost
 from .verdict import THRESHOLDS, Finding
@@ -20,6 +21,7 @@ def explanation_text(explained: Explanation) -> str:
     lines = [f"{explained.title} on {explained.cores} cores"]
     if explained.merge_check is not None:
         lines.append(f"  {explained.merge_check}")
+    lines += range_lines(explained.ranges, explained.request)
     for finding in explained.findings:
         shipped = f" (runs {finding.shipped})" if finding.shipped else ""
         lines += [f"  {_names(finding)}: {finding.verdict.value}{shipped}", f"    {finding.reason}"]
@@ -48,6 +50,15 @@ def explanation_text(explained: Explanation) -> str:
     lines += _trial_lines(explained)
     lines.append(f"thresholds: {THRESHOLDS}")
     return "\n".join(lines)
+
+
+def range_lines(ranges: Ranges | None, request: RequestCost | None) -> list[str]:
+    """Return what there is to say of ranges, and of the plan that the rest of the text is of."""
+    if ranges is None:
+        return []
+    if request is None:
+        return [*ranges.lines(), f"what follows is of {ranges.compiled[0]}"]
+    return [*ranges.lines(), f"request: {request}", f"what follows is of {request.runs_at}"]
 
 
 def comparison_text(found: Comparison) -> str:

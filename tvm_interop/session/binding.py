@@ -30,9 +30,10 @@ class Binding:
     returns it in the GPU's memory.
     """
 
-    def __init__(self, artifact: Artifact) -> None:
+    def __init__(self, artifact: Artifact, counted_with: GraphModule) -> None:
         self._is_for_gpus = artifact.is_for_gpus
         self._module = GraphModule(artifact)
+        self._module.count_with(counted_with)
         self._outputs = {port.name: port for port in self._module.ports()[1]}
         self._copied_in: dict[str, Any] = {}
         self._copied_out: dict[str, Any] = {}

@@ -24,6 +24,7 @@ from .source import Source, artifact_or_source
 from .tensor_info import TensorInfo, infos_of_ports
 
 if TYPE_CHECKING:
+    from ..artifact.ranges import Ranges
     from ..execution.operator_profile import OpProfile
 
 _MOST_SHAPES = 16
@@ -171,6 +172,19 @@ class Session(AbstractContextManager["Session"]):
         """Return the outputs, each with `name`, `shape` and `type`."""
         return list(self.outputs)
 
+    @property
+    def ranges(self) -> Ranges | None:
+        """The ranges of sizes that the model was compiled for; None if there are none."""
+        return None if self._pool is None else self._pool.artifact.ranges
+
+    @property
+    def runs_by_size(self) -> dict[tuple[int, ...], int]:
+        """How many runs of this session there were at each size; see `GraphModule.runs_by_size`.
+
+        Runs of all instances and of bindings count. Any thread may ask.
+        """
+        return {} if self._pool is None else self._pool.first.runs_by_size
+
     def get_providers(self) -> list[str]:
         """Return onnxruntime's name for the device that the model runs on, in a list."""
         on_gpu = self._pool is not None and self._pool.artifact.is_for_gpus
@@ -296,7 +310,7 @@ class Session(AbstractContextManager["Session"]):
                 "a model with open dimensions has no memory to bind before it is compiled: give "
                 "`input_shapes` when the session is made"
             )
-        return Binding(self._pool.artifact)
+        return Binding(self._pool.artifact, self._pool.first)
 
     def run_with_iobinding(self, binding: Binding) -> None:
         """Run the model on the inputs and outputs of `binding`."""
@@ -366,13 +380,20 @@ class Session(AbstractContextManager["Session"]):
 
 
 class _Pool:
-    """The instances of one artifact. A run takes an instance from `modules` and puts it back."""
+    """The instances of one artifact. A run takes an instance from `modules` and puts it back.
+
+    Runs of all instances are counted together with those of `first`.
+    """
 
     def __init__(self, artifact: Artifact, instances: int) -> None:
         self.artifact = artifact
         self.modules: queue.LifoQueue[GraphModule] = queue.LifoQueue()
-        for _ in range(instances):
-            self.modules.put(GraphModule(artifact))
+        self.first = GraphModule(artifact)
+        self.modules.put(self.first)
+        for _ in range(instances - 1):
+            module = GraphModule(artifact)
+            module.count_with(self.first)
+            self.modules.put(module)
 
 
 def _is_open(source: Source, options: Mapping[str, Any]) -> bool:

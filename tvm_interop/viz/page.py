@@ -82,6 +82,13 @@ def _figures(record: Record) -> list[tuple[str, str]]:
         far = record.merge_check.largest
         said = "not checked" if far is None else f"{far:.2g} of the largest output"
         figures.append(("merged operators differ by", said))
+    if record.ranges is not None:
+        figures += [
+            ("ranges", " and ".join(map(str, record.ranges.dimensions))),
+            ("compiled for", "; ".join(map(str, record.ranges.compiled))),
+            ("mean computed over given", f"{record.ranges.mean_filling:.3g}"),
+            ("drawn", str(record.request or record.ranges.compiled[0])),
+        ]
     return [*figures, ("arena", f"{record.arena_bytes / 2**20:.2f} MiB")]
 
 

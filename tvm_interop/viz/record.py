@@ -9,6 +9,7 @@ import numpy as np
 from ..artifact.artifact import Artifact
 from ..artifact.gpu_demand import GpuDemand, gpu_demands
 from ..artifact.manifest import MergeCheck
+from ..artifact.ranges import Ranges, RequestCost
 from ..execution.graph_module import GraphModule
 from ..execution.operator_profile import OpProfile
 from ..machine.kernel_libraries import TVM
@@ -85,6 +86,8 @@ class Record:
         if no operators are merged.
     runs: number of runs of the artifact. The record shows the fastest run. 0 if the artifact was
         not run and the times are predicted.
+    ranges: the ranges of sizes that the artifact was compiled for; None if there are none.
+    request: the request whose plan is recorded; None for the artifact's first plan.
     """
 
     title: str
@@ -100,6 +103,8 @@ class Record:
     ratio: float | None
     merge_check: MergeCheck | None = None
     runs: int = 1
+    ranges: Ranges | None = None
+    request: RequestCost | None = None
 
     @property
     def time_said(self) -> str:
@@ -267,6 +272,7 @@ def from_profile(
         ratio=checked.ratio if checked else None,
         merge_check=artifact.manifest.merge_check,
         runs=runs,
+        ranges=artifact.ranges,
     )
 
 

@@ -1,0 +1,225 @@
+"""Says for which ranges of sizes an artifact was compiled, and what a request of it costs."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..errors import InputError, did_you_mean
+from ..plain_data import is_whole
+from ..program.row_axis import axes_of_ranges
+
+if TYPE_CHECKING:
+    from .manifest import RowSizes, SpeedCheck
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """A dimension with a range.
+
+    Attributes
+    ----------
+    name: the name of the dimension, such as `batch`.
+    least, most: the ends of the range.
+    compiled: the sizes that the model was compiled for, ascending.
+    inputs: the axis of the dimension in each input that has it, by the input's name.
+    """
+
+    name: str
+    least: int
+    most: int
+    compiled: tuple[int, ...]
+    inputs: dict[str, int]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.least} to {self.most}"
+
+
+@dataclass(frozen=True)
+class CompiledSize:
+    """Sizes that the model was compiled for, one for each dimension with a range.
+
+    Attributes
+    ----------
+    sizes: the size of each dimension, by its name.
+    latency_us: the latency of a run at these sizes; None if the artifact does not say.
+    source: where the latency comes from. `measured` is the speed check of the compilation, and
+        `predicted` is the scheduler's makespan. None without a latency.
+    """
+
+    sizes: dict[str, int]
+    latency_us: float | None
+    source: Literal["measured", "predicted"] | None
+
+    def __str__(self) -> str:
+        return _in_words(self.sizes)
+
+    @property
+    def latency_in_words(self) -> str:
+        """The latency as a text that says where it comes from."""
+        if self.latency_us is None:
+            return "the artifact does not say how long a run takes"
+        how = "measured when it was compiled" if self.source == "measured" else "predicted"
+        return f"{self.latency_us:.1f} us, {how}"
+
+
+@dataclass(frozen=True)
+class RequestCost:
+    """The sizes at which a request runs, and what the filling costs.
+
+    Attributes
+    ----------
+    request: the size of each dimension of the request, by its name.
+    runs_at: the compiled sizes at which it runs.
+    shape: the index of these sizes in `Ranges.compiled` and `Artifact.input_shapes`.
+    filled_share: the share of the positions of the run that are filled up, from 0 to 1.
+    """
+
+    request: dict[str, int]
+    runs_at: CompiledSize
+    shape: int
+    filled_share: float
+
+    def __str__(self) -> str:
+        return (
+            f"{_in_words(self.request)}: runs at {self.runs_at}, {self.filled_share:.1%} of it is "
+            f"filled up; {self.runs_at.latency_in_words}"
+        )
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """The ranges that an artifact was compiled for; `Artifact.ranges` makes one.
+
+    Attributes
+    ----------
+    dimensions: the dimensions with a range.
+    compiled: the sizes that the model was compiled for, in the order of `Artifact.input_shapes`.
+    filled_with_0: the inputs that are filled up with 0. All others are filled up with their last
+        row.
+    mean_filling: what a run computes over what it is given, in the mean over all sizes.
+    """
+
+    dimensions: tuple[Dimension, ...]
+    compiled: tuple[CompiledSize, ...]
+    filled_with_0: tuple[str, ...]
+    mean_filling: float
+
+    def cost_of(self, request: Mapping[str, int]) -> RequestCost:
+        """Say at which sizes a request would run, and what it costs to fill it up.
+
+        Parameters
+        ----------
+        request: the size of each dimension with a range, by its name.
+
+        Raises
+        ------
+        InputError
+            A dimension is unknown or missing, or its size is out of its range.
+
+        Examples
+        --------
+        >>> artifact.ranges.cost_of({"batch": 3, "seq": 20}).filled_share  # doctest: +SKIP
+        0.53125
+        """
+        known = {each.name: each for each in self.dimensions}
+        told = " and ".join(map(str, self.dimensions))
+        if not isinstance(request, Mapping):
+            raise InputError(f"the request is {request!r}: give sizes by name, of {told}")
+        for name in request:
+            if name not in known:
+                raise InputError(
+                    f"no dimension `{name}` has a range{did_you_mean(str(name), list(known))}: the "
+                    f"model was compiled for {told}"
+                )
+        at: dict[str, int] = {}
+        for name, each in known.items():
+            if name not in request:
+                raise InputError(
+                    f"the request has no size of `{name}`: give one from {each.least} to "
+                    f"{each.most}"
+                )
+            size = request[name]
+            if not is_whole(size) or not each.least <= size <= each.most:
+                raise InputError(
+                    f"the request has `{name}` {size!r}, and the model was compiled for {each}: "
+                    f"give a whole number from {each.least} to {each.most}, or compile the model "
+                    "for a larger range"
+                )
+            at[name] = each.compiled[bisect.bisect_left(each.compiled, size)]
+        given = {name: int(request[name]) for name in known}
+        shape = next(i for i, each in enumerate(self.compiled) if each.sizes == at)
+        filled = 1 - math.prod(given.values()) / math.prod(at.values())
+        return RequestCost(given, self.compiled[shape], shape, filled)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the ranges as plain data for JSON; unknown latencies are None."""
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """The ranges as lines of text: each dimension, then each compiled size."""
+        found = ["ranges: " + " and ".join(map(str, self.dimensions))]
+        for each in self.dimensions:
+            inputs = ", ".join(f"`{name}`[{axis}]" for name, axis in each.inputs.items())
+            sizes = ", ".join(map(str, each.compiled))
+            found.append(f"  {each.name}: axis of {inputs}; compiled for {sizes}")
+        if self.filled_with_0:
+            names = ", ".join(f"`{name}`" for name in self.filled_with_0)
+            found.append(f"  filled up with 0: {names}; other inputs with their last row")
+        found += [f"  {each}: {each.latency_in_words}" for each in self.compiled]
+        return [
+            *found,
+            f"  in the mean over all sizes, a run computes {self.mean_filling:.3g} times what it "
+            "is given",
+        ]
+
+
+def ranges_of(
+    rows: RowSizes,
+    shapes: Sequence[Mapping[str, tuple[int, ...]]],
+    latencies: Sequence[tuple[SpeedCheck | None, float | None]],
+) -> Ranges:
+    """The ranges of an artifact.
+
+    Parameters
+    ----------
+    rows: the sizes as the artifact's manifest has them.
+    shapes: the shapes of the inputs, by their names, for each of the artifact's shapes.
+    latencies: the speed check and the predicted makespan, for each of the artifact's shapes.
+    """
+    by_name = rows.ranges
+    sizes = list(zip(*by_name.values(), strict=True))
+    axes = {name: axes_of_ranges([each[name] for each in shapes], sizes) for name in shapes[0]}
+    dimensions = tuple(
+        Dimension(
+            name,
+            min(each),
+            max(each),
+            tuple(sorted(set(each))),
+            {input_: axis for input_, of in axes.items() if (axis := of[number]) is not None},
+        )
+        for number, (name, each) in enumerate(by_name.items())
+    )
+    compiled = tuple(
+        _compiled(dict(zip(by_name, each, strict=True)), *known)
+        for each, known in zip(sizes, latencies, strict=True)
+    )
+    masks = tuple(mask.input for mask in rows.masks)
+    return Ranges(dimensions, compiled, masks, rows.mean_filling)
+
+
+def _compiled(
+    sizes: dict[str, int], checked: SpeedCheck | None, predicted_us: float | None
+) -> CompiledSize:
+    if checked is not None:
+        is_scheduled = checked.shipped == "scheduled"
+        measured_us = checked.scheduled_us if is_scheduled else checked.sequential_us
+        return CompiledSize(sizes, measured_us, "measured")
+    return CompiledSize(sizes, predicted_us, None if predicted_us is None else "predicted")
+
+
+def _in_words(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {size}" for name, size in sizes.items())

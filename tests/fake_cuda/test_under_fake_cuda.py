@@ -5,12 +5,28 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 INSIDE = sorted((Path(__file__).parent / "inside").glob("test_*.py"))
+# One process runs all of these short files, which saves the time to start the others. The tests in
+# them do not depend on what ran before.
+SHORT = (
+    "test_conformance",
+    "test_device_inputs",
+    "test_device_outputs",
+    "test_executor",
+    "test_first_wrong",
+    "test_kernels",
+    "test_opara_streams",
+    "test_planted_bugs",
+    "test_stage_prices",
+    "test_strict_captures",
+)
+LONG = [path for path in INSIDE if path.stem not in SHORT]
 # These tests look at no times, so they also hold if the fake CUDA works asynchronously.
 WITHOUT_TIMES = [path for path in INSIDE if path.stem in ("test_conformance", "test_two_gpus")]
 SLOW = [path for path in INSIDE if "mark.slow" in path.read_text()]
@@ -26,25 +42,29 @@ def fake_cuda_folder() -> Path:
     return built[-1].parent
 
 
-@pytest.mark.parametrize("tests", INSIDE, ids=lambda path: path.stem)
+@pytest.mark.parametrize("tests", LONG, ids=lambda path: path.stem)
 def test_inside(tests: Path) -> None:
-    run_inside(tests, "not slow")
+    run_inside([tests], "not slow")
+
+
+def test_short_files_inside() -> None:
+    run_inside([path for path in INSIDE if path.stem in SHORT], "not slow")
 
 
 @pytest.mark.parametrize("tests", WITHOUT_TIMES, ids=lambda path: path.stem)
 def test_inside_asynchronous(tests: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_CUDA_ASYNC", "3")
-    run_inside(tests, "not slow")
+    run_inside([tests], "not slow")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tests", SLOW, ids=lambda path: path.stem)
 def test_slow_inside(tests: Path) -> None:
-    run_inside(tests, "slow")
+    run_inside([tests], "slow")
 
 
-def run_inside(tests: Path, marks: str) -> None:
-    """Run the tests of a file that have these marks, in a process that loads the fake CUDA."""
+def run_inside(tests: Sequence[Path], marks: str) -> None:
+    """Run the tests of files that have these marks, in a process that loads the fake CUDA."""
     folder = str(fake_cuda_folder())
     searched = os.pathsep.join(filter(None, [folder, os.environ.get("LD_LIBRARY_PATH")]))
     environment = {**os.environ, "LD_LIBRARY_PATH": searched, "UNDER_FAKE_CUDA": "1"}
@@ -55,7 +75,7 @@ def run_inside(tests: Path, marks: str) -> None:
     plugins = ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
     command = [sys.executable, "-m", "pytest", "-q", *plugins, "-m", marks]
     done = subprocess.run(
-        [*command, str(tests)],
+        [*command, *map(str, tests)],
         cwd=REPOSITORY,
         env=environment,
         capture_output=True,

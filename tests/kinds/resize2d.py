@@ -35,7 +35,7 @@ def reference(op: LibraryOp, arrays: Arrays) -> np.ndarray:
         _weights(op.shapes[0][axis], op.shapes[1][axis], op.fields()["is_linear"])
         for axis in (2, 3)
     ]
-    return np.asarray(np.einsum("nchw,yh,xw->ncyx", arrays[0], *matrices))
+    return np.asarray(np.einsum("nchw,yh,xw->ncyx", arrays[0], *matrices, optimize=True))
 
 
 def _weights(size: int, made: int, is_linear: bool) -> np.ndarray:

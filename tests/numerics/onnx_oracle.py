@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx
@@ -15,6 +15,13 @@ def run_onnxruntime(
     model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], *, rewrites: bool = True
 ) -> dict[str, np.ndarray]:
     """Outputs of `model` by name. Without `rewrites`, onnxruntime runs the operators unchanged."""
+    return runner(model, rewrites=rewrites)(feeds)
+
+
+def runner(
+    model: onnx.ModelProto, *, rewrites: bool = True
+) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
+    """A function that does as `run_onnxruntime`, which loads the model for each call."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     if not rewrites:
@@ -22,7 +29,11 @@ def run_onnxruntime(
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(model.SerializeToString(), options)
     names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(names, dict(feeds)), strict=True))
+
+    def run(feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return dict(zip(names, session.run(names, dict(feeds)), strict=True))
+
+    return run
 
 
 def assert_computed_alike(model: onnx.ModelProto) -> tvm_interop.Artifact:

@@ -18,10 +18,19 @@ OPTIONS = {
     "multi-gpu": {"time_budget_s": 0.01},
 }
 GRAPHS = 2000
-STEP = {"auto": 5, "gpg": 7, "gpg-scored": 67, "multi-gpu": 19}
+STEP = {
+    "auto": 5,
+    "gpg": 7,
+    "gpg-scored": 67,
+    "ios-both": 5,
+    "ios-merge": 5,
+    "ios-parallel": 5,
+    "multi-gpu": 19,
+}
 """For each slow scheduler, the test takes only every so many graphs.
 
-Two of these schedulers run neural networks, and two run most of the other schedulers.
+Two of these schedulers run neural networks, two run most of the other schedulers, and three search
+as `ios` does, because a table knows no merges.
 """
 
 

@@ -45,6 +45,7 @@ FILES = (
     "execution/operator_profile.py",
     "execution/row_range.py",
     "execution/shaped_instances.py",
+    "execution/size_counts.py",
     "execution/threads.py",
     "include",
     "libtvm_interop_runtime.so.1",

@@ -29,8 +29,8 @@ STEP = {
 }
 """For each slow scheduler, the test takes only every so many graphs.
 
-Two of these schedulers run neural networks, two run most of the other schedulers, and three search
-as `ios` does, because a table knows no merges.
+Two of these schedulers run neural networks, and two run most of the other schedulers. Three are the
+search of `ios` with other stages. A table knows no merges, so they choose among no more than `ios`.
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -67,29 +68,21 @@ def explain_model(
     from ..compiler.options import CompileOptions
     from ..explaining.api import explain
     from ..explaining.operator import explain_operator, operator_text
-    from ..explaining.subject import is_artifact
     from ..explaining.text import explanation_text
 
     if operator is not None and (pair is not None or try_number is not None):
         raise InputError(
             "`--operator` explains the kernels of one operator: leave --pair and --try out"
         )
-    request = None
-    if dims is not None and is_artifact(model):
-        if operator is not None:
-            raise InputError("`--operator` looks at the first size of an artifact: leave --dim out")
-        request, dims = shape_options.parse_dims(dims), None
-    shapes = shape_options.shapes_of(model, input_shapes, dims)
+    request = _request(model, dims, operator)
+    shapes = shape_options.shapes_of(model, input_shapes, None if request is not None else dims)
     with measuring_bar() as progress:
         compile_options = CompileOptions(**flags.compile_options(), progress=progress)
         if operator is not None:
             found = explain_operator(
-                model,
-                operator,
-                measure=not no_measure,
-                input_shapes=shapes,
-                options=compile_options,
-            )
+                model, operator,
+                measure=not no_measure, input_shapes=shapes, options=compile_options,
+            )  # fmt: skip
             typer.echo(json.dumps(found.as_dict()) if as_json else operator_text(found))
             return
         explained = explain(
@@ -102,3 +95,14 @@ def explain_model(
             request=request,
         )
     typer.echo(json.dumps(explained.as_dict()) if as_json else explanation_text(explained))
+
+
+def _request(model: Path | str, dims: str | None, operator: str | None) -> dict[str, int] | None:
+    """The sizes of a request of an artifact, as --dim gives them; None for a model."""
+    from ..explaining.subject import is_artifact
+
+    if dims is None or not is_artifact(model):
+        return None
+    if operator is not None:
+        raise InputError("`--operator` looks at the first size of an artifact: leave --dim out")
+    return shape_options.parse_dims(dims)

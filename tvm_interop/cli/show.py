@@ -105,6 +105,11 @@ def show(
     if as_json:
         typer.echo(json.dumps({"output": str(path), "records": [_facts(r) for r in records]}))
         return
+    _tell(records)
+    typer.echo(f"wrote {path}")
+
+
+def _tell(records: list[Record]) -> None:
     for shown in records:
         where = f" of {', '.join(shown.lanes())}" if shown.on_several else ""
         typer.echo(
@@ -115,7 +120,6 @@ def show(
             typer.echo(f"  {shown.merge_check}")
         for line in _range_lines(shown):
             typer.echo(f"  {line}")
-    typer.echo(f"wrote {path}")
 
 
 def _recorded(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -77,23 +77,16 @@ def explain_model(
     request = _request(model, dims, operator)
     shapes = shape_options.shapes_of(model, input_shapes, None if request is not None else dims)
     with measuring_bar() as progress:
-        compile_options = CompileOptions(**flags.compile_options(), progress=progress)
+        common: dict[str, Any] = {
+            "measure": not no_measure,
+            "input_shapes": shapes,
+            "options": CompileOptions(**flags.compile_options(), progress=progress),
+        }
         if operator is not None:
-            found = explain_operator(
-                model, operator,
-                measure=not no_measure, input_shapes=shapes, options=compile_options,
-            )  # fmt: skip
+            found = explain_operator(model, operator, **common)
             typer.echo(json.dumps(found.as_dict()) if as_json else operator_text(found))
             return
-        explained = explain(
-            model,
-            pair,
-            measure=not no_measure,
-            try_number=try_number,
-            input_shapes=shapes,
-            options=compile_options,
-            request=request,
-        )
+        explained = explain(model, pair, try_number=try_number, request=request, **common)
     typer.echo(json.dumps(explained.as_dict()) if as_json else explanation_text(explained))
 
 

@@ -1,0 +1,120 @@
+"""Measures how much slower artifacts are that were compiled within a `time_budget`.
+
+Each built-in network is compiled without a budget, once more without one, and with each budget.
+Each compilation has a process and an empty cache folder of its own, where the latency database lies
+too. Then the artifacts of a network run in turns in one process, in random order. The second
+artifact without a budget shows how far apart two equal compilations are.
+
+Run it as ``python -m benchmarks.budgets FOLDER [NETWORK ...]``. The artifacts are kept in the
+folder, and those that are there already are not compiled again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import tvm_interop
+from tvm_interop import models
+
+BUDGETS = ("0", "5", "15", "30", "again", "none")
+"""Seconds; `none` and `again` are without a budget."""
+_NETWORKS = tuple(name for name in models.list() if name != "nasnet_a")
+_SECONDS = 8.0
+"""How long the artifacts of a network run."""
+
+
+def compile_one(network: str, budget: str, path: Path) -> None:
+    """Compile a network within a budget, save it, and print the seconds that it took."""
+    options = {} if budget in ("none", "again") else {"time_budget": float(budget)}
+    model = models.build(network)
+    began = time.monotonic()
+    artifact = tvm_interop.compile(model, **options)
+    seconds = time.monotonic() - began
+    artifact.save(path)
+    print(json.dumps({"s": seconds, "not_tried": len(artifact.manifest.not_tried)}))
+
+
+def compile_all(network: str, folder: Path) -> None:
+    """Compile a network within each budget, each time in a new process with an empty cache."""
+    for budget in BUDGETS:
+        path = folder / f"{network}-{budget}.tar"
+        if path.exists():
+            continue
+        with tempfile.TemporaryDirectory() as cache:
+            done = subprocess.run(
+                [sys.executable, "-m", "benchmarks.budgets", "--one", network, budget, str(path)],
+                env={**os.environ, "XDG_CACHE_HOME": cache},
+                stdout=subprocess.PIPE,
+                text=True,
+                check=True,
+            )
+        said = json.loads(done.stdout.splitlines()[-1])
+        print(f"{network}, {budget}: {said['s']:.1f} s, {said['not_tried']} steps not tried")
+
+
+def ratios(network: str, folder: Path) -> list[float]:
+    """The time of each artifact of a network over that of the one without a budget."""
+    modules = {}
+    random = np.random.default_rng(0)
+    feeds: dict[str, np.ndarray] = {}
+    for budget in BUDGETS:
+        module = tvm_interop.GraphModule(tvm_interop.load(folder / f"{network}-{budget}.tar"))
+        if not feeds:
+            shapes, types = module.get_input_info()
+            for name, shape in shapes.items():
+                is_whole = "int" in types[name]
+                data = random.integers(0, 2, shape) if is_whole else random.standard_normal(shape)
+                feeds[name] = data.astype(types[name])
+        module.run(**feeds)
+        modules[budget] = module
+    times: dict[str, list[float]] = {budget: [] for budget in BUDGETS}
+    ends = time.monotonic() + _SECONDS
+    while time.monotonic() < ends:
+        for budget in random.permutation(BUDGETS):
+            modules[budget].run()  # After this run, the caches hold this artifact's data.
+            began = time.perf_counter()
+            modules[budget].run()
+            times[budget].append(time.perf_counter() - began)
+    quartiles = {budget: float(np.quantile(each, 0.25)) for budget, each in times.items()}
+    return [quartiles[budget] / quartiles["none"] for budget in BUDGETS]
+
+
+def main() -> None:
+    """Compile the networks, run them, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--one", nargs=3, metavar=("NETWORK", "BUDGET", "PATH"))
+    parser.add_argument("folder", type=Path, nargs="?")
+    parser.add_argument("networks", nargs="*", default=_NETWORKS)
+    arguments = parser.parse_args()
+    if arguments.one is not None:
+        network, budget, path = arguments.one
+        compile_one(network, budget, Path(path))
+        return
+    if arguments.folder is None:
+        parser.error("name the folder for the artifacts")
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    for network in arguments.networks:
+        compile_all(network, arguments.folder)
+    print("| | " + " | ".join(BUDGETS) + " |")
+    print("|---" + "|--:" * len(BUDGETS) + "|")
+    rows = []
+    for network in arguments.networks:
+        rows.append(ratios(network, arguments.folder))
+        print(f"| {network} | " + " | ".join(f"{ratio:.3f}" for ratio in rows[-1]) + " |")
+    mean = np.exp(np.log(rows).mean(axis=0))
+    print("| geometric mean | " + " | ".join(f"{ratio:.3f}" for ratio in mean) + " |")
+    worst = np.max(rows, axis=0)
+    print("| worst | " + " | ".join(f"{ratio:.3f}" for ratio in worst) + " |")
+
+
+if __name__ == "__main__":
+    main()

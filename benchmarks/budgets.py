@@ -18,12 +18,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 import tvm_interop
 from tvm_interop import models
+
+from .bench import random_feed
+from .harness import measure, rounds_for
 
 BUDGETS = ("0", "5", "15", "30", "again", "none")
 """Seconds; `none` and `again` are without a budget."""
@@ -63,28 +67,16 @@ def compile_all(network: str, folder: Path) -> None:
 
 def ratios(network: str, folder: Path) -> list[float]:
     """The time of each artifact of a network over that of the one without a budget."""
-    modules = {}
-    random = np.random.default_rng(0)
-    feeds: dict[str, np.ndarray] = {}
+    feed = random_feed(models.build(network))
+    runs: dict[str, Callable[[], object]] = {}
     for budget in BUDGETS:
         module = tvm_interop.GraphModule(tvm_interop.load(folder / f"{network}-{budget}.tar"))
-        if not feeds:
-            shapes, types = module.get_input_info()
-            for name, shape in shapes.items():
-                is_whole = "int" in types[name]
-                data = random.integers(0, 2, shape) if is_whole else random.standard_normal(shape)
-                feeds[name] = data.astype(types[name])
-        module.run(**feeds)
-        modules[budget] = module
-    times: dict[str, list[float]] = {budget: [] for budget in BUDGETS}
-    ends = time.monotonic() + _SECONDS
-    while time.monotonic() < ends:
-        for budget in random.permutation(BUDGETS):
-            modules[budget].run()  # After this run, the caches hold this artifact's data.
-            began = time.perf_counter()
-            modules[budget].run()
-            times[budget].append(time.perf_counter() - began)
-    quartiles = {budget: float(np.quantile(each, 0.25)) for budget, each in times.items()}
+        module.set_input(**feed)
+        runs[budget] = module.run
+    # Each turn takes the median of several runs: a small network runs for microseconds.
+    rounds = rounds_for([*runs.values()], _SECONDS)
+    times_us = measure(runs, "none", rounds, in_a_row=5)
+    quartiles = {budget: float(np.quantile(times_us[budget], 0.25)) for budget in BUDGETS}
     return [quartiles[budget] / quartiles["none"] for budget in BUDGETS]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import InputError, did_you_mean
 from ..plain_data import is_whole
-from ..program.row_axis import axes_of_ranges
+from ..program.row_axis import axes_of_ranges, next_larger
 
 if TYPE_CHECKING:
     from .manifest import RowSizes, SpeedCheck
@@ -135,7 +134,6 @@ class Ranges:
                     f"no dimension `{name}` has a range{did_you_mean(str(name), list(known))}: the "
                     f"model was compiled for {told}"
                 )
-        at: dict[str, int] = {}
         for name, each in known.items():
             if name not in request:
                 raise InputError(
@@ -149,11 +147,13 @@ class Ranges:
                     f"give a whole number from {each.least} to {each.most}, or compile the model "
                     "for a larger range"
                 )
-            at[name] = each.compiled[bisect.bisect_left(each.compiled, size)]
         given = {name: int(request[name]) for name in known}
-        shape = next(i for i, each in enumerate(self.compiled) if each.sizes == at)
-        filled = 1 - math.prod(given.values()) / math.prod(at.values())
-        return RequestCost(given, self.compiled[shape], shape, filled)
+        shape = next_larger(
+            [tuple(each.sizes.values()) for each in self.compiled], [*given.values()]
+        )
+        runs_at = self.compiled[shape]
+        filled = 1 - math.prod(given.values()) / math.prod(runs_at.sizes.values())
+        return RequestCost(given, runs_at, shape, filled)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the ranges as plain data for JSON; unknown latencies are None."""

@@ -128,10 +128,13 @@ def _recorded(
     """Record the plan that runs a request, or the first plan. With 0 runs, nothing is run."""
     from ..viz.record import planned, record
 
-    cost = None if request is None else artifact.cost_of(request)
-    one = artifact if cost is None else artifact.of_shape(cost.shape)
-    found = record(one, title, runs) if runs else planned(one, title)
-    return replace(found, ranges=artifact.ranges, request=cost)
+    def recorded(one: Artifact) -> Record:
+        return record(one, title, runs) if runs else planned(one, title)
+
+    if request is None:
+        return recorded(artifact)
+    cost = artifact.cost_of(request)
+    return replace(recorded(artifact.of_shape(cost.shape)), ranges=artifact.ranges, request=cost)
 
 
 def _range_lines(shown: Record) -> list[str]:

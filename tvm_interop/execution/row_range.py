@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from .._native.runtime import Port
 from ..errors import InputError
-from ..program.row_axis import axes_of_ranges
+from ..program.row_axis import axes_of_ranges, next_larger
 
 
 class RowRange:
@@ -133,9 +132,7 @@ class RowRange:
     def shape_for(self, rows: Sequence[int]) -> int:
         """The set of input shapes that runs these rows.
 
-        It is the set with the least product of its sizes among those that are large enough in each
-        dimension, since time grows with what is computed. There is a set for each combination of
-        sizes, so this is the next larger size of each dimension, and no two sets are equally good.
+        It is the next larger size of each dimension (see `next_larger`).
 
         Raises
         ------
@@ -151,8 +148,7 @@ class RowRange:
                 f"the inputs have {self.in_words(rows)}, and the model was compiled for "
                 f"{self.limits_in_words}{of}: compile it for a larger range, or divide the inputs"
             )
-        fit = [size for size in self.sizes if all(s >= r for s, r in zip(size, rows, strict=True))]
-        return self.sizes.index(min(fit, key=lambda size: (math.prod(size), size)))
+        return next_larger(self.sizes, rows)
 
     def port(self, port: Port, position: int, rows: Sequence[int], *, is_output: bool) -> Port:
         """The input or output `port` as it is for these numbers of rows."""

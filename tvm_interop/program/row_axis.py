@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 MASK_TYPES = ("bool", "uint8", "int8", "int32", "int64", "float32", "float64")
@@ -64,3 +65,18 @@ def grows_with_rows(shapes: Sequence[Sequence[int]], sizes: Sequence[Sequence[in
         ]
 
     return all(list(shape) == expected(each) for shape, each in zip(shapes, sizes, strict=True))
+
+
+def next_larger(sizes: Sequence[Sequence[int]], rows: Sequence[int]) -> int:
+    """The index of the smallest sizes that are large enough in each range.
+
+    It is the combination with the least product, since time grows with what is computed. As there
+    is one for each combination, this is the next larger size of each range, without ties.
+
+    Parameters
+    ----------
+    sizes: the number of rows of each range, for each shape.
+    rows: the numbers of rows to fit, within the ranges.
+    """
+    fit = [size for size in sizes if all(s >= r for s, r in zip(size, rows, strict=True))]
+    return sizes.index(min(fit, key=lambda size: (math.prod(size), size)))

@@ -207,4 +207,26 @@ TEST_CASE(ATimedRunIsPrimedIfAskedFor) {
   CHECK_EQ(other.count, 8);
 }
 
+// A contestant whose runs take a given time, on no clock.
+class TakesSeconds : public tvm_interop::Timed {
+ public:
+  explicit TakesSeconds(double seconds) : seconds_(seconds) {}
+  double Time(int number) override {
+    count += number;
+    return number * seconds_;
+  }
+
+  int count = 0;
+
+ private:
+  double seconds_;
+};
+
+TEST_CASE(ALongRunIsPrimedOnlyOnce) {
+  TakesSeconds brief(3e-3), lengthy(5e-3);
+  CHECK_EQ(tvm_interop::MeasureInterleaved({&brief, &lengthy}, 0, 4, 0, true).size(), size_t{8});
+  CHECK_EQ(brief.count, 8);
+  CHECK_EQ(lengthy.count, 5);
+}
+
 }  // namespace

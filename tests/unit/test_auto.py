@@ -128,6 +128,23 @@ def in_pairs(graph):
     return Schedule("sequential", graph.names, stages=tuple(stages))
 
 
+def test_a_network_that_keeps_all_streams_busy_is_not_searched():
+    ladder = OpGraph.from_edges(4, [(0, 2), (1, 3)])
+
+    def found(us, slowdown, evaluate=never):
+        model = Contended([us] * 4, slowdown)
+        return schedule(
+            ladder, "auto", model, streams=2, baseline=in_pairs(ladder), evaluate=evaluate
+        ).stats
+
+    busy = found(4000.0, 0.0)
+    assert (busy["winner"], busy["no_hope"]) == ("sequential", True)
+    assert list(busy["predicted_us"]) == ["sequential"]
+    assert len(found(4.0, 0.0)["predicted_us"]) > 1  # It is short, so searching is quick.
+    slowed_down = found(4000.0, 0.2, lambda made: itertools.repeat([100] * len(made)))
+    assert len(slowed_down["predicted_us"]) > 1
+
+
 def test_streams_of_parts_count_as_parts_run_side_by_side():
     """Parts take twice as long side by side, so streams of the same parts gain nothing."""
     graph = OpGraph.from_edges(4, [(0, 2), (1, 3)])

@@ -45,7 +45,7 @@ def measured(
 
 
 def test_a_slow_stage_takes_no_runs_from_the_others() -> None:
-    assert measured([0.2, *[50e-6] * 31]) == [REPEATS[0], *[REPEATS[-1]] * 31]
+    assert measured([0.2, *[50e-6] * 31]) == [REPEATS[1], *[REPEATS[-1]] * 31]
 
 
 def test_a_stage_that_takes_very_long_runs_once() -> None:
@@ -58,15 +58,21 @@ def test_the_longer_a_stage_the_fewer_runs() -> None:
 
 
 def test_stages_whose_runs_agree_need_few() -> None:
-    stages_s, apart = [50e-6, 50e-6, 50e-6, 1e-3, 20e-3], [0.0, 0.01, 0.02, 0.01, 0.01]
+    stages_s, apart = [50e-6, 50e-6, 50e-6, 0.9e-3], [0.0, 0.01, 0.02, 0.01]
     # For the third stage, ten runs give the latency to 1.2%, and twenty runs to 0.8%.
-    assert measured(stages_s, apart=apart) == [10, 10, 20, 10, 5]
+    assert measured(stages_s, apart=apart) == [10, 10, 20, 10]
+
+
+def test_long_stages_whose_runs_agree_need_half_as_many() -> None:
+    stages_s, apart = [2e-3, 2e-3, 20e-3, 20e-3], [0.004, 0.03, 0.004, 0.1]
+    assert measured(stages_s, apart=apart, care=QUICK) == [3, 5, 3, 5]
+    assert measured(stages_s, apart=apart) == [5, 10, 5, 5]
 
 
 def test_first_measurements_take_fewer_runs() -> None:
-    stages_s, apart = [50e-6, 200e-6, 1e-3, 1e-3], [0.01, 0.01, 0.01, 0.1]
+    stages_s, apart = [50e-6, 200e-6, 0.8e-3, 0.8e-3], [0.01, 0.01, 0.01, 0.1]
     # Short stages run as often as others do when they are measured thoroughly.
-    assert measured(stages_s, apart=apart, care=QUICK) == [10, 5, 5, 5]
+    assert measured(stages_s, apart=apart, care=QUICK) == [10, 5, 5, 10]
     assert measured(stages_s, apart=apart) == [10, 10, 10, 20]
 
 
@@ -77,7 +83,8 @@ def test_a_run_that_was_held_up_makes_no_stage_slow() -> None:
 
 def test_a_stage_that_was_held_up_nearly_always_runs_more_often() -> None:
     busy = frozenset((0, run) for run in range(9) if run != 3)
-    assert measured([10e-3, 10e-3], busy) == [20, 5]
+    assert measured([0.9e-3, 0.9e-3], busy, [0.0]) == [20, 10]
+    assert measured([10e-3, 10e-3], busy) == [10, 5]
 
 
 def test_an_estimate_of_runs() -> None:

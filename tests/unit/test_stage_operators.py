@@ -10,7 +10,7 @@ import numpy as np
 
 from tests.conformance import WIDTH, crossing_chains
 from tvm_interop.execution.kernels import AnyOperator, Kernels
-from tvm_interop.measure.stage_operators import StageOperators
+from tvm_interop.measure.stage_operators import SharedTensors, StageOperators
 from tvm_interop.program.kinds.softmax import Softmax
 
 
@@ -57,6 +57,22 @@ def test_a_weight_is_read_and_each_tensor_is_made_once() -> None:
     again, _ = bound.bind([[1]])
     assert again[0] is weight
     assert again[1] is result
+
+
+def test_timers_of_a_model_share_tensors_of_the_same_shape() -> None:
+    shared, program = SharedTensors(), crossing_chains()
+    values = [*program.values]
+    values[1] = replace(values[1], shape=(2 * WIDTH,))
+    one, other = (
+        StageOperators(replace(program, values=described), GivenKernels(), lambda a: a, 0, shared)
+        for described in (program.values, values)
+    )
+    number = {op.name: i for i, op in enumerate(program.operators)}
+    first, second = (bound.bind([[number["x_op0"]]])[0] for bound in (one, other))
+    assert [a is b for a, b in zip(first, second, strict=True)] == [
+        v != 1 for v in (*program.operators[0].inputs, *program.operators[0].outputs)
+    ]
+    assert one.bind([[1]])[0][1] is other.bind([[1]])[0][1]
 
 
 def test_a_librarys_kernel_is_bound_to_what_its_stage_computes() -> None:

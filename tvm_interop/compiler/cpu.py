@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -27,6 +27,7 @@ from ..machine.kernel_libraries import TVM, Device, available_providers, blocked
 from ..measure.cpu_timer import CpuStageTimer
 from ..measure.kept_files import kept_beside
 from ..measure.measured import MeasuredLatency, counter, tell
+from ..measure.stage_operators import SharedTensors
 from ..measure.store import LatencyStore
 from ..plan.make import make_plan
 from ..plan.plan import Plan
@@ -50,9 +51,11 @@ class LoweredForCpu(Lowered):
     Attributes
     ----------
     libraries: the checker of the kernels that libraries have for the model.
+    tensors: the tensors that all timers of the model's stages share.
     """
 
     libraries: LibraryChecker
+    tensors: SharedTensors = field(default_factory=SharedTensors)
 
     @property
     def library_faults(self) -> Mapping[str, str]:
@@ -61,7 +64,9 @@ class LoweredForCpu(Lowered):
 
     def stage_timer(self, program: Program, streams: int, threads: int) -> CpuStageTimer:
         """Make a timer that measures stages on this CPU."""
-        return CpuStageTimer(program, self.kernels.loaded, streams=streams, threads=threads)
+        return CpuStageTimer(
+            program, self.kernels.loaded, streams=streams, threads=threads, shared=self.tensors
+        )
 
     def plan(
         self,

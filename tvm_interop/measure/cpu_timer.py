@@ -14,7 +14,7 @@ from ..latency.measurement import Setting
 from ..machine.cpu_name import cpu_model
 from ..program.program import Program
 from .repeats import Measure
-from .stage_operators import StageOperators, measured_by
+from .stage_operators import SharedTensors, StageOperators, measured_by
 from .stage_timer import Job, Result, Streams
 
 
@@ -30,7 +30,14 @@ class CpuStageTimer:
     waits_of_stage = 2
 
     def __init__(
-        self, program: Program, kernels: Any, *, streams: int, threads: int = 1, seed: int = 0
+        self,
+        program: Program,
+        kernels: Any,
+        *,
+        streams: int,
+        threads: int = 1,
+        seed: int = 0,
+        shared: SharedTensors | None = None,
     ) -> None:
         """Prepare to run stages of `program`.
 
@@ -40,6 +47,7 @@ class CpuStageTimer:
         streams, threads: the number of streams, and the number of threads that the kernels of one
             stream may use.
         seed: seed of the order in which stages run, and of the numbers in their tensors.
+        shared: as in `StageOperators`.
 
         Raises
         ------
@@ -55,7 +63,7 @@ class CpuStageTimer:
             threads=threads,
         )
         source = cpu_kernels(kernels, program.operators, program.is_constant)
-        self._operators = StageOperators(program, source, as_tensor, seed)
+        self._operators = StageOperators(program, source, as_tensor, seed, shared)
         self._program = program
         self._seed = seed
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -15,16 +15,20 @@ Measure = Callable[[Sequence[int], int], Sequence[Sequence[float]] | npt.NDArray
 """`measure(indices, repeats)` runs the stages of these indices, interleaved, `repeats` times each.
 It returns their times in seconds, shape (len(indices), repeats)."""
 
-REPEATS = (5, 10, 20, 30)
+REPEATS = (3, 5, 10, 20, 30)
 """How often a stage may be run. There are only a few choices, so that many stages run interleaved
 in the same rounds."""
-_LONG_S = 0.5
+_HOPELESS_S = 0.5
 """A stage that takes longer than this many seconds is run only once. A library's kernel may be a
 thousand times slower than other kernels, if it is not made for the operator. Its exact latency does
 not matter."""
+_LONG_S = 1e-3
+"""Runs of a stage that takes longer than this many seconds cost much and vary little. So half as
+many runs are enough if they agree twice as well."""
 _ENOUGH = 3
-"""A short stage runs again until this many of its runs were not held up, up to `REPEATS[-1]` times
-in all."""
+"""A stage runs again until this many of its runs were not held up, up to `REPEATS[-1]` times in
+all, or `_MOST_OF_LONG` times if it takes long."""
+_MOST_OF_LONG = 10
 
 
 @dataclass(frozen=True)
@@ -58,36 +62,47 @@ Its runs cost little, and vary more than those of long stages."""
 def run_repeatedly(measure: Measure, count: int, care: Care = THOROUGH) -> list[list[float]]:
     """Run `count` stages against each other; returns the seconds of each run of each stage.
 
-    Every stage first runs `REPEATS[0]` times, or once if it takes very long. The median of these
-    runs decides how often the stage runs in all (`repeats_for`). Each stage has its own median, so
-    one long stage does not reduce the runs of other stages. The median leaves out runs that were
+    Every stage first runs `REPEATS[0]` times, or once if it takes very long. The median of its runs
+    so far decides how often the stage runs in all (`repeats_for`). Each stage has its own median,
+    so one long stage does not reduce the runs of other stages. The median leaves out runs that were
     held up, so a stage that was held up does not count as slow.
 
     A stage runs more often than `repeats_for` says if nearly all its runs were held up. It runs
     less often if its runs agree: on a quiet machine nearly all stages are known to a percent after
-    10 runs, and to two percent after 5. To tell apart two stages whose latencies differ by less,
-    measure them again.
+    10 runs, and to two percent after 5; long stages after half as many. To tell apart two stages
+    whose latencies differ by less, measure them again.
     """
     runs = [list(times) for times in measure(range(count), 1)]
-    short = [i for i in range(count) if runs[i][0] <= _LONG_S]
+    short = [i for i in range(count) if runs[i][0] <= _HOPELESS_S]
     if short:
         for i, times in zip(short, measure(short, REPEATS[0] - 1), strict=True):
             runs[i] += list(times)
-    medians_s = [float(np.median(undisturbed(times))) for times in runs]
-    cares = [THOROUGH if median_s < _SHORT_S else care for median_s in medians_s]
-    wanted = [repeats_for(*each) for each in zip(medians_s, cares, strict=True)]
     for done, repeats in pairwise(REPEATS):
-        going_on = [
-            i
-            for i in short
-            if len(undisturbed(runs[i])) < _ENOUGH
-            or (wanted[i] >= repeats and not _is_known_well(runs[i], cares[i]))
-        ]
+        going_on = [i for i in short if len(runs[i]) == done and _goes_on(runs[i], care)]
         if going_on:
             more = measure(going_on, repeats - done)
             for i, times in zip(going_on, more, strict=True):
                 runs[i] += list(times)
     return runs
+
+
+def _goes_on(seconds: Sequence[float], care: Care) -> bool:
+    """Whether a stage that took these `seconds` needs more runs."""
+    counted = undisturbed(seconds)
+    median_s = float(np.median(counted))
+    if len(counted) < _ENOUGH:
+        return median_s < _LONG_S or len(seconds) < _MOST_OF_LONG
+    care = _care_for(median_s, care)
+    return len(seconds) < repeats_for(median_s, care) and not _is_known_well(seconds, care)
+
+
+def _care_for(median_s: float, care: Care) -> Care:
+    """The care for a stage that takes `median_s` seconds."""
+    if median_s < _SHORT_S:
+        return THOROUGH
+    if median_s < _LONG_S:
+        return care
+    return replace(care, known_well=care.known_well / 2, to_tell=(care.to_tell + 1) // 2)
 
 
 def _is_known_well(seconds: Sequence[float], care: Care) -> bool:
@@ -98,4 +113,4 @@ def _is_known_well(seconds: Sequence[float], care: Care) -> bool:
 def repeats_for(median_s: float, care: Care = THOROUGH) -> int:
     """How often to run a stage that takes `median_s` seconds."""
     affordable = care.stage_s / 2 / max(median_s, 1e-9)
-    return next((repeats for repeats in REPEATS if repeats >= affordable), REPEATS[-1])
+    return next((repeats for repeats in REPEATS[1:] if repeats >= affordable), REPEATS[-1])

@@ -32,6 +32,23 @@ def measured_by(clock: Clock, executors: Sequence[Any], seed: int) -> Measure:
     return measure
 
 
+class SharedTensors:
+    """Tensors that several timers of one model share, so that each is allocated and filled once.
+
+    Two tensors are shared if they stand for the same value, and have the same shape and type. The
+    timers must not run at the same time.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[Any, ...], Any] = {}
+
+    def get(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        """The tensor of this key; `make` makes it when it is first asked for."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+
 class StageOperators:
     """Binds the operators of stages; tensors and kernels are made on first use, and kept.
 
@@ -47,6 +64,7 @@ class StageOperators:
         kernels: Kernels,
         to_device: Callable[[np.ndarray], Any],
         seed: int = 0,
+        shared: SharedTensors | None = None,
     ) -> None:
         """Begin with no tensors and no kernels of libraries.
 
@@ -55,7 +73,10 @@ class StageOperators:
         kernels: the kernels of the program's operators.
         to_device: copies an array into a new tensor on the device.
         seed: seed of the random numbers in tensors.
+        shared: tensors that other timers of this model use too; None to share none. All these
+            timers have the same seed.
         """
+        self._shared = shared or SharedTensors()
         self._program = program
         self._kernels = kernels
         self._to_device = to_device
@@ -141,22 +162,28 @@ class StageOperators:
         tensors = self._results if value in computed else self._tensors
         if value not in tensors:
             if value in self._program.weights:
-                array = aligned_copy(self._program.weights[value])
+                tensors[value] = self._to_device(aligned_copy(self._program.weights[value]))
             else:
                 described = self._program.values[value]
                 shape = stored_shape(described.shape, described.layout)
-                array = aligned_empty(shape, described.dtype)
-                # Integers are 0, because 0 is a valid index. Floats are neither denormal, infinite
-                # nor NaN.
-                if value not in computed and _is_float(array.dtype):
-                    # Tensors begin with different random numbers. The difference of two equal
-                    # tensors would be 0.
-                    first = _STEP * value % _RANDOM
-                    _fill(array, self._random[first : first + _RANDOM])
-                else:
-                    array[...] = 0
-            tensors[value] = self._to_device(array)
+                key = value, value in computed, shape, described.dtype
+                tensors[value] = self._shared.get(
+                    key, lambda: self._to_device(self._array(value, value in computed))
+                )
         return tensors[value]
+
+    def _array(self, value: int, is_computed: bool) -> np.ndarray:
+        described = self._program.values[value]
+        array = aligned_empty(stored_shape(described.shape, described.layout), described.dtype)
+        # Integers are 0, because 0 is a valid index. Floats are neither denormal, infinite nor NaN.
+        if not is_computed and _is_float(array.dtype):
+            # Tensors begin with different random numbers. The difference of two equal tensors would
+            # be 0.
+            first = _STEP * value % _RANDOM
+            _fill(array, self._random[first : first + _RANDOM])
+        else:
+            array[...] = 0
+        return array
 
 
 def tensor_nbytes(program: Program, aligned: Callable[[int], int]) -> Iterator[int]:

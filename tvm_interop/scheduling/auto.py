@@ -14,7 +14,7 @@ from ..latency.base import LatencyModel, op_latencies
 from ..program.graph import OpGraph
 from ..program.traits import OperatorTraits
 from .budget import Budget, BudgetedLatency
-from .candidates import Candidates
+from .candidates import STREAMS_SAVE, Candidates
 from .greedy import greedy
 from .ios import ios
 from .lios import lios
@@ -25,6 +25,7 @@ from .opara import opara
 from .options import check_counts, check_numbers, check_streams, required_latency, us_since
 from .paired_rounds import (
     FEWEST_ROUNDS,
+    LEAST_GAIN,
     LEVEL,
     MOST_ROUNDS,
     Confirmation,
@@ -49,9 +50,14 @@ schedule in microseconds, in the order of the schedules."""
 
 _SEARCH_SHARE = 0.65
 """Share of the time budget for the search if schedules can be run. The runs get the rest."""
-_SEARCHING_S = 20.0
+_SEARCHING_S = 12.0
 """The most seconds for the search if schedules can be run, with the default time budget or a
 smaller one. A larger time budget raises it in proportion. Few networks need that much."""
+_LARGE_GAIN = 0.05
+"""The gain that is worth all of this time. A network that can gain less gets less time."""
+_LONG_US = 5000.0
+"""Only networks whose sequential execution takes longer than this are searched for a shorter time,
+or not at all, if they can gain little. Searching others is quick."""
 _IOS_SHARE = 0.6
 """Share of the search time for the latencies of the stages of `ios`. Local search gets the rest."""
 _CHOOSING_SHARE = 0.6
@@ -59,7 +65,7 @@ _CHOOSING_SHARE = 0.6
 _MOST_CHOOSING_ROUNDS = 120
 """Largest number of rounds for choosing. If runs vary by 10%, 120 rounds tell apart finalists that
 differ by 3%. Finalists that differ by less count as equally good."""
-_CHOOSING_S, _CONFIRMING_S = 4.0, 12.0
+_CHOOSING_S, _CONFIRMING_S = 3.0, 8.0
 """About how many seconds of runs the choice and its confirmation may take, with the default time
 budget or a smaller one. A larger time budget raises both in proportion. So a large network runs
 less often than a small one, and on a noisy machine more of its gains are overlooked."""
@@ -126,12 +132,14 @@ def auto(
     ----------
     streams: number of streams; None for as many as a scheduler can use.
     time_budget_s: seconds for all steps. With `evaluate`, 35% of the time is for runs. Runs end
-        after about 16 seconds and the search after 20, or later in proportion if the budget is
-        larger than 60 seconds. Of the time to search, 60% is for the latencies of the stages of
-        `ios`. A candidate is dropped
-        if there is no time to ask for the latency of one of its stages. Single operators and the
-        stages of `sequential` always get their latencies, even if that takes more time. If then
-        no time is left to run schedules, `sequential` wins.
+        after about 11 seconds and the search after 12, or later in proportion if the budget is
+        larger than 60 seconds. With `evaluate`, a network of more than 5 milliseconds gets less
+        time if it can gain less than 5%, and is not searched if it can gain less than 1%: no
+        schedule does more than keep all streams busy with its operators. Of the time to search,
+        60% is for the latencies of the stages of `ios`. A candidate is dropped if there is no time
+        to ask for the latency of one of its stages. Single operators and the stages of `sequential`
+        always get their latencies, even if that takes more time. If then no time is left to run
+        schedules, `sequential` wins.
     finalists: number of candidates that run against `sequential`, 2 or more.
     max_group_ops, max_groups, endings: options of `ios`. `greedy` uses `max_groups` too.
     traits: an option of `opara`.
@@ -162,8 +170,9 @@ def auto(
     entered.enter(replace(baseline or sequential(graph, model), scheduler="sequential"))
     pricing_us = us_since(started)
     refused, used_up = 0, False
-    if streams != 1:
-        searching = _time_to_search(budget, time_budget_s, evaluate is not None)
+    worth = 1.0 if evaluate is None else _worth(entered, op_us, streams)
+    if streams != 1 and worth > 0:
+        searching = _time_to_search(budget, time_budget_s, evaluate is not None, worth)
         for_stages = BudgetedLatency(model, op_us, searching)
         entered.enter(greedy(graph, model, max_groups, streams), for_stages)
         entered.enter(lios(graph, model, streams), for_stages)
@@ -189,7 +198,11 @@ def auto(
         pricing_us += for_ios.pricing_us + for_stages.pricing_us
     search_us = us_since(started) - pricing_us
     started = time.perf_counter()
-    verdict = _judge(entered, finalists, evaluate, budget, time_budget_s)
+    if worth > 0:
+        verdict = _judge(entered, finalists, evaluate, budget, time_budget_s)
+    else:
+        _LOG.info("auto: the operators keep all streams busy, so no schedule can gain 1%")
+        verdict = _Verdict("sequential", no_hope=True)
     measuring_us = us_since(started)
     predicted_us = {name: c.predicted_us for name, c in entered.candidates.items()}
     winner = entered.candidates[verdict.winner].schedule
@@ -219,11 +232,30 @@ def auto(
     )
 
 
-def _time_to_search(budget: Budget, time_budget_s: float, runs: bool) -> Budget:
-    """The time for the search; `runs` says whether schedules are run afterwards."""
+def _worth(entered: Candidates, op_us: Floats, streams: int | None) -> float:
+    """The share, 0 to 1, of the time to search that a search is worth; 0 if nothing can be gained.
+
+    No schedule takes less time than the operators do if they keep all streams busy from beginning
+    to end. The operators count with the time that each takes alone.
+    """
+    in_turn_us = entered.candidates["sequential"].predicted_us
+    if in_turn_us < _LONG_US:
+        return 1.0
+    most_gain = 1 - op_us.sum() / (streams or len(op_us)) / in_turn_us + STREAMS_SAVE
+    return 0.0 if most_gain < LEAST_GAIN else min(float(most_gain) / _LARGE_GAIN, 1.0)
+
+
+def _time_to_search(budget: Budget, time_budget_s: float, runs: bool, worth: float) -> Budget:
+    """The time for the search.
+
+    Parameters
+    ----------
+    runs: whether schedules are run afterwards.
+    worth: see `_worth`.
+    """
     if not runs:
         return budget.share(1.0)
-    most_s = max(1.0, time_budget_s / _USUAL_BUDGET_S) * _SEARCHING_S
+    most_s = max(1.0, time_budget_s / _USUAL_BUDGET_S) * _SEARCHING_S * worth
     return Budget(min(budget.left_s() * _SEARCH_SHARE, most_s))
 
 
@@ -302,17 +334,17 @@ def _judge(
         )
         return _Verdict("sequential", not_run=True)
     schedules = {name: entered.candidates[name].schedule for name in ["sequential", *finals]}
-    run_s = entered.candidates["sequential"].predicted_us * 1e-6
     more = max(1.0, time_budget_s / _USUAL_BUDGET_S)
-    most = _rounds_within(more * _CHOOSING_S, run_s * (1 + len(schedules)), _LEAST_CHOOSING)
     chosen, chosen_by_us, so_far = _choose(
-        schedules, evaluate, budget.share(_CHOOSING_SHARE), min(most, _MOST_CHOOSING_ROUNDS)
+        schedules, evaluate, budget.share(_CHOOSING_SHARE), more * _CHOOSING_S
     )
     confirmation = confirmation_of(so_far)
     if may_gain(so_far, 2) or confirmation.compared.is_faster:
         running = [schedules["sequential"], schedules["sequential"], schedules[chosen]]
         rounds = checked_rounds(evaluate(running), len(running))
-        most = _rounds_within(more * _CONFIRMING_S, 3 * run_s, _LEAST_CONFIRMING)
+        # Runs of a whole network may take far longer than its operators do one by one.
+        round_s = float(np.median(so_far.sum(axis=1))) * 1e-6
+        most = _rounds_within(more * _CONFIRMING_S, round_s, _LEAST_CONFIRMING)
         confirmation = confirm(rounds, budget, most=most, ends_early=True)
     return _Verdict(
         winner=chosen if confirmation.compared.is_faster else "sequential",
@@ -323,9 +355,9 @@ def _judge(
 
 
 def _choose(
-    schedules: dict[str, Schedule], evaluate: Evaluate, budget: Budget, most: int
+    schedules: dict[str, Schedule], evaluate: Evaluate, budget: Budget, limit_s: float
 ) -> tuple[str, dict[str, float], Floats]:
-    """Run the finalists against each other in at most `most` rounds, and choose the fastest.
+    """Run the finalists against each other for about `limit_s` seconds, and choose the fastest.
 
     A finalist that is slower than the fastest one so far, at a significance level of 5%, takes no
     part in further rounds.
@@ -335,6 +367,10 @@ def _choose(
     shape (rounds, 3), in microseconds, with a column for `sequential`, a second column for
     `sequential`, and a column for the finalist.
     """
+
+    def is_over(so_far: Floats) -> bool:
+        return len(so_far) >= _LEAST_CHOOSING and so_far.sum() >= limit_s * 1e6
+
     baseline = schedules["sequential"]
     left = [name for name in schedules if name != "sequential"]
     medians_us: dict[str, float] = {}
@@ -345,18 +381,20 @@ def _choose(
             checked_rounds(evaluate(running), len(running)),
             budget,
             pair=(0, 1),
-            most=most,
+            most=_MOST_CHOOSING_ROUNDS,
             earlier=taken,
-            ends=lambda so_far: _is_settled(so_far) or not all(_in_the_race(so_far)),
+            ends=lambda so_far: (
+                is_over(so_far) or _is_settled(so_far) or not all(_in_the_race(so_far))
+            ),
         )
         medians = np.median(taken, axis=0).tolist()
         medians_us |= dict(zip(["sequential", *left], medians[1:], strict=True))
         staying = _in_the_race(taken)
-        if all(staying) or _is_settled(taken) or budget.left_s() <= 0:
+        if all(staying) or is_over(taken) or _is_settled(taken) or budget.left_s() <= 0:
             break
         left = [name for name, stays in zip(left, staying, strict=True) if stays]
         taken = taken[:, [True, True, *staying]]
-        if len(left) == 1 or len(taken) >= most:
+        if len(left) == 1 or len(taken) >= _MOST_CHOOSING_ROUNDS:
             break
     _, sequential_us, *of_finals = taken.T
     ratios = [paired_ratio(times_us, sequential_us).ratio for times_us in of_finals]

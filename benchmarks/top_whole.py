@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -114,7 +115,7 @@ def training(place: Place, config: str, seed: int, share: float, folder: Path) -
     share: share of the steps of that configuration.
     """
     made: TopConfig = CONFIGS[config].shortened(share).seeded(seed)
-    where = folder / f"{config}, {place.name}"
+    where = folder / f"{config} {share}, {place.name}"
     return TopTraining(place.programs(), place.load(), made, where / str(seed), where / "gpg")
 
 
@@ -122,22 +123,35 @@ def training_cell(
     place: Place, config: str, seed: int, share: float, folder: Path
 ) -> dict[str, Any]:
     """Train, then serve by the trained agents with each pattern of arrivals."""
+    learned = training(place, config, seed, share, folder).run(quiet=False)
+    return {
+        **serving_cell(place, config, seed, share, folder, seed),
+        **{key: learned[key] for key in ("gpg_seconds", "agents_seconds", "calls", "gpg_curve")},
+        "curve": _means(learned["agents_curve"]),
+    }  # fmt: skip
+
+
+def serving_cell(
+    place: Place, config: str, seed: int, share: float, folder: Path, arrivals: int
+) -> dict[str, Any]:
+    """Serve by agents that were trained, once with their GPG and once with `greedy` in its place.
+
+    Parameters
+    ----------
+    arrivals: seed of the arrivals.
+    """
     made = training(place, config, seed, share, folder)
-    learned = made.run(quiet=False)
     options: dict[str, Any] = {
         "agents": made.agents, "threshold": made.config.threshold, "most": made.most,
         "check_us": made.step_s * 1e5, "barriers": made.config.barriers,
     }  # fmt: skip
     served = {
-        name: compared(place, ("top", {**options, "schedule": schedule}), made.programs(), seed)
+        name: compared(place, ("top", {**options, "schedule": schedule}), made.programs(), arrivals)
         for name, schedule in (("all of it", made.schedule), ("greedy stages", "greedy"))
     }
-    steps = made.config.agents.steps
     return {
         "config": config, "device": place.device, "mix": place.mix, "seed": seed, "share": share,
-        "steps": steps, "gpg_steps": made.config.gpg.steps, "served": served,
-        **{key: learned[key] for key in ("gpg_seconds", "agents_seconds", "calls", "gpg_curve")},
-        "curve": _means(learned["agents_curve"]),
+        "steps": made.config.agents.steps, "gpg_steps": made.config.gpg.steps, "served": served,
     }  # fmt: skip
 
 
@@ -234,23 +248,24 @@ PLACES = (Place(), Place("xavier-nx"), Place("tx2"), Place("nano"))
 MIXED = Place(mix="CNN, transformer, recommender")
 """A mix without trainings: the recommender is one block with more endings than `gpg-scored` can
 build in a step."""
-SHARE = 0.4
-"""Share of the steps of a configuration that trainings have here."""
+CALLS = 1000
+"""Calls of the simulator of each search: the steps of our longest training here."""
 
 
 def trainings() -> Iterator[tuple[Place, str, int, float]]:
-    """Yield place, configuration, seed and share of the steps of each training, in order."""
-    for config, seed in (("ours", 0), ("paper", 0), ("ours", 1), ("paper", 1)):
-        yield Place(), config, seed, SHARE
+    """Yield place, configuration, seed and share of the steps of each training, in order.
+
+    The trainings with all steps come last, because they take most time.
+    """
+    yield Place(), "ours", 0, 0.4
+    for seed in range(5):
+        yield Place(), "paper", seed, 0.1
+        yield Place(), "ours", seed + 5, 0.1
     for place in PLACES[1:]:
-        yield place, "ours", 0, SHARE / 2
-    for seed in range(2, 5):
-        yield Place(), "ours", seed, SHARE
-        yield Place(), "paper", seed, SHARE
-    for place in PLACES[1:]:
-        yield place, "paper", 0, SHARE
-        for config in CONFIGS:
-            yield place, config, 1, SHARE
+        for config, seed in itertools.product(CONFIGS, range(2)):
+            yield place, config, seed, 0.1
+    for config, seed in itertools.product(CONFIGS, range(10, 15)):
+        yield Place(), config, seed, 1.0
 
 
 def cells(folder: Path) -> Iterator[Cell]:
@@ -260,6 +275,14 @@ def cells(folder: Path) -> Iterator[Cell]:
             f"train {config}, {place.name}-{seed}",
             lambda p=place, c=config, s=seed, h=share: training_cell(p, c, s, h, folder),
         )
+    for place, config, seed, share in itertools.islice(trainings(), 2):
+        for arrivals in (seed + 1, seed + 2):
+            yield (
+                f"serve {config}, {place.name}-{seed}-{arrivals}",
+                lambda p=place, c=config, s=seed, h=share, a=arrivals: serving_cell(
+                    p, c, s, h, folder, a
+                ),
+            )
     for place in (*PLACES, MIXED):
         for seed in range(5 if place == Place() else 2):
             yield (
@@ -268,9 +291,7 @@ def cells(folder: Path) -> Iterator[Cell]:
             )
             yield (
                 f"hill climbing, {place.name}-{seed}",
-                lambda p=place, s=seed: search_cell(
-                    p, "hill climbing", OURS.shortened(SHARE).agents.steps, s, folder
-                ),
+                lambda p=place, s=seed: search_cell(p, "hill climbing", CALLS, s, folder),
             )
 
 

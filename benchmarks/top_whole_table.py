@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.markdown import table
 
-_STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}
+_STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
 """Factors of the standard error for an interval of 95%, by the number of seeds."""
 _LOADS = {
     "clients": "clients that wait for each answer",
@@ -44,7 +44,7 @@ def contestants(rows: Sequence[dict[str, Any]], load: str) -> dict[str, list[dic
         for name, served in row["served"].items():
             told = name
             if "config" in row:
-                told = f"TOP, `{row['config']}`, {name}"
+                told = f"TOP, `{row['config']}`, {row['steps']} steps, {name}"
             elif name == "hill climbing":
                 told = f"hill climbing, {row['calls']} calls"
             found.setdefault(told, []).append(served[load])
@@ -77,7 +77,7 @@ def wins(cells: dict[str, Any]) -> bool:
 
 
 def _introduction(cells: dict[str, Any]) -> str:
-    trained = [row for row in cells.values() if "config" in row]
+    trained = [row for row in cells.values() if "agents_seconds" in row]
     runs = []
     for config in sorted({row["config"] for row in trained}):
         rows = [row for row in trained if row["config"] == config]
@@ -86,7 +86,8 @@ def _introduction(cells: dict[str, Any]) -> str:
             f"{agents} steps of the agents and {gpg} of GPG ({share:.0%} of the configuration's)"
             for agents, gpg, share in steps
         )
-        runs.append(f"`{config}` had {len(rows)} trainings, of {told}.")
+        count = f"{len(rows)} training{'s' if len(rows) > 1 else ''}"
+        runs.append(f"`{config}` had {count}, of {told}.")
     hours = sum(row["agents_seconds"] + row["gpg_seconds"] for row in trained) / 3600
     return (
         "Simulated by `python -m benchmarks.top_whole`, at an interference of 0.03. *All of it* is "
@@ -97,7 +98,8 @@ def _introduction(cells: dict[str, Any]) -> str:
         "hours of processor time. `paper` has the networks of the paper. Hill climbing has as "
         "many calls of the simulator as `ours` has steps. A request counts for the goodput if it "
         "took at most ten times its model's latency alone. Numbers after ± are half an interval of "
-        "95% over seeds; a row without them has one seed."
+        "95% over seeds of the arrivals; clients draw nothing. A row without has one seed. The "
+        "rows of one training are of one seed of the agents, whatever the arrivals."
     )
 
 
@@ -112,7 +114,7 @@ def _part(device: str, mix: str, load: str, rows: Sequence[dict[str, Any]]) -> s
         ]
         for name in order
     ]
-    head = ["policy", "seeds", *_COLUMNS.values()]
+    head = ["policy", "seeds of arrivals", *_COLUMNS.values()]
     return f"### {device}, {mix}: {_LOADS[load]}\n\n{table(head, lines)}"
 
 

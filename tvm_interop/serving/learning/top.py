@@ -113,14 +113,16 @@ OURS = TopConfig(
     episode=25,
     threshold=0.0,
 )  # fmt: skip
-"""What works best of what was tried; `DIFFERENCES` says why each field differs from `PAPER`."""
+"""What our experiments with the parts of TOP suggest; `DIFFERENCES` says so field by field.
+
+It was not tuned as a whole."""
 
 DIFFERENCES: Mapping[str, str] = {
     "gpg.variant": "a number that stands for an ending moves with the number of endings, so ours "
     "scores every ending",
     "gpg.reward": "the paper's reward is largest for one operator after the other",
-    "gpg.steps": "a step schedules one block exactly and learns from eight; it takes twenty times "
-    "as long as the paper's",
+    "gpg.steps": "a step of our variant learns from exact prices of several endings, and takes "
+    "longer",
     "gpg_most": "the stages of larger combined blocks are like those of smaller ones, and take "
     "longer to learn from",
     "gpg.features": "latencies and device usage are known, so ours sees them beside types and "
@@ -136,8 +138,8 @@ DIFFERENCES: Mapping[str, str] = {
     "agents.shared_reward": "agents that decide together are rewarded together",
     "agents.actor_update": "rewards jump between decisions, so a gradient misleads; the agents "
     "choose among candidate decisions",
-    "most": "without barriers, larger combined blocks serve more; the paper's 2, 2, 3 and 4 suit "
-    "its barriers",
+    "most": "without barriers, a block does not wait for longer ones beside it, so ours leaves "
+    "larger combined blocks to the agents",
     "interval": "intervals of milliseconds are a hundredth of the paper's range",
     "reward": "the paper rewards utilisation, and agents then starve the expensive model; ours "
     "rewards requests of whole mixes",

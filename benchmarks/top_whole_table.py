@@ -98,7 +98,7 @@ def _introduction(cells: dict[str, Any]) -> str:
         "hours of processor time. `paper` has the networks of the paper. Hill climbing has as "
         "many calls of the simulator as `ours` has steps. A request counts for the goodput if it "
         "took at most ten times its model's latency alone. Numbers after ± are half an interval of "
-        "95% over seeds of the arrivals; clients draw nothing. A row without has one seed. The "
+        "95% over seeds of the arrivals; clients draw nothing. Other rows without have one seed. The "
         "rows of one training are of one seed of the agents, whatever the arrivals."
     )
 
@@ -123,4 +123,6 @@ def _cell(values: Sequence[float]) -> str:
         return "none served"
     mean, width = interval(values)
     digits = 0 if mean >= 20 else 1
-    return f"{mean:.{digits}f}" + ("" if math.isnan(width) else f" ± {width:.{digits}f}")
+    return f"{mean:.{digits}f}" + (
+        "" if math.isnan(width) or not width else f" ± {width:.{digits}f}"
+    )

@@ -174,6 +174,11 @@ def test_what_is_said_of_the_whole_of_top_is_so() -> None:
         if load == "clients":
             combined = [name for name in mixes if name.startswith(("TOP", "hill", "top+"))]
             assert mixes["batches of 8"] > max(mixes[name] for name in combined)
+    mixed = top_whole_table.contestants(
+        [row for row in cells.values() if "recommender" in row["mix"]], "clients"
+    )
+    assert mixed["hill climbing, 1000 calls"][0]["mix"] > mixed["auto"][0]["mix"]
+    assert mixed["auto"][0]["throughput"] > mixed["hill climbing, 1000 calls"][0]["throughput"]
 
 
 def test_it_is_known_where_each_result_file_comes_from() -> None:

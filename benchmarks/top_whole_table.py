@@ -98,7 +98,7 @@ def _introduction(cells: dict[str, Any]) -> str:
         "hours of processor time. `paper` has the networks of the paper. Hill climbing has as "
         "many calls of the simulator as `ours` has steps. A request counts for the goodput if it "
         "took at most ten times its model's latency alone. Numbers after ± are half an interval of "
-        "95% over seeds of the arrivals; clients draw nothing. Other rows without have one seed. The "
+        "95% over seeds of the arrivals; clients draw nothing. Rows of one seed have none. The "
         "rows of one training are of one seed of the agents, whatever the arrivals."
     )
 

@@ -21,6 +21,7 @@ from tvm_interop.latency.described import DEVICES, DeviceDescription, described_
 from tvm_interop.latency.merged_convs import ConvShape, MergingConvs
 from tvm_interop.models import catalog
 from tvm_interop.models.describe import node_flops, value_shapes
+from tvm_interop.models.layers import layer_of_nodes
 from tvm_interop.models.units import schedule_units
 from tvm_interop.scheduling import OperatorTraits
 
@@ -101,7 +102,12 @@ def network_work(
     work = [_work([nodes[member] for member in members], shapes) for members in units.members]
     # A unit writes one tensor, which all of its readers need whole.
     edge_bytes = [_FLOAT_BYTES * int(work[u][2]) for u, _ in units.edges]
-    return OpGraph(units.names, units.edges, edge_bytes), np.array(work, dtype=np.float64)
+    weights = frozenset(tensor.name for tensor in model.graph.initializer)
+    layers = [
+        layer_of_nodes([nodes[member] for member in members], name, shapes, weights)
+        for name, members in zip(units.names, units.members, strict=True)
+    ]
+    return OpGraph(units.names, units.edges, edge_bytes, layers), np.array(work, dtype=np.float64)
 
 
 def _work(

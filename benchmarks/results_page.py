@@ -50,6 +50,7 @@ _COMMANDS = {
     "serving/top/": "python -m benchmarks.top",
     "serving/top_measured": "python -m benchmarks.top_measured",
     "serving/top_summary": "python -m benchmarks.top --report",
+    "serving/top_whole/": "python -m benchmarks.top_whole",
     "speed_check_rates": "python -m benchmarks.speed_check_rates",
     "squeezenet": "make bench",
     "start_up": "python -m benchmarks.start_up",
@@ -66,7 +67,7 @@ _COMMANDS = {
 at its end."""
 _SIMULATED = (
     "block_simulation", "hios/", "serving/comparison", "serving/figures", "serving/top/",
-    "serving/top_summary", "speed_check_rates", "stages_priced",
+    "serving/top_summary", "serving/top_whole/", "speed_check_rates", "stages_priced",
 )  # fmt: skip
 _UNTIMED = ("kernel_demands",)
 _INTRODUCTION = f"""\
@@ -172,17 +173,18 @@ def _command(name: str) -> str:
 def _rows() -> Iterator[tuple[str, dict[str, str]]]:
     """The rows of the page: the name and the provenance of each file.
 
-    The many small files of TOP's benchmark share a row for each date and commit.
+    The many small files of TOP's benchmarks share a row for each folder, date and commit.
     """
-    together: dict[tuple[str, str], list[str]] = {}
+    together: dict[tuple[str, str, str], list[str]] = {}
     known = _known()
     for name, found in known.items():
-        if name.startswith("serving/top/"):
-            together.setdefault((found["date"], found["commit"]), []).append(name)
+        folder = name.rpartition("/")[0] + "/"
+        if folder in ("serving/top/", "serving/top_whole/"):
+            together.setdefault((folder, found["date"], found["commit"]), []).append(name)
         else:
             yield name + ".json", found
-    for (_, _), names in sorted(together.items()):
-        yield f"serving/top/, {len(names)} files", known[names[0]]
+    for (folder, _, _), names in sorted(together.items()):
+        yield f"{folder}, {len(names)} files", known[names[0]]
 
 
 def _age(at: str) -> str:

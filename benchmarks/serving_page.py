@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from . import serving_figures, top_report
+from . import serving_figures, top_report, top_whole_table
 from .markdown import geometric, machine, table
 
 RESULTS = Path(__file__).parent / "results"
@@ -18,6 +18,7 @@ def page() -> str:
     parts = [
         _INTRODUCTION,
         *_auto(_read("serving/comparison")),
+        *top_whole_table.section(top_report.done(RESULTS / "serving" / "top_whole")),
         *_ceiling(_read("two_cores")),
         *_measured(_read("serving/top_measured")),
         *_simulator(_read("serving/reality")),

@@ -345,11 +345,12 @@ def _ablations(cells: dict[str, Any]) -> list[Claim]:
     return [
         Claim(
             "-", "(not in the paper) what each part of TOP is worth: requests of the mix a second",
-            "no ablation", f"all of TOP {base['in mix']['mean']:.0f} ({base['seeds']} seeds); "
+            "no ablation",
+            f"all of TOP but GPG {base['in mix']['mean']:.0f} ({base['seeds']} seeds); "
             + "; ".join(parts), "ours",
-            "all have smaller networks and the same number of calls; the reward is the paper's "
-            "unless the name says otherwise; the stages of the printed reward are one operator "
-            "after the other, without barriers",
+            "all have stages of `greedy`, smaller networks and the same number of calls; the "
+            "reward is the paper's unless the name says otherwise; the stages of the printed "
+            "reward are one operator after the other, without barriers",
         )
     ]  # fmt: skip
 

@@ -71,7 +71,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "server_access", "server_blocks", "server_clients", "server_executor", "server_faults",
         "server_limits", "server_models", "server_options", "server_ray", "serving",
         "serving_deadlines", "serving_measuring", "serving_observed", "serving_pace",
-        "serving_policies", "top",
+        "serving_policies", "top", "top_whole",
     ),
     "tests": (
         "audit", "code_blocks", "environment_page", "house", "install_page", "links",

@@ -88,21 +88,28 @@ int64_t AdvanceEngine(ServingEngineRef engine, double until_us) {
 double EngineNow(ServingEngineRef engine) { return engine->engine.now_us(); }
 double EngineBusy(ServingEngineRef engine) { return engine->engine.busy_us(); }
 
+class CombinedServingObj : public ffi::Object {
+ public:
+  CombinedServingObj(const ServingDevice& device, std::vector<Follower> followers)
+      : serving(device, std::move(followers)) {}
+  mutable CombinedServing serving;
+  // The programs of the current decision, kept alive because `serving` refers to them.
+  mutable std::vector<ServedProgramRef> programs;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.CombinedServing", CombinedServingObj, ffi::Object);
+};
+
+class CombinedServingRef : public ffi::ObjectRef {
+ public:
+  TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(CombinedServingRef, ffi::ObjectRef,
+                                             CombinedServingObj);
+};
+
 // `places` holds two lists for each model. For each block of the model, the first list gives the
 // combined block that holds the block. The second list gives the number of the block's part in the
 // program of the combined block.
-//
-// `arrivals` holds three lists: the times of the given arrivals, their models, and the followers
-// (see `Follower`). A follower is three numbers: a model, the next model and a delay in
-// microseconds.
-//
-// Returns three lists. The first holds the model of each request. The second holds three times of
-// each request: arrived, dequeued and finished. The third holds the busy time in microseconds and
-// the number of rounds.
-ffi::Array<ffi::Bytes> SimulateCombinedOf(ffi::Bytes device, ffi::Array<ServedProgramRef> programs,
-                                          ffi::Array<IntLists> places, ffi::Bytes interval_us,
-                                          int64_t buffer, ffi::Array<ffi::Bytes> arrivals,
-                                          double until_us) {
+Combination ToCombination(const ffi::Array<ServedProgramRef>& programs,
+                          const ffi::Array<IntLists>& places, const ffi::Bytes& interval_us,
+                          int64_t buffer) {
   Combination combination;
   for (const ServedProgramRef& program : programs) {
     combination.programs.push_back(&program->program);
@@ -113,27 +120,95 @@ ffi::Array<ffi::Bytes> SimulateCombinedOf(ffi::Bytes device, ffi::Array<ServedPr
   }
   combination.interval_us = Unpack<double>(interval_us);
   combination.buffer = ToInt(buffer);
-  ArrivalList list;
-  list.at_us = Unpack<double>(arrivals[0]);
-  for (int64_t model : Unpack<int64_t>(arrivals[1])) list.models.push_back(ToInt(model));
-  const std::vector<double> followers = Unpack<double>(arrivals[2]);
-  for (size_t i = 0; i + 2 < followers.size(); i += 3) {
-    list.followers.push_back(
-        {static_cast<int>(followers[i]), static_cast<int>(followers[i + 1]), followers[i + 2]});
+  if (combination.interval_us.size() != combination.program_of.size() || combination.buffer < 1) {
+    throw ScheduleError("a combination and its intervals do not fit each other");
   }
-  if (combination.interval_us.size() != combination.program_of.size() ||
-      list.at_us.size() != list.models.size() || combination.buffer < 1) {
-    throw ScheduleError("a combination and its arrivals do not fit each other");
+  return combination;
+}
+
+// A follower (see `Follower`) is three numbers: a model, the next model and a delay in
+// microseconds.
+std::vector<Follower> ToFollowers(const ffi::Bytes& packed) {
+  const std::vector<double> numbers = Unpack<double>(packed);
+  std::vector<Follower> followers;
+  for (size_t i = 0; i + 2 < numbers.size(); i += 3) {
+    followers.push_back(
+        {static_cast<int>(numbers[i]), static_cast<int>(numbers[i + 1]), numbers[i + 2]});
   }
-  const CombinedRun run = SimulateCombined(ToDevice(device), combination, list, until_us);
+  return followers;
+}
+
+std::vector<int> ToModels(const ffi::Bytes& packed) {
+  std::vector<int> models;
+  for (int64_t model : Unpack<int64_t>(packed)) models.push_back(ToInt(model));
+  return models;
+}
+
+// The models of requests, and three times of each: arrived, dequeued and finished.
+ffi::Array<ffi::Bytes> PackRequests(const std::vector<ServedRequest>& requests) {
   std::vector<int64_t> models;
   std::vector<double> times;
-  for (const ServedRequest& request : run.requests) {
+  for (const ServedRequest& request : requests) {
     models.push_back(request.model);
     times.insert(times.end(), {request.arrived_us, request.dequeued_us, request.finished_us});
   }
-  return {Pack(models), Pack(times),
-          Pack(std::vector<double>{run.busy_us, static_cast<double>(run.rounds)})};
+  return {Pack(models), Pack(times)};
+}
+
+ffi::Bytes PackFigures(double busy_us, int64_t rounds) {
+  return Pack(std::vector<double>{busy_us, static_cast<double>(rounds)});
+}
+
+// `arrivals` holds three lists: the times of the given arrivals, their models, and the followers.
+//
+// Returns three lists. The first holds the model of each request. The second holds three times of
+// each request: arrived, dequeued and finished. The third holds the busy time in microseconds and
+// the number of rounds.
+ffi::Array<ffi::Bytes> SimulateCombinedOf(ffi::Bytes device, ffi::Array<ServedProgramRef> programs,
+                                          ffi::Array<IntLists> places, ffi::Bytes interval_us,
+                                          int64_t buffer, ffi::Array<ffi::Bytes> arrivals,
+                                          double until_us) {
+  const Combination combination = ToCombination(programs, places, interval_us, buffer);
+  const ArrivalList list = {Unpack<double>(arrivals[0]), ToModels(arrivals[1]),
+                            ToFollowers(arrivals[2])};
+  if (list.at_us.size() != list.models.size()) {
+    throw ScheduleError("there are not as many times of arrivals as models");
+  }
+  const CombinedRun run = SimulateCombined(ToDevice(device), combination, list, until_us);
+  ffi::Array<ffi::Bytes> found = PackRequests(run.requests);
+  found.push_back(PackFigures(run.busy_us, run.rounds));
+  return found;
+}
+
+CombinedServingRef MakeCombinedServing(ffi::Bytes device, ffi::Bytes followers) {
+  return CombinedServingRef(
+      ffi::make_object<CombinedServingObj>(ToDevice(device), ToFollowers(followers)));
+}
+
+void DecideCombined(CombinedServingRef serving, ffi::Array<ServedProgramRef> programs,
+                    ffi::Array<IntLists> places, ffi::Bytes interval_us, int64_t buffer) {
+  serving->serving.Decide(ToCombination(programs, places, interval_us, buffer));
+  serving->programs = {programs.begin(), programs.end()};
+}
+
+// `arrivals` holds two lists: the times of further arrivals and their models. `at_us` holds the
+// times at which to observe.
+//
+// Returns four lists. The first three are as for `simulate_combined`, with the requests that
+// `CombinedWindow` holds. The fourth holds what was observed.
+ffi::Array<ffi::Bytes> RunCombined(CombinedServingRef serving, ffi::Array<ffi::Bytes> arrivals,
+                                   double until_us, ffi::Bytes at_us) {
+  const std::vector<double> times = Unpack<double>(arrivals[0]);
+  const std::vector<int> models = ToModels(arrivals[1]);
+  if (times.size() != models.size()) {
+    throw ScheduleError("there are not as many times of arrivals as models");
+  }
+  serving->serving.Add(times, models);
+  const CombinedWindow window = serving->serving.Run(until_us, Unpack<double>(at_us));
+  ffi::Array<ffi::Bytes> found = PackRequests(window.requests);
+  found.push_back(PackFigures(window.busy_us, window.rounds));
+  found.push_back(Pack(window.observed));
+  return found;
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
@@ -145,7 +220,10 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("tvm_interop.serving_engine_advance", Guarded(AdvanceEngine))
       .def("tvm_interop.serving_engine_now", Guarded(EngineNow))
       .def("tvm_interop.serving_engine_busy", Guarded(EngineBusy))
-      .def("tvm_interop.simulate_combined", Guarded(SimulateCombinedOf));
+      .def("tvm_interop.simulate_combined", Guarded(SimulateCombinedOf))
+      .def("tvm_interop.combined_serving_make", Guarded(MakeCombinedServing))
+      .def("tvm_interop.combined_serving_decide", Guarded(DecideCombined))
+      .def("tvm_interop.combined_serving_run", Guarded(RunCombined));
 }
 
 }  // namespace

@@ -33,58 +33,108 @@ struct Buffer {
   double room_since_us = 0;
 };
 
-class Serving {
+// A combined block that runs.
+struct Flight {
+  double began_us;
+  AloneRun alone;
+  double end_us() const { return began_us + alone.us; }
+};
+
+}  // namespace
+
+class CombinedServing::State {
  public:
-  Serving(const ServingDevice& device, const Combination& combination, const ArrivalList& arrivals)
-      : device_(device), combination_(combination), arrivals_(arrivals) {
-    const size_t num_models = combination.program_of.size();
-    queues_.resize(num_models);
-    due_us_.resize(num_models, 0);
-    has_input_.resize(combination.programs.size());
+  State(const ServingDevice& device, std::vector<Follower> followers)
+      : device_(device), followers_(std::move(followers)) {}
+
+  void Decide(const Combination& combination) {
     for (const auto& blocks : combination.program_of) {
       if (blocks.empty()) throw ScheduleError("a model is divided into no blocks");
-      buffers_.emplace_back(blocks.size());
     }
-    for (size_t model = 0; model < num_models; ++model) {
-      for (size_t block = 0; block < buffers_[model].size(); ++block) CheckPlace(model, block);
+    for (size_t model = 0; model < combination.program_of.size(); ++model) {
+      for (size_t block = 0; block < combination.program_of[model].size(); ++block) {
+        CheckPlace(combination, model, block);
+      }
     }
-    for (int model : arrivals.models) CheckModel(model);
-    for (const Follower& follower : arrivals.followers) {
-      CheckModel(follower.model);
-      CheckModel(follower.next_model);
+    if (buffers_.empty()) {
+      Size(combination);
+    } else if (!HasTheSize(combination)) {
+      throw ScheduleError("a decision has other models or blocks than the decision before");
+    }
+    combination_ = combination;
+    has_input_.resize(combination.programs.size());
+    decided_us_ = now_us_;
+  }
+
+  void Add(const std::vector<double>& at_us, const std::vector<int>& models) {
+    for (size_t i = 0; i < at_us.size(); ++i) {
+      CheckModel(models[i]);
+      if (at_us[i] < (at_us_.empty() ? 0 : at_us_.back())) {
+        throw ScheduleError("a request arrives before an earlier request");
+      }
+      at_us_.push_back(at_us[i]);
+      models_.push_back(models[i]);
     }
   }
 
-  CombinedRun Run(double until_us) {
+  CombinedWindow Run(double until_us, const std::vector<double>& at_us) {
+    window_ = {};
+    begin_us_ = now_us_;
+    observe_us_ = &at_us;
+    num_observed_ = 0;
     while (now_us_ < until_us) {
+      if (is_running_ && !Finish(until_us)) break;
+      if (now_us_ >= until_us) break;
       Launch(now_us_);
       const int chosen = Choose();
-      if (chosen < 0) {
-        const double next_us = NextLaunch();
-        if (next_us == kNever) break;
-        now_us_ = std::max(now_us_, next_us);
+      if (chosen >= 0) {
+        Start(chosen);
         continue;
       }
-      Execute(chosen, until_us);
+      const double next_us = NextLaunch();
+      if (next_us == kNever) break;
+      now_us_ = std::max(now_us_, next_us);
     }
     Launch(until_us);
-    run_.requests.erase(
-        std::remove_if(run_.requests.begin(), run_.requests.end(),
-                       [&](const ServedRequest& row) { return row.arrived_us >= until_us; }),
-        run_.requests.end());
-    return std::move(run_);
+    ObserveBefore(kNever);
+    now_us_ = until_us;
+    AddUnfinished();
+    return std::move(window_);
   }
+
+  const std::vector<ServedRequest>& requests() const { return requests_; }
 
  private:
   struct Taken {
     int model, block, request;
   };
 
-  void CheckPlace(size_t model, size_t block) const {
-    const int program = combination_.program_of[model][block];
-    const int part = combination_.part_of[model][block];
-    if (program >= 0 && program < static_cast<int>(combination_.programs.size()) && part >= 0 &&
-        part < combination_.programs[program]->num_parts()) {
+  void Size(const Combination& combination) {
+    const size_t num_models = combination.program_of.size();
+    queues_.resize(num_models);
+    left_us_.resize(num_models, -kNever);
+    for (const auto& blocks : combination.program_of) {
+      buffers_.emplace_back(blocks.size());
+      in_block_.emplace_back(blocks.size(), 0);
+    }
+    for (const Follower& follower : followers_) {
+      CheckModel(follower.model);
+      CheckModel(follower.next_model);
+    }
+  }
+  bool HasTheSize(const Combination& combination) const {
+    if (combination.program_of.size() != buffers_.size()) return false;
+    for (size_t model = 0; model < buffers_.size(); ++model) {
+      if (combination.program_of[model].size() != buffers_[model].size()) return false;
+    }
+    return true;
+  }
+
+  static void CheckPlace(const Combination& combination, size_t model, size_t block) {
+    const int program = combination.program_of[model][block];
+    const int part = combination.part_of[model][block];
+    if (program >= 0 && program < static_cast<int>(combination.programs.size()) && part >= 0 &&
+        part < combination.programs[program]->num_parts()) {
       return;
     }
     throw ScheduleError("block " + std::to_string(block) + " of model " + std::to_string(model) +
@@ -97,6 +147,17 @@ class Serving {
                         " models, numbered from 0");
   }
 
+  // Notes what the state was at the times to observe that lie before `us`.
+  void ObserveBefore(double us) {
+    for (; num_observed_ < observe_us_->size() && (*observe_us_)[num_observed_] < us;
+         ++num_observed_) {
+      for (const auto& queue : queues_) window_.observed.push_back(queue.size());
+      for (const auto& blocks : in_block_) {
+        window_.observed.insert(window_.observed.end(), blocks.begin(), blocks.end());
+      }
+    }
+  }
+
   bool IsFull(const Buffer& buffer) const {
     return static_cast<int>(buffer.items.size()) >= combination_.buffer;
   }
@@ -107,15 +168,16 @@ class Serving {
   }
 
   double NextArrival() const {
-    double at_us = next_ < arrivals_.at_us.size() ? arrivals_.at_us[next_] : kNever;
+    double at_us = next_ < at_us_.size() ? at_us_[next_] : kNever;
     if (!following_.empty()) at_us = std::min(at_us, following_.top().at_us);
     return at_us;
   }
   // The time at which the oldest request of the model's queue may leave the queue.
   double NextDequeue(int model) const {
     if (queues_[model].empty() || IsFull(buffers_[model][0])) return kNever;
-    const double arrived_us = run_.requests[queues_[model].front()].arrived_us;
-    return std::max({arrived_us, due_us_[model], buffers_[model][0].room_since_us});
+    const double arrived_us = requests_[queues_[model].front()].arrived_us;
+    const double due_us = left_us_[model] + combination_.interval_us[model];
+    return std::max({arrived_us, due_us, buffers_[model][0].room_since_us, decided_us_});
   }
   double NextLaunch() const {
     double at_us = NextArrival();
@@ -142,32 +204,34 @@ class Serving {
           std::min(arrival_us, dequeue_us) == kNever) {
         return;
       }
+      ObserveBefore(std::min(arrival_us, dequeue_us));
       if (arrival_us <= dequeue_us) {
         Arrive();
       } else {
         const int request = queues_[from].front();
         queues_[from].pop_front();
-        run_.requests[request].dequeued_us = dequeue_us;
-        due_us_[from] = dequeue_us + combination_.interval_us[from];
+        requests_[request].dequeued_us = dequeue_us;
+        left_us_[from] = dequeue_us;
         buffers_[from][0].items.push_back({request, dequeue_us});
+        ++in_block_[from][0];
       }
     }
   }
 
   void Arrive() {
-    const bool is_listed = next_ < arrivals_.at_us.size() &&
-                           (following_.empty() || arrivals_.at_us[next_] <= following_.top().at_us);
+    const bool is_listed =
+        next_ < at_us_.size() && (following_.empty() || at_us_[next_] <= following_.top().at_us);
     ServedRequest request = {0, 0, kNotYet, kNotYet};
     if (is_listed) {
-      request.model = arrivals_.models[next_];
-      request.arrived_us = arrivals_.at_us[next_++];
+      request.model = models_[next_];
+      request.arrived_us = at_us_[next_++];
     } else {
       request.model = following_.top().model;
       request.arrived_us = following_.top().at_us;
       following_.pop();
     }
-    queues_[request.model].push_back(static_cast<int>(run_.requests.size()));
-    run_.requests.push_back(request);
+    queues_[request.model].push_back(static_cast<int>(requests_.size()));
+    requests_.push_back(request);
   }
 
   // The combined block to run next, or -1 if no combined block has input.
@@ -199,7 +263,7 @@ class Serving {
     return has_input_[program].since_us < has_input_[than].since_us;
   }
 
-  void Execute(int program, double until_us) {
+  void Start(int program) {
     taken_.clear();
     uint64_t present = 0;
     for (size_t m = 0; m < buffers_.size(); ++m) {
@@ -216,32 +280,58 @@ class Serving {
       if (IsFull(buffer)) buffer.room_since_us = now_us_;
       buffer.items.pop_front();
     }
-    const AloneRun alone = combination_.programs[program]->Alone(present, device_);
-    const double end_us = now_us_ + alone.us;
-    // If the run goes on beyond `until_us`, only the time before `until_us` counts.
-    run_.busy_us +=
-        end_us <= until_us ? alone.busy_us : alone.busy_us * (until_us - now_us_) / alone.us;
-    ++run_.rounds;
-    if (end_us > until_us) {
-      now_us_ = until_us;
-      return;
-    }
+    flight_ = {now_us_, combination_.programs[program]->Alone(present, device_)};
+    is_running_ = true;
+    ++window_.rounds;
+  }
+
+  // Lets the running combined block end. Returns false if it does not end by `until_us`.
+  bool Finish(double until_us) {
+    const double end_us = flight_.end_us();
+    // Only the time within the window counts.
+    const double from_us = std::max(flight_.began_us, begin_us_);
+    const bool is_within = flight_.began_us >= begin_us_ && end_us <= until_us;
+    window_.busy_us += is_within ? flight_.alone.busy_us
+                                 : flight_.alone.busy_us * (std::min(end_us, until_us) - from_us) /
+                                       flight_.alone.us;
+    if (end_us > until_us) return false;
     // Requests that arrive or leave their queue during the run are handled before the results of
     // the run.
     Launch(end_us);
+    ObserveBefore(end_us);
     now_us_ = end_us;
-    for (const Taken& taken : taken_) {
-      auto& buffers = buffers_[taken.model];
-      if (taken.block + 1 < static_cast<int>(buffers.size())) {
-        buffers[taken.block + 1].items.push_back({taken.request, now_us_});
-      } else {
-        run_.requests[taken.request].finished_us = now_us_;
-        for (const Follower& follower : arrivals_.followers) {
-          if (follower.model != taken.model) continue;
-          following_.push({now_us_ + follower.delay_us, num_followers_++, follower.next_model});
+    is_running_ = false;
+    for (const Taken& taken : taken_) Pass(taken);
+    return true;
+  }
+
+  // Hands a request whose block has run to the next block, or back to its client.
+  void Pass(const Taken& taken) {
+    auto& buffers = buffers_[taken.model];
+    --in_block_[taken.model][taken.block];
+    if (taken.block + 1 < static_cast<int>(buffers.size())) {
+      buffers[taken.block + 1].items.push_back({taken.request, now_us_});
+      ++in_block_[taken.model][taken.block + 1];
+      return;
+    }
+    requests_[taken.request].finished_us = now_us_;
+    window_.requests.push_back(requests_[taken.request]);
+    for (const Follower& follower : followers_) {
+      if (follower.model != taken.model) continue;
+      following_.push({now_us_ + follower.delay_us, num_followers_++, follower.next_model});
+    }
+  }
+
+  void AddUnfinished() {
+    for (const auto& buffers : buffers_) {
+      for (const Buffer& buffer : buffers) {
+        for (const Buffer::Item& item : buffer.items) {
+          window_.requests.push_back(requests_[item.request]);
         }
       }
     }
+    if (!is_running_) return;
+    for (const Taken& taken : taken_) window_.requests.push_back(requests_[taken.request]);
   }
 
   struct Input {
@@ -249,26 +339,56 @@ class Serving {
     double since_us = kNever;
   };
 
-  const ServingDevice& device_;
-  const Combination& combination_;
-  const ArrivalList& arrivals_;
-  size_t next_ = 0;  // index of the next arrival in `arrivals_`
+  const ServingDevice device_;
+  const std::vector<Follower> followers_;
+  Combination combination_;
+  std::vector<double> at_us_;  // the times of the requests that were added
+  std::vector<int> models_;
+  size_t next_ = 0;  // index of the next arrival in `at_us_`
   std::priority_queue<Arrival> following_;
   int64_t num_followers_ = 0;
+  std::vector<ServedRequest> requests_;
   std::vector<std::deque<int>> queues_;
-  std::vector<double> due_us_;
+  std::vector<double> left_us_;  // when a request last left the queue of each model
   std::vector<std::vector<Buffer>> buffers_;
+  std::vector<std::vector<int64_t>> in_block_;  // how many requests wait for a block or run in it
   std::vector<Input> has_input_;
-  std::vector<Taken> taken_;
+  bool is_running_ = false;
+  Flight flight_ = {};
+  std::vector<Taken> taken_;  // what the running combined block runs
   double now_us_ = 0;
-  CombinedRun run_;
+  double decided_us_ = 0;
+  CombinedWindow window_;
+  double begin_us_ = 0;
+  const std::vector<double>* observe_us_ = nullptr;
+  size_t num_observed_ = 0;
 };
 
-}  // namespace
+CombinedServing::CombinedServing(const ServingDevice& device, std::vector<Follower> followers)
+    : state_(std::make_unique<State>(device, std::move(followers))) {}
+CombinedServing::~CombinedServing() = default;
+
+void CombinedServing::Decide(const Combination& combination) { state_->Decide(combination); }
+void CombinedServing::Add(const std::vector<double>& at_us, const std::vector<int>& models) {
+  state_->Add(at_us, models);
+}
+CombinedWindow CombinedServing::Run(double until_us, const std::vector<double>& at_us) {
+  return state_->Run(until_us, at_us);
+}
+const std::vector<ServedRequest>& CombinedServing::requests() const { return state_->requests(); }
 
 CombinedRun SimulateCombined(const ServingDevice& device, const Combination& combination,
                              const ArrivalList& arrivals, double until_us) {
-  return Serving(device, combination, arrivals).Run(until_us);
+  CombinedServing serving(device, arrivals.followers);
+  serving.Decide(combination);
+  serving.Add(arrivals.at_us, arrivals.models);
+  const CombinedWindow window = serving.Run(until_us, {});
+  CombinedRun run = {serving.requests(), window.busy_us, window.rounds};
+  run.requests.erase(
+      std::remove_if(run.requests.begin(), run.requests.end(),
+                     [&](const ServedRequest& row) { return row.arrived_us >= until_us; }),
+      run.requests.end());
+  return run;
 }
 
 }  // namespace tvm_interop

@@ -1,6 +1,7 @@
 #ifndef PASSES_SIMULATE_COMBINED_H_
 #define PASSES_SIMULATE_COMBINED_H_
 
+#include <memory>
 #include <vector>
 
 #include "passes/simulate/served_program.h"
@@ -54,12 +55,53 @@ struct CombinedRun {
   int64_t rounds = 0;
 };
 
-// Serves requests until `until_us`, one combined block after the other. The combined block that
-// runs next is the one with the largest share of blocks that have input. A tie goes to the combined
-// block whose oldest input has waited longest, then to the lowest index. When a combined block
-// runs, each of its blocks with input takes its oldest request. The operators of its other blocks
-// are left out. While the buffer of the next block is full, a block counts as one without input.
-// While the buffer of its first block is full, no request leaves the queue of a model.
+// What a window of a `CombinedServing` was like.
+struct CombinedWindow {
+  // The requests that were served in the window, then those that were in a block at its end.
+  std::vector<ServedRequest> requests;
+  // A row for each time that was asked for: the length of each queue, then for each block of each
+  // model the number of requests that wait for it or run in it.
+  std::vector<int64_t> observed;
+  double busy_us = 0;
+  int64_t rounds = 0;
+};
+
+// Serves requests by combined blocks, window by window. Queues, buffers and the running combined
+// block go on from one window to the next.
+//
+// One combined block runs after the other. The combined block that runs next is the one with the
+// largest share of blocks that have input. A tie goes to the combined block whose oldest input has
+// waited longest, then to the lowest index. When a combined block runs, each of its blocks with
+// input takes its oldest request. The operators of its other blocks are left out. While the buffer
+// of the next block is full, a block counts as one without input. While the buffer of its first
+// block is full, no request leaves the queue of a model.
+class CombinedServing {
+ public:
+  CombinedServing(const ServingDevice& device, std::vector<Follower> followers);
+  ~CombinedServing();
+
+  // Serves by another decision from now on. A running combined block ends first. The programs must
+  // live until the next decision. Each decision has as many models and blocks as the first.
+  //
+  // Throws ScheduleError for a model without blocks, and a block that is in no combined block.
+  void Decide(const Combination& combination);
+
+  // Adds requests, whose times are not before those of earlier requests. Throws ScheduleError for a
+  // request of an unknown model, and a time before an earlier one.
+  void Add(const std::vector<double>& at_us, const std::vector<int>& models);
+
+  // Serves until `until_us`, and observes at the times `at_us`, which are ascending.
+  CombinedWindow Run(double until_us, const std::vector<double>& at_us);
+
+  // All requests so far, in order of arrival.
+  const std::vector<ServedRequest>& requests() const;
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+// Serves requests until `until_us` by one decision; see `CombinedServing`.
 //
 // Throws ScheduleError for a model without blocks, a block that is in no combined block, and a
 // request of an unknown model.

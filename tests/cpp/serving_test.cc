@@ -112,4 +112,34 @@ TEST_CASE(the_fullest_combined_block_runs_first) {
   CHECK_THROWS(SimulateCombined(kTwoCores, combination, {{0}, {1}, {}}, 1), PassError);
 }
 
+TEST_CASE(windows_go_on_where_the_window_before_ended) {
+  const ServedProgram both = Parts({10, 10});
+  const Combination combination = {{&both}, {{0, 0}}, {{0, 1}}, {0}, 64};
+  CombinedServing serving(kTwoCores, {});
+  serving.Decide(combination);
+  serving.Add({0, 1}, {0, 0});
+  // At 5 us the first request runs in the first block. At 15 us it is in the second block, and the
+  // second request in the first. That one left its queue at 1 us.
+  CombinedWindow window = serving.Run(15, {0.5, 5, 14});
+  CHECK_EQ(window.rounds, 2);
+  CHECK_EQ(window.busy_us, 10);  // 10 us of one core, then 5 us of two cores.
+  const std::vector<int64_t> observed = {0, 1, 0, 0, 2, 0, 0, 1, 1};
+  CHECK(window.observed == observed);
+  CHECK_EQ(window.requests.size(), 2u);
+  CHECK(std::isnan(window.requests[0].finished_us));
+  // A later decision lets at most one request out of the queue in 50 us. The combined block that
+  // runs ends first.
+  const ServedProgram first = Parts({10}), second = Parts({10});
+  serving.Decide({{&first, &second}, {{0, 1}}, {{0, 0}}, {50}, 64});
+  serving.Add({16, 17}, {0, 0});
+  window = serving.Run(60, {55});
+  CHECK_EQ(window.requests[0].finished_us, 20);
+  CHECK_EQ(window.requests[1].finished_us, 30);
+  CHECK_EQ(window.requests[2].dequeued_us, 51);
+  CHECK(window.observed == std::vector<int64_t>({1, 1, 0}));
+  CHECK_EQ(serving.requests().size(), 4u);
+  CHECK_THROWS(serving.Add({3}, {0}), PassError);
+  CHECK_THROWS(serving.Decide({{&both}, {{0, 0}, {0}}, {{0, 1}, {0}}, {0, 0}, 64}), PassError);
+}
+
 }  // namespace

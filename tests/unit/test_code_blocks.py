@@ -46,6 +46,8 @@ NOT_RUN = {
     ("docs/server.rst", "apiVersion: serving.kserve.io/v1alpha1"): "needs a cluster with KServe",
     ("docs/serving.rst", "from tvm_interop.serving import Programs, periodic, simulate_combined"):
         "trains for minutes, with PyTorch",
+    ("docs/serving.rst", "from tvm_interop.serving.learning.top import OURS, TopTraining"):
+        "trains for minutes, with PyTorch",
     ("docs/several_gpus.rst", "no device `cuda:1`: this machine has 1, numbered from 0"):
         "a message; needs a GPU",
 }  # fmt: skip

@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from benchmarks import explain_verdicts, figures, machine_state, results_page, zoo
+from benchmarks import (
+    explain_verdicts,
+    figures,
+    machine_state,
+    results_page,
+    top_whole_table,
+    zoo,
+)
 from benchmarks.explain_verdicts import Pair
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -145,6 +152,33 @@ def test_what_is_said_of_top_and_pos_is_so() -> None:
             assert rows[plain][key] > top
     assert cells["gpg-exact-a100"]["gpg"]["mean"] > cells["gpg-exact-a100"]["greedy"]["mean"]
     assert all(row["paper_reward_stages"] == row["operators"] for row in cells["printed-reward"])
+
+
+def test_what_is_said_of_the_whole_of_top_is_so() -> None:
+    """The verdict in `docs/serving.rst` follows from the trainings, and from all their seeds."""
+    folder = figures.RESULTS / "serving" / "top_whole"
+    cells = {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
+    assert not top_whole_table.wins(cells), "`auto` would no longer be the best default"
+    rows = [row for row in cells.values() if (row["device"], row["mix"]) == ("a100", "CNNs")]
+    for load in ("clients", "poisson"):
+        mixes = {
+            name: sum(row["mix"] for row in found) / len(found)
+            for name, found in top_whole_table.contestants(rows, load).items()
+        }
+        longest = mixes["TOP, `ours`, 1000 steps, all of it"]
+        assert longest > max(mixes[name] for name in ("sequential", "POS, waits", "POS, skips"))
+        assert longest < min(mixes[name] for name in ("2 streams", "4 streams", "auto"))
+        found = top_whole_table.contestants(rows, load)["hill climbing, 1000 calls"]
+        mean, width = top_whole_table.interval([row["mix"] for row in found])
+        assert abs(longest - mean) < width
+        if load == "clients":
+            combined = [name for name in mixes if name.startswith(("TOP", "hill", "top+"))]
+            assert mixes["batches of 8"] > max(mixes[name] for name in combined)
+    mixed = top_whole_table.contestants(
+        [row for row in cells.values() if "recommender" in row["mix"]], "clients"
+    )
+    assert mixed["hill climbing, 1000 calls"][0]["mix"] > mixed["auto"][0]["mix"]
+    assert mixed["auto"][0]["throughput"] > mixed["hill climbing, 1000 calls"][0]["throughput"]
 
 
 def test_it_is_known_where_each_result_file_comes_from() -> None:

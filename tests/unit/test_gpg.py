@@ -8,12 +8,16 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.paper_device import network_work
 from benchmarks.top_gpg import beam_search, printed_reward
 from tests.graphs import latencies, layered, sparse
-from tvm_interop.errors import InputError, ScheduleError
+from tvm_interop.errors import GraphError, InputError, ScheduleError
 from tvm_interop.latency import LatencyTable
 from tvm_interop.latency.contended import ContendedLatency
 from tvm_interop.program.graph import OpGraph
+from tvm_interop.program.kinds.avg_pool2d import AvgPool2d
+from tvm_interop.program.layers import LAYER_FEATURES, Layer, layer_of
+from tvm_interop.program.windows import Window
 from tvm_interop.scheduling import schedule
 from tvm_interop.scheduling.endings import bits, endings
 from tvm_interop.scheduling.gpg import load_weights
@@ -101,6 +105,56 @@ def test_numpy_and_torch_agree(variant):
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
     gathered = np.stack([pooled(weights, block).sum(0) for block in blocks])
     np.testing.assert_allclose(z.numpy(), states(weights, gathered), atol=1e-5)
+
+
+def test_the_layers_of_a_program_and_of_schedule_units_are_those_of_the_network():
+    units = network_work("squeezenet")[0].layers
+    first = units[0]
+    assert (first.kind, first.kernel, first.stride, first.activation) == (
+        "conv", (7, 7), (2, 2), "relu",
+    )  # fmt: skip
+    assert (first.read, first.made[1]) == (((1, 3, 224, 224),), 96)
+    kinds = [layer.kind for layer in units]
+    assert (kinds.count("pool"), kinds.count("concat")) == (4, 8)
+    assert units[-1].pooling == "global avg"
+    depthwise = Layer("conv", ((1, 8, 4, 4),), (1, 8, 4, 4), (1, 1), (3, 3), (2, 2), groups=8)
+    row = depthwise.features()
+    assert len(row) == LAYER_FEATURES
+    assert row != replace(depthwise, groups=1).features()
+    assert row != replace(depthwise, stride=(2, 2)).features()
+    assert row != replace(depthwise, activation="tanh").features()
+    window = Window(size=(4, 4), strides=(1, 1), padding=(0, 0, 0, 0), dilation=(1, 1))
+    shapes = ((1, 8, 4, 4), (1, 8, 1, 1))
+    pool = AvgPool2d(
+        shapes=shapes, layouts=("plain",) * 2, dtype="float32", stored=(), cut=(), window=window
+    )
+    assert layer_of(pool, shapes[:1], shapes[1]).pooling == "global avg"
+    assert layer_of(None, [(2, 3)], (2, 4)) == Layer("", ((2, 3),), (2, 4))
+
+
+@pytest.mark.parametrize("features", ["layers", "both"])
+def test_gpg_learns_from_types_and_shapes(features, tmp_path):
+    graph, latency = fork(2)
+    layers = [
+        Layer("conv", ((1, 3, 8, 8),), (1, 4 + i, 8, 8), (1, 1), (3, 3), (2, 2))
+        for i in range(graph.num_ops)
+    ]
+    known = OpGraph(graph.names, graph.edges, layers=layers)
+    assert known.layers == tuple(layers)
+    config = replace(SMALL, variant="gpg", steps=10, features=features)
+    weights = GpgTraining([Task.of(known, latency)], config).run()
+    save_weights(tmp_path / "w.npz", weights)
+    made = schedule(known, "gpg", latency, weights=tmp_path / "w.npz")
+    assert made.makespan > 0
+    others = [replace(layer, groups=64, kind="pool") for layer in layers]
+    block = Task.of(OpGraph(graph.names, graph.edges, layers=others), latency).block
+    assert np.abs(pooled(weights, block) - pooled(weights, Task.of(known, latency).block)).max() > 0
+    with pytest.raises(InputError, match="types and shapes of operators, which this graph"):
+        schedule(graph, "gpg", latency, weights=tmp_path / "w.npz")
+    with pytest.raises(GraphError, match="there are 1 `layers` for"):
+        OpGraph(graph.names, graph.edges, layers=layers[:1])
+    with pytest.raises(InputError, match="`features` is 'all'"):
+        GpgConfig(features="all")
 
 
 @pytest.mark.parametrize("variant", ["gpg", "gpg-scored"])

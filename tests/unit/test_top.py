@@ -25,7 +25,7 @@ from tvm_interop.serving import (
     poisson,
     simulate_serving,
 )
-from tvm_interop.serving.decisions import SAMPLES, Agents, Score, Space
+from tvm_interop.serving.decisions import PRINTED, SAMPLES, Agents, Score, Space
 from tvm_interop.serving.policies.search import Search
 
 TINY = replace(
@@ -105,7 +105,7 @@ def test_of_all_actions_for_a_decision_one_stands_for_it_in_the_middle(levels):
 class Paid:
     """An environment whose reward depends only on the levels of the two intervals."""
 
-    calls = 0
+    calls, rule = 0, PRINTED
 
     def __init__(self, gains):
         self.space, self._rng = SmallCase.on(CASES["crowded"]).space, np.random.default_rng(0)

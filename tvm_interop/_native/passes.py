@@ -19,6 +19,7 @@ IosSearch: TypeAlias = Any
 IosPricing: TypeAlias = Any
 ServedProgram: TypeAlias = Any
 ServingEngine: TypeAlias = Any
+CombinedServing: TypeAlias = Any
 """The names above are types of native objects, which are opaque to Python."""
 
 Ids: TypeAlias = Sequence[int]
@@ -283,3 +284,16 @@ simulate_combined: Callable[
     [bytes, Sequence[ServedProgram], Sequence[IdLists], bytes, int, Sequence[bytes], float],
     Sequence[bytes],
 ] = _find("simulate_combined")
+# The functions below serve window by window: queues and the running combined block go on.
+# Parameters: device, followers.
+combined_serving_make: Callable[[bytes, bytes], CombinedServing] = _find("combined_serving_make")
+# Parameters: serving, programs, places, interval_us, buffer.
+combined_serving_decide: Callable[
+    [CombinedServing, Sequence[ServedProgram], Sequence[IdLists], bytes, int], None
+] = _find("combined_serving_decide")
+# `arrivals` holds the times and the models of further arrivals, and `at_us` the times at which to
+# observe. The comments in `passes/ffi/serving.cc` describe the result.
+# Parameters: serving, arrivals, until_us, at_us.
+combined_serving_run: Callable[
+    [CombinedServing, Sequence[bytes], float, bytes], Sequence[bytes]
+] = _find("combined_serving_run")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from .._native import passes as native
 from ..errors import GraphError
 from ..plain_data import is_text, is_whole
+
+if TYPE_CHECKING:
+    from .layers import Layer
 
 MOST_OPERATORS = 2**31 - 1
 """Largest number of operators in a graph: an id has 32 bits in the native code."""
@@ -35,8 +38,15 @@ class OpGraph:
         names: Sequence[str],
         edges: Iterable[tuple[int, int] | tuple[str, str]],
         edge_bytes: Sequence[int] | None = None,
+        layers: Sequence[Layer] | None = None,
     ) -> None:
         self._names = _checked_names(names)
+        if layers is not None and len(layers) != len(self._names):
+            raise GraphError(
+                f"there are {len(layers)} `layers` for {len(self._names)} operators; give one for "
+                "each"
+            )
+        self._layers = None if layers is None else tuple(layers)
         if not isinstance(edges, Iterable):
             raise GraphError(f"the edges are {edges!r}; give a list of pairs")
         ids = {name: i for i, name in enumerate(self._names)}
@@ -51,6 +61,7 @@ class OpGraph:
         n_or_names: int | Sequence[str],
         edges: Iterable[tuple[int, int] | tuple[str, str]],
         edge_bytes: Sequence[int] | None = None,
+        layers: Sequence[Layer] | None = None,
     ) -> OpGraph:
         """Make a graph of its operators and the edges between them.
 
@@ -63,6 +74,7 @@ class OpGraph:
         edge_bytes: for each edge, the bytes that the consumer needs from the producer for this
             edge. A tensor that is read twice counts once. None if not known. The latency of copies
             between GPUs depends on these bytes.
+        layers: what each operator is, for schedulers that learn from it (`gpg`). None if not known.
 
         Raises
         ------
@@ -72,13 +84,13 @@ class OpGraph:
             for each edge.
         """
         if not is_whole(n_or_names):
-            return cls(cast("Sequence[str]", n_or_names), edges, edge_bytes)
+            return cls(cast("Sequence[str]", n_or_names), edges, edge_bytes, layers)
         if not 0 <= n_or_names <= MOST_OPERATORS:
             raise GraphError(
                 f"a graph cannot have {n_or_names} operators; give a number from 0 to "
                 f"{MOST_OPERATORS}, or a list of names"
             )
-        return cls([f"op{i}" for i in range(n_or_names)], edges, edge_bytes)
+        return cls([f"op{i}" for i in range(n_or_names)], edges, edge_bytes, layers)
 
     @property
     def native(self) -> Any:
@@ -109,6 +121,11 @@ class OpGraph:
     def edge_bytes(self) -> tuple[int, ...] | None:
         """The bytes that each of `edges` carries (see `from_edges`); None if not known."""
         return self._edge_bytes
+
+    @property
+    def layers(self) -> tuple[Layer, ...] | None:
+        """What each operator is, by id (see `from_edges`); None if not known."""
+        return self._layers
 
     @cached_property
     def width(self) -> int:

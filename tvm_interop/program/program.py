@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .graph import OpGraph
+from .layers import Layer, layer_of
 from .library_op import LibraryOp
 from .planning import Buffer
 from .storage import Layout, dependencies, reads, span, stored_nbytes
@@ -168,7 +169,13 @@ class Program:
         # If an operator reads the same bytes twice, they are sent to another GPU only once.
         first = {read: i for i, read in reversed(list(enumerate(found)))}
         nbytes = [read.end - read.begin if first[read] == i else 0 for i, read in enumerate(found)]
-        return OpGraph.from_edges([op.name for op in self.operators], edges, nbytes)
+        layers = [self._layer_of(op) for op in self.operators]
+        return OpGraph.from_edges([op.name for op in self.operators], edges, nbytes, layers)
+
+    def _layer_of(self, op: Operator) -> Layer:
+        read = [self.values[v].shape for v in op.inputs if not self.is_constant(v)]
+        made = self.values[op.outputs[0]].shape if op.outputs else ()
+        return layer_of(op.description if op.description is not None else op.refused, read, made)
 
     def writers_of(self, value: int) -> list[int]:
         """The operators that write bytes of `value`, in order."""

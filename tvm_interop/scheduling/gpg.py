@@ -23,7 +23,7 @@ from ..program.graph import OpGraph
 from .endings import Endings, Mask, bits, endings
 from .gpg_network import (
     ENDING_SCALARS,
-    FEATURES,
+    INPUTS,
     STATE_SCALARS,
     WIDTH,
     Block,
@@ -324,19 +324,21 @@ def _read(name: str, where: Path) -> Weights:
             loaded = {key: arrays[key].astype(np.float64) for key in arrays.files}
     except (OSError, ValueError, KeyError, BadZipFile) as error:
         raise InputError(f"the weights `{where}` cannot be read: {error}") from None
-    for key, shape in expected_inputs(name).items():
-        if key not in loaded or loaded[key].shape[:1] != shape:
+    for key, counts in expected_inputs(name).items():
+        if key not in loaded or loaded[key].shape[0] not in counts:
             raise InputError(
                 f"the weights `{where}` are not those of `{name}`: `{key}` is not there, or does "
-                f"not take {shape[0]} numbers; train them with `tvm_interop.serving.learning.gpg`"
+                f"not take {' or '.join(map(str, counts))} numbers; train them with "
+                "`tvm_interop.serving.learning.gpg`"
             )
     return loaded
 
 
-def expected_inputs(name: str) -> dict[str, tuple[int]]:
-    """The number of inputs of the first layer of each network, by the layer's key in `Weights`."""
-    shared = {"p": FEATURES, "g1": WIDTH, "h1": WIDTH, "g2": WIDTH, "h2": WIDTH}
+def expected_inputs(name: str) -> dict[str, tuple[int, ...]]:
+    """The numbers of inputs that the first layer of each network may have, by the layer's key."""
+    shared = {"g1": WIDTH, "h1": WIDTH, "g2": WIDTH, "h2": WIDTH}
     heads = {"mu": WIDTH}
     if name == "gpg-scored":
         heads = {"stage": WIDTH + ENDING_SCALARS, "rest": WIDTH + STATE_SCALARS}
-    return {f"{net}.0.w": (inputs,) for net, inputs in (shared | heads).items()}
+    found = {f"{net}.0.w": (inputs,) for net, inputs in (shared | heads).items()}
+    return {"p.0.w": tuple(INPUTS.values()), **found}

@@ -13,9 +13,11 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import InputError
 from ..latency.base import LatencyModel
 from ..latency.contended import ContendedLatency
 from ..program.graph import OpGraph
+from ..program.layers import LAYER_FEATURES, layer_features
 from .endings import Mask, bits
 
 Floats = npt.NDArray[np.float64]
@@ -26,6 +28,16 @@ Weights = Mapping[str, npt.NDArray[np.floating]]
 
 FEATURES = 9
 """Number of features of an operator; see `Block.features`."""
+INPUTS = {
+    "device": FEATURES,
+    "layers": LAYER_FEATURES,
+    "both": FEATURES + LAYER_FEATURES,
+}
+"""What a network knows of an operator, and in how many numbers.
+
+`device` is what is known of any operator with a latency, `Block.features`. `layers` is what TOP's
+paper lists: types, shapes and windows.
+"""
 WIDTH = 32
 """Length of the vector (the embedding) of an operator or a state."""
 STATE_SCALARS = 5
@@ -43,6 +55,8 @@ class Block:
     ops: (n,) ids of the operators in the graph.
     edges: (m, 2) edges as pairs of positions in `ops`, each once.
     us: (n,) latency of each operator when it runs alone, in microseconds.
+    layers: (n, LAYER_FEATURES) features of the operators as layers; None if the graph does not know
+        them.
     cores, memory: (n,) share of the device's cores, and of its bandwidth, that each operator uses
         while it runs; 0 if the latency model does not know the share.
     """
@@ -52,6 +66,7 @@ class Block:
     us: Floats
     cores: Floats
     memory: Floats
+    layers: Floats | None = None
 
     @classmethod
     def of(cls, graph: OpGraph, ops: Sequence[int], op_us: Floats, latency: LatencyModel) -> Block:
@@ -70,7 +85,10 @@ class Block:
             cores = np.minimum(latency.op_cores[picked] / latency.cores, 1.0)
             memory = np.minimum(latency.memory_share[picked] / latency.bandwidth, 1.0)
         pairs = np.array(edges, dtype=np.int64).reshape(-1, 2)
-        return cls(tuple(ops), pairs, op_us[picked], cores, memory)
+        layers = None
+        if graph.layers is not None:
+            layers = layer_features([graph.layers[op] for op in picked])
+        return cls(tuple(ops), pairs, op_us[picked], cores, memory, layers)
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -125,8 +143,8 @@ class Block:
     def features(self) -> Floats:
         """(n, FEATURES) features of each operator, defined on any graph.
 
-        TOP uses types and shapes, which a graph of operators does not have. The features here carry
-        the same information in another form. They are the latency (its logarithm over the mean, and
+        TOP uses types and shapes (`layers`), which not every graph has. The features here are the
+        latency (its logarithm over the mean, and
         its share of the longest path), the use of the device (cores, bandwidth), the position
         (number of inputs, number of readers, longest path to the operator and from it), and the
         size of the block.
@@ -146,6 +164,26 @@ class Block:
             ],
             axis=1,
         )  # fmt: skip
+
+    def inputs(self, count: int) -> Floats:
+        """(n, count) the inputs of a network that takes `count` numbers for each operator.
+
+        `count` says which features they are, see `INPUTS`.
+
+        Raises
+        ------
+        InputError: the network takes the operators' layers, and the graph does not know them.
+        """
+        if count == INPUTS["device"]:
+            return self.features
+        if self.layers is None:
+            raise InputError(
+                "the network takes types and shapes of operators, which this graph does not have; "
+                "give the graph `layers`, or a network that was trained with `features='device'`"
+            )
+        if count == INPUTS["layers"]:
+            return self.layers
+        return np.concatenate([self.features, self.layers], axis=1)
 
     def rows(self, masks: Sequence[Mask]) -> Bools:
         """Convert sets of operators to rows of booleans, shape (len(masks), n)."""
@@ -242,7 +280,7 @@ def embeddings(weights: Weights, block: Block) -> Floats:
     """
     found = np.zeros((len(block), WIDTH))
     messages = np.zeros((len(block), WIDTH))
-    own = perceptron(weights, "p", block.features)
+    own = perceptron(weights, "p", block.inputs(len(weights["p.0.w"])))
     for ops in block.levels:
         gathered = block.reads[:, ops].T @ messages
         found[ops] = perceptron(weights, "h1", gathered) + own[ops]

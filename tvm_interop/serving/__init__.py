@@ -14,6 +14,8 @@ from . import policies as _registered  # noqa: F401
 from .arrivals import Arrivals, closed_loop, dependent, on_off, periodic, poisson, trace_file
 from .combination import (
     Combination,
+    CombinedServing,
+    Window,
     combination_of,
     each_alone,
     equal_depth,
@@ -35,6 +37,7 @@ __all__ = [
     "Admit",
     "Arrivals",
     "Combination",
+    "CombinedServing",
     "Latency",
     "OperatorCosts",
     "Policy",
@@ -50,6 +53,7 @@ __all__ = [
     "Start",
     "View",
     "Wait",
+    "Window",
     "closed_loop",
     "combination_of",
     "dependent",

@@ -7,8 +7,11 @@ together, as one instance.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from .._native import passes as native
 from ..errors import InputError
@@ -108,6 +111,39 @@ def simulate_combined(
                 f"the arrivals have `{name}`, which combined blocks ignore: leave them out, or "
                 "serve with policy `search`"
             )
+    made, places, intervals = _packed(programs, combination, interval_us, schedule, barriers)
+    followers = np.array(arrivals.followers, dtype=np.float64)
+    listed = [
+        arrivals.at_us.astype(np.float64).tobytes(),
+        arrivals.models.astype(np.int64).tobytes(),
+        followers.tobytes(),
+    ]
+    rows, times, figures = native.simulate_combined(
+        programs.device.packed, made, places, intervals, buffer, listed, seconds * 1e6
+    )
+    columns = np.frombuffer(times, dtype=np.float64).reshape(-1, 3)
+    busy_us, rounds = np.frombuffer(figures, dtype=np.float64)
+    return ServingRun(
+        seconds * 1e6,
+        len(programs.models),
+        np.frombuffer(rows, dtype=np.int64),
+        np.ascontiguousarray(columns[:, 0]),
+        np.ascontiguousarray(columns[:, 1]),
+        np.ascontiguousarray(columns[:, 2]),
+        min(1.0, float(busy_us) / (seconds * 1e6)),
+        np.zeros(len(programs.models), dtype=np.int64),
+        int(rounds),
+    )
+
+
+def _packed(
+    programs: Programs,
+    combination: Combination,
+    interval_us: Sequence[float] | None,
+    schedule: str,
+    barriers: bool,
+) -> tuple[list[Any], list[list[list[int]]], bytes]:
+    """Return the programs, the places of blocks and the intervals for the native functions."""
     models = programs.models
     made = [programs.of_parts(cell, schedule, barriers) for cell in combination]
     place = {part: (c, p) for c, cell in enumerate(combination) for p, part in enumerate(cell)}
@@ -116,25 +152,108 @@ def simulate_combined(
         for m, model in enumerate(models)
     ]
     intervals = np.zeros(len(models)) if interval_us is None else np.array(interval_us, float)
-    followers = np.array(arrivals.followers, dtype=np.float64)
-    listed = [
-        arrivals.at_us.astype(np.float64).tobytes(),
-        arrivals.models.astype(np.int64).tobytes(),
-        followers.tobytes(),
-    ]
-    rows, times, figures = native.simulate_combined(
-        programs.device.packed, made, places, intervals.tobytes(), buffer, listed, seconds * 1e6
-    )
-    columns = np.frombuffer(times, dtype=np.float64).reshape(-1, 3)
-    busy_us, rounds = np.frombuffer(figures, dtype=np.float64)
-    return ServingRun(
-        seconds * 1e6,
-        len(models),
-        np.frombuffer(rows, dtype=np.int64),
-        np.ascontiguousarray(columns[:, 0]),
-        np.ascontiguousarray(columns[:, 1]),
-        np.ascontiguousarray(columns[:, 2]),
-        min(1.0, float(busy_us) / (seconds * 1e6)),
-        np.zeros(len(models), dtype=np.int64),
-        int(rounds),
-    )
+    return made, places, intervals.tobytes()
+
+
+@dataclass(frozen=True)
+class Window:
+    """What happened in one window of a `CombinedServing`.
+
+    Attributes
+    ----------
+    run: the requests that were served in the window or were in a block at its end. Times count from
+        the beginning of the window, so the times of earlier events are negative.
+    lengths: (times, num_models) length of each queue at the times that were observed.
+    in_blocks: for each model, (times, blocks of the model) number of requests that waited for a
+        block or ran in it.
+    """
+
+    run: ServingRun
+    lengths: npt.NDArray[np.int64]
+    in_blocks: tuple[npt.NDArray[np.int64], ...]
+
+
+class CombinedServing:
+    """Serving by TOP's rule, window by window, in native code.
+
+    Queues, buffers and the running combined block go on from one window to the next, and each
+    window may have another combination and other dequeue intervals. A combined block that runs when
+    a window ends is not interrupted.
+    """
+
+    def __init__(
+        self,
+        programs: Programs,
+        first: Arrivals | None = None,
+        schedule: str = "greedy",
+        barriers: bool = True,
+        buffer: int = BUFFER,
+    ) -> None:
+        """Begin with empty queues.
+
+        Parameters
+        ----------
+        first: requests that arrive in the first window, and the rules by which served requests
+            bring further requests in all windows, as clients of `closed_loop` do.
+        schedule, barriers, buffer: as for `simulate_combined`.
+        """
+        self.programs = programs
+        self._schedule = schedule
+        self._barriers = barriers
+        self._buffer = buffer
+        self._first = first
+        followers = np.array(() if first is None else first.followers, dtype=np.float64)
+        self._native = native.combined_serving_make(programs.device.packed, followers.tobytes())
+        self._now_us = 0.0
+
+    def run(
+        self,
+        combination: Combination,
+        interval_us: Sequence[float] | None,
+        seconds: float,
+        arrivals: Arrivals | None = None,
+        observe_us: npt.ArrayLike = (),
+    ) -> Window:
+        """Serve for some time by a decision.
+
+        Parameters
+        ----------
+        interval_us: as for `simulate_combined`. An interval counts from the latest request that
+            left the queue, in whichever window it left.
+        arrivals: requests that arrive in the window; their times count from its beginning.
+        observe_us: ascending times in microseconds, from the beginning of the window.
+        """
+        made = _packed(self.programs, combination, interval_us, self._schedule, self._barriers)
+        native.combined_serving_decide(self._native, *made, self._buffer)
+        begin_us, length_us = self._now_us, seconds * 1e6
+        given = [arrivals for arrivals in (self._first, arrivals) if arrivals is not None]
+        self._first = None
+        at_us = np.concatenate([np.empty(0), *(each.at_us for each in given)])
+        models = np.concatenate([np.empty(0, np.int64), *(each.models for each in given)])
+        order = np.argsort(at_us, kind="stable")
+        times = np.asarray(observe_us, dtype=np.float64)
+        rows, moments, figures, observed = native.combined_serving_run(
+            self._native,
+            [(at_us[order] + begin_us).tobytes(), models[order].astype(np.int64).tobytes()],
+            begin_us + length_us,
+            (times + begin_us).tobytes(),
+        )
+        self._now_us = begin_us + length_us
+        columns = np.frombuffer(moments, dtype=np.float64).reshape(-1, 3) - begin_us
+        busy_us, rounds = np.frombuffer(figures, dtype=np.float64)
+        num_models = len(self.programs.models)
+        run = ServingRun(
+            length_us,
+            num_models,
+            np.frombuffer(rows, dtype=np.int64),
+            np.ascontiguousarray(columns[:, 0]),
+            np.ascontiguousarray(columns[:, 1]),
+            np.ascontiguousarray(columns[:, 2]),
+            min(1.0, float(busy_us) / length_us),
+            np.zeros(num_models, dtype=np.int64),
+            int(rounds),
+        )
+        counts = [len(model.blocks) for model in self.programs.models]
+        seen = np.frombuffer(observed, dtype=np.int64).reshape(len(times), num_models + sum(counts))
+        parts = np.split(seen, np.cumsum([num_models, *counts])[:-1], axis=1)
+        return Window(run, parts[0], tuple(parts[1:]))

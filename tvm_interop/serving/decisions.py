@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from zipfile import BadZipFile
 
 import numpy as np
@@ -291,12 +291,33 @@ class Outcome:
     run: ServingRun | None
 
 
+class Process(Protocol):
+    """What a training needs of its environment."""
+
+    space: Space
+    rule: RewardRule
+    calls: int
+    state: Floats
+
+    def step(self, action: Floats) -> Outcome:
+        """Serve by an action and return the outcome."""
+        ...
+
+    def saved(self) -> Any:
+        """Return what `restore` needs, as data that JSON can hold."""
+        ...
+
+    def restore(self, saved: Any, actions: Floats) -> None:
+        """Return to the point at which `saved` was called, after the given actions."""
+        ...
+
+
 class Environment:
-    """TOP's training environment.
+    """A training environment without memory.
 
     A step applies an action, simulates serving, and returns the outcome. Each step starts with
     empty queues and serves the same arrivals. The outcome of a step therefore depends on its action
-    alone.
+    alone. In `process.ServingProcess`, queues go on from step to step.
 
     Attributes
     ----------
@@ -333,6 +354,7 @@ class Environment:
         self.models = models
         self.space = space
         self.calls = 0
+        self.rule = PRINTED
         self._serve = serve
         self._most = most
         self._reward = reward
@@ -353,18 +375,54 @@ class Environment:
         self.state = self.space.state_of(run, at_us)
         return Outcome(self.state, self._figures(run), run)
 
+    def saved(self) -> Any:
+        """Return what `restore` needs, as data that JSON can hold."""
+        return [self.calls, self._rng.bit_generator.state]
+
+    def restore(self, saved: Any, actions: Floats) -> None:
+        """Return to the point at which `saved` was called."""
+        self.calls, self._rng.bit_generator.state = saved
+
     def _figures(self, run: ServingRun) -> Floats:
-        means = []
-        for model in range(len(self.models)):
-            of_model = run.models == model
-            # The latency of a request in flight is counted up to the end of the run.
-            began = np.where(np.isnan(run.dequeued_us), np.inf, run.dequeued_us)[of_model]
-            ended = np.where(np.isnan(run.finished_us), run.end_us, run.finished_us)[of_model]
-            inside = np.isfinite(began)
-            spent = (ended - began)[inside]
-            means.append(float(spent.mean()) / 1e3 if len(spent) else run.end_us / 1e3)
         gain = run.utilisation if self._reward == "paper" else run.throughput() / 1e3
-        return np.array([gain, run.backlog_variance(samples=50), *means])
+        return figures_of(run, gain, run.backlog_variance(samples=50))
+
+
+def figures_of(run: ServingRun, gain: float, variance: float) -> Floats:
+    """Return `Outcome.figures` of a run.
+
+    The latency of a request in flight is counted up to the end of the run.
+    """
+    means = []
+    for model in range(run.num_models):
+        of_model = run.models == model
+        began = np.where(np.isnan(run.dequeued_us), np.inf, run.dequeued_us)[of_model]
+        ended = np.where(np.isnan(run.finished_us), run.end_us, run.finished_us)[of_model]
+        inside = np.isfinite(began)
+        spent = (ended - began)[inside]
+        means.append(float(spent.mean()) / 1e3 if len(spent) else run.end_us / 1e3)
+    return np.array([gain, variance, *means])
+
+
+@dataclass(frozen=True)
+class RewardRule:
+    """How z-scores become a reward.
+
+    Attributes
+    ----------
+    weights: factors of the gain, of the latency and of the variance: a, b and c of Equation 2.
+    is_exponential: whether the reward is the exponential of the weighted sum, as in Equation 2, and
+        not the sum itself.
+    refused: reward of an action that was refused.
+    """
+
+    weights: tuple[float, float, float] = (0.4, 0.4, 0.2)
+    is_exponential: bool = True
+    refused: float = 0.0
+
+
+PRINTED = RewardRule()
+"""The rule of TOP's Equation 2."""
 
 
 @dataclass(frozen=True)
@@ -380,13 +438,15 @@ class Score:
     ----------
     mean, deviation: (2 + num_models,) mean and standard deviation of each entry of
         `Outcome.figures`.
+    rule: the weights of U, L and V, and whether the exponential is taken.
     """
 
     mean: Floats
     deviation: Floats
+    rule: RewardRule = PRINTED
 
     @classmethod
-    def of(cls, figures: Sequence[Floats]) -> Score:
+    def of(cls, figures: Sequence[Floats], rule: RewardRule = PRINTED) -> Score:
         """Create a score from the figures of some outcomes.
 
         Raises
@@ -398,20 +458,21 @@ class Score:
                 "every decision had a combined block above `most`; allow larger blocks"
             )
         rows = np.stack(list(figures))
-        return cls(rows.mean(0), np.maximum(rows.std(0), 1e-9))
+        return cls(rows.mean(0), np.maximum(rows.std(0), 1e-9), rule)
 
     def rewards(self, figures: Floats | None) -> Floats:
         """Return the rewards of the launcher, then of each model: (num_models + 1,).
 
-        All rewards are 0 if nothing ran.
+        All rewards are `rule.refused` if nothing ran.
         """
         if figures is None:
-            return np.zeros(len(self.mean) - 1)
+            return np.full(len(self.mean) - 1, self.rule.refused)
         z = (figures - self.mean) / self.deviation
         latency = np.concatenate([[z[2:].mean()], z[2:]])
-        # The exponent stays between -10 and 10, so that no reward becomes huge.
-        found: Floats = np.exp(np.clip(0.4 * z[0] - 0.4 * latency - 0.2 * z[1], -10.0, 10.0))
-        return found
+        a, b, c = self.rule.weights
+        # The sum stays between -10 and 10, so that no reward becomes huge.
+        found: Floats = np.clip(a * z[0] - b * latency - c * z[1], -10.0, 10.0)
+        return np.exp(found) if self.rule.is_exponential else found
 
     def team(self, figures: Floats | None) -> float:
         """Return the mean reward of all agents: one number to compare actions by."""

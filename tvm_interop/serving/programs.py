@@ -6,7 +6,7 @@ makes each program once and caches it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,8 +29,20 @@ Part = tuple[int, int]
 class Programs:
     """A cache of the programs of some models on one device."""
 
-    def __init__(self, models: Sequence[ServedModel], device: ServingDevice) -> None:
+    def __init__(
+        self,
+        models: Sequence[ServedModel],
+        device: ServingDevice,
+        options: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Begin without programs.
+
+        Parameters
+        ----------
+        options: options of schedulers by the scheduler's name, such as the `weights` of `gpg`.
+        """
         self.models = tuple(models)
+        self.options = dict(options or {})
         self.device = device
         self._packed = device.packed
         self._made: dict[tuple[object, ...], Any] = {}
@@ -104,7 +116,7 @@ class Programs:
             costs.op_us, self.device.cores, self.device.bandwidth, costs.op_cores,
             costs.memory_share,
         )  # fmt: skip
-        made = make_schedule(graph, scheduler, latency)
+        made = make_schedule(graph, scheduler, latency, **self.options.get(scheduler, {}))
         return native_program(graph, costs, made, part_of, barriers)
 
 
@@ -179,4 +191,9 @@ def joint_graph(
         np.concatenate([getattr(costs, column)[ops] for costs, ops in picked])
         for column in ("op_us", "op_cores", "memory_share")
     ]
-    return OpGraph(names, edges), OperatorCosts(*columns), np.array(part_of, dtype=np.int64)
+    known = [models[model].graph.layers for model, _ in parts]
+    layers = None
+    if None not in known:
+        layers = [of[op] for of, (_, ops) in zip(known, picked, strict=True) for op in ops]  # type: ignore[index]
+    graph = OpGraph(names, edges, layers=layers)
+    return graph, OperatorCosts(*columns), np.array(part_of, dtype=np.int64)

@@ -36,6 +36,7 @@ from ...program.graph import OpGraph
 from ...scheduling.endings import Endings, Mask, bits, endings
 from ...scheduling.gpg import MAX_GROUP_OPS, MAX_GROUPS, Ending, numbered_by, scored
 from ...scheduling.gpg_network import (
+    INPUTS,
     WIDTH,
     Block,
     Floats,
@@ -67,6 +68,8 @@ class GpgConfig:
         chooses an ending. For `gpg-scored`, it is the probability to draw one of the eight best
         endings.
     gamma: discount factor of `reward="paper"`; the mended reward always has 1.
+    features: what the network knows of an operator: `device`, `layers` or `both`, see
+        `scheduling.gpg_network.INPUTS`.
     """
 
     variant: str = "gpg-scored"
@@ -80,8 +83,13 @@ class GpgConfig:
     noise: tuple[float, float] = (0.3, 0.02)
     gamma: float = 0.95
     seed: int = 0
+    features: str = "device"
 
     def __post_init__(self) -> None:
+        if self.features not in INPUTS:
+            raise InputError(
+                f"`features` is {self.features!r}; it must be one of {', '.join(INPUTS)}"
+            )
         if self.variant not in ("gpg", "gpg-scored") or self.reward not in ("mended", "paper"):
             raise InputError(
                 f"there is no variant `{self.variant}` with the reward `{self.reward}`; variants "
@@ -181,7 +189,7 @@ class GpgTraining:
         self.curve: list[tuple[int, float]] = []
         self._rng = np.random.default_rng(config.seed)
         torch.manual_seed(config.seed)
-        self.net = GraphNetwork(config.variant)
+        self.net = GraphNetwork(config.variant, config.features)
         self._adam = torch.optim.Adam(self.net.parameters(), config.learning_rate)
         self._is_scored = config.variant == "gpg-scored"
         if not self._is_scored:

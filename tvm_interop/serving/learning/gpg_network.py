@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from ...scheduling.gpg_network import ENDING_SCALARS, FEATURES, STATE_SCALARS, WIDTH, Block
+from ...scheduling.gpg_network import ENDING_SCALARS, INPUTS, STATE_SCALARS, WIDTH, Block
 
 
 def perceptron(*widths: int) -> nn.Sequential:
@@ -29,9 +29,10 @@ class GraphNetwork(nn.Module):  # type: ignore[misc]
     the makespan of the remaining operators.
     """
 
-    def __init__(self, variant: str) -> None:
+    def __init__(self, variant: str, features: str = "device") -> None:
         super().__init__()
-        self.p = nn.Sequential(nn.Linear(FEATURES, WIDTH))
+        self.inputs = INPUTS[features]
+        self.p = nn.Sequential(nn.Linear(self.inputs, WIDTH))
         for name in ("g1", "h1", "g2", "h2"):
             setattr(self, name, perceptron(WIDTH, 64, WIDTH))
         if variant == "gpg":
@@ -42,7 +43,7 @@ class GraphNetwork(nn.Module):  # type: ignore[misc]
 
     def summands(self, union: Union) -> Any:
         """Return the network g2 applied to the embedding of each operator: (operators, WIDTH)."""
-        own = self.p(union.features)
+        own = self.p(union.inputs(self.inputs))
         messages = own.new_zeros((0, WIDTH))
         found = []
         for ops, sources, targets in union.levels:
@@ -71,7 +72,7 @@ class Union:
 
     def __init__(self, blocks: Sequence[Block]) -> None:
         self.firsts = np.cumsum([0, *map(len, blocks)])
-        self.features = floats(np.concatenate([block.features for block in blocks]))
+        self._blocks = blocks
         depth = max(len(block.levels) for block in blocks)
         by_level = [
             np.concatenate(
@@ -105,6 +106,10 @@ class Union:
                 )
             )
             begin += len(ops)
+
+    def inputs(self, count: int) -> Any:
+        """Return the inputs of a network for all operators, see `Block.inputs`."""
+        return floats(np.concatenate([block.inputs(count) for block in self._blocks]))
 
     def spread(self, rows: Sequence[npt.NDArray[Any]]) -> Any:
         """Pad rows over one block's operators with zeros to rows over all operators of the union.

@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 from ...errors import InputError
-from ..decisions import Agents, Environment, Floats, Score, Space
+from ..decisions import Agents, Floats, Process, Score, Space
 from . import checkpoint
 from .progress import bar
 
@@ -170,7 +170,7 @@ class MaddpgTraining:
     """
 
     def __init__(
-        self, environment: Environment, config: MaddpgConfig, score: Score | None = None
+        self, environment: Process, config: MaddpgConfig, score: Score | None = None
     ) -> None:
         """Create a training.
 
@@ -248,8 +248,8 @@ class MaddpgTraining:
 
     def save(self, path: str | Path) -> None:
         """Write a checkpoint from which the training can continue."""
-        rng = [self._rng.bit_generator.state, self.environment._rng.bit_generator.state]
-        state = [self.step, asdict(self.config), rng, self.environment.calls]
+        rng = self._rng.bit_generator.state
+        state = [self.step, asdict(self.config), rng, self.environment.saved()]
         arrays: checkpoint.Arrays = {
             "state": checkpoint.pack_text(state),
             "curve": np.array(self.curve),
@@ -273,20 +273,20 @@ class MaddpgTraining:
         InputError: the file cannot be read, or is of another configuration.
         """
         arrays = checkpoint.load(path)
-        step, config, rng, calls = checkpoint.unpack_text(arrays["state"])
+        step, config, rng, environment = checkpoint.unpack_text(arrays["state"])
         checkpoint.require_configuration(path, config, self.config, step)
         self.step = step
-        self._rng.bit_generator.state, self.environment._rng.bit_generator.state = rng
-        self.environment.calls = calls
+        self._rng.bit_generator.state = rng
         self.curve = arrays["curve"].tolist()
         self._states[: step + 1] = arrays["states"]
         self._actions[:step] = arrays["actions"]
         self._figures[:step] = arrays["figures"]
         for i in range(step):
             self._remember(i)
+        self.environment.restore(environment, arrays["actions"])
         self.environment.state = self._states[step].astype(np.float64)
         if "mean" in arrays:
-            self.score = Score(arrays["mean"], arrays["deviation"])
+            self.score = Score(arrays["mean"], arrays["deviation"], self.environment.rule)
         checkpoint.unpack_module("nets", self._nets, arrays)
         checkpoint.unpack_module("targets", self._targets, arrays)
         checkpoint.unpack_adam("actor_adam", self._actor_adam, arrays)
@@ -299,8 +299,8 @@ class MaddpgTraining:
             action = self._rng.random(space.size)
         else:
             action = self._explored(self.decide())
-        outcome = self.environment.step(action)
         self._actions[step] = action
+        outcome = self.environment.step(self._actions[step].astype(np.float64))
         self._states[step + 1] = outcome.state
         if outcome.figures is not None:
             self._figures[step] = outcome.figures
@@ -308,7 +308,7 @@ class MaddpgTraining:
         self.step += 1
         if self.step == config.random_steps and self.score is None:
             rows = self._figures[: self.step]
-            self.score = Score.of(rows[~np.isnan(rows[:, 0])])
+            self.score = Score.of(rows[~np.isnan(rows[:, 0])], self.environment.rule)
         if self.score is not None:
             self.curve.append(self.score.team(outcome.figures))
             if self.step >= config.random_steps:

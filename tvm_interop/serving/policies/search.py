@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import InputError
-from ..arrivals import periodic
+from ..arrivals import closed_loop, periodic
 from ..combination import (
     BUFFER,
     Combination,
@@ -74,6 +74,9 @@ class Search(Policy):
     inside: maximum number of requests of a model that have left the queue and are not yet served.
         Each of them needs tensors of its own. None for no limit other than the buffers. A limit
         also makes simulations slower.
+    clients: number of clients of each model, each of which sends its next request when it has the
+        answer to the last. The search then simulates these clients. With None, it simulates queues
+        that never end, which promises too much for blocks that wait for each other.
     """
 
     def __init__(
@@ -90,6 +93,7 @@ class Search(Policy):
         seed: int = 0,
         in_flight: int = 1,
         inside: int | None = None,
+        clients: Sequence[int] | None = None,
     ) -> None:
         if method not in _METHODS:
             raise InputError(f"`method` is {method!r}; it must be one of {', '.join(_METHODS)}")
@@ -108,6 +112,7 @@ class Search(Policy):
         self._seed = seed
         self._in_flight = in_flight
         self._inside = inside
+        self._clients = clients
 
     def prepare(self, setting: Setting) -> None:
         """Search for a combination, unless one was given."""
@@ -121,15 +126,18 @@ class Search(Policy):
             if self._interval_us is None:
                 self._interval_us = score.interval_us(self.combination)
         self.combination = combination_of(programs.models, self.combination)
-        self._due_us = [0.0] * len(programs.models)
-        self._intervals = list(self._interval_us or self._due_us)
-        if len(self._intervals) != len(self._due_us):
+        self._left_us = [-math.inf] * len(programs.models)
+        self._intervals = list(self._interval_us or [0.0] * len(self._left_us))
+        if len(self._intervals) != len(self._left_us):
             raise InputError(
-                f"there are {len(self._intervals)} intervals for {len(self._due_us)} models"
+                f"there are {len(self._intervals)} intervals for {len(self._left_us)} models"
             )
 
     def adopt(self, combination: Combination, interval_us: Sequence[float]) -> None:
-        """Serve by another combination from now on. Running combined blocks end normally."""
+        """Serve by another combination from now on. Running combined blocks end normally.
+
+        The new intervals count from the latest request that left each queue.
+        """
         self.combination = combination_of(self.setting.programs.models, combination)
         self._intervals = list(interval_us)
 
@@ -142,10 +150,11 @@ class Search(Policy):
         due_us = math.inf
         for model, queue in enumerate(view.queues):
             if queue and self._has_room(view, model):
-                if self._due_us[model] <= view.now_us:
-                    self._due_us[model] = view.now_us + self._intervals[model]
+                model_due_us = self._left_us[model] + self._intervals[model]
+                if model_due_us <= view.now_us:
+                    self._left_us[model] = view.now_us
                     return Admit(queue[0])
-                due_us = min(due_us, self._due_us[model])
+                due_us = min(due_us, model_due_us)
         if len(view.running) >= self._in_flight:
             return Wait(due_us)
         running = {part for r in view.running.values() for part in r.start.parts or ()}
@@ -170,7 +179,7 @@ class Search(Policy):
     def _score(self) -> _Score:
         return _Score(
             self.setting.programs, self._rates, self._buffer, self._schedule, self._barriers,
-            self._in_flight, self._inside,
+            self._in_flight, self._inside, self._clients,
         )  # fmt: skip
 
     def _has_room(self, view: View, model: int) -> bool:
@@ -204,7 +213,7 @@ class Search(Policy):
 class _Score:
     """Scores combinations by their throughput under overload, in the proportions of `rates`.
 
-    Requests arrive at three times the throughput of one instance at a time.
+    Requests arrive at three times the throughput of one instance at a time, or from `clients`.
     """
 
     def __init__(
@@ -216,6 +225,7 @@ class _Score:
         barriers: bool,
         in_flight: int,
         inside: int | None = None,
+        clients: Sequence[int] | None = None,
     ) -> None:
         models = range(len(programs.models))
         shares = np.ones(len(models)) if rates is None else np.asarray(rates, dtype=np.float64)
@@ -226,6 +236,10 @@ class _Score:
         self._mean_us = float((self._shares * alone_us).sum())
         self._seconds = _REQUESTS * self._mean_us / 1e6
         self._arrivals = periodic((3e6 / self._mean_us * self._shares).tolist(), self._seconds)
+        if clients is not None:
+            if len(clients) != len(models):
+                raise InputError(f"`clients` has {len(clients)} numbers for {len(models)} models")
+            self._arrivals = closed_loop(clients)
         self._programs = programs
         self._buffer = buffer
         self._schedule = schedule

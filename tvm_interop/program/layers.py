@@ -1,0 +1,125 @@
+"""Describes what each operator is: its type, its shapes and its window.
+
+The scheduler `gpg` of the paper "TOP" (Lin et al., TPDS 36(2), 2025, section V-B) learns from this
+description. The compiler makes it from a `Program`, and `models.layers` from an ONNX model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .library_op import LibraryOp
+
+KINDS = ("conv", "matmul", "pool", "sum", "concat", "normalise")
+ACTIVATIONS = ("identity", "relu", "sigmoid", "tanh")
+POOLINGS = ("max", "avg", "global max", "global avg")
+LAYER_FEATURES = len(KINDS) + len(ACTIVATIONS) + len(POOLINGS) + 15
+"""Number of features of a layer, see `Layer.features`."""
+
+_KIND_OF = {
+    "conv2d": "conv", "quantised_conv2d": "conv", "matmul": "matmul", "quantised_matmul": "matmul",
+    "max_pool2d": "pool", "quantised_max_pool2d": "pool", "avg_pool2d": "pool",
+    "quantised_avg_pool2d": "pool", "concat": "concat", "layer_norm": "normalise",
+    "lrn": "normalise", "softmax": "normalise",
+}  # fmt: skip
+_ACTIVATION_OF = {"none": "identity", "relu": "relu", "sigmoid": "sigmoid", "tanh": "tanh"}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One operator as TOP's paper describes it.
+
+    Attributes
+    ----------
+    kind: one of `KINDS`; any other text counts as none of them.
+    read: shape of each tensor that the operator reads, without weights.
+    made: shape of the tensor that it makes.
+    stride, kernel: height and width of a window; empty for an operator without a window.
+    padding: pixels at the top and the bottom together, and at the left and the right.
+    groups: number of groups of a convolution.
+    activation: one of `ACTIVATIONS`; any other text counts as none of them.
+    pooling: one of `POOLINGS`; empty for an operator that does not pool.
+    """
+
+    kind: str
+    read: tuple[tuple[int, ...], ...]
+    made: tuple[int, ...]
+    stride: tuple[int, ...] = ()
+    kernel: tuple[int, ...] = ()
+    padding: tuple[int, ...] = ()
+    groups: int = 1
+    activation: str = "identity"
+    pooling: str = ""
+
+    def features(self) -> list[float]:
+        """Return `LAYER_FEATURES` numbers: one-hot names, and logarithms of sizes.
+
+        Of several tensors that are read, the channels are added up, and the other sizes come from
+        the first.
+        """
+        images, channels, *pixels = _sizes(self.read[0] if self.read else ())
+        channels += sum(_sizes(shape)[1] for shape in self.read[1:])
+        numbers = [
+            images, channels, *pixels, *_sizes(self.made), *_pair(self.stride), *_pair(self.kernel),
+            *_pair(self.padding), self.groups,
+        ]  # fmt: skip
+        return [
+            *(float(self.kind == name) for name in KINDS),
+            *(float(self.activation == name) for name in ACTIVATIONS),
+            *(float(self.pooling == name) for name in POOLINGS),
+            *(math.log1p(number) / 4 for number in numbers),
+        ]
+
+
+def layer_features(layers: Sequence[Layer]) -> npt.NDArray[np.float64]:
+    """Return the features of layers: (len(layers), LAYER_FEATURES)."""
+    return np.array([layer.features() for layer in layers]).reshape(-1, LAYER_FEATURES)
+
+
+def layer_of(
+    described: LibraryOp | None, read: Sequence[tuple[int, ...]], made: tuple[int, ...]
+) -> Layer:
+    """Describe an operator of a program.
+
+    Parameters
+    ----------
+    described: the description for kernel libraries. An operator without one has only shapes.
+    read, made: see `Layer`.
+    """
+    read = tuple(read)
+    if described is None:
+        return Layer("", read, made)
+    kind = _KIND_OF.get(described.op, "")
+    window = getattr(described, "window", None)
+    if window is None:
+        return Layer(kind, read, made, activation=_ACTIVATION_OF.get(described.ends.activation, ""))
+    top, left, bottom, right = window.padding or (0, 0, 0, 0)
+    pooling = ""
+    if kind == "pool":
+        reads_all = read and tuple(window.size) == tuple(read[0][-2:])
+        pooling = ("global " if reads_all else "") + ("max" if "max" in described.op else "avg")
+    return Layer(
+        kind, read, made, tuple(window.strides), tuple(window.size), (top + bottom, left + right),
+        getattr(described, "groups", 1), _ACTIVATION_OF.get(described.ends.activation, ""), pooling,
+    )  # fmt: skip
+
+
+def _sizes(shape: Sequence[int]) -> list[int]:
+    """Return images, channels, height and width; 1 for each that a shape does not have.
+
+    The last axis of a matrix, or of rows of vectors, counts as the channels.
+    """
+    if len(shape) == 4:
+        return list(shape)
+    if len(shape) in (2, 3):
+        return [shape[0], shape[-1], math.prod(shape[1:-1]), 1]
+    return [1, math.prod(shape), 1, 1]
+
+
+def _pair(sizes: Sequence[int]) -> list[int]:
+    return list(sizes) if len(sizes) == 2 else [0, 0]

@@ -1,0 +1,314 @@
+"""The whole of TOP in one training: Algorithm 2 (GPG) inside Algorithm 1 (the agents).
+
+TOP is the system of Lin et al., TPDS 36(2), 2025. A training first trains GPG on combined blocks of
+the served models. Then it trains the agents. Each combined block that the agents choose gets its
+stages from this GPG, once. There are two configurations: `PAPER` and `OURS`. `DIFFERENCES` says why
+they differ, field by field.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ...latency.contended import ContendedLatency
+from ..decisions import PRINTED, RewardRule, Space
+from ..process import Load, ServingProcess
+from ..programs import Part, Programs, joint_graph
+from .gpg import GpgConfig, GpgTraining, Task, save_weights
+from .maddpg import MaddpgConfig, MaddpgTraining, save_agents
+
+
+@dataclass(frozen=True)
+class TopConfig:
+    """The configuration of a training of the whole of TOP.
+
+    Attributes
+    ----------
+    gpg, agents: configurations of the two trainings.
+    gpg_blocks: number of random combined blocks that GPG is trained on.
+    gpg_most: largest number of blocks in these; None for `most`.
+    gpg_options: further options of the scheduler, such as `width` of `gpg-scored`.
+    most: largest number of blocks in a combined block (H), by number of multiprocessors of the
+        device: the entry with the largest number that the device reaches.
+    interval: see `Space`.
+    reward, rule, barriers: see `ServingProcess`.
+    step_s: seconds of serving in a step; None for the time of `step_requests` requests that run one
+        after the other.
+    episode: see `ServingProcess`.
+    threshold: variance of the queue lengths above which the trained agents decide again (T).
+    """
+
+    gpg: GpgConfig
+    agents: MaddpgConfig
+    gpg_blocks: int = 128
+    gpg_most: int | None = None
+    gpg_options: Mapping[str, Any] = field(default_factory=dict)
+    most: tuple[tuple[int, int], ...] = ((1, 2), (6, 3), (108, 4))
+    interval: str = "linear"
+    reward: str = "paper"
+    rule: RewardRule = PRINTED
+    barriers: bool = True
+    step_s: float | None = 10.0
+    step_requests: int = 250
+    episode: int = 100
+    threshold: float = 2e5
+
+    def most_on(self, cores: float) -> int:
+        """Return the largest number of blocks in a combined block, on a device of `cores`."""
+        return max((least, most) for least, most in self.most if least <= max(cores, 1))[1]
+
+    def fields(self) -> dict[str, Any]:
+        """Return all fields; those of the two trainings are called `gpg.NAME` and `agents.NAME`."""
+        found: dict[str, Any] = {}
+        for name, value in asdict(self).items():
+            if name in ("gpg", "agents"):
+                found |= {f"{name}.{key}": inner for key, inner in value.items()}
+            else:
+                found[name] = value
+        return found
+
+    def shortened(self, share: float) -> TopConfig:
+        """Return the configuration with this share of the steps of both trainings."""
+        agents = self.agents
+        steps = max(int(agents.steps * share), agents.batch + 1)
+        first = max(int(agents.random_steps * share), agents.batch)
+        return replace(
+            self,
+            gpg=replace(self.gpg, steps=max(int(self.gpg.steps * share), 1)),
+            agents=replace(agents, steps=steps, random_steps=first),
+        )
+
+    def seeded(self, seed: int) -> TopConfig:
+        """Return the configuration with another seed of the agents."""
+        return replace(self, agents=replace(self.agents, seed=seed))
+
+
+PAPER = TopConfig(
+    gpg=GpgConfig(variant="gpg", reward="paper", steps=6000, features="layers"),
+    agents=MaddpgConfig(),
+)
+"""The sizes, rewards, discount factors and steps of the paper.
+
+What the paper does not say is as the docstrings of `gpg` and `maddpg` describe."""
+
+OURS = TopConfig(
+    gpg=GpgConfig(variant="gpg-scored", steps=600, features="both"),
+    agents=MaddpgConfig(
+        steps=2500, random_steps=500, gamma=0.5, actor_rate=3e-4, critic=(256, 128, 64),
+        actor=(128, 64), shared_reward=True, actor_update="candidates",
+    ),
+    gpg_most=3,
+    gpg_options={"width": 1},
+    most=((1, 8),),
+    interval="log",
+    reward="mix",
+    rule=RewardRule((1.0, 0.0, 0.0), is_exponential=False, refused=-3.0),
+    barriers=False,
+    step_s=None,
+    episode=25,
+    threshold=0.0,
+)  # fmt: skip
+"""What our experiments with the parts of TOP suggest; `DIFFERENCES` says so field by field.
+
+It was not tuned as a whole."""
+
+DIFFERENCES: Mapping[str, str] = {
+    "gpg.variant": "a number that stands for an ending moves with the number of endings, so ours "
+    "scores every ending",
+    "gpg.reward": "the paper's reward is largest for one operator after the other",
+    "gpg.steps": "a step of our variant learns from exact prices of several endings, and takes "
+    "longer",
+    "gpg_most": "the stages of larger combined blocks are like those of smaller ones, and take "
+    "longer to learn from",
+    "gpg.features": "latencies and device usage are known, so ours sees them beside types and "
+    "shapes",
+    "gpg_options": "a beam of several states would make each new combined block as slow as a step",
+    "agents.steps": "a third of the paper's, so that several seeds fit into an hour",
+    "agents.random_steps": "in proportion to the steps",
+    "agents.gamma": "a window is much longer than a request, so little of a decision's effect is "
+    "left after two windows",
+    "agents.actor_rate": "the smaller networks allow a higher rate",
+    "agents.critic": "a tenth of the cost, and no worse in the trainings without memory",
+    "agents.actor": "a tenth of the cost, and no worse in the trainings without memory",
+    "agents.shared_reward": "agents that decide together are rewarded together",
+    "agents.actor_update": "rewards jump between decisions, so a gradient misleads; the agents "
+    "choose among candidate decisions",
+    "most": "without barriers, a block does not wait for longer ones beside it, so ours leaves "
+    "larger combined blocks to the agents",
+    "interval": "intervals of milliseconds are a hundredth of the paper's range",
+    "reward": "the paper rewards utilisation, and agents then starve the expensive model; ours "
+    "rewards requests of whole mixes",
+    "rule": "the reward is that rate alone; the paper's latency counts only requests that left "
+    "their queue",
+    "barriers": "a barrier after each stage costs more than stages gain",
+    "step_s": "the time of 250 requests, because more do not change the rate; the paper serves for "
+    "10 s",
+    "episode": "shorter, so that a decision is seen from empty queues more often",
+    "threshold": "clients that wait for answers bound the queues, so the paper's variance of 2e5 "
+    "is never reached; ours decides at each check",
+}
+"""Why each field of `OURS` differs from `PAPER`. A test compares the keys with the fields."""
+
+
+class TopTraining:
+    """A training of the whole of TOP, which goes on where it stopped.
+
+    Its files are in one folder: a checkpoint and the weights of GPG, and a checkpoint and the
+    networks of the agents. A process that was killed loses the steps since the last checkpoint.
+
+    Attributes
+    ----------
+    most, step_s: H and the seconds of a step on this device.
+    """
+
+    def __init__(
+        self,
+        programs: Programs,
+        load: Load,
+        config: TopConfig,
+        folder: str | Path,
+        gpg_folder: str | Path | None = None,
+    ) -> None:
+        """Prepare a training.
+
+        Parameters
+        ----------
+        programs: the served models and the device.
+        load: what arrives while the agents learn.
+        folder: where the files of the training are; it is made if it does not exist.
+        gpg_folder: where the files of GPG are, which trainings of several seeds may share, as the
+            paper trains GPG once for a device. None for `folder`.
+        """
+        self.config = config
+        self.load = load
+        self.folder = Path(folder)
+        self.gpg_folder = self.folder if gpg_folder is None else Path(gpg_folder)
+        for each in (self.folder, self.gpg_folder):
+            each.mkdir(parents=True, exist_ok=True)
+        self._models, self._device = programs.models, programs.device
+        self.most = config.most_on(programs.device.cores)
+        rates = load.per_model if load.trace is None else [1.0] * len(programs.models)
+        mean_us = sum(
+            share * programs.model_us(m) for m, share in enumerate(rates)
+        ) / sum(rates)  # fmt: skip
+        self.step_s = config.step_s or config.step_requests * mean_us / 1e6
+        self.space = Space(tuple(len(model.blocks) for model in self._models), config.interval)
+
+    @property
+    def schedule(self) -> str:
+        """The scheduler that makes the stages of combined blocks: the trained variant of GPG."""
+        return self.config.gpg.variant
+
+    @property
+    def weights(self) -> Path:
+        """The file of GPG's weights."""
+        return self.gpg_folder / "gpg.npz"
+
+    @property
+    def agents(self) -> Path:
+        """The file of the agents' networks."""
+        return self.folder / "agents.npz"
+
+    def programs(self) -> Programs:
+        """Return programs whose combined blocks have the stages of the trained GPG."""
+        options = {"weights": self.weights, **self.config.gpg_options}
+        return Programs(self._models, self._device, {self.schedule: options})
+
+    def run(self, every: int = 250, quiet: bool = True) -> dict[str, Any]:
+        """Train what is not trained yet. Return the curves and the seconds of this process.
+
+        Parameters
+        ----------
+        every: number of steps between two checkpoints.
+        quiet: whether to show no progress bars.
+        """
+        began = time.process_time()
+        gpg = GpgTraining(self._tasks(), self.config.gpg)
+        weights = gpg.run(None, self.gpg_folder / "gpg.checkpoint.npz", every, quiet)
+        save_weights(self.weights, weights)
+        middle = time.process_time()
+        training = self._agents()
+        training.run(None, self.folder / "agents.checkpoint.npz", every, quiet)
+        save_agents(self.agents, training)
+        return {
+            "gpg_seconds": middle - began,
+            "agents_seconds": time.process_time() - middle,
+            "gpg_curve": gpg.curve,
+            "agents_curve": training.curve,
+            "calls": training.environment.calls,
+        }
+
+    def process(self, schedule: str | None = None) -> ServingProcess:
+        """Return the process in which the agents learn.
+
+        Parameters
+        ----------
+        schedule: scheduler of the combined blocks; None for the trained GPG.
+        """
+        programs = self.programs() if schedule is None else Programs(self._models, self._device)
+        return ServingProcess(
+            programs, self.space, self.load, self.step_s, episode=self.config.episode,
+            most=self.most, reward=self.config.reward, rule=self.config.rule,
+            schedule=schedule or self.schedule, barriers=self.config.barriers,
+            seed=self.config.agents.seed,
+        )  # fmt: skip
+
+    def estimate_s(self, steps: int = 20) -> float:
+        """Return the seconds that the whole training will take, from the time of a few steps.
+
+        The steps are those of another training, of which nothing is kept. GPG has random weights in
+        it, so combined blocks take as long to schedule as at the beginning of the training.
+        """
+        config = self.config
+        gpg = GpgTraining(self._tasks(), replace(config.gpg, steps=steps))
+        began = time.perf_counter()
+        save_weights(self.folder / "estimate.npz", gpg.run())
+        gpg_s = (time.perf_counter() - began) / steps
+        few = replace(
+            config.agents, steps=config.agents.batch + steps, random_steps=config.agents.batch
+        )
+        options = {"weights": self.folder / "estimate.npz", **config.gpg_options}
+        programs = Programs(self._models, self._device, {self.schedule: options})
+        process = self.process("sequential")
+        process._programs = programs
+        process._as_served["schedule"] = self.schedule
+        training = MaddpgTraining(process, few)
+        began = time.perf_counter()
+        training.run(few.random_steps)
+        middle = time.perf_counter()
+        training.run()
+        step_s = (time.perf_counter() - middle) / steps
+        (self.folder / "estimate.npz").unlink()
+        random_s = (middle - began) / few.random_steps * config.agents.random_steps
+        learning = config.agents.steps - config.agents.random_steps
+        return gpg_s * config.gpg.steps + random_s + step_s * learning
+
+    def _agents(self) -> MaddpgTraining:
+        return MaddpgTraining(self.process(), self.config.agents)
+
+    def _tasks(self) -> list[Task]:
+        """Return random combined blocks to train GPG on, of 1 to `most` blocks."""
+        rng = random.Random(self.config.gpg.seed)
+        every = [(m, b) for m, model in enumerate(self._models) for b in range(len(model.blocks))]
+        most = min(self.config.gpg_most or self.most, len(every))
+        found: dict[tuple[Part, ...], Task] = {}
+        for _ in range(50 * self.config.gpg_blocks):
+            parts = tuple(sorted(rng.sample(every, rng.randint(1, most))))
+            if len(found) < self.config.gpg_blocks and parts not in found:
+                task = self._task(parts)
+                if len(task.block) > 1:
+                    found[parts] = task
+        return list(found.values())
+
+    def _task(self, parts: tuple[Part, ...]) -> Task:
+        graph, costs, _ = joint_graph(self._models, parts)
+        latency = ContendedLatency(
+            costs.op_us, self._device.cores, self._device.bandwidth, costs.op_cores,
+            costs.memory_share,
+        )  # fmt: skip
+        return Task.of(graph, latency)

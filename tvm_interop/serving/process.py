@@ -1,0 +1,211 @@
+"""TOP's training environment as a decision process, in which queues go on from step to step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InputError
+from .arrivals import Arrivals, closed_loop, on_off, periodic, poisson
+from .combination import BUFFER, CombinedServing, Window
+from .decisions import PRINTED, SAMPLES, Floats, Outcome, RewardRule, Space, figures_of
+from .programs import Programs
+
+LOADS = ("closed", "periodic", "poisson", "on_off", "trace")
+_EVEN = 50
+"""The number of evenly spaced times at which queue lengths are observed, for their variance."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What arrives while agents learn or a search searches.
+
+    Attributes
+    ----------
+    kind: `closed` for clients that send a request, wait for the answer and send the next one.
+        `periodic`, `poisson` and `on_off` are as the functions of these names. `trace` repeats
+        given arrivals.
+    per_model: number of clients of each model for `closed`; otherwise requests a second of each
+        model. Not used with `trace`.
+    burst_s: mean length of a burst, and of the pause after it, for `on_off`.
+    trace: the arrivals to repeat.
+    period_s: length of the trace in seconds.
+    """
+
+    kind: str = "closed"
+    per_model: tuple[float, ...] = ()
+    burst_s: float = 0.05
+    trace: Arrivals | None = None
+    period_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in LOADS:
+            raise InputError(f"`kind` is {self.kind!r}; it must be one of {', '.join(LOADS)}")
+        if (self.kind == "trace") != (self.trace is not None):
+            raise InputError("give `trace` with the kind `trace`, and only with it")
+
+    def arrivals(self, seconds: float, seed: int) -> Arrivals:
+        """Return the requests of an episode."""
+        if self.trace is not None:
+            times = math.ceil(seconds / self.period_s)
+            at_us = [self.trace.at_us + i * self.period_s * 1e6 for i in range(times)]
+            models = np.tile(self.trace.models, times)
+            return Arrivals(np.concatenate(at_us), models, self.trace.followers)
+        if self.kind == "closed":
+            return closed_loop([int(count) for count in self.per_model])
+        if self.kind == "periodic":
+            return periodic(self.per_model, seconds)
+        if self.kind == "poisson":
+            return poisson(self.per_model, seconds, seed)
+        return on_off(self.per_model, seconds, seed, self.burst_s, self.burst_s)
+
+
+class ServingProcess:
+    """An environment like `decisions.Environment`, in which serving goes on from step to step.
+
+    A step serves for a fixed time by its decision. Queues, requests between blocks and the running
+    combined block are those that the step before left. The state is observed during the step: it
+    has the queue lengths, and the blocks that requests were in. An episode begins with empty
+    queues; without episodes, the queues of an overload would grow for ever.
+
+    Attributes
+    ----------
+    calls: number of actions that were simulated or refused so far.
+    """
+
+    def __init__(
+        self,
+        programs: Programs,
+        space: Space,
+        load: Load,
+        seconds: float,
+        *,
+        episode: int = 25,
+        most: int = 4,
+        reward: str = "paper",
+        rule: RewardRule = PRINTED,
+        schedule: str = "greedy",
+        barriers: bool = True,
+        buffer: int = BUFFER,
+        seed: int = 0,
+    ) -> None:
+        """Create a process.
+
+        Parameters
+        ----------
+        seconds: length of a step.
+        episode: number of steps that are served before the queues are emptied.
+        most: maximum number of blocks in a combined block (TOP's H).
+        reward: what the first figure is: `paper` for the utilisation, `throughput` for requests
+            per millisecond, or `mix` for requests of whole mixes per millisecond. The mix is
+            `load.per_model`.
+        rule: how figures make a reward.
+        schedule, barriers, buffer: as for `simulate_combined`.
+        seed: seed of the arrivals, and of the times at which states are sampled.
+        """
+        if reward not in ("paper", "throughput", "mix"):
+            raise InputError(f"`reward` is {reward!r}; it must be `paper`, `throughput` or `mix`")
+        if space.num_blocks != tuple(len(model.blocks) for model in programs.models):
+            raise InputError("the space is for models with other numbers of blocks")
+        self.models = programs.models
+        self.space = space
+        self.rule = rule
+        self.calls = 0
+        self.state = np.zeros(space.state_size)
+        self._programs = programs
+        self._load = load
+        self._seconds = seconds
+        self._episode = episode
+        self._most = most
+        self._reward = reward
+        self._as_served: dict[str, Any] = {
+            "schedule": schedule, "barriers": barriers, "buffer": buffer
+        }  # fmt: skip
+        self._seed = seed
+        self._served = 0
+        self._began = 0
+        self._serving: CombinedServing | None = None
+
+    def step(self, action: Floats) -> Outcome:
+        """Serve by an action and return the outcome.
+
+        An action with a combined block that is too large is refused: no time passes, and the state
+        stays as it is.
+        """
+        number = self.calls
+        self.calls += 1
+        combination = self.space.combination(self.models, action)
+        if max(map(len, combination)) > self._most:
+            return Outcome(self.state, None, None)
+        if self._serving is None or self._served == self._episode:
+            self._begin(number)
+        assert self._serving is not None
+        self._served += 1
+        length_us = self._seconds * 1e6
+        drawn = np.random.default_rng([self._seed, number]).random(SAMPLES) * length_us
+        even = np.linspace(0.0, length_us, _EVEN + 1)[1:]
+        times = np.concatenate([np.sort(drawn), even])
+        order = np.argsort(times, kind="stable")
+        window = self._serving.run(
+            combination, self.space.intervals_us(action), self._seconds, observe_us=times[order]
+        )
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        self.state = self._state_of(window, place[:SAMPLES].tolist())
+        variance = float(window.lengths[place[SAMPLES:]].var(axis=1).mean())
+        return Outcome(self.state, figures_of(window.run, self._gain(window), variance), window.run)
+
+    def saved(self) -> Any:
+        """Return what `restore` needs, as data that JSON can hold."""
+        return [self.calls, self._began, self._served]
+
+    def restore(self, saved: Any, actions: Floats) -> None:
+        """Return to the point at which `saved` was called, by serving the last episode again.
+
+        Parameters
+        ----------
+        actions: the actions of all steps so far.
+        """
+        calls, began, served = saved
+        self._serving = None
+        self._served = 0
+        self.calls = began
+        for action in actions[began:calls]:
+            self.step(action)
+        if self._served != served:
+            raise InputError("the saved actions are not those of the process that was saved")
+
+    def _begin(self, number: int) -> None:
+        self._began = number
+        self._served = 0
+        seed = self._seed * 1_000_003 + number
+        first = self._load.arrivals(self._episode * self._seconds, seed)
+        self._serving = CombinedServing(self._programs, first, **self._as_served)
+
+    def _state_of(self, window: Window, rows: Sequence[int]) -> Floats:
+        samples = []
+        for row in rows:
+            blocks = [np.flatnonzero(counts[row]).tolist() for counts in window.in_blocks]
+            samples.append(self.space.sample(blocks, window.lengths[row].tolist()))
+        return np.concatenate(samples)
+
+    def _gain(self, window: Window) -> float:
+        run = window.run
+        if self._reward == "paper":
+            return run.utilisation
+        if self._reward == "throughput":
+            return run.throughput() / 1e3
+        return mix_rate(run.served(), self._load.per_model) / run.end_us * 1e3
+
+
+def mix_rate(served: npt.ArrayLike, mix: npt.ArrayLike) -> float:
+    """Return how many of the served requests make up whole mixes, of any size."""
+    shares = np.asarray(mix, dtype=np.float64)
+    shares = shares / shares.sum()
+    wanted = shares > 0
+    return float((np.asarray(served)[wanted] / shares[wanted]).min())

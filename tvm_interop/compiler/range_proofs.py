@@ -26,13 +26,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..artifact.manifest import RowMask, RowSizes, SecondRange
-from ..errors import InputError, UnsupportedModelError
-from ..frontend.load import load_model
-from ..lowering.extract import extract
+from ..errors import InputError
 from ..lowering.independent_rows import RowsDependError, independent_rows, same_bits
-from ..lowering.lower import LowerToUnits
 from ..lowering.masked_positions import Masks, masked_in_all, masked_positions
 from ..program.program import Program
+from .imported_sizes import Imported
 from .row_ranges import RowRange
 
 _LOG = logging.getLogger("tvm_interop")
@@ -69,16 +67,25 @@ def check_rows(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
 def _check_one(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
     (axes,), (sizes,), (name,) = chosen.axes, chosen.sizes, chosen.dimensions
     shapes = {size: chosen.shapes((size,)) for size in (*sizes, *chosen.filled(0))}
-    programs, _ = _programs(model, shapes, axes)
+    imported = Imported(model)
+    programs, _ = _programs(imported, shapes, axes)
     try:
         ins, outs = independent_rows(programs, axes)
     except RowsDependError:
         if not any(axes.values()):
             raise  # It is a batch.
         masks = masked_positions(programs, axes, min(sizes))
+        imported.check_sizes(chosen)
         return RowSizes(name, tuple(sizes), _row_masks(masks)), False
+    special = imported.check_sizes(chosen).get(0)
     is_batch = all(rows == (0, 1) for rows in (*ins.values(), *outs.values()))
-    return RowSizes(name, tuple(sizes)), is_batch
+    if is_batch and special is not None:
+        _LOG.warning(
+            "a server will not join requests of this model, since it treats a single row otherwise "
+            "than several: %s",
+            special,
+        )
+    return RowSizes(name, tuple(sizes)), is_batch and special is None
 
 
 def _row_masks(masks: Masks) -> tuple[RowMask, ...]:
@@ -89,7 +96,7 @@ class _Pair:
     """The proof for two ranges; the head of this file says why its parts are enough."""
 
     def __init__(self, model: Any, chosen: RowRange) -> None:
-        self._model, self._chosen = model, chosen
+        self._imported, self._chosen = Imported(model), chosen
         self._lowered: dict[tuple[int, ...], Program] = {}
 
     def sizes(self) -> RowSizes:
@@ -107,6 +114,7 @@ class _Pair:
                 masks: tuple[RowMask, ...] = ()
             except RowsDependError:
                 masks = _row_masks(self._masks(1 - of_rows))
+            self._imported.check_sizes(self._chosen)
             pairs = self._chosen.combinations
             first, second = (tuple(pair[d] for pair in pairs) for d in (of_rows, 1 - of_rows))
             return RowSizes(names[of_rows], first, masks, SecondRange(names[1 - of_rows], second))
@@ -152,7 +160,7 @@ class _Pair:
 
     def _program(self, sizes: tuple[int, ...]) -> Program:
         if sizes not in self._lowered:
-            made = _lowered(self._model, self._chosen.shapes(sizes))
+            made = self._imported.lowered(self._chosen.shapes(sizes), sizes)
             for before in list(self._lowered.values())[:1]:
                 _share_weights(made, before)
             self._lowered[sizes] = made
@@ -174,10 +182,14 @@ def warn_of_dependent_rows(model: Any, shapes: Mapping[int, Mapping[str, tuple[i
     ----------
     shapes: the shapes of the model's open inputs, by batch size.
     """
+    imported = Imported(model)
     try:
-        programs, axes = _programs(model, shapes, None)
+        programs, axes = _programs(imported, shapes, None)
         if programs:
             independent_rows(programs, axes)
+            special = imported.check_batches(shapes).get(0)
+            if special is not None:
+                raise RowsDependError(f"a single row is not treated like several: {special}")
     except RowsDependError as error:
         _LOG.warning(
             "the rows of a batch may depend on each other, so that requests which are joined may "
@@ -187,7 +199,9 @@ def warn_of_dependent_rows(model: Any, shapes: Mapping[int, Mapping[str, tuple[i
 
 
 def _programs(
-    model: Any, shapes: Mapping[int, Mapping[str, tuple[int, ...]]], axes: Mapping[str, int] | None
+    imported: Imported,
+    shapes: Mapping[int, Mapping[str, tuple[int, ...]]],
+    axes: Mapping[str, int] | None,
 ) -> tuple[dict[int, Program], Mapping[str, int]]:
     """The lowered model by the size of the dimension, and the axis of the dimension by input.
 
@@ -198,7 +212,9 @@ def _programs(
     ----------
     axes: the axis of the dimension by input; None for the first axis of all inputs.
     """
-    programs = {size: _lowered(model, given) for size, given in shapes.items() if size > 1}
+    programs = {
+        size: imported.lowered(given, (size,)) for size, given in shapes.items() if size > 1
+    }
     if not programs:
         return {}, axes or {}
     size, first = next(iter(programs.items()))
@@ -210,15 +226,5 @@ def _programs(
             name: tuple(d + (a == axes.get(name)) for a, d in enumerate(value.shape))
             for name, value in ((first.values[v].name, first.values[v]) for v in first.inputs)
         }
-        programs[size + 1] = _lowered(model, grown)
+        programs[size + 1] = imported.lowered(grown, (size + 1,))
     return programs, axes
-
-
-def _lowered(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> Program:
-    lower: Any = LowerToUnits("llvm")
-    try:
-        return extract(lower(load_model(model, shapes)))
-    except UnsupportedModelError as error:
-        raise RowsDependError(
-            f"it cannot be imported for the input shapes {dict(shapes)}: {error}"
-        ) from error

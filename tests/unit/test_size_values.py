@@ -17,7 +17,7 @@ from tests.pair_nets import proven
 from tvm_interop.artifact.manifest import RowSizes
 from tvm_interop.errors import InputError
 from tvm_interop.frontend import size_values
-from tvm_interop.frontend.even_growth import Growth
+from tvm_interop.frontend.even_growth import Growth, Law
 
 QUICK: dict[str, Any] = {"scheduler": "sequential", "providers": ["tvm"], "time_budget": 0}
 
@@ -216,6 +216,19 @@ def test_large_tensors_are_left_out_of_some_sizes(monkeypatch: pytest.MonkeyPatc
         proven(_masked(23), {"batch": 1, "seq": (1, 40)})
 
 
+def test_numbers_of_a_tensor_that_grows_may_grow_too() -> None:
+    """An index into a batch of masks in one row, as PyTorch exports the masks of transformers."""
+    net = Masked(batch="batch")
+    batch = net.do("Gather", net.do("Shape", "x"), net.number(0, np.int64))
+    ends = net.number(0, np.int64), batch, net.number(1, np.int64)
+    rows = net.do("Unsqueeze", net.do("Range", *ends), net.ints(1))
+    at = net.do("Add", net.do("Mul", rows, net.length()), net.positions())
+    mask = net.do("Gather", net.do("Reshape", "mask", net.ints(-1)), at)
+    scores = net.do("Add", net.scores(), net.left_out(mask=mask))
+    model = net.model(net.mixed(scores, "x"), check=False)
+    assert proven(model, {"batch": (1, 3), "seq": (1, 9)}).masks
+
+
 def test_growth() -> None:
     def growth(function: Callable[[int, int], Any]) -> Growth:
         every = [(n, m) for n in range(1, 5) for m in range(1, 6)]
@@ -233,3 +246,15 @@ def test_growth() -> None:
     special = growth(lambda n, m: 5 if m == 1 else n)
     assert special.uneven() is None
     assert set(special.differs_at_1()) == {1}
+
+
+def test_law() -> None:
+    def tensor(n: int, m: int) -> np.ndarray:
+        return np.arange(n)[:, None] * m + np.arange(m)[None]
+
+    law = Law({each: tensor(*each) for each in [(5, 7), (4, 7), (5, 6), (4, 6)]})
+    assert all(law.fits((n, m), tensor(n, m)) for n in range(2, 6) for m in range(2, 8))
+    assert not law.fits((3, 4), tensor(3, 5))
+    assert not law.fits((3, 4), tensor(3, 4) + (np.arange(4) == 2))
+    assert not law.fits((6, 7), tensor(6, 7))
+    assert not law.fits((3, 4), tensor(3, 4)[0])

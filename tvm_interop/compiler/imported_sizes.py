@@ -22,7 +22,7 @@ from ..models.source import read_for_import
 from ..program.program import Program
 from .row_ranges import RowRange
 
-_MOST_SIZES = 4096
+_MOST_SIZES = 1024
 """If there are more pairs of sizes, some are left out."""
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -116,7 +116,7 @@ def _samples(ends: tuple[int, int]) -> list[int]:
 def _all_sizes(ends: Sequence[tuple[int, int]]) -> list[tuple[int, ...]]:
     """All sizes; for large pairs of ranges, those at the ends of one of them, and some others."""
     every = [range(least, most + 1) for least, most in ends]
-    if math.prod(map(len, every)) <= _MOST_SIZES:
+    if len(every) == 1 or math.prod(map(len, every)) <= _MOST_SIZES:
         return list(itertools.product(*every))
     (first, second), rng = every, np.random.default_rng(0)
     found = {(n, end) for n in first for end in _samples(ends[1])}

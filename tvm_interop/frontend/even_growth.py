@@ -6,7 +6,7 @@ of which one is 1 are compared with each other alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -16,6 +16,11 @@ Sizes: TypeAlias = "tuple[int, ...]"
 
 _TOLERANCE = 1e-9
 """The fit is computed in double precision."""
+
+
+def ones_of(sizes: Sizes) -> tuple[bool, ...]:
+    """Which of the sizes are 1."""
+    return tuple(size == 1 for size in sizes)
 
 
 class Growth:
@@ -29,8 +34,7 @@ class Growth:
     def __init__(self, each: Mapping[Sizes, np.ndarray]) -> None:
         self._by_ones: dict[tuple[bool, ...], dict[Sizes, np.ndarray]] = {}
         for sizes, array in each.items():
-            ones = tuple(size == 1 for size in sizes)
-            self._by_ones.setdefault(ones, {})[sizes] = array
+            self._by_ones.setdefault(ones_of(sizes), {})[sizes] = array
         self._fits = {ones: _Fit(group) for ones, group in self._by_ones.items()}
 
     def uneven(self) -> tuple[Sizes, Sizes] | None:
@@ -40,7 +44,7 @@ class Growth:
 
     def at(self, sizes: Sizes) -> np.ndarray | None:
         """The numbers for these sizes; None if there are none for such sizes."""
-        fit = self._fits.get(tuple(size == 1 for size in sizes))
+        fit = self._fits.get(ones_of(sizes))
         return None if fit is None else fit.at(sizes)
 
     def differs_at_1(self) -> Iterator[int]:
@@ -52,6 +56,34 @@ class Growth:
                     _is_close(larger.at(sizes), array).all() for sizes, array in group.items()
                 ):
                     yield number
+
+
+class Law:
+    """How each number of a tensor grows that has more numbers for larger sizes.
+
+    Parameters
+    ----------
+    corners: the tensor for the largest sizes, and for those that are smaller by 1 along some of the
+        dimensions.
+    """
+
+    def __init__(self, corners: Mapping[Sizes, np.ndarray]) -> None:
+        self._most = tuple(np.max([array.shape for array in corners.values()], 0))
+        self._box = tuple(np.min([array.shape for array in corners.values()], 0))
+        heads = {sizes: array[_box(self._box)] for sizes, array in corners.items()}
+        self._fit = _Fit(heads)
+
+    def fits(self, sizes: Sizes, array: np.ndarray) -> bool:
+        """Whether the tensor for these sizes grows like that for the largest ones."""
+        if array.ndim != len(self._most) or not np.all(array.shape <= np.array(self._most)):
+            return False
+        common = _box(tuple(np.minimum(array.shape, self._box)))
+        expected = self._fit.at(sizes)[common]
+        return bool(_is_close(array[common].astype(np.float64), expected).all())
+
+
+def _box(shape: Sequence[int]) -> tuple[slice, ...]:
+    return tuple(slice(0, size) for size in shape)
 
 
 class _Fit:

@@ -6,8 +6,7 @@ that depends on shapes and constants alone is computed for all sizes, with ONNX'
 implementation, up to the node that uses it together with data. There it must grow evenly with the
 sizes: by the same amount for each more row.
 
-Tensors that grow, such as positions or a causal mask, must be the beginning of the tensor for the
-largest sizes. All of their numbers may differ from it by one amount that grows evenly.
+In tensors that grow, such as positions or a causal mask, each number must grow evenly by itself.
 
 A size of 1 is looked at by itself, since a single row is compiled by itself. What it does otherwise
 than several rows is returned, because a server must not join such rows.
@@ -15,6 +14,7 @@ than several rows is returned, because a server must not join such rows.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -23,7 +23,7 @@ import onnx
 import onnx.inliner
 from onnx.reference import ReferenceEvaluator
 
-from .even_growth import Growth, Sizes
+from .even_growth import Growth, Law, Sizes, ones_of
 from .onnx_importer import node_name
 
 _MOST_ELEMENTS = 1 << 16
@@ -213,6 +213,7 @@ class _Numbers:
         self._steps, self._uses, self._most = follower.steps, follower.uses, follower.most
         self._sources, self._sizes, self._seen = follower.sources, sizes, seen
         self._shapes: dict[str, Growth] = {}
+        self._laws: dict[str, dict[tuple[bool, ...], Law]] = {}
         self._needed = self._needed_values()
         self._from_sizes = {name for node, _ in self._steps for name in node.output}
         self._from_sizes.update(self._sources)
@@ -254,6 +255,8 @@ class _Numbers:
         made = {name for node, _ in steps for name in node.output}
         work = sum(self._most[name].size for name in made if self._most[name].size > _SMALL)
         every = math.ceil(work * len(self._sizes) / _MOST_WORK) if work else 1
+        corners = _corners(self._sizes)
+        laws = [self._values(steps, sizes, with_large=True) for sizes in corners]
         raw: dict[str, dict[Sizes, np.ndarray]] = {name: {} for name in self._uses}
         grown: dict[str, dict[Sizes, np.ndarray]] = {}
         for i, sizes in enumerate(self._sizes):
@@ -262,8 +265,12 @@ class _Numbers:
                 array = values[name]
                 if array.shape == self._most[name].shape and array.size <= _SMALL:
                     raw[name][sizes] = array
-                else:
-                    grown.setdefault(name, {})[sizes] = self._distance(name, array, sizes)
+                    continue
+                if name not in grown:
+                    grown[name] = {}
+                    pairs = zip(corners, laws, strict=True)
+                    self._laws[name] = _laws({n: made[name] for n, made in pairs if name in made})
+                grown[name][sizes] = self._distance(name, array, sizes)
         for name, each in grown.items():
             others = raw.pop(name).items()
             each.update((n, self._distance(name, array, n)) for n, array in others)
@@ -300,18 +307,13 @@ class _Numbers:
         return own
 
     def _distance(self, name: str, array: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """The shape of a value that grows, and its distance to the value for the largest sizes."""
-        most = self._most[name]
-        begin = tuple(slice(0, size) for size in array.shape)
-        head = most[begin] if array.ndim == most.ndim else most[:0]
-        if head.shape != array.shape:
+        """The shape of a value that grows, and 1 behind it if a size of 1 is a case by itself."""
+        laws, ones = self._laws[name], ones_of(sizes)
+        if ones not in laws or not laws[ones].fits(sizes, array):
             raise _Uneven(name, self._uses[name], (sizes, self._sizes[-1]))
-        shift = np.zeros(1)
-        if not np.array_equal(array, head, equal_nan=array.dtype.kind == "f"):
-            shift = np.unique(array.astype(np.float64) - head.astype(np.float64))
-        if (array.dtype == np.bool_ and shift.any()) or shift.size > 1:
-            raise _Uneven(name, self._uses[name], (sizes, self._sizes[-1]))
-        return np.array([*array.shape, *shift])
+        usual = laws.get(ones_of(self._sizes[-1]))
+        is_usual = usual is None or usual.fits(sizes, array)
+        return np.array([*array.shape, int(not is_usual)])
 
     def _other_shapes(self) -> dict[int, str]:
         """Which tensors have other shapes for a size of 1, such as after a `Squeeze`."""
@@ -326,6 +328,22 @@ class _Numbers:
             if alike.uneven() is None:
                 found.update(dict.fromkeys(alike.differs_at_1(), told))
         return found
+
+
+def _corners(sizes: Sequence[Sizes]) -> list[Sizes]:
+    """The largest sizes, and those that are smaller by 1, also where one of the sizes is 1."""
+    most, known = np.max(sizes, 0), set(sizes)
+    each = [sorted({size for size in (1, n - 1, n) if size >= 1}) for n in map(int, most)]
+    return [found for found in itertools.product(*each) if found in known]
+
+
+def _laws(corners: Mapping[Sizes, np.ndarray]) -> dict[tuple[bool, ...], Law]:
+    """How a tensor grows, by which sizes are 1."""
+    groups: dict[tuple[bool, ...], dict[Sizes, np.ndarray]] = {}
+    for sizes, array in corners.items():
+        groups.setdefault(ones_of(sizes), {})[sizes] = array
+    ranks = {ones: {array.ndim for array in group.values()} for ones, group in groups.items()}
+    return {ones: Law(group) for ones, group in groups.items() if len(ranks[ones]) == 1}
 
 
 def of_shape(node: onnx.NodeProto, shape: Shape) -> np.ndarray:

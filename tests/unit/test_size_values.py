@@ -163,10 +163,12 @@ def test_a_single_row_that_is_treated_otherwise_is_not_joined(
     caplog.clear()
     tvm_interop.compile(model, batch_sizes=[1, 4], **QUICK)
     assert "rows of a batch may depend on each other" in caplog.text
-    assert "a single row is not treated like several" in caplog.text
+    assert "a few rows are not treated like many" in caplog.text
     caplog.clear()
-    tvm_interop.compile(model, batch_sizes=[2, 4], **QUICK)
-    assert "depend on each other" not in caplog.text
+    tvm_interop.compile(model, batch_sizes=[3, 4], **QUICK)
+    assert "a few rows are not treated like many" in caplog.text
+    made = tvm_interop.compile(model, shapes={"batch": (3, 6)}, most_sizes=2, **QUICK)
+    assert made.manifest.batch_sizes == ()
 
 
 def _squeezed() -> onnx.ModelProto:

@@ -77,19 +77,47 @@ class Imported:
                     raise _not_imported(chosen.shapes(sizes), error) from error
         return self._followed(chosen.dimensions, _all_sizes(ends))
 
-    def check_batches(self, shapes: Mapping[int, Shapes]) -> dict[int, str]:
-        """The same as `check_sizes` for batches, up to the largest for which there are shapes."""
+    def why_not_joined(self, shapes: Mapping[int, Shapes]) -> str | None:
+        """What a batch does otherwise than its rows alone; None if there is nothing.
+
+        A server joins requests of any number of rows, also of fewer than the smallest size that is
+        compiled. Sizes for which the model cannot be imported have no answer to compare with.
+
+        Parameters
+        ----------
+        shapes: the shapes of the inputs by batch size.
+        """
         model = self._model
         is_path = isinstance(model, str | os.PathLike)
         if not isinstance(model, onnx.ModelProto) and (
             not is_path or os.fspath(model).endswith(SUFFIX)
         ):
-            return {}  # Only numbers of ONNX models are followed.
+            return None  # Only numbers of ONNX models are followed.
         for size, given in shapes.items():
             if (size,) not in self._seen:
                 self._import(given, (size,))
-        ends = min(shapes), max(shapes)
-        return self._followed(("batch",), _all_sizes([ends]))
+        (small, one), *_ = sorted(shapes.items())
+        (large, other) = max(shapes.items())
+        grown = {
+            name: [a for a, (d, e) in enumerate(zip(shape, other[name], strict=True)) if d != e]
+            for name, shape in one.items()
+        }
+        least = min(shapes)
+        for size in range(1, min(least, 3)):
+            given = {
+                name: tuple(size if a in grown[name] or (small == large and a == 0) else d
+                            for a, d in enumerate(shape))
+                for name, shape in one.items()
+            }  # fmt: skip
+            try:
+                self._import(given, (size,))
+            except UnsupportedModelError:
+                continue
+            least = min(least, size)
+        try:
+            return self._followed(("batch",), _all_sizes([(least, large)])).get(0)
+        except RowsDependError as error:
+            return str(error)
 
     def _followed(self, dimensions: Sequence[str], sizes: list[tuple[int, ...]]) -> dict[int, str]:
         model = self._model

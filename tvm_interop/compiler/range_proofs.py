@@ -22,7 +22,7 @@ lengths that are filled up. If the positions are rows too, step 3 is the proof o
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..artifact.manifest import RowMask, RowSizes, SecondRange
@@ -56,12 +56,19 @@ def check_rows(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
     except RowsDependError as error:
         names = " and ".join(f"`{name}`" for name in chosen.dimensions)
         what = "a range of" if len(chosen.dimensions) == 1 else "ranges of"
+        ends = {d: {sizes[0], sizes[-1]} for d, sizes in _named(chosen)}
+        typed = ",".join(f"{d}={sizes[0]},{sizes[-1]}" for d, sizes in _named(chosen))
         raise InputError(
             f"the model cannot be compiled for {what} {names}: runs are filled up to a size that "
             f"was compiled, and this could change results, since {error}. Compile it for the sizes "
-            "that you need instead: give `input_shapes` for each of them (on the command line, "
-            "--input-shapes several times)"
+            f"that you need instead: give a set of them, such as shapes={ends} (on the command "
+            f'line, --shapes "{typed}")'
         ) from None
+
+
+def _named(chosen: RowRange) -> Iterator[tuple[str, list[int]]]:
+    """The name and the sizes of each dimension."""
+    yield from zip(chosen.dimensions, chosen.sizes, strict=True)
 
 
 def _check_one(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
@@ -77,12 +84,13 @@ def _check_one(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
         masks = masked_positions(programs, axes, min(sizes))
         imported.check_sizes(chosen)
         return RowSizes(name, tuple(sizes), _row_masks(masks)), False
-    special = imported.check_sizes(chosen).get(0)
+    imported.check_sizes(chosen)
     is_batch = all(rows == (0, 1) for rows in (*ins.values(), *outs.values()))
-    if is_batch and special is not None:
+    special = imported.why_not_joined(shapes) if is_batch else None
+    if special is not None:
         _LOG.warning(
-            "a server will not join requests of this model, since it treats a single row otherwise "
-            "than several: %s",
+            "a server will not join requests of this model, since it treats a few rows otherwise "
+            "than many: %s",
             special,
         )
     return RowSizes(name, tuple(sizes)), is_batch and special is None
@@ -187,9 +195,9 @@ def warn_of_dependent_rows(model: Any, shapes: Mapping[int, Mapping[str, tuple[i
         programs, axes = _programs(imported, shapes, None)
         if programs:
             independent_rows(programs, axes)
-            special = imported.check_batches(shapes).get(0)
+            special = imported.why_not_joined(shapes)
             if special is not None:
-                raise RowsDependError(f"a single row is not treated like several: {special}")
+                raise RowsDependError(f"a few rows are not treated like many: {special}")
     except RowsDependError as error:
         _LOG.warning(
             "the rows of a batch may depend on each other, so that requests which are joined may "

@@ -95,6 +95,16 @@ def shapes_of_dims(
     return shapes
 
 
+def check_all_given(
+    model: str | os.PathLike[str] | onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]
+) -> None:
+    """Raise UnsupportedModelError if an input has open dimensions and no shape in `shapes`."""
+    inputs = _inputs_of(model)
+    missing = {n: dims for n, dims in inputs.items() if is_open(dims) and n not in shapes}
+    if missing:
+        raise open_dimensions_error(missing)
+
+
 def axes_of_dim(model: str | os.PathLike[str] | onnx.ModelProto, name: str) -> dict[str, int]:
     """Return the axis that has the dimension `name`, by the name of each input that has it.
 

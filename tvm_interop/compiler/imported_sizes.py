@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,8 +12,8 @@ import onnx
 
 from ..errors import UnsupportedModelError
 from ..frontend.load import load_model
+from ..frontend.open_dimensions import may_be_onnx
 from ..frontend.size_values import UnevenSizesError, follow_sizes
-from ..frontend.torch_importer import SUFFIX
 from ..lowering.extract import extract
 from ..lowering.independent_rows import RowsDependError
 from ..lowering.lower import LowerToUnits
@@ -87,11 +86,7 @@ class Imported:
         ----------
         shapes: the shapes of the inputs by batch size.
         """
-        model = self._model
-        is_path = isinstance(model, str | os.PathLike)
-        if not isinstance(model, onnx.ModelProto) and (
-            not is_path or os.fspath(model).endswith(SUFFIX)
-        ):
+        if not may_be_onnx(self._model):
             return None  # Only numbers of ONNX models are followed.
         for size, given in shapes.items():
             if (size,) not in self._seen:

@@ -72,6 +72,12 @@ def _sum_of_positions_is_21() -> onnx.ModelProto:
     return net.times(net.op("Equal", [total, net.whole(21)], "is"))
 
 
+def _looked_up_in_a_large_table() -> onnx.ModelProto:
+    net, table = _Rows(), np.ones(70000, np.float32)
+    table[7] = 2
+    return net.times(net.op("Gather", [net.constant(table), "n"], "found"))
+
+
 def _size_within_a_branch() -> onnx.ModelProto:
     """The branch that is taken asks for a batch of 7."""
     net = _Rows()
@@ -102,6 +108,7 @@ def _size_within_data_branches() -> onnx.ModelProto:
         (lambda: _factor_if_batch_is(7), "node `y/Mul` uses .* of `factor`"),
         (lambda: _factor_if_batch_is(31), "node `y/Mul` uses .* of `factor`"),
         (_sum_of_positions_is_21, "node `y/Mul` uses .* of `factor`.*batch 7 with"),
+        (_looked_up_in_a_large_table, "node `y/Mul` uses .* of `factor`.*batch 7 with"),
         (_size_within_a_branch, "node `product` uses .* of `f`"),
         (_size_within_data_branches, "node `s` asks for a size within the `If` `y/If`"),
     ],

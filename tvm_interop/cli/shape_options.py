@@ -65,11 +65,9 @@ Ranges = Annotated[
     typer.Option(
         "--shapes",
         metavar="NAME=N..M,...",
-        help="A range for one dimension that the model leaves open, or for two, and sizes for the "
-        "others, such as batch=1..32,length=64 or batch=1..8,seq=1..128. The model is compiled for "
-        "some sizes of the ranges. A run of any other size is filled up, and a model is refused if "
-        "this could change its results. Or sets of sizes, such as height=64,width=64,128,256: the "
-        "model is compiled for all combinations, and runs no others.",
+        help="Sizes of open dimensions, such as height=64,width=64,128, or ranges of one or two, "
+        "such as batch=1..8,seq=1..128. A range is compiled for some sizes. Others are filled "
+        "up, and a model is refused if this could change its results.",
         rich_help_panel="Model",
     ),
 ]

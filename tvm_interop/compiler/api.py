@@ -112,8 +112,7 @@ def compile(
     fresh: reuse nothing that an earlier compilation kept.
     cross_compiler: compiler that links kernels for another CPU; by default `CXX`.
     options: `time_budget`, the seconds for compiling; `shapes`, the range of a dimension, such as
-        `{"batch": (1, 32)}`, or of two, or sets of sizes, such as `{"width": {64, 128}}`;
-        `most_sizes`; and options of the scheduler.
+        `{"batch": (1, 32)}`, or a set of sizes; `most_sizes`; and options of the scheduler.
 
     Returns
     -------

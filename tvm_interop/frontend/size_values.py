@@ -27,7 +27,7 @@ from .even_growth import Growth, Law, Sizes, ones_of
 from .onnx_importer import node_name
 
 _MOST_ELEMENTS = 1 << 16
-"""Larger constants are weights: what reads them together with a size is not followed further."""
+"""What is computed from larger constants alone is a weight, and is not followed further."""
 _SMALL = 4096
 """Tensors with at most this many elements are computed for all sizes."""
 _MOST_WORK = 1 << 28
@@ -116,6 +116,7 @@ class _Follower:
         self.uses: dict[str, str] = {}
         self.most: _Values = {}
         self._constants: set[str] = set()
+        self._weights: dict[str, onnx.TensorProto] = {}  # Large constants that are not read yet.
         self._same: dict[str, str] = {}  # The first of several equal values.
         self._first: dict[str, onnx.NodeProto] = {}
 
@@ -124,10 +125,13 @@ class _Follower:
 
     def take(self, graph: onnx.GraphProto) -> None:
         for tensor in graph.initializer:
-            is_here = tensor.data_location != onnx.TensorProto.EXTERNAL
-            if is_here and math.prod(tensor.dims) <= _MOST_ELEMENTS:
-                self.most[tensor.name] = onnx.numpy_helper.to_array(tensor)
-                self._constants.add(tensor.name)
+            if tensor.data_location == onnx.TensorProto.EXTERNAL:
+                continue
+            if math.prod(tensor.dims) > _MOST_ELEMENTS:
+                self._weights[tensor.name] = tensor
+                continue
+            self.most[tensor.name] = onnx.numpy_helper.to_array(tensor)
+            self._constants.add(tensor.name)
         for node in graph.node:
             names = [self._same.get(name, name) for name in node.input]
             if node.op_type in _OF_SHAPE and names[0] not in self.most:
@@ -169,7 +173,16 @@ class _Follower:
             return False
         if any(a.HasField("g") or a.graphs for a in node.attribute):
             return False
-        return all(name in self.most for name in names if name)
+        given = {name for name in names if name}
+        weights = given & self._weights.keys() - self.most.keys()
+        if not given - weights <= self.most.keys():
+            return False
+        if weights and not given - weights - self._constants:
+            return False  # It depends on weights alone.
+        for name in weights:  # A number may be looked up in a weight by a size.
+            self.most[name] = onnx.numpy_helper.to_array(self._weights[name])
+            self._constants.add(name)
+        return True
 
     def _take_step(self, node: onnx.NodeProto, names: Sequence[str]) -> bool:
         """Compute a node for the largest sizes; False if the reference cannot compute it."""

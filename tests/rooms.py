@@ -25,7 +25,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "batch_sizes", "checked_libraries", "compile", "cuda_compile", "cuda_libraries",
         "gpu_prices", "inter_op_schedule", "ios_merge", "kept", "kernel_choice", "kernel_tuning",
         "merge_check", "merge_cuda", "pair_attacks", "pair_proofs", "pair_ranges", "precision",
-        "row_ranges", "sequence_ranges",
+        "row_ranges", "sequence_ranges", "size_values",
         "several_shapes", "time_budget", "time_budget_options", "two_labels",
     ),
     "contrib": ("relay",),
@@ -75,7 +75,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     ),
     "tests": (
         "audit", "code_blocks", "environment_page", "house", "install_page", "links",
-        "random_graphs_runner",
+        "random_graphs_runner", "random_ranges",
         "release", "rooms", "tutorials", "workflow",
     ),
     "tvmc": ("tvmc",),

@@ -42,22 +42,28 @@ def main() -> int:
         default=float("inf"),
         help="begin no graph after this number of seconds",
     )
+    parser.add_argument(
+        "--ranges", action="store_true", help="graphs with dimensions of any size, for ranges"
+    )
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
-        return child(given.first, given.last, given.log)
+        return child(given.first, given.last, given.log, ranges=given.ranges)
     given.log.parent.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + given.seconds
     done = {record["seed"] for record in read(given.log)}
     seeds = [seed for seed in range(given.first, given.last) if seed not in done]
     while seeds and time.monotonic() < until:
-        seeds = seeds[run(seeds, given.log, until) :]
+        seeds = seeds[run(seeds, given.log, until, ranges=given.ranges) :]
     return summary([r for r in read(given.log) if given.first <= r["seed"] < given.last])
 
 
-def child(first: int, last: int, log: Path) -> int:
+def child(first: int, last: int, log: Path, *, ranges: bool) -> int:
     """Judge these seeds, and write a line of the log for each. A slow graph ends the process."""
-    from .judge import judged
+    from . import judge
+    from . import ranges as judge_of_ranges
+
+    judged = judge_of_ranges.judged if ranges else judge.judged
 
     os.nice(max(0, _NICE - os.nice(0)))
     for seed in range(first, last):
@@ -67,7 +73,7 @@ def child(first: int, last: int, log: Path) -> int:
     return 0
 
 
-def run(seeds: list[int], log: Path, until: float) -> int:
+def run(seeds: list[int], log: Path, until: float, *, ranges: bool = False) -> int:
     """Judge the first seeds in one process, and return how many seeds are done."""
     ends = (i for i in range(1, len(seeds)) if seeds[i] != seeds[0] + i or i == _TOGETHER)
     count = next(ends, len(seeds))
@@ -75,7 +81,15 @@ def run(seeds: list[int], log: Path, until: float) -> int:
     left_s = until - time.monotonic()
     try:
         ended = subprocess.run(
-            [*CHILD, str(seeds[0]), str(seeds[0] + count), "--log", str(log), "--child"],
+            [
+                *CHILD,
+                str(seeds[0]),
+                str(seeds[0] + count),
+                "--log",
+                str(log),
+                "--child",
+                *(["--ranges"] if ranges else []),
+            ],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -115,6 +129,11 @@ def read(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
 
 
+def _reason(refused: str) -> str:
+    """The part of an error that differs from graph to graph."""
+    return refused.partition("this could change results, since ")[2] or refused
+
+
 def summary(records: list[dict[str, Any]]) -> int:
     """Print the number of graphs of each kind. Returns 1 if a graph failed."""
     kinds = (*FAILURES, "refused", "unclear", "settled", "rounded", "noise", "unjudged")
@@ -124,7 +143,7 @@ def summary(records: list[dict[str, Any]]) -> int:
     print(f"{len(records)} graphs, {fine} right; longest {max(seconds, default=0):.1f} s")
     print(", ".join(f"{kind} {counts[kind]}" for kind in kinds))
     reasons = Counter(
-        re.sub(r"`[^`]*`|\d+", "_", str(record["refused"]))[:160]
+        re.sub(r"`[^`]*`|\d+", "_", _reason(str(record["refused"])))[:160]
         for record in records
         if "refused" in record
     )
@@ -135,7 +154,9 @@ def summary(records: list[dict[str, Any]]) -> int:
             if kind in record:
                 print(f"seed {record['seed']}: {kind}: {record[kind]}")
     if counts["wrong"]:
-        print("`python -m tests.random_graphs.minimise SEED` cuts out what is wrong")
+        print(
+            "`python -m tests.random_graphs.minimise SEED` cuts out what is wrong, without --ranges"
+        )
     return 1 if any(counts[kind] for kind in FAILURES) else 0
 
 

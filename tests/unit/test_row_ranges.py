@@ -321,6 +321,13 @@ def test_a_model_that_holds_its_batch_has_no_range_but_may_be_served() -> None:
     assert tvm_interop.compile(model, batch_sizes=[2], **QUICK).manifest.batch_sizes == (2,)
 
 
+@pytest.mark.parametrize("shapes", [{"n": (1, 4)}, {"n": {1, 4}}])
+@pytest.mark.parametrize("model", ["net.pt2", Path("net.pt2"), tvm.IRModule()])
+def test_only_onnx_models_have_ranges(model: Any, shapes: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"for ONNX models only, and this is .*`input_shapes`"):
+        tvm_interop.compile(model, shapes=shapes, **QUICK)
+
+
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [

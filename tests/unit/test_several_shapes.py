@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,9 +13,14 @@ from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
 import tvm_interop
+from tests.nets import Net
 from tvm_interop.artifact.artifact import load
 from tvm_interop.cli.app import app
-from tvm_interop.errors import ArtifactError, InputError
+from tvm_interop.cli.shape_options import parse_ranges
+from tvm_interop.errors import ArtifactError, InputError, TVMInteropError
+from tvm_interop.session import session as session_module
+
+_QUICK: dict[str, Any] = {"scheduler": "sequential", "providers": ["tvm"], "time_budget": 0}
 
 
 def _net() -> onnx.ModelProto:
@@ -163,3 +169,92 @@ def test_command_line(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["run", str(out), "--inputs", str(inputs), "--json"])
     assert result.exit_code == 0, result.output
     assert json.loads(result.output)["outputs"]["y"]["shape"] == [3, 96]
+
+
+def _segmenter() -> onnx.ModelProto:
+    """A network of convolutions on images of any size, with a pool and a resize in it."""
+    net = Net()
+    x = net.input("x", ["batch", 3, "height", "width"])
+    inner = net.op("Relu", [net.conv(x, "c1", (3, 4), 3)], "r1")
+    pooled = net.op("MaxPool", [inner], "p", kernel_shape=[2, 2], strides=[2, 2])
+    scales = net.constant(np.array([1, 1, 2, 2], np.float32))
+    wide = net.op("Resize", [net.conv(pooled, "c2", (4, 4), 3), "", scales], "wide")
+    net.conv(net.op("Add", [inner, wide], "sum"), "y", (4, 2), 1)
+    return net.model("y", check=False)
+
+
+_EXACT: dict[str, Any] = {"batch": 1, "height": {8, 12}, "width": {8, 16, 20}}
+
+
+def test_sets_of_sizes_run_exactly_these(tmp_path: Path) -> None:
+    import onnxruntime
+
+    model = _segmenter()
+    made = tvm_interop.compile(model, shapes=_EXACT, out=tmp_path / "a.tar", **_QUICK)
+    assert [each["x"][2:] for each in made.input_shapes] == [
+        (8, 8), (8, 16), (8, 20), (12, 8), (12, 16), (12, 20)
+    ]  # fmt: skip
+    session = tvm_interop.Session(tmp_path / "a.tar")
+    theirs = onnxruntime.InferenceSession(model.SerializeToString())
+    for shape in [(1, 3, 12, 20), (1, 3, 8, 8), (1, 3, 12, 8)]:
+        x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        expected = theirs.run(None, {"x": x})[0]
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(InputError, match=r"not compiled for the shapes .*10.*\(1, 3, 8, 16\)"):
+        session.run(None, {"x": np.zeros((1, 3, 8, 10), np.float32)})
+
+
+def test_a_range_of_image_sizes_is_refused_with_the_set_to_give() -> None:
+    shapes = {"batch": 1, "height": 8, "width": (8, 12)}
+    with pytest.raises(InputError, match=r'range of `width`.*--shapes "width=8,12"'):
+        tvm_interop.compile(_segmenter(), shapes=shapes, **_QUICK)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "more", "message"),
+    [
+        ({"height": {8}, "width": (8, 9)}, {}, "`width` a range, and another dimension a set"),
+        ({"height": {8, 0}}, {}, r"`height` the value \{.*\}: give whole numbers above 0"),
+        ({"height": set()}, {}, "give whole numbers above 0"),
+        ({"height": {8}, "width": "8"}, {}, "`width` the value '8'"),
+        ({"height": set(range(1, 66))}, {}, "gives 65 combinations of sizes.*at most 64"),
+        ({"hight": {8, 9}}, {}, "no open dimension `hight`"),
+        ({"height": {8, 9}}, {"most_sizes": 2}, "`most_sizes` is for a range"),
+        ({**_EXACT}, {"batch_sizes": [1]}, "`batch_sizes` do not go with it"),
+        ({"height": {8, 9}}, {}, "a schedule needs every dimension"),
+    ],
+)
+def test_sets_of_no_use_are_refused(
+    shapes: dict[str, Any], more: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TVMInteropError, match=message):
+        tvm_interop.compile(_segmenter(), shapes=shapes, **more, **_QUICK)
+
+
+def test_sets_on_the_command_line() -> None:
+    assert parse_ranges("batch=1,height=8, 12,width=8..16") == {
+        "batch": 1, "height": {8, 12}, "width": (8, 16)
+    }  # fmt: skip
+    for text in ("8,height=8", "height=8..16,20", "height=8,x", "height=8,"):
+        with pytest.raises(InputError, match="--shapes: cannot read"):
+            parse_ranges(text)
+
+
+def test_a_session_keeps_what_it_compiled_for_a_set_and_few_instances(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TVM_INTEROP_KEPT", str(tmp_path))
+    model = _segmenter().SerializeToString()
+    quick = {name: value for name, value in _QUICK.items() if name != "providers"}
+    shapes = {"batch": 1, "height": 8, "width": {8, 16}}
+    first = tvm_interop.Session(model, shapes=shapes, **quick)
+    again = tvm_interop.Session(model, shapes={**shapes, "width": {16, 8}}, **quick)
+    assert first.path is not None
+    assert first.path == again.path
+    monkeypatch.setattr(session_module, "_MOST_SHAPES", 2)
+    session = tvm_interop.Session(model, **quick)
+    for width in (8, 10, 12, 8):
+        caplog.clear()
+        session.run(None, {"x": np.zeros((1, 3, 8, width), np.float32)})
+        assert len(session._by_shape) <= 2
+    assert "takes a while" not in caplog.text, "the first size was dropped, but its file is there"

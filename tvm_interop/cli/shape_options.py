@@ -65,10 +65,9 @@ Ranges = Annotated[
     typer.Option(
         "--shapes",
         metavar="NAME=N..M,...",
-        help="A range for one dimension that the model leaves open, or for two, and sizes for the "
-        "others, such as batch=1..32,length=64 or batch=1..8,seq=1..128. The model is compiled for "
-        "some sizes of the ranges. A run of any other size is filled up, and a model is refused if "
-        "this could change its results.",
+        help="Sizes of open dimensions, such as height=64,width=64,128, or ranges of one or two, "
+        "such as batch=1..8,seq=1..128. A range is compiled for some sizes. Others are filled "
+        "up, and a model is refused if this could change its results.",
         rich_help_panel="Model",
     ),
 ]
@@ -83,8 +82,8 @@ MostSizes = Annotated[
 _RANGE = re.compile(r"\s*(?P<name>.+?)\s*=\s*(?P<least>\d+)(?:\.\.(?P<most>\d+))?\s*")
 
 
-def parse_ranges(text: str | None) -> dict[str, int | tuple[int, int]] | None:
-    """Parse ranges such as `batch=1..32,length=64`; None if there is no text.
+def parse_ranges(text: str | None) -> dict[str, int | tuple[int, int] | set[int]] | None:
+    """Parse ranges and sizes such as `batch=1..32,length=64,128`; None if there is no text.
 
     Raises
     ------
@@ -93,16 +92,21 @@ def parse_ranges(text: str | None) -> dict[str, int | tuple[int, int]] | None:
     """
     if text is None:
         return None
-    ranges: dict[str, int | tuple[int, int]] = {}
+    ranges: dict[str, int | tuple[int, int] | set[int]] = {}
+    name = None
     for part in text.split(","):
-        match = _RANGE.fullmatch(part)
+        match, before = _RANGE.fullmatch(part), ranges.get(name or "")
+        if match is None and part.strip().isdecimal() and isinstance(before, int | set):
+            assert name is not None
+            ranges[name] = {*(before if isinstance(before, set) else {before}), int(part)}
+            continue
         if match is None:
             raise InputError(
-                f"--shapes: cannot read `{part}`; write NAME=SIZE or NAME=LEAST..GREATEST, several "
-                "with commas between, such as batch=1..32,length=64"
+                f"--shapes: cannot read `{part}`; write NAME=SIZE, NAME=LEAST..GREATEST or "
+                "NAME=SIZE,SIZE,..., several with commas between, such as batch=1..32,length=64"
             )
-        least = int(match["least"])
-        ranges[match["name"]] = least if match["most"] is None else (least, int(match["most"]))
+        name, least = match["name"], int(match["least"])
+        ranges[name] = least if match["most"] is None else (least, int(match["most"]))
     return ranges
 
 

@@ -37,7 +37,7 @@ from .merging import merged_stages
 from .options import CompileOptions
 from .precision import MAX_ERROR, measured_precision
 from .range_proofs import check_rows, warn_of_dependent_rows
-from .row_ranges import MOST_SIZES, row_range
+from .row_ranges import MOST_SIZES, exact_shapes, row_range
 from .speed_check import speed_check_by_auto
 from .timed_search import note_search, note_speed_check
 
@@ -112,7 +112,7 @@ def compile(
     fresh: reuse nothing that an earlier compilation kept.
     cross_compiler: compiler that links kernels for another CPU; by default `CXX`.
     options: `time_budget`, the seconds for compiling; `shapes`, the range of a dimension, such as
-        `{"batch": (1, 32)}`, or of two; `most_sizes`; and options of the scheduler.
+        `{"batch": (1, 32)}`, or a set of sizes; `most_sizes`; and options of the scheduler.
 
     Returns
     -------
@@ -152,11 +152,15 @@ def compile(
     _check_precision(precision, max_error, keep_f32, inputs)
     row_sizes = None
     if ranges is not None or most_sizes is not None:
-        check_range(ranges, input_shapes, batch_sizes, compile_options)
-        chosen_rows = row_range(model, ranges, MOST_SIZES if most_sizes is None else most_sizes)
-        row_sizes, is_batch = check_rows(model, chosen_rows)
-        input_shapes = list(map(chosen_rows.shapes, chosen_rows.combinations))
-        batch_sizes = row_sizes.sizes if is_batch else None
+        exact = exact_shapes(model, ranges, most_sizes)
+        check_range(ranges, input_shapes, batch_sizes, None if exact else compile_options)
+        if exact is not None:
+            input_shapes = exact
+        else:
+            rows = row_range(model, ranges, MOST_SIZES if most_sizes is None else most_sizes)
+            row_sizes, is_batch = check_rows(model, rows)
+            input_shapes = list(map(rows.shapes, rows.combinations))
+            batch_sizes = row_sizes.sizes if is_batch else None
     each = shapes_to_compile(model, input_shapes, batch_sizes)
     if chosen is not None and len(each) > 1:
         raise InputError(

@@ -136,9 +136,14 @@ def check_range(
     ranges: Any,
     input_shapes: Shapes | Sequence[Shapes] | None,
     batch_sizes: Sequence[int] | None,
-    options: CompileOptions,
+    options: CompileOptions | None,
 ) -> None:
-    """Refuse what does not go with a range of a dimension."""
+    """Refuse what does not go with a range of a dimension, or with a set of sizes.
+
+    Parameters
+    ----------
+    options: None if dimensions have sets of sizes, which run on any device.
+    """
     if ranges is None:
         raise InputError("`most_sizes` is for a range in `shapes`: give one, or leave it out")
     if not isinstance(ranges, Mapping):
@@ -151,7 +156,7 @@ def check_range(
             "`shapes` gives all sizes, so `input_shapes` and `batch_sizes` do not go with it: "
             "leave them out"
         )
-    if not can_fill_up(options):
+    if options is not None and not can_fill_up(options):
         raise InputError(
             "a range in `shapes` is for models on a CPU: for a GPU, give `input_shapes` or "
             "`batch_sizes` for the sizes that you need"

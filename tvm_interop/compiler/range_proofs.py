@@ -22,17 +22,15 @@ lengths that are filled up. If the positions are rows too, step 3 is the proof o
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..artifact.manifest import RowMask, RowSizes, SecondRange
-from ..errors import InputError, UnsupportedModelError
-from ..frontend.load import load_model
-from ..lowering.extract import extract
+from ..errors import InputError
 from ..lowering.independent_rows import RowsDependError, independent_rows, same_bits
-from ..lowering.lower import LowerToUnits
 from ..lowering.masked_positions import Masks, masked_in_all, masked_positions
 from ..program.program import Program
+from .imported_sizes import Imported
 from .row_ranges import RowRange
 
 _LOG = logging.getLogger("tvm_interop")
@@ -58,27 +56,44 @@ def check_rows(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
     except RowsDependError as error:
         names = " and ".join(f"`{name}`" for name in chosen.dimensions)
         what = "a range of" if len(chosen.dimensions) == 1 else "ranges of"
+        ends = {d: {sizes[0], sizes[-1]} for d, sizes in _named(chosen)}
+        typed = ",".join(f"{d}={sizes[0]},{sizes[-1]}" for d, sizes in _named(chosen))
         raise InputError(
             f"the model cannot be compiled for {what} {names}: runs are filled up to a size that "
             f"was compiled, and this could change results, since {error}. Compile it for the sizes "
-            "that you need instead: give `input_shapes` for each of them (on the command line, "
-            "--input-shapes several times)"
+            f"that you need instead: give a set of them, such as shapes={ends} (on the command "
+            f'line, --shapes "{typed}")'
         ) from None
+
+
+def _named(chosen: RowRange) -> Iterator[tuple[str, list[int]]]:
+    """The name and the sizes of each dimension."""
+    yield from zip(chosen.dimensions, chosen.sizes, strict=True)
 
 
 def _check_one(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
     (axes,), (sizes,), (name,) = chosen.axes, chosen.sizes, chosen.dimensions
     shapes = {size: chosen.shapes((size,)) for size in (*sizes, *chosen.filled(0))}
-    programs, _ = _programs(model, shapes, axes)
+    imported = Imported(model)
+    programs, _ = _programs(imported, shapes, axes)
     try:
         ins, outs = independent_rows(programs, axes)
     except RowsDependError:
         if not any(axes.values()):
             raise  # It is a batch.
         masks = masked_positions(programs, axes, min(sizes))
+        imported.check_sizes(chosen)
         return RowSizes(name, tuple(sizes), _row_masks(masks)), False
+    imported.check_sizes(chosen)
     is_batch = all(rows == (0, 1) for rows in (*ins.values(), *outs.values()))
-    return RowSizes(name, tuple(sizes)), is_batch
+    special = imported.why_not_joined(shapes) if is_batch else None
+    if special is not None:
+        _LOG.warning(
+            "a server will not join requests of this model, since it treats a few rows otherwise "
+            "than many: %s",
+            special,
+        )
+    return RowSizes(name, tuple(sizes)), is_batch and special is None
 
 
 def _row_masks(masks: Masks) -> tuple[RowMask, ...]:
@@ -89,7 +104,7 @@ class _Pair:
     """The proof for two ranges; the head of this file says why its parts are enough."""
 
     def __init__(self, model: Any, chosen: RowRange) -> None:
-        self._model, self._chosen = model, chosen
+        self._imported, self._chosen = Imported(model), chosen
         self._lowered: dict[tuple[int, ...], Program] = {}
 
     def sizes(self) -> RowSizes:
@@ -107,6 +122,7 @@ class _Pair:
                 masks: tuple[RowMask, ...] = ()
             except RowsDependError:
                 masks = _row_masks(self._masks(1 - of_rows))
+            self._imported.check_sizes(self._chosen)
             pairs = self._chosen.combinations
             first, second = (tuple(pair[d] for pair in pairs) for d in (of_rows, 1 - of_rows))
             return RowSizes(names[of_rows], first, masks, SecondRange(names[1 - of_rows], second))
@@ -152,7 +168,7 @@ class _Pair:
 
     def _program(self, sizes: tuple[int, ...]) -> Program:
         if sizes not in self._lowered:
-            made = _lowered(self._model, self._chosen.shapes(sizes))
+            made = self._imported.lowered(self._chosen.shapes(sizes), sizes)
             for before in list(self._lowered.values())[:1]:
                 _share_weights(made, before)
             self._lowered[sizes] = made
@@ -174,10 +190,14 @@ def warn_of_dependent_rows(model: Any, shapes: Mapping[int, Mapping[str, tuple[i
     ----------
     shapes: the shapes of the model's open inputs, by batch size.
     """
+    imported = Imported(model)
     try:
-        programs, axes = _programs(model, shapes, None)
+        programs, axes = _programs(imported, shapes, None)
         if programs:
             independent_rows(programs, axes)
+            special = imported.why_not_joined(shapes)
+            if special is not None:
+                raise RowsDependError(f"a few rows are not treated like many: {special}")
     except RowsDependError as error:
         _LOG.warning(
             "the rows of a batch may depend on each other, so that requests which are joined may "
@@ -187,7 +207,9 @@ def warn_of_dependent_rows(model: Any, shapes: Mapping[int, Mapping[str, tuple[i
 
 
 def _programs(
-    model: Any, shapes: Mapping[int, Mapping[str, tuple[int, ...]]], axes: Mapping[str, int] | None
+    imported: Imported,
+    shapes: Mapping[int, Mapping[str, tuple[int, ...]]],
+    axes: Mapping[str, int] | None,
 ) -> tuple[dict[int, Program], Mapping[str, int]]:
     """The lowered model by the size of the dimension, and the axis of the dimension by input.
 
@@ -198,7 +220,9 @@ def _programs(
     ----------
     axes: the axis of the dimension by input; None for the first axis of all inputs.
     """
-    programs = {size: _lowered(model, given) for size, given in shapes.items() if size > 1}
+    programs = {
+        size: imported.lowered(given, (size,)) for size, given in shapes.items() if size > 1
+    }
     if not programs:
         return {}, axes or {}
     size, first = next(iter(programs.items()))
@@ -210,15 +234,5 @@ def _programs(
             name: tuple(d + (a == axes.get(name)) for a, d in enumerate(value.shape))
             for name, value in ((first.values[v].name, first.values[v]) for v in first.inputs)
         }
-        programs[size + 1] = _lowered(model, grown)
+        programs[size + 1] = imported.lowered(grown, (size + 1,))
     return programs, axes
-
-
-def _lowered(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> Program:
-    lower: Any = LowerToUnits("llvm")
-    try:
-        return extract(lower(load_model(model, shapes)))
-    except UnsupportedModelError as error:
-        raise RowsDependError(
-            f"it cannot be imported for the input shapes {dict(shapes)}: {error}"
-        ) from error

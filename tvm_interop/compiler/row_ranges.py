@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from ..artifact.layout import MAX_SHAPES
 from ..errors import InputError
-from ..frontend.open_dimensions import axes_of_dim, shapes_of_dims
+from ..frontend.open_dimensions import axes_of_dim, check_all_given, shapes_of_dims
 from ..plain_data import is_whole
 
 MOST_SIZES = 8
@@ -25,8 +26,8 @@ MOST_ROWS = 4096
 _FIXED_ROWS = 1.0
 """The time of a run that does not grow with its rows, as a number of rows that take as long."""
 
-Ranges: TypeAlias = "Mapping[str, int | tuple[int, int]]"
-"""A size, or the least and the greatest size, by the name of the dimension."""
+Ranges: TypeAlias = "Mapping[str, int | tuple[int, int] | Set[int]]"
+"""By the name of the dimension: a size, the least and the greatest size, or a set of sizes."""
 
 
 class RowRange(NamedTuple):
@@ -66,6 +67,56 @@ class RowRange(NamedTuple):
         sizes = self.sizes[number]
         between = (s for s in range(sizes[0] + 1, sizes[-1]) if s not in sizes)
         return list(itertools.islice(between, 2))
+
+
+def exact_shapes(
+    model: Any, ranges: Any, most_sizes: int | None
+) -> list[dict[str, tuple[int, ...]]] | None:
+    """The shapes of the open inputs for each combination of the sizes that `ranges` lists.
+
+    None if no dimension has a set of sizes. The model then runs these sizes and no others, so
+    nothing is filled up, and nothing needs to be proven.
+
+    Raises
+    ------
+    InputError
+        There is no such dimension, a size is no whole number above 0, another dimension has a
+        range, there are too many combinations, or `most_sizes` is given.
+    UnsupportedModelError
+        The model is not ONNX or cannot be read, or another dimension is left open.
+    """
+    if not isinstance(ranges, Mapping) or not any(isinstance(v, Set) for v in ranges.values()):
+        return None
+    if most_sizes is not None:
+        raise InputError(
+            "`most_sizes` is for a range, and `shapes` gives sets of sizes, all of which are "
+            "compiled: leave it out"
+        )
+    sizes: list[list[int]] = []
+    for name, given in ranges.items():
+        each = given if isinstance(given, Set) else {given}
+        if isinstance(given, Sequence) and not isinstance(given, str):
+            raise InputError(
+                f"`shapes` gives `{name}` a range, and another dimension a set of sizes: give both "
+                "of them sets of sizes, or one of them one size"
+            )
+        if not each or not all(is_whole(size) and size > 0 for size in each):
+            raise InputError(
+                f"`shapes` gives `{name}` the value {given!r}: give whole numbers above 0"
+            )
+        sizes.append(sorted(each))
+    count = math.prod(map(len, sizes))
+    if count > MAX_SHAPES:
+        raise InputError(
+            f"`shapes` gives {count} combinations of sizes, and a model is compiled for each: give "
+            f"at most {MAX_SHAPES}"
+        )
+    found = [
+        shapes_of_dims(model, dict(zip(ranges, each, strict=True)))
+        for each in itertools.product(*sizes)
+    ]
+    check_all_given(model, found[0])
+    return found
 
 
 def row_range(model: Any, ranges: Ranges, most_sizes: int = MOST_SIZES) -> RowRange:
@@ -124,8 +175,8 @@ def _ends(name: str, given: Any) -> tuple[int, int]:
     ends = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else []
     if len(ends) != 2 or not all(map(is_whole, ends)):
         raise InputError(
-            f"`shapes` gives `{name}` the value {given!r}: give a size, or the least and the "
-            "greatest size, such as (1, 32)"
+            f"`shapes` gives `{name}` the value {given!r}: give a size, the least and the greatest "
+            "size, such as (1, 32), or a set of sizes, such as {1, 8, 32}"
         )
     return ends[0], ends[1]
 

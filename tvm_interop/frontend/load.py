@@ -38,7 +38,9 @@ Model: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | tvm.IRModule | An
 
 
 def load_model(
-    model: Model, input_shapes: Mapping[str, Sequence[int]] | None = None
+    model: Model,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    seen: dict[str, tuple[int, ...]] | None = None,
 ) -> tvm.IRModule:
     """Load a model as a Relax module whose `main` has static input shapes.
 
@@ -52,6 +54,8 @@ def load_model(
     input_shapes
         The shape of each input that has a dynamic dimension. A shape given for any other input
         replaces the declared shape.
+    seen
+        For an ONNX model, gets the shapes of all tensors of the model, by their names.
 
     Returns
     -------
@@ -75,14 +79,15 @@ def load_model(
     if isinstance(model, tvm.IRModule):
         return _with_shapes(model, shapes)
     if isinstance(model, onnx.ModelProto):
-        return _from_onnx(model, shapes, "the ONNX model given")
+        return _from_onnx(model, shapes, "the ONNX model given", None, seen)
     if is_exported_program(model):
         return _with_shapes(import_exported_program(model, "the exported program"), shapes)
     if isinstance(model, (str, os.PathLike)):
         if os.fspath(model).endswith(SUFFIX):
             program = import_exported_program(read_exported_program(model), f"`{model}`")
             return _with_shapes(program, shapes)
-        return _from_onnx(read_for_import(model), shapes, f"`{os.fspath(model)}`", Path(model))
+        origin = f"`{os.fspath(model)}`"
+        return _from_onnx(read_for_import(model), shapes, origin, Path(model), seen)
     if is_torch_module(model):
         raise UnsupportedModelError(
             f"a `{type(model).__name__}` is a torch.nn.Module, which is no program yet: give what "
@@ -140,6 +145,7 @@ def _from_onnx(
     shapes: dict[str, tuple[int, ...]],
     origin: str,
     path: Path | None = None,
+    seen: dict[str, tuple[int, ...]] | None = None,
 ) -> tvm.IRModule:
     """Check `model` and import it.
 
@@ -148,6 +154,7 @@ def _from_onnx(
     origin: the model's description in error messages, such as its path.
     path: the path of the model's file. Large weights are read later from files in the same folder.
         None if all weights are in `model`.
+    seen: gets the shapes of all tensors, by name.
     """
     if model.ir_version == 0 or not model.HasField("graph") or not model.graph.output:
         raise UnsupportedModelError(f"{origin} is not an ONNX model: it holds no graph")
@@ -163,7 +170,7 @@ def _from_onnx(
     static = onnx_input_shapes(model.graph, shapes)
     check_outputs(model.graph)
     _check(model, origin)
-    return import_graph(model, static, origin, path)
+    return import_graph(model, static, origin, path, seen)
 
 
 def _check_text(message: Any, origin: str) -> None:

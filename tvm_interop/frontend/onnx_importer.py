@@ -22,6 +22,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from ..errors import UnsupportedModelError, first_line
 from ..lowering.names import OUTPUT_NAMES, rename_bindings
+from ..lowering.static_shape import static_shape
 from ..models.external_weights import array_of, is_outside
 from .bounds import within_bounds
 from .constants import check_constants
@@ -41,11 +42,13 @@ def import_graph(
     shapes: Mapping[str, tuple[int, ...]],
     origin: str,
     path: Path | None = None,
+    seen: dict[str, tuple[int, ...]] | None = None,
 ) -> tvm.IRModule:
     """Import `model`, which has been checked, with the input shapes in `shapes`.
 
     Parameters
     ----------
+    seen: gets the shapes of all tensors that have a static one, by their names.
     path: the path of the model's file. Large weights may be in files in the same folder. None if
         all weights are in `model`.
     """
@@ -64,6 +67,8 @@ def import_graph(
     main = rename_bindings(mod["main"], importer.names_in(mod["main"]))
     outputs = [value.name for value in graph.output]
     mod.update_func(mod.get_global_var("main"), main.with_attr(OUTPUT_NAMES, outputs))
+    if seen is not None:
+        seen.update(importer.shapes())
     # TVM's importer opens no dataflow block for a graph with an `If`. By now every `If` has been
     # replaced, so a dataflow block is possible.
     return relax.transform.ConvertToDataflow()(mod)
@@ -125,6 +130,17 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         self._names: dict[relax.Var, str] = {}
         self._path = path
         self._turned: frozenset[str] = frozenset()
+        self._inner: dict[str, Any] = {}  # The tensors of subgraphs.
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of all tensors that have a static one, those of subgraphs too, by name."""
+        every = {**self._inner, **self._nodes}
+        shapes = {
+            name: static_shape(value.ty)
+            for name, value in every.items()
+            if isinstance(getattr(value, "ty", None), relax.TensorType)
+        }
+        return {name: shape for name, shape in shapes.items() if shape is not None}
 
     def names_in(self, main: relax.Function) -> dict[relax.Var, str]:
         """Return, for each binding of the imported function `main`, the name of its node."""
@@ -195,6 +211,7 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             self._construct_nodes(graph)
             return [self._nodes[value.name] for value in graph.output]
         finally:
+            self._inner.update(self._nodes)
             self._nodes = around
 
     def _parse_attr(self, attr_proto: Sequence[onnx.AttributeProto]) -> dict[str, Any]:

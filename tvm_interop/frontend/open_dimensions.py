@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import onnx
 
 from ..errors import InputError, UnsupportedModelError, did_you_mean
 from ..models.source import read_for_import
+from .torch_importer import SUFFIX
 
 Dims: TypeAlias = "tuple[int | str, ...] | None"
 """The dimensions of an input; None if its rank is unknown.
@@ -95,6 +96,16 @@ def shapes_of_dims(
     return shapes
 
 
+def check_all_given(
+    model: str | os.PathLike[str] | onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]
+) -> None:
+    """Raise UnsupportedModelError if an input has open dimensions and no shape in `shapes`."""
+    inputs = _inputs_of(model)
+    missing = {n: dims for n, dims in inputs.items() if is_open(dims) and n not in shapes}
+    if missing:
+        raise open_dimensions_error(missing)
+
+
 def axes_of_dim(model: str | os.PathLike[str] | onnx.ModelProto, name: str) -> dict[str, int]:
     """Return the axis that has the dimension `name`, by the name of each input that has it.
 
@@ -117,8 +128,30 @@ def axes_of_dim(model: str | os.PathLike[str] | onnx.ModelProto, name: str) -> d
     return axes
 
 
+def may_be_onnx(model: Any) -> bool:
+    """Whether `model` is an ONNX model, or a path or name that may stand for one."""
+    if isinstance(model, str | os.PathLike):
+        return not os.fspath(model).endswith(SUFFIX)
+    return isinstance(model, onnx.ModelProto)
+
+
 def _inputs_of(model: str | os.PathLike[str] | onnx.ModelProto) -> dict[str, Dims]:
-    """Return the dimensions of each input that is no weight."""
+    """Return the dimensions of each input that is no weight.
+
+    Raises
+    ------
+    InputError
+        The model is not ONNX.
+    """
+    if not may_be_onnx(model):
+        what = (
+            f"`{model}`" if isinstance(model, str | os.PathLike) else f"a `{type(model).__name__}`"
+        )
+        raise InputError(
+            f"sizes by the names of dimensions can be given for ONNX models only, and this is "
+            f"{what}: give `input_shapes` (on the command line, --input-shapes), several times for "
+            "several sizes"
+        )
     graph = (model if isinstance(model, onnx.ModelProto) else read_for_import(model)).graph
     weights = {tensor.name for tensor in graph.initializer}
     return {v.name: declared_dims(v) for v in graph.input if v.name not in weights}

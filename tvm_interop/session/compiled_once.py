@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 from ..artifact.artifact import Artifact
@@ -49,7 +49,7 @@ def compiled_once(
     key = ""
     if kept is not None:
         counted = {name: value for name, value in options.items() if name not in _NOT_IN_KEY}
-        key = key_of(str(source.digest), counted)
+        key = key_of(str(source.digest), _in_order(counted))
         found = None if options.get("fresh") else kept.find(source.name, key)
         if found is not None:
             _LOG.info("`%s` was compiled before: `%s`", source.name, found.path)
@@ -62,6 +62,13 @@ def compiled_once(
     where = f"kept as `{path}`" if path else "not kept"
     _LOG.warning("compiled `%s` in %.0f s, %s", source.name, time.monotonic() - began, where)
     return artifact
+
+
+def _in_order(value: Any) -> Any:
+    """Plain data in which sets have an order, so that equal data have the same text."""
+    if isinstance(value, Mapping):
+        return {key: _in_order(each) for key, each in value.items()}
+    return ("set", *sorted(value)) if isinstance(value, Set) else value
 
 
 def _tell_all(options: Mapping[str, Any]) -> bool:
@@ -81,6 +88,6 @@ def _tell_all(options: Mapping[str, Any]) -> bool:
 def _is_plain(value: Any) -> bool:
     if isinstance(value, Mapping):
         return _is_plain([*value.keys(), *value.values()])
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | Set):
         return all(_is_plain(each) for each in value)
     return value is None or isinstance(value, str | int | float)

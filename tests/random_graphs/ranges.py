@@ -1,0 +1,98 @@
+"""Compiles a random graph for ranges of sizes, and compares runs of many sizes with onnxruntime."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+
+from tvm_interop import GraphModule, compile
+from tvm_interop.artifact.artifact import Artifact
+from tvm_interop.errors import TVMInteropError
+
+from .conditioning import within_rounding
+from .oracles import Arrays, alike, by_onnxruntime
+from .symbolic import SymbolicGraph
+
+_RUNS = 8
+"""How many sizes are drawn for each graph, besides those at the ends of the ranges."""
+_JOINED = 1e-3
+"""The allowed error of a row of a batch, against the row by itself."""
+
+
+def judged(seed: int) -> dict[str, Any]:
+    """The verdict on the graph of this seed, as a line of the log.
+
+    `wrong`: a size gives another result than onnxruntime, or a row of a batch another one than the
+    row alone, although the artifact says that a server may join rows. `noise`: rounding explains
+    the difference. `refused`: our error. `raw`: any other error. `unjudged`: onnxruntime does not
+    run the graph for any of the sizes.
+    """
+    began = time.monotonic()
+    graph = SymbolicGraph(seed)
+    model = graph.build()
+    record: dict[str, Any] = {"seed": seed, "nodes": len(model.graph.node)}
+    try:
+        artifact = compile(
+            model, shapes=graph.ranges, most_sizes=4, scheduler="sequential", time_budget=0,
+            latency_db=":memory:", providers=["tvm"] if seed % 2 else None,
+        )  # fmt: skip
+        record |= _compared(graph, model, artifact, seed)
+    except TVMInteropError as error:
+        record["refused"] = f"{type(error).__name__}: {str(error)[:600]}"
+    except Exception as error:
+        record["raw"] = f"{type(error).__name__}: {str(error)[:400]}"
+    return record | {"s": round(time.monotonic() - began, 1)}
+
+
+def _compared(
+    graph: SymbolicGraph, model: onnx.ModelProto, artifact: Artifact, seed: int
+) -> dict[str, Any]:
+    module, wrong, noise, judged_any = GraphModule(artifact), [], False, False
+    for number, sizes in enumerate(_sizes(graph.ranges, seed)):
+        feed = graph.feed(sizes, seed * 31 + number)
+        wanted = by_onnxruntime(model, feed)
+        if wanted is None:
+            continue
+        judged_any = True
+        ours = {"y": np.asarray(module(feed)[0])}
+        if not alike(ours["y"], wanted["y"]):
+            is_alike = ours["y"].shape == wanted["y"].shape
+            if is_alike and within_rounding(model, feed, ours, wanted)["y"]:
+                noise = True
+                continue
+            wrong.append(f"{sizes}")
+        elif artifact.manifest.batch_sizes:
+            joined = _in_rows(model, feed)["y"]
+            if not alike(ours["y"], joined, _JOINED):
+                wrong.append(f"rows of {sizes}")
+    found: dict[str, Any] = {"wrong": wrong[:5]} if wrong else {"noise": True} if noise else {}
+    return found if judged_any else {"unjudged": "onnxruntime runs none of the sizes"}
+
+
+def _sizes(ranges: Mapping[str, int | tuple[int, int]], seed: int) -> list[dict[str, int]]:
+    ends = {name: (size, size) if isinstance(size, int) else size for name, size in ranges.items()}
+    rng = np.random.default_rng([seed, 1])
+    drawn = [
+        {name: int(rng.integers(least, most + 1)) for name, (least, most) in ends.items()}
+        for _ in range(_RUNS)
+    ]
+    return [
+        {name: least for name, (least, _) in ends.items()},
+        {name: most for name, (_, most) in ends.items()},
+        *drawn,
+    ]
+
+
+def _in_rows(model: onnx.ModelProto, feed: Arrays) -> dict[str, np.ndarray]:
+    """The output of each row by itself, joined: what a server must answer to single requests."""
+    rows = len(next(iter(feed.values())))
+    each = [
+        by_onnxruntime(model, {name: array[i : i + 1] for name, array in feed.items()})
+        for i in range(rows)
+    ]
+    assert all(one is not None for one in each), "onnxruntime runs a batch, but not a single row"
+    return {"y": np.concatenate([one["y"] for one in each if one is not None])}

@@ -1,0 +1,149 @@
+"""A model as it is imported for several sizes, and the check of what it computes from the sizes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from ..errors import UnsupportedModelError
+from ..frontend.load import load_model
+from ..frontend.open_dimensions import may_be_onnx
+from ..frontend.size_values import UnevenSizesError, follow_sizes
+from ..lowering.extract import extract
+from ..lowering.independent_rows import RowsDependError
+from ..lowering.lower import LowerToUnits
+from ..models.source import read_for_import
+from ..program.program import Program
+from .row_ranges import RowRange
+
+_MOST_SIZES = 1024
+"""If there are more pairs of sizes, some are left out."""
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""The shapes of inputs, by name."""
+
+
+class Imported:
+    """A model that is imported for several sizes, and the shapes of its tensors for each."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._seen: dict[tuple[int, ...], dict[str, tuple[int, ...]]] = {}
+
+    def lowered(self, shapes: Shapes, sizes: tuple[int, ...]) -> Program:
+        """The lowered model for these shapes of the inputs, which belong to these sizes.
+
+        Raises
+        ------
+        RowsDependError
+            The model cannot be imported.
+        """
+        lower: Any = LowerToUnits("llvm")
+        try:
+            return extract(lower(self._import(shapes, sizes)))
+        except UnsupportedModelError as error:
+            raise _not_imported(shapes, error) from error
+
+    def _import(self, shapes: Shapes, sizes: tuple[int, ...]) -> Any:
+        seen: dict[str, tuple[int, ...]] = {}
+        made = load_model(self._model, shapes, seen)
+        self._seen[sizes] = seen
+        return made
+
+    def check_sizes(self, chosen: RowRange) -> dict[int, str]:
+        """Check that what the model computes from the sizes grows evenly within the ranges.
+
+        Returns
+        -------
+        What a size of 1 does otherwise than larger ones, by the number of the dimension.
+
+        Raises
+        ------
+        RowsDependError
+            A number does not grow evenly; the text names the node.
+        """
+        ends = [(sizes[0], sizes[-1]) for sizes in chosen.sizes]
+        for sizes in itertools.product(*map(_samples, ends)):
+            if sizes not in self._seen:
+                try:
+                    self._import(chosen.shapes(sizes), sizes)
+                except UnsupportedModelError as error:
+                    raise _not_imported(chosen.shapes(sizes), error) from error
+        return self._followed(chosen.dimensions, _all_sizes(ends))
+
+    def why_not_joined(self, shapes: Mapping[int, Shapes]) -> str | None:
+        """What a batch does otherwise than its rows alone; None if there is nothing.
+
+        A server joins requests of any number of rows, also of fewer than the smallest size that is
+        compiled. Sizes for which the model cannot be imported have no answer to compare with.
+
+        Parameters
+        ----------
+        shapes: the shapes of the inputs by batch size.
+        """
+        if not may_be_onnx(self._model):
+            return None  # Only numbers of ONNX models are followed.
+        for size, given in shapes.items():
+            if (size,) not in self._seen:
+                self._import(given, (size,))
+        (small, one), *_ = sorted(shapes.items())
+        (large, other) = max(shapes.items())
+        grown = {
+            name: [a for a, (d, e) in enumerate(zip(shape, other[name], strict=True)) if d != e]
+            for name, shape in one.items()
+        }
+        least = min(shapes)
+        for size in range(1, min(least, 3)):
+            given = {
+                name: tuple(size if a in grown[name] or (small == large and a == 0) else d
+                            for a, d in enumerate(shape))
+                for name, shape in one.items()
+            }  # fmt: skip
+            try:
+                self._import(given, (size,))
+            except UnsupportedModelError:
+                continue
+            least = min(least, size)
+        try:
+            return self._followed(("batch",), _all_sizes([(least, large)])).get(0)
+        except RowsDependError as error:
+            return str(error)
+
+    def _followed(self, dimensions: Sequence[str], sizes: list[tuple[int, ...]]) -> dict[int, str]:
+        model = self._model
+        if not isinstance(model, onnx.ModelProto):
+            model = read_for_import(model)
+        try:
+            return follow_sizes(model, dimensions, sizes, self._seen)
+        except UnevenSizesError as error:
+            raise RowsDependError(str(error)) from None
+
+
+def _not_imported(shapes: Shapes, error: UnsupportedModelError) -> RowsDependError:
+    return RowsDependError(f"it cannot be imported for the input shapes {dict(shapes)}: {error}")
+
+
+def _samples(ends: tuple[int, int]) -> list[int]:
+    """Some sizes of a range: 1 if it is there, the next two, and the largest."""
+    least, most = ends
+    first = [1] if least == 1 else []
+    above = max(least, 2)
+    return sorted({*first, above, min(above + 1, most), most})
+
+
+def _all_sizes(ends: Sequence[tuple[int, int]]) -> list[tuple[int, ...]]:
+    """All sizes; for large pairs of ranges, those at the ends of one of them, and some others."""
+    every = [range(least, most + 1) for least, most in ends]
+    if len(every) == 1 or math.prod(map(len, every)) <= _MOST_SIZES:
+        return list(itertools.product(*every))
+    (first, second), rng = every, np.random.default_rng(0)
+    found = {(n, end) for n in first for end in _samples(ends[1])}
+    found.update((end, n) for n in second for end in _samples(ends[0]))
+    drawn = (rng.integers(each[0], each[-1] + 1, _MOST_SIZES) for each in every)
+    found.update((int(a), int(b)) for a, b in zip(*drawn, strict=True))
+    return sorted(found)

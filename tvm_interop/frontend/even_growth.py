@@ -1,0 +1,147 @@
+"""Says whether numbers grow evenly with one or two sizes: by the same amount for each more row.
+
+With two sizes, a number may also grow with their product. A size of 1 is a case by itself, so sizes
+of which one is 1 are compared with each other alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+Sizes: TypeAlias = "tuple[int, ...]"
+"""A size of each dimension with a range."""
+
+_TOLERANCE = 1e-9
+"""The fit is computed in double precision."""
+
+
+def ones_of(sizes: Sizes) -> tuple[bool, ...]:
+    """Which of the sizes are 1."""
+    return tuple(size == 1 for size in sizes)
+
+
+class Growth:
+    """Numbers for several sizes.
+
+    Parameters
+    ----------
+    each: arrays of one shape, by the sizes for which they were computed.
+    """
+
+    def __init__(self, each: Mapping[Sizes, np.ndarray]) -> None:
+        self._by_ones: dict[tuple[bool, ...], dict[Sizes, np.ndarray]] = {}
+        for sizes, array in each.items():
+            self._by_ones.setdefault(ones_of(sizes), {})[sizes] = array
+        self._fits = {ones: _Fit(group) for ones, group in self._by_ones.items()}
+
+    def uneven(self) -> tuple[Sizes, Sizes] | None:
+        """Two sizes of which one does not follow from the others; None if all are even."""
+        found = (fit.uneven() for fit in self._fits.values())
+        return next((pair for pair in found if pair is not None), None)
+
+    def at(self, sizes: Sizes) -> np.ndarray | None:
+        """The numbers for these sizes; None if there are none for such sizes."""
+        fit = self._fits.get(ones_of(sizes))
+        return None if fit is None else fit.at(sizes)
+
+    def differs_at_1(self) -> Iterator[int]:
+        """The numbers of the dimensions whose size 1 does not follow from its larger sizes."""
+        for ones, group in self._by_ones.items():
+            for number in (i for i, is_one in enumerate(ones) if is_one):
+                larger = self._fits.get((*ones[:number], False, *ones[number + 1 :]))
+                if larger is not None and not all(
+                    _is_close(larger.at(sizes), array).all() for sizes, array in group.items()
+                ):
+                    yield number
+
+
+class Law:
+    """How each number of a tensor grows that has more numbers for larger sizes.
+
+    Parameters
+    ----------
+    corners: the tensor for the largest sizes, and for those that are smaller by 1 along some of the
+        dimensions.
+    """
+
+    def __init__(self, corners: Mapping[Sizes, np.ndarray]) -> None:
+        self._most = tuple(np.max([array.shape for array in corners.values()], 0))
+        self._box = tuple(np.min([array.shape for array in corners.values()], 0))
+        heads = {sizes: array[_box(self._box)] for sizes, array in corners.items()}
+        self._fit = _Fit(heads)
+
+    def fits(self, sizes: Sizes, array: np.ndarray) -> bool:
+        """Whether the tensor for these sizes grows like that for the largest ones."""
+        if array.ndim != len(self._most) or not np.all(array.shape <= np.array(self._most)):
+            return False
+        common = _box(tuple(np.minimum(array.shape, self._box)))
+        expected = self._fit.at(sizes)[common]
+        return bool(_is_close(array[common].astype(np.float64), expected).all())
+
+
+def _box(shape: Sequence[int]) -> tuple[slice, ...]:
+    return tuple(slice(0, size) for size in shape)
+
+
+class _Fit:
+    """Numbers as a function of sizes, none or all of which are 1 along a dimension."""
+
+    def __init__(self, group: Mapping[Sizes, np.ndarray]) -> None:
+        self._sizes = list(group)
+        arrays = [np.asarray(array) for array in group.values()]
+        self._shape = arrays[0].shape
+        with np.errstate(invalid="ignore"):
+            self._values = np.array([array.reshape(-1) for array in arrays], np.float64)
+        # Equal numbers are taken as they are. Large ones, and infinity, would spoil the fit.
+        self._are_equal = _is_close(self._values, self._values[:1], 0.0).all(0)
+        self._are_bools = arrays[0].dtype == np.bool_
+        wanted = np.where(self._are_equal, 0, self._values)
+        self._can_fit = np.isfinite(wanted).all(0)
+        wanted = np.where(self._can_fit, wanted, 0)
+        self._factors = np.linalg.lstsq(self._columns(self._sizes), wanted, rcond=None)[0]
+
+    def uneven(self) -> tuple[Sizes, Sizes] | None:
+        if self._are_bools or not self._can_fit.all():
+            wrong = ~self._are_equal
+        else:
+            fitted = self._columns(self._sizes) @ self._factors
+            near = _is_close(fitted, np.where(self._are_equal, 0, self._values))
+            wrong = ~near.all(0)
+        if not wrong.any():
+            return None
+        values = self._values[:, int(np.argmax(wrong))]
+        # The value that is the rarest, and another one beside it.
+        _, places, counts = np.unique(
+            values, return_inverse=True, return_counts=True, equal_nan=True
+        )
+        rare = int(np.argmin(counts[places]))
+        other = next(i for i in _beside(rare, len(values)) if places[i] != places[rare])
+        return self._sizes[rare], self._sizes[other]
+
+    def at(self, sizes: Sizes) -> np.ndarray:
+        fitted = (self._columns([sizes]) @ self._factors)[0]
+        found: np.ndarray = np.where(self._are_equal, self._values[0], fitted)
+        return found.reshape(self._shape)
+
+    def _columns(self, sizes: list[Sizes]) -> np.ndarray:
+        """What the numbers may be sums of: a constant, the sizes, and the product of all sizes."""
+        given = np.array(sizes, np.float64).reshape(len(sizes), -1)
+        columns = [np.ones(len(sizes)), *given.T]
+        if given.shape[1] > 1:
+            columns.append(given.prod(1))
+        return np.stack(columns, 1)
+
+
+def _beside(index: int, count: int) -> Iterator[int]:
+    """All other indices, the nearest first."""
+    yield from sorted((i for i in range(count) if i != index), key=lambda i: abs(i - index))
+
+
+def _is_close(given: np.ndarray, wanted: np.ndarray, tolerance: float = _TOLERANCE) -> np.ndarray:
+    with np.errstate(invalid="ignore"):
+        near = np.abs(given - wanted) <= tolerance * np.maximum(np.abs(wanted), 1)
+        found: np.ndarray = near | (given == wanted) | (np.isnan(given) & np.isnan(wanted))
+    return found

@@ -1,0 +1,385 @@
+"""Follows the numbers that an ONNX model computes from its input shapes, for all sizes of a range.
+
+A model may do something else for a single size, such as an `If` that asks for a batch of 7. Such a
+model computes a number from a shape, and the number is another one for this size. So each number
+that depends on shapes and constants alone is computed for all sizes, with ONNX's reference
+implementation, up to the node that uses it together with data. There it must grow evenly with the
+sizes: by the same amount for each more row.
+
+In tensors that grow, such as positions or a causal mask, each number must grow evenly by itself.
+
+A size of 1 is looked at by itself, since a single row is compiled by itself. What it does otherwise
+than several rows is returned, because a server must not join such rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import onnx
+import onnx.inliner
+from onnx.reference import ReferenceEvaluator
+
+from .even_growth import Growth, Law, Sizes, ones_of
+from .onnx_importer import node_name
+
+_MOST_ELEMENTS = 1 << 16
+"""What is computed from larger constants alone is a weight, and is not followed further."""
+_SMALL = 4096
+"""Tensors with at most this many elements are computed for all sizes."""
+_MOST_WORK = 1 << 28
+"""Of larger tensors, about this many numbers are computed in all, so not for all sizes."""
+_RANDOM = frozenset(
+    {
+        *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"),
+        "RandomUniformLike",
+    }
+)
+_OF_SHAPE = ("Shape", "Size")
+
+Shape = tuple[int, ...]
+Seen = Mapping[Sizes, Mapping[str, Shape]]
+"""The shapes of tensors by name, for the sizes for which the model was imported."""
+_Values = dict[str, np.ndarray]
+
+
+class UnevenSizesError(Exception):
+    """A number does not grow evenly with the sizes. The text names the node that uses it."""
+
+
+def follow_sizes(
+    model: onnx.ModelProto, dimensions: Sequence[str], sizes: Sequence[Sizes], seen: Seen
+) -> dict[int, str]:
+    """Check that the numbers that a model computes from sizes grow evenly, or raise an error.
+
+    Parameters
+    ----------
+    dimensions: the names of the dimensions with a range.
+    sizes: the sizes that a run may have, one for each dimension.
+    seen: the shapes of the model's tensors for some sizes, among them the largest. Between them,
+        shapes are taken to grow evenly if they do so for all sizes that are there.
+
+    Returns
+    -------
+    What a size of 1 does otherwise than larger ones, by the number of the dimension.
+
+    Raises
+    ------
+    UnevenSizesError
+        A number does not grow evenly, or cannot be followed.
+    """
+    if model.functions:
+        model = onnx.inliner.inline_local_functions(model)
+    follower = _Follower(model, sizes, seen)
+    follower.take(model.graph)
+    follower.use([value.name for value in model.graph.output], None)
+    found = follower.found()
+    try:
+        return found.special()
+    except _Uneven as error:
+        one, other = (
+            " and ".join(f"{d} {n}" for d, n in zip(dimensions, each, strict=True))
+            for each in error.sizes
+        )
+        raise UnevenSizesError(
+            f"node `{error.node}` uses the numbers of `{error.value}`, which are computed from the "
+            f"size of an input and do not grow evenly with it: compare {one} with {other}"
+        ) from None
+
+
+class _Uneven(Exception):
+    def __init__(self, value: str, node: str, sizes: tuple[Sizes, Sizes]) -> None:
+        super().__init__(value)
+        self.value, self.node, self.sizes = value, node, sizes
+
+
+class _Follower:
+    """Finds the nodes of a model that depend on shapes and constants alone.
+
+    Attributes
+    ----------
+    steps: these nodes with what computes them, in order, without doubles.
+    sources: the `Shape` and `Size` nodes among them, by their outputs.
+    uses: the values that a node uses together with data, and the name of the first such node.
+    most: all values for the largest sizes.
+    """
+
+    def __init__(self, model: onnx.ModelProto, sizes: Sequence[Sizes], seen: Seen) -> None:
+        self._opsets = {each.domain: each.version for each in model.opset_import}
+        self._sizes = sorted(set(sizes), key=math.prod)
+        self._seen = seen
+        self.steps: list[tuple[onnx.NodeProto, ReferenceEvaluator]] = []
+        self.sources: dict[str, onnx.NodeProto] = {}
+        self.uses: dict[str, str] = {}
+        self.most: _Values = {}
+        self._constants: set[str] = set()
+        self._weights: dict[str, onnx.TensorProto] = {}  # Large constants that are not read yet.
+        self._same: dict[str, str] = {}  # The first of several equal values.
+        self._first: dict[str, onnx.NodeProto] = {}
+
+    def found(self) -> _Numbers:
+        return _Numbers(self, self._sizes, self._seen)
+
+    def take(self, graph: onnx.GraphProto) -> None:
+        for tensor in graph.initializer:
+            if tensor.data_location == onnx.TensorProto.EXTERNAL:
+                continue
+            if math.prod(tensor.dims) > _MOST_ELEMENTS:
+                self._weights[tensor.name] = tensor
+                continue
+            self.most[tensor.name] = onnx.numpy_helper.to_array(tensor)
+            self._constants.add(tensor.name)
+        for node in graph.node:
+            names = [self._same.get(name, name) for name in node.input]
+            if node.op_type in _OF_SHAPE and names[0] not in self.most:
+                self._take_source(node)
+            elif node.op_type == "If" and names[0] in self.most:
+                self._take_branch(node, names[0])
+            elif not self._is_step(node, names) or not self._take_step(node, names):
+                self.use([*node.input, *_used_inside(node)], node_name(node))
+                self._refuse_sizes_inside(node)
+
+    def use(self, names: Sequence[str], node: str | None) -> None:
+        for name in (self._same.get(name, name) for name in names):
+            if name in self.most and name not in self._constants:
+                self.uses.setdefault(name, node or f"output {name}")
+
+    def _take_source(self, node: onnx.NodeProto) -> None:
+        shape = self._seen[self._sizes[-1]].get(node.input[0])
+        if shape is None:
+            raise UnevenSizesError(
+                f"node `{node_name(node)}` asks for the shape of `{node.input[0]}`, which is not "
+                "known when the model is compiled"
+            )
+        key = "\0".join([node.op_type, node.input[0], *map(str, node.attribute)])
+        first = self._first.setdefault(key, node).output[0]
+        self._same[node.output[0]] = first
+        self.sources[first] = self._first[key]
+        self.most[first] = of_shape(node, shape)
+
+    def _take_branch(self, node: onnx.NodeProto, condition: str) -> None:
+        self.use([condition], node_name(node))
+        wanted = "then_branch" if self.most[condition].all() else "else_branch"
+        branch = next(a.g for a in node.attribute if a.name == wanted)
+        self.take(branch)
+        for name, value in zip(node.output, branch.output, strict=False):
+            self._same[name] = self._same.get(value.name, value.name)
+
+    def _is_step(self, node: onnx.NodeProto, names: Sequence[str]) -> bool:
+        if node.domain not in ("", "ai.onnx") or node.op_type in _RANDOM:
+            return False
+        if any(a.HasField("g") or a.graphs for a in node.attribute):
+            return False
+        given = {name for name in names if name}
+        weights = given & self._weights.keys() - self.most.keys()
+        if not given - weights <= self.most.keys():
+            return False
+        if weights and not given - weights - self._constants:
+            return False  # It depends on weights alone.
+        for name in weights:  # A number may be looked up in a weight by a size.
+            self.most[name] = onnx.numpy_helper.to_array(self._weights[name])
+            self._constants.add(name)
+        return True
+
+    def _take_step(self, node: onnx.NodeProto, names: Sequence[str]) -> bool:
+        """Compute a node for the largest sizes; False if the reference cannot compute it."""
+        key = "\0".join([node.op_type, *names, *map(str, node.attribute)])
+        first = self._first.setdefault(key, node)
+        self._same.update(zip(node.output, first.output, strict=False))
+        if first is not node:
+            return True
+        named = onnx.NodeProto()
+        named.CopyFrom(node)
+        named.input[:] = names
+        try:
+            evaluator = ReferenceEvaluator(named, opsets=self._opsets)
+            self.most.update(computed(named, evaluator, self.most))
+        except Exception:  # The importer may support a node that the reference does not.
+            return False
+        if all(name in self._constants for name in names if name):
+            if any(self.most[name].size > _MOST_ELEMENTS for name in node.output if name):
+                for name in node.output:
+                    del self.most[name]
+                return False
+            self._constants.update(node.output)
+        else:
+            self.steps.append((named, evaluator))
+        return True
+
+    def _refuse_sizes_inside(self, node: onnx.NodeProto) -> None:
+        """A subgraph that is not a branch which is always taken may do anything with a size."""
+        for inner in _inner_nodes(node):
+            if inner.op_type in _OF_SHAPE:
+                raise UnevenSizesError(
+                    f"node `{node_name(inner)}` asks for a size within the `{node.op_type}` "
+                    f"`{node_name(node)}`, where sizes are not followed"
+                )
+
+
+class _Numbers:
+    """The values of a model that depend on sizes alone, for all sizes."""
+
+    def __init__(self, follower: _Follower, sizes: Sequence[Sizes], seen: Seen) -> None:
+        self._steps, self._uses, self._most = follower.steps, follower.uses, follower.most
+        self._sources, self._sizes, self._seen = follower.sources, sizes, seen
+        self._shapes: dict[str, Growth] = {}
+        self._laws: dict[str, dict[tuple[bool, ...], Law]] = {}
+        self._needed = self._needed_values()
+        self._from_sizes = {name for node, _ in self._steps for name in node.output}
+        self._from_sizes.update(self._sources)
+
+    def special(self) -> dict[int, str]:
+        """What a size of 1 does otherwise than larger ones; raises `_Uneven`."""
+        for name, node in self._sources.items():
+            if name in self._needed:
+                self._shapes[node.input[0]] = self._growth_of_shape(node.input[0], node)
+        found = {}
+        for name, each in self._series().items():
+            growth = Growth(each)
+            uneven = growth.uneven()
+            if uneven is not None:
+                raise _Uneven(name, self._uses[name], uneven)
+            for number in growth.differs_at_1():
+                found[number] = f"node `{self._uses[name]}` uses other numbers of `{name}`"
+        return {**self._other_shapes(), **found}
+
+    def _needed_values(self) -> set[str]:
+        needed = set(self._uses)
+        for node, _ in reversed(self._steps):
+            if needed.intersection(node.output):
+                needed.update(node.input)
+        return needed
+
+    def _growth_of_shape(self, name: str, node: onnx.NodeProto) -> Growth:
+        shapes = {n: np.array(known[name]) for n, known in self._seen.items() if name in known}
+        rank = shapes[self._sizes[-1]].shape
+        growth = Growth({n: shape for n, shape in shapes.items() if shape.shape == rank})
+        uneven = growth.uneven()
+        if uneven is not None:
+            raise _Uneven(name, node_name(node), uneven)
+        return growth
+
+    def _series(self) -> dict[str, dict[Sizes, np.ndarray]]:
+        """The used values by name, and by size, in a form in which they must grow evenly."""
+        steps = [(node, run) for node, run in self._steps if self._needed.intersection(node.output)]
+        made = {name for node, _ in steps for name in node.output}
+        work = sum(self._most[name].size for name in made if self._most[name].size > _SMALL)
+        every = math.ceil(work * len(self._sizes) / _MOST_WORK) if work else 1
+        corners = _corners(self._sizes)
+        laws = [self._values(steps, sizes, with_large=True) for sizes in corners]
+        raw: dict[str, dict[Sizes, np.ndarray]] = {name: {} for name in self._uses}
+        grown: dict[str, dict[Sizes, np.ndarray]] = {}
+        for i, sizes in enumerate(self._sizes):
+            values = self._values(steps, sizes, with_large=i % every == 0)
+            for name in self._uses.keys() & values.keys():
+                array = values[name]
+                if array.shape == self._most[name].shape and array.size <= _SMALL:
+                    raw[name][sizes] = array
+                    continue
+                if name not in grown:
+                    grown[name] = {}
+                    pairs = zip(corners, laws, strict=True)
+                    self._laws[name] = _laws({n: made[name] for n, made in pairs if name in made})
+                grown[name][sizes] = self._distance(name, array, sizes)
+        for name, each in grown.items():
+            others = raw.pop(name).items()
+            each.update((n, self._distance(name, array, n)) for n, array in others)
+        return raw | grown
+
+    def _values(
+        self,
+        steps: Sequence[tuple[onnx.NodeProto, ReferenceEvaluator]],
+        sizes: Sizes,
+        *,
+        with_large: bool,
+    ) -> _Values:
+        """All values that can be computed for these sizes."""
+        own: _Values = {}
+        for name, node in self._sources.items():
+            growth = self._shapes.get(node.input[0])
+            shape = None if growth is None else growth.at(sizes)
+            if shape is not None:
+                own[name] = of_shape(node, tuple(round(size) for size in shape))
+        for node, evaluator in steps:
+            names = [name for name in node.input if name]
+            is_large = any(self._most[name].size > _SMALL for name in node.output if name)
+            if is_large and not with_large:
+                continue
+            if any(name in self._from_sizes and name not in own for name in names):
+                continue
+            given = {name: own.get(name, self._most[name]) for name in names}
+            try:
+                own.update(computed(node, evaluator, given))
+            except Exception as error:
+                raise UnevenSizesError(
+                    f"node `{node_name(node)}` cannot be computed for the sizes {sizes}: {error}"
+                ) from error
+        return own
+
+    def _distance(self, name: str, array: np.ndarray, sizes: Sizes) -> np.ndarray:
+        """The shape of a value that grows, and 1 behind it if a size of 1 is a case by itself."""
+        laws, ones = self._laws[name], ones_of(sizes)
+        if ones not in laws or not laws[ones].fits(sizes, array):
+            raise _Uneven(name, self._uses[name], (sizes, self._sizes[-1]))
+        usual = laws.get(ones_of(self._sizes[-1]))
+        is_usual = usual is None or usual.fits(sizes, array)
+        return np.array([*array.shape, int(not is_usual)])
+
+    def _other_shapes(self) -> dict[int, str]:
+        """Which tensors have other shapes for a size of 1, such as after a `Squeeze`."""
+        found: dict[int, str] = {}
+        for name, most in self._seen[self._sizes[-1]].items():
+            shapes = {n: np.array(known[name]) for n, known in self._seen.items() if name in known}
+            told = f"tensor `{name}` has another shape"
+            for sizes, shape in shapes.items():
+                if shape.size != len(most):
+                    found.update({i: told for i, size in enumerate(sizes) if size == 1})
+            alike = Growth({n: shape for n, shape in shapes.items() if shape.size == len(most)})
+            if alike.uneven() is None:
+                found.update(dict.fromkeys(alike.differs_at_1(), told))
+        return found
+
+
+def _corners(sizes: Sequence[Sizes]) -> list[Sizes]:
+    """The largest sizes, and those that are smaller by 1, also where one of the sizes is 1."""
+    most, known = np.max(sizes, 0), set(sizes)
+    each = [sorted({size for size in (1, n - 1, n) if size >= 1}) for n in map(int, most)]
+    return [found for found in itertools.product(*each) if found in known]
+
+
+def _laws(corners: Mapping[Sizes, np.ndarray]) -> dict[tuple[bool, ...], Law]:
+    """How a tensor grows, by which sizes are 1."""
+    groups: dict[tuple[bool, ...], dict[Sizes, np.ndarray]] = {}
+    for sizes, array in corners.items():
+        groups.setdefault(ones_of(sizes), {})[sizes] = array
+    ranks = {ones: {array.ndim for array in group.values()} for ones, group in groups.items()}
+    return {ones: Law(group) for ones, group in groups.items() if len(ranks[ones]) == 1}
+
+
+def of_shape(node: onnx.NodeProto, shape: Shape) -> np.ndarray:
+    """The result of a `Shape` or `Size` of a tensor of this shape."""
+    if node.op_type == "Size":
+        return np.array(math.prod(shape), np.int64)
+    ends = {a.name: int(a.i) for a in node.attribute}
+    return np.array(shape[ends.get("start", 0) : ends.get("end", len(shape))], np.int64)
+
+
+def computed(node: onnx.NodeProto, evaluator: ReferenceEvaluator, given: _Values) -> _Values:
+    with np.errstate(all="ignore"):
+        results = evaluator.run(None, {name: given[name] for name in node.input if name})
+    return dict(zip(node.output, map(np.asarray, results), strict=False))
+
+
+def _inner_nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    for attribute in node.attribute:
+        for inner in (*attribute.g.node, *(n for g in attribute.graphs for n in g.node)):
+            yield inner
+            yield from _inner_nodes(inner)
+
+
+def _used_inside(node: onnx.NodeProto) -> list[str]:
+    """The names that the subgraphs of a node read."""
+    return [name for inner in _inner_nodes(node) for name in inner.input]

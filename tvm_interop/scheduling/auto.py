@@ -65,7 +65,7 @@ _CHOOSING_SHARE = 0.6
 _MOST_CHOOSING_ROUNDS = 120
 """Largest number of rounds for choosing. If runs vary by 10%, 120 rounds tell apart finalists that
 differ by 3%. Finalists that differ by less count as equally good."""
-_CHOOSING_S, _CONFIRMING_S = 3.0, 8.0
+_CHOOSING_S, _CONFIRMING_S = 3.0, 12.0
 """About how many seconds of runs the choice and its confirmation may take, with the default time
 budget or a smaller one. A larger time budget raises both in proportion. So a large network runs
 less often than a small one, and on a noisy machine more of its gains are overlooked."""
@@ -132,7 +132,7 @@ def auto(
     ----------
     streams: number of streams; None for as many as a scheduler can use.
     time_budget_s: seconds for all steps. With `evaluate`, 35% of the time is for runs. Runs end
-        after about 11 seconds and the search after 12, or later in proportion if the budget is
+        after about 15 seconds and the search after 12, or later in proportion if the budget is
         larger than 60 seconds. With `evaluate`, a network of more than 5 milliseconds gets less
         time if it can gain less than 5%, and is not searched if it can gain less than 1%: no
         schedule does more than keep all streams busy with its operators. Of the time to search,

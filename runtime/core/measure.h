@@ -16,7 +16,7 @@ namespace tvm_interop {
 // alike. The first `warmup` rounds are not recorded.
 //
 // If `primed` is true, each executor runs once, untimed, before each timed run. Then its streams
-// are awake, and the caches hold as much of its data as fits. After a timed run of more than 4
+// are awake, and the caches hold as much of its data as fits. After a timed run of more than 2
 // milliseconds it is not primed any more, because a run of that length gains little by it. If
 // `primed` is false, the time
 // depends on which executor ran before. For example, a stage that follows large stages finds its

@@ -223,7 +223,7 @@ class TakesSeconds : public tvm_interop::Timed {
 };
 
 TEST_CASE(ALongRunIsPrimedOnlyOnce) {
-  TakesSeconds brief(3e-3), lengthy(5e-3);
+  TakesSeconds brief(1.5e-3), lengthy(3e-3);
   CHECK_EQ(tvm_interop::MeasureInterleaved({&brief, &lengthy}, 0, 4, 0, true).size(), size_t{8});
   CHECK_EQ(brief.count, 8);
   CHECK_EQ(lengthy.count, 5);

@@ -115,7 +115,7 @@ def test_the_layers_of_a_program_and_of_schedule_units_are_those_of_the_network(
     )  # fmt: skip
     assert (first.read, first.made[1]) == (((1, 3, 224, 224),), 96)
     kinds = [layer.kind for layer in units]
-    assert (kinds.count("pool"), kinds.count("concat")) == (4, 8)
+    assert (kinds.count("pool"), kinds.count("joined")) == (4, 8)
     assert units[-1].pooling == "global avg"
     depthwise = Layer("conv", ((1, 8, 4, 4),), (1, 8, 4, 4), (1, 1), (3, 3), (2, 2), groups=8)
     row = depthwise.features()

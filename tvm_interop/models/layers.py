@@ -10,9 +10,9 @@ import onnx
 from ..program.layers import Layer
 
 _KIND_OF = {
-    "Conv": "conv", "ConvTranspose": "conv", "Gemm": "matmul", "MatMul": "matmul",
+    "Conv": "conv", "ConvTranspose": "conv", "Gemm": "product", "MatMul": "product",
     "MaxPool": "pool", "AveragePool": "pool", "GlobalMaxPool": "pool",
-    "GlobalAveragePool": "pool", "Add": "sum", "Sum": "sum", "Concat": "concat",
+    "GlobalAveragePool": "pool", "Add": "sum", "Sum": "sum", "Concat": "joined",
     "LayerNormalization": "normalise", "Softmax": "normalise", "LRN": "normalise",
 }  # fmt: skip
 _POOLING_OF = {

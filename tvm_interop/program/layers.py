@@ -15,18 +15,12 @@ import numpy.typing as npt
 
 from .library_op import LibraryOp
 
-KINDS = ("conv", "matmul", "pool", "sum", "concat", "normalise")
+KINDS = ("conv", "product", "pool", "sum", "joined", "normalise")
 ACTIVATIONS = ("identity", "relu", "sigmoid", "tanh")
 POOLINGS = ("max", "avg", "global max", "global avg")
 LAYER_FEATURES = len(KINDS) + len(ACTIVATIONS) + len(POOLINGS) + 15
 """Number of features of a layer, see `Layer.features`."""
 
-_KIND_OF = {
-    "conv2d": "conv", "quantised_conv2d": "conv", "matmul": "matmul", "quantised_matmul": "matmul",
-    "max_pool2d": "pool", "quantised_max_pool2d": "pool", "avg_pool2d": "pool",
-    "quantised_avg_pool2d": "pool", "concat": "concat", "layer_norm": "normalise",
-    "lrn": "normalise", "softmax": "normalise",
-}  # fmt: skip
 _ACTIVATION_OF = {"none": "identity", "relu": "relu", "sigmoid": "sigmoid", "tanh": "tanh"}
 
 
@@ -94,15 +88,15 @@ def layer_of(
     read = tuple(read)
     if described is None:
         return Layer("", read, made)
-    kind = _KIND_OF.get(described.op, "")
+    kind = described.layer
     window = getattr(described, "window", None)
     if window is None:
         return Layer(kind, read, made, activation=_ACTIVATION_OF.get(described.ends.activation, ""))
     top, left, bottom, right = window.padding or (0, 0, 0, 0)
     pooling = ""
-    if kind == "pool":
+    if described.pools:
         reads_all = read and tuple(window.size) == tuple(read[0][-2:])
-        pooling = ("global " if reads_all else "") + ("max" if "max" in described.op else "avg")
+        pooling = ("global " if reads_all else "") + described.pools
     return Layer(
         kind, read, made, tuple(window.strides), tuple(window.size), (top + bottom, left + right),
         getattr(described, "groups", 1), _ACTIVATION_OF.get(described.ends.activation, ""), pooling,

@@ -39,6 +39,10 @@ class LibraryOp:
     """Whether the operator does more than move numbers."""
     takes_large: ClassVar[bool] = True
     """Whether libraries can compute the operator for numbers whose cubes almost overflow."""
+    layer: ClassVar[str] = ""
+    """The operator's type as TOP's paper has it, one of `layers.KINDS`; empty for others."""
+    pools: ClassVar[str] = ""
+    """How the operator pools: `max`, `avg`, or empty if it does not pool."""
 
     shapes: tuple[tuple[int, ...], ...]
     layouts: tuple[Layout, ...]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ..library_op import kind
 from ..of_images import Pooling
 
@@ -14,5 +16,8 @@ class AvgPool2d(Pooling, frozen=True, kw_only=True):
     ----------
     counts_padding: whether padding counts as zeros.
     """
+
+    layer: ClassVar[str] = "pool"
+    pools: ClassVar[str] = "avg"
 
     counts_padding: bool = False

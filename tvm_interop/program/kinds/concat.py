@@ -16,6 +16,7 @@ class Concat(DescribedOp, frozen=True, kw_only=True):
     """Concatenates any number of images (1,C,H,W)."""
 
     computes: ClassVar[bool] = False
+    layer: ClassVar[str] = "joined"
 
     @property
     def may_be_blocked(self) -> tuple[int, ...]:

@@ -24,6 +24,8 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
         23 fraction bits and is several times faster.
     """
 
+    layer: ClassVar[str] = "conv"
+
     groups: int = 1
     ending: Ending = Ending()
     allow_tf32: bool = False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ..cuts import Cut, along_rows
 from ..library_op import DescribedOp, kind
 
@@ -14,6 +16,8 @@ class LayerNorm(DescribedOp, frozen=True, kw_only=True):
     ----------
     epsilon: the number that is added to the variance.
     """
+
+    layer: ClassVar[str] = "normalise"
 
     epsilon: float = 0.0
 

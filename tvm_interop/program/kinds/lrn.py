@@ -23,6 +23,7 @@ class Lrn(OfImages, frozen=True, kw_only=True):
     # oneDNN cubes the divisor, which overflows for numbers above some 1e8. docs/numbers.rst shows
     # the results. TVM's kernel takes six times as long.
     takes_large: ClassVar[bool] = False
+    layer: ClassVar[str] = "normalise"
 
     size: int = msgspec.field(default=0, name="lrn_size")
     alpha: float = msgspec.field(default=0.0, name="lrn_alpha")

@@ -18,6 +18,7 @@ class Product(DescribedOp, frozen=True, kw_only=True):
     ending: Ending = Ending()
 
     multiplies: ClassVar[bool] = True
+    layer: ClassVar[str] = "product"
 
     @property
     def ends(self) -> Ending:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ..integers import Integers
 from ..library_op import kind
 from ..of_images import OfQuantisedWindows
@@ -17,6 +19,9 @@ class QuantisedAvgPool2d(OfQuantisedWindows, frozen=True, kw_only=True):
     ----------
     counts_padding: whether padding counts as zeros.
     """
+
+    layer: ClassVar[str] = "pool"
+    pools: ClassVar[str] = "avg"
 
     counts_padding: bool = False
     integers: Integers = Integers()

@@ -18,6 +18,8 @@ class QuantisedConv2d(OfQuantisedWindows, frozen=True, kw_only=True):
     The sum is a tensor to add. The result is (N,H,W,O), and is computed as `Integers` says.
     """
 
+    layer: ClassVar[str] = "conv"
+
     groups: int = 1
     ending: Ending = Ending()
     integers: Integers = Integers()

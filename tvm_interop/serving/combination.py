@@ -121,17 +121,35 @@ def simulate_combined(
     rows, times, figures = native.simulate_combined(
         programs.device.packed, made, places, intervals, buffer, listed, seconds * 1e6
     )
-    columns = np.frombuffer(times, dtype=np.float64).reshape(-1, 3)
+    return _run_of(seconds * 1e6, len(programs.models), rows, times, figures)
+
+
+def _run_of(
+    length_us: float,
+    num_models: int,
+    models: bytes,
+    times: bytes,
+    figures: bytes,
+    begin_us: float = 0.0,
+) -> ServingRun:
+    """Return the run that native code served, with times that count from `begin_us`.
+
+    Parameters
+    ----------
+    models, times, figures: the model of each request, its three times, and the busy time with the
+        number of rounds, as the native functions return them.
+    """
+    columns = np.frombuffer(times, dtype=np.float64).reshape(-1, 3) - begin_us
     busy_us, rounds = np.frombuffer(figures, dtype=np.float64)
     return ServingRun(
-        seconds * 1e6,
-        len(programs.models),
-        np.frombuffer(rows, dtype=np.int64),
+        length_us,
+        num_models,
+        np.frombuffer(models, dtype=np.int64),
         np.ascontiguousarray(columns[:, 0]),
         np.ascontiguousarray(columns[:, 1]),
         np.ascontiguousarray(columns[:, 2]),
-        min(1.0, float(busy_us) / (seconds * 1e6)),
-        np.zeros(len(programs.models), dtype=np.int64),
+        min(1.0, float(busy_us) / length_us),
+        np.zeros(num_models, dtype=np.int64),
         int(rounds),
     )
 
@@ -239,20 +257,8 @@ class CombinedServing:
             (times + begin_us).tobytes(),
         )
         self._now_us = begin_us + length_us
-        columns = np.frombuffer(moments, dtype=np.float64).reshape(-1, 3) - begin_us
-        busy_us, rounds = np.frombuffer(figures, dtype=np.float64)
         num_models = len(self.programs.models)
-        run = ServingRun(
-            length_us,
-            num_models,
-            np.frombuffer(rows, dtype=np.int64),
-            np.ascontiguousarray(columns[:, 0]),
-            np.ascontiguousarray(columns[:, 1]),
-            np.ascontiguousarray(columns[:, 2]),
-            min(1.0, float(busy_us) / length_us),
-            np.zeros(num_models, dtype=np.int64),
-            int(rounds),
-        )
+        run = _run_of(length_us, num_models, rows, moments, figures, begin_us)
         counts = [len(model.blocks) for model in self.programs.models]
         seen = np.frombuffer(observed, dtype=np.int64).reshape(len(times), num_models + sum(counts))
         parts = np.split(seen, np.cumsum([num_models, *counts])[:-1], axis=1)

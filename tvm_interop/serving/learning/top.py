@@ -216,8 +216,7 @@ class TopTraining:
 
     def programs(self) -> Programs:
         """Return programs whose combined blocks have the stages of the trained GPG."""
-        options = {"weights": self.weights, **self.config.gpg_options}
-        return Programs(self._models, self._device, {self.schedule: options})
+        return self._with_weights(self.weights)
 
     def run(self, every: int = 250, quiet: bool = True) -> dict[str, Any]:
         """Train what is not trained yet. Return the curves and the seconds of this process.
@@ -250,13 +249,9 @@ class TopTraining:
         ----------
         schedule: scheduler of the combined blocks; None for the trained GPG.
         """
-        programs = self.programs() if schedule is None else Programs(self._models, self._device)
-        return ServingProcess(
-            programs, self.space, self.load, self.step_s, episode=self.config.episode,
-            most=self.most, reward=self.config.reward, rule=self.config.rule,
-            schedule=schedule or self.schedule, barriers=self.config.barriers,
-            seed=self.config.agents.seed,
-        )  # fmt: skip
+        if schedule is not None:
+            return self._process(Programs(self._models, self._device), schedule)
+        return self._process(self.programs(), self.schedule)
 
     def estimate_s(self, steps: int = 20) -> float:
         """Return the seconds that the whole training will take, from the time of a few steps.
@@ -272,12 +267,8 @@ class TopTraining:
         few = replace(
             config.agents, steps=config.agents.batch + steps, random_steps=config.agents.batch
         )
-        options = {"weights": self.folder / "estimate.npz", **config.gpg_options}
-        programs = Programs(self._models, self._device, {self.schedule: options})
-        process = self.process("sequential")
-        process._programs = programs
-        process._as_served["schedule"] = self.schedule
-        training = MaddpgTraining(process, few)
+        programs = self._with_weights(self.folder / "estimate.npz")
+        training = MaddpgTraining(self._process(programs, self.schedule), few)
         began = time.perf_counter()
         training.run(few.random_steps)
         middle = time.perf_counter()
@@ -287,6 +278,17 @@ class TopTraining:
         random_s = (middle - began) / few.random_steps * config.agents.random_steps
         learning = config.agents.steps - config.agents.random_steps
         return gpg_s * config.gpg.steps + random_s + step_s * learning
+
+    def _with_weights(self, weights: Path) -> Programs:
+        options = {"weights": weights, **self.config.gpg_options}
+        return Programs(self._models, self._device, {self.schedule: options})
+
+    def _process(self, programs: Programs, schedule: str) -> ServingProcess:
+        return ServingProcess(
+            programs, self.space, self.load, self.step_s, episode=self.config.episode,
+            most=self.most, reward=self.config.reward, rule=self.config.rule, schedule=schedule,
+            barriers=self.config.barriers, seed=self.config.agents.seed,
+        )  # fmt: skip
 
     def _agents(self) -> MaddpgTraining:
         return MaddpgTraining(self.process(), self.config.agents)

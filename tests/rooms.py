@@ -23,7 +23,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     ),
     "compiler": (
         "batch_sizes", "checked_libraries", "compile", "cuda_compile", "cuda_libraries",
-        "gpu_prices", "inter_op_schedule", "ios_merge", "kept", "kernel_choice", "kernel_tuning",
+        "gpu_prices", "inter_op_schedule", "ios_merge", "joined_names", "kept",
+        "kernel_choice", "kernel_tuning",
         "merge_check", "merge_cuda", "pair_attacks", "pair_proofs", "pair_ranges", "precision",
         "row_ranges", "sequence_ranges", "size_values",
         "several_shapes", "time_budget", "time_budget_options", "two_labels",
@@ -35,8 +36,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     ),
     "explaining": ("compare", "explain", "explain_operator", "explain_ranges"),
     "frontend": (
-        "as_images", "cumulative_sum", "equal_bools", "frontend", "indices", "old_operators",
-        "spectra",
+        "as_images", "cumulative_sum", "equal_bools", "frontend", "gather_nd", "indices",
+        "old_operators", "spectra",
     ),
     "kernels": (
         "c_library", "cpu_schedule", "cpu_schedule_loops", "cubin", "cuda_kernels",
@@ -48,6 +49,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "lowering": (
         "activations", "extract", "float16", "fold_arrays", "independent_rows", "library_calls",
         "lift_workspaces", "lower", "lrn_pattern", "masked_attacks", "masked_positions",
+        "masked_steps",
         "merge_convs", "merge_products",
         "parts_of_products",
         "quantised_kernels", "schedule_units", "split_operators", "taps_as_channels",

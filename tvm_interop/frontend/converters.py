@@ -24,6 +24,7 @@ from .constants import constant_array, number_like
 from .cumulative_sum import import_cumulative_product, import_cumulative_sum
 from .deform_conv import import_deform_conv
 from .determinant import import_determinant
+from .gather_nd import import_gather_nd
 from .integer_division import divided
 from .normalisations import NORMALISATIONS
 from .one_hot import import_one_hot
@@ -377,6 +378,7 @@ _CONVERTERS: dict[str, Converter] = {
     "Dropout": _dropout,
     "Equal": _equal,
     "EyeLike": _eye_like,
+    "GatherND": import_gather_nd,
     "IsInf": _is_inf,
     "Max": _of_all(relax.op.maximum),
     "MaxUnpool": import_max_unpool,

@@ -1,0 +1,65 @@
+"""Converts a `GatherND` whose indices are constants that make a grid.
+
+PyTorch exports `mask[rows, columns]` this way, with the numbers of all rows and of all columns.
+Each component of such an index differs along one axis of the result alone. So the result is a
+tensor with its axes in another order, in which some are repeated. Kernels that read elements along
+axes are faster than those that look places up, and `lowering.masked_positions` knows more of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from ..lowering.static_shape import static_shape
+from .constants import constant_array
+
+
+def import_gather_nd(
+    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
+) -> Any:
+    """Return the result, or None if the indices are no constants, or no grid."""
+    data, indices = inputs[0], constant_array(inputs[1])
+    shape = static_shape(getattr(data, "ty", None))
+    if indices is None or shape is None or int(attrs.get("batch_dims", 0)) or not indices.size:
+        return None
+    axes = _axes_of_components(indices)
+    if axes is None or 0 in shape:
+        return None
+    made = (*indices.shape[:-1], *shape[indices.shape[-1] :])
+    for i, axis in enumerate(axes):
+        along = _along(indices[..., i], axis)
+        if not np.array_equal(along, np.arange(shape[i])):
+            data = bb.emit(relax.op.take(data, relax.const(along, "int64"), i, mode="clip"))
+    # The components in the order of the result's axes; those of one number come last.
+    places = [len(made) if axis is None else axis for axis in axes]
+    order = sorted(range(len(axes)), key=lambda i: places[i])
+    if order != list(range(len(axes))):
+        data = bb.emit(relax.op.permute_dims(data, [*order, *range(len(axes), len(shape))]))
+    kept = [n if a in axes else 1 for a, n in enumerate(indices.shape[:-1])]
+    data = bb.emit(relax.op.reshape(data, [*kept, *made[len(kept) :]]))
+    return data if tuple(static_shape(data.ty) or ()) == made else relax.op.broadcast_to(data, made)
+
+
+def _axes_of_components(indices: np.ndarray) -> list[int | None] | None:
+    """For each component, the axis that it differs along; None if no axis, or if there is no grid.
+
+    Two components may not differ along the same axis.
+    """
+    axes: list[int | None] = []
+    for i in range(indices.shape[-1]):
+        component = indices[..., i]
+        found = [a for a in range(component.ndim) if (np.diff(component, axis=a) != 0).any()]
+        if len(found) > 1 or (found and found[0] in axes):
+            return None
+        axes.append(found[0] if found else None)
+    return axes
+
+
+def _along(component: np.ndarray, axis: int | None) -> np.ndarray:
+    """The numbers of a component along its axis; one number without an axis."""
+    at = tuple(slice(None) if a == axis else 0 for a in range(component.ndim))
+    return np.atleast_1d(component[at]).astype(np.int64)

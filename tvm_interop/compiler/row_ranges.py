@@ -18,6 +18,7 @@ from ..artifact.layout import MAX_SHAPES
 from ..errors import InputError
 from ..frontend.open_dimensions import axes_of_dim, check_all_given, shapes_of_dims
 from ..plain_data import is_whole
+from .joined_names import joined_names
 
 MOST_SIZES = 8
 """By default ranges are compiled for at most this many sizes, or combinations of sizes."""
@@ -134,7 +135,8 @@ def row_range(model: Any, ranges: Ranges, most_sizes: int = MOST_SIZES) -> RowRa
     UnsupportedModelError
         The model is not ONNX or cannot be read.
     """
-    fixed, wide = {}, {}
+    fixed: dict[str, int] = {}
+    wide: dict[str, tuple[int, int]] = {}
     for name, size in ranges.items():
         least, most = (size, size) if is_whole(size) else _ends(name, size)
         if not 1 <= least <= most <= MOST_ROWS:
@@ -146,6 +148,7 @@ def row_range(model: Any, ranges: Ranges, most_sizes: int = MOST_SIZES) -> RowRa
             wide[name] = (least, most)
         else:
             fixed[name] = least
+    wide, joined = joined_names(model, wide, fixed)
     if len(wide) not in (1, 2):
         raise InputError(
             f"`shapes` gives a range for {len(wide)} dimensions: give one or two dimensions a "
@@ -157,8 +160,12 @@ def row_range(model: Any, ranges: Ranges, most_sizes: int = MOST_SIZES) -> RowRa
             f"`most_sizes` is {most_sizes!r}: give a whole number, {fewest} or more"
             + (", since both ends of both ranges are compiled" if len(wide) > 1 else "")
         )
-    least_shapes = shapes_of_dims(model, {**fixed, **{n: least for n, (least, _) in wide.items()}})
-    axes = tuple(axes_of_dim(model, name) for name in wide)
+    least_sizes = {**fixed, **{name: least for name, (least, _) in wide.items()}}
+    least_sizes.update({name: least_sizes[first] for name, first in joined.items()})
+    least_shapes = shapes_of_dims(model, least_sizes)
+    axes = tuple(
+        _axes_of(model, (name, *(n for n in joined if joined[n] == name))) for name in wide
+    )
     for name, at in zip(wide, axes, strict=True):
         if not at.keys() <= least_shapes.keys():
             missing = ", ".join(f"`{each}`" for each in sorted(at.keys() - least_shapes.keys()))
@@ -169,6 +176,19 @@ def row_range(model: Any, ranges: Ranges, most_sizes: int = MOST_SIZES) -> RowRa
     return RowRange(
         tuple(wide), chosen_sizes_of(list(wide.values()), most_sizes), axes, least_shapes
     )
+
+
+def _axes_of(model: Any, names: Sequence[str]) -> dict[str, int]:
+    """The axis of a dimension with several names, by the name of each input that has it."""
+    axes: dict[str, int] = {}
+    for name in names:
+        for input_name, axis in axes_of_dim(model, name).items():
+            if axes.setdefault(input_name, axis) != axis:
+                raise InputError(
+                    f"input `{input_name}` has the dimension `{names[0]}` twice, also as `{name}`, "
+                    f"so it cannot have a range: give `{names[0]}` one size"
+                )
+    return axes
 
 
 def _ends(name: str, given: Any) -> tuple[int, int]:

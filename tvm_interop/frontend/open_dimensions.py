@@ -128,6 +128,27 @@ def axes_of_dim(model: str | os.PathLike[str] | onnx.ModelProto, name: str) -> d
     return axes
 
 
+def axes_by_name(
+    model: str | os.PathLike[str] | onnx.ModelProto,
+) -> dict[str, frozenset[int]]:
+    """Return the axes that have each name, by name. Names that occur in sums are left out.
+
+    Raises
+    ------
+    UnsupportedModelError
+        The model cannot be read, as for `models.source.read_onnx`.
+    """
+    axes: dict[str, set[int]] = {}
+    in_sums: set[str] = set()
+    for dims in _inputs_of(model).values():
+        for axis, dim in enumerate(dims or ()):
+            for name in _names_in((dim,)):
+                axes.setdefault(name, set()).add(axis)
+                if name != dim:
+                    in_sums.add(name)
+    return {name: frozenset(found) for name, found in axes.items() if name not in in_sums}
+
+
 def may_be_onnx(model: Any) -> bool:
     """Whether `model` is an ONNX model, or a path or name that may stand for one."""
     if isinstance(model, str | os.PathLike):

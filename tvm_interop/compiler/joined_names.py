@@ -1,0 +1,90 @@
+"""Finds the dimensions that have several names but one size.
+
+Exporters may give each input of a model names of its own, so the length of a sequence is
+`input_ids_len` in one input and `mask_len` in another. If the model can be imported where both have
+the same size, but not where they differ, they are one dimension, and get one range. This decides
+only which sizes a run may have: what is proven of them does not rest on it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ..errors import InputError, TVMInteropError
+from ..frontend.load import load_model
+from ..frontend.open_dimensions import axes_by_name, shapes_of_dims
+
+_LOG = logging.getLogger("tvm_interop")
+_LEAST = 3
+"""Names are tried with this size and one less, or larger ones: 1 is repeated beside any size."""
+
+
+class JoinedNames(NamedTuple):
+    """The ranges of dimensions, and which names stand for another one.
+
+    Attributes
+    ----------
+    wide: the least and the greatest size, by the name of the dimension.
+    joined: the names that have the size of another dimension, and its name.
+    """
+
+    wide: dict[str, tuple[int, int]]
+    joined: dict[str, str]
+
+
+def joined_names(
+    model: Any, wide: Mapping[str, tuple[int, int]], fixed: Mapping[str, int]
+) -> JoinedNames:
+    """Join the names of one dimension.
+
+    Names are tried if they stand at the same place of their inputs, such as the second dimension.
+
+    Parameters
+    ----------
+    wide: the ranges that are given, by name.
+    fixed: the sizes that are given, by name.
+
+    Raises
+    ------
+    InputError
+        Two names of one dimension have different ranges, or the model has no such dimension.
+    """
+    places = axes_by_name(model)
+    leaders: dict[str, str] = {}
+    for name in (*wide, *(n for n in places if n not in wide and n not in fixed)):
+        known = wide if name in wide else (*wide, *fixed)
+        first = next((n for n in known if n in places and places[n] == places.get(name)), None)
+        if first is not None and first != name:
+            leaders[name] = first
+    if not leaders:
+        return JoinedNames(dict(wide), {})
+    sizes = {**fixed, **{name: most for name, (_, most) in wide.items()}}
+    sizes.update({first: max(sizes[first], _LEAST) for first in leaders.values()})
+    sizes.update({name: sizes[first] for name, first in leaders.items()})
+    joined: dict[str, str] = {}
+    if not _imports(model, sizes):
+        return JoinedNames(dict(wide), joined)
+    for name, first in leaders.items():
+        if _imports(model, {**sizes, name: sizes[first] - 1}):
+            continue  # They may differ.
+        if name in wide and wide[name] != wide[first]:
+            raise InputError(
+                f"`{name}` and `{first}` must have the same size, since the model cannot be "
+                f"imported where they differ, and `shapes` gives `{name}` the range "
+                f"{wide[name]} and `{first}` the range {wide[first]}: give one of them alone"
+            )
+        _LOG.info("dimension `%s` must be as large as `%s`, and gets its size", name, first)
+        joined[name] = first
+    return JoinedNames({n: ends for n, ends in wide.items() if n not in joined}, joined)
+
+
+def _imports(model: Any, sizes: Mapping[str, int]) -> bool:
+    try:
+        load_model(model, shapes_of_dims(model, sizes))
+    except InputError:
+        raise
+    except TVMInteropError:
+        return False
+    return True

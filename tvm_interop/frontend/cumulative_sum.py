@@ -97,4 +97,7 @@ def cumulative_kernel(
         )
 
     body = loops.loop(outer, each) if size else tirx.Evaluate(0)
-    return loops.kernel([data, sums], body, op_pattern=loops.OPAQUE)
+    attrs: dict[str, Any] = {}
+    if not reverse and not of_products:
+        attrs = {loops.STEPS: [1, 1], loops.ADDS: True}
+    return loops.kernel([data, sums], body, op_pattern=loops.OPAQUE, **attrs)

@@ -113,7 +113,10 @@ class _Kernel:
         walk = loops.loop(r.length, lambda step: loops.in_turn(self.step(step)))
         rows = [self._axis_of_rows(parameter) for parameter in parameters]
         body = loops.in_turn([*start, walk])
-        return loops.kernel(parameters, body, self._scratch, **{loops.ROWS: rows})
+        attrs = {loops.ROWS: rows}
+        if not r.reverse:
+            attrs[loops.STEPS] = [self._axis_of_steps(parameter) for parameter in parameters]
+        return loops.kernel(parameters, body, self._scratch, **attrs)
 
     def _axis_of_rows(self, parameter: Any) -> int:
         """The axis of the batch; each row of it is computed by itself."""
@@ -121,6 +124,13 @@ class _Kernel:
             return 1
         whole = (self.weights, self.bias, self.peepholes)
         return -1 if any(parameter.same_as(each) for each in whole) else 0
+
+    def _axis_of_steps(self, parameter: Any) -> int:
+        """The axis of the sequence, for a kernel that goes from the first step to the last."""
+        if any(parameter.same_as(each) for each in (self.projected, self.sequence)):
+            return 0
+        is_last = any(parameter.same_as(each) for each in (self.hidden, self.cell))
+        return loops.AFTER_LAST_STEP if is_last else loops.NO_STEPS
 
     def step(self, step: Any) -> list[tirx.Stmt]:
         """Return the statements of one step, which read the state and update it."""

@@ -21,7 +21,7 @@ from tvm import s_tir, tirx
 from .._native import cpu as _native
 from ..errors import DeviceError
 from .linker import Linker, find_linker
-from .loops import ROWS
+from .loops import ADDS, ROWS, STEPS
 from .pipeline import PIPELINE
 
 Target: TypeAlias = "tvm.target.Target | str | dict[str, Any]"
@@ -165,7 +165,9 @@ def kernel_hashes(kernels: tvm.IRModule) -> dict[str, str]:
 
 def kernel_hash(kernel: tirx.PrimFunc) -> str:
     """The hash of one kernel, as in `kernel_hashes`."""
-    computation = kernel.without_attr("global_symbol").without_attr(ROWS)
+    computation = kernel
+    for name in ("global_symbol", ADDS, ROWS, STEPS):
+        computation = computation.without_attr(name)
     return f"{tvm_ffi.structural_hash(computation) % 2**64:016x}"
 
 

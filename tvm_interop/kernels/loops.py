@@ -18,6 +18,17 @@ It lists the axis of the rows for each parameter of the kernel, -1 for a paramet
 All rows are computed in the same way.
 `lowering.independent_rows` cannot prove this of loops that are written by hand.
 """
+STEPS = "tvm_interop.steps"
+"""Attribute of a kernel that goes through a sequence from the first step to the last.
+
+What it computes at a step depends on this step and earlier ones alone, in the same way for every
+length. The attribute lists the axis of the steps for each parameter of the kernel, `NO_STEPS`, or
+`AFTER_LAST_STEP`. `lowering.masked_positions` cannot prove this of loops that are written by hand.
+"""
+NO_STEPS, AFTER_LAST_STEP = -1, -2
+"""For a parameter that is the same at each step, and for a result of the whole sequence."""
+ADDS = "tvm_interop.adds"
+"""Attribute of a kernel with `STEPS` whose result at a step is the sum of the input up to it."""
 
 
 def kernel(

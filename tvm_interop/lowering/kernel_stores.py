@@ -84,6 +84,8 @@ def stores_of(
             yield from stores_of(statement.else_case, loops, inside)
     elif isinstance(statement, tirx.BufferStore):
         yield Store(statement.buffer, list(statement.indices), statement.value, loops, conditions)
+    elif isinstance(statement, tirx.Evaluate) and isinstance(statement.value, tirx.IntImm):
+        return  # It does nothing. A loop without steps is written so.
     elif isinstance(statement, (tirx.AttrStmt,)) and statement.attr_key == "pragma_scope":
         yield from stores_of(statement.body, loops, conditions)
     else:

@@ -26,6 +26,12 @@ from tvm import tirx
 from ..kernels.loops import ROWS
 from ..program.program import Operator, Program
 from ..program.row_axis import MASK_TYPES, axis_of_rows
+from .declared_steps import (
+    bounds_after,
+    goes_through_positions,
+    layouts_after,
+    results_of_all,
+)
 from .independent_rows import RowsDependError, check_alike, same_bits, take_operators
 from .kernel_stores import Store, UnprovenError, stores_of
 from .padding_bounds import ANY, ONE, ZERO, Bound, Bounds, after, plain, reads_later
@@ -36,6 +42,7 @@ from .position_form import (
     PositionLoop,
     form_of,
     layout_of,
+    one_axis,
     splits,
 )
 
@@ -138,7 +145,8 @@ class _Proof:
         self._layouts: dict[int, Layout] = {}
         self._numbers: dict[int, int] = {}
         self._places: dict[int, int] = {}
-        self._forms: list[tuple[Form, ...]] = []
+        self._of_all: set[int] = set()  # Results of whole sequences, also of filled positions.
+        self._forms: list[tuple[Form, ...] | None] = []  # None: the kernel goes through its steps.
         self._known: dict[Any, tuple[tuple[Form, ...], dict[int, Layout]]] = {}
 
     def take(self, inputs: Mapping[str, int]) -> None:
@@ -148,7 +156,7 @@ class _Proof:
         for v in first.inputs:
             axis = inputs.get(first.values[v].name)
             if axis is not None:
-                self._layouts[v] = _one_axis(first.values[v].shape, axis, self._lengths[0])
+                self._layouts[v] = one_axis(first.values[v].shape, axis, self._lengths[0])
         for v in first.weights:
             self._take_weight(v)
         take_operators(self._programs, self._take_operator)
@@ -218,6 +226,13 @@ class _Proof:
             raise UnprovenError("reads a part of a tensor with positions")
         names = tuple(op.kernel for op in ops)
         places = {i: self._places[v] for i, v in enumerate(stored) if v in self._places}
+        if self._of_all.intersection(stored):
+            raise UnprovenError("reads a result of the last position, which may be a filled one")
+        if layouts and goes_through_positions(kernels, self._lengths):
+            self._forms.append(None)
+            self._layouts.update(layouts_after(ops[0], kernels[0], layouts, self._lengths[0]))
+            self._of_all.update(results_of_all(ops[0], kernels[0]))
+            return
         key = names, *(tuple(each.items()) for each in (layouts, numbers, places))
         if key not in self._known:
             proof = _KernelForms(self._lengths, kernels, self._least, layouts, numbers, places)
@@ -231,13 +246,17 @@ class _Proof:
     def _check_output(self, v: int) -> None:
         first = self._programs[0]
         layout, name = self._layouts.get(first.storage_of(v)), first.values[v].name
+        if first.storage_of(v) in self._of_all:
+            raise RowsDependError(
+                f"output `{name}` is a result of the last position, which may be a filled one"
+            )
         if layout is None:
             return
         if len(layout) != 2:
             raise RowsDependError(f"output `{name}` has the positions twice")
         shapes = [program.values[v].shape for program in self._programs]
         axis = axis_of_rows(shapes, self._lengths)
-        if axis is None or layout != _one_axis(shapes[0], axis, self._lengths[0]):
+        if axis is None or layout != one_axis(shapes[0], axis, self._lengths[0]):
             raise RowsDependError(f"the positions of output `{name}` do not lie in one axis")
 
     def candidates(self, inputs: Mapping[str, int]) -> Iterator[Masks]:
@@ -276,6 +295,12 @@ class _Proof:
             bounds[v] = _bounds_of(array, layout, self._lengths[self._largest], masks.anchor)
         for i, (op, forms) in enumerate(zip(program.operators, self._forms, strict=True)):
             stored = [bounds[program.storage_of(v)] for v in op.inputs]
+            if forms is None:
+                try:
+                    bounds.update(bounds_after(program, op, stored, self._layouts))
+                except UnprovenError as error:
+                    return i, RowsDependError(f"operator `{op.name}` {error}")
+                continue
             known = {f"parameter{j}": bound for j, bound in enumerate(stored)}
             written: set[str] = set()
             for j, form in enumerate((*forms, *forms) if reads_later(forms) else forms):
@@ -290,12 +315,6 @@ class _Proof:
             for j, v in enumerate(op.outputs, len(op.inputs)):
                 bounds[v] = known[f"parameter{j}"]
         return len(program.operators), None
-
-
-def _one_axis(shape: Sequence[int], axis: int, length: int) -> Layout:
-    """The layout of a tensor with the positions in one axis."""
-    inner = shape[axis] // length
-    return math.prod(shape[:axis]), inner * math.prod(shape[axis + 1 :])
 
 
 def _layouts_of(shapes: Sequence[Sequence[int]], lengths: Sequence[int]) -> Iterator[Layout]:

@@ -24,7 +24,7 @@ from .position_form import Form, Position, Tree
 
 ORDINARY = 1e30
 """The largest size of a float that is no mask."""
-_WIDE = 1e6
+WIDE = 1e6
 """Bounds this far apart are those of data, of which nothing else is known."""
 _VANISHES = -1000.0
 """The exponential of this number, and of all below it, is exactly 0 in every float."""
@@ -253,7 +253,7 @@ def bound_of(tree: Tree, known: Mapping[str, Bounds], where: Mapping[str, str]) 
     """
     kind, dtype = tree[0], tree[-1]
     if kind == "const":
-        return _widened(Bound(tree[1], tree[1]), dtype) if not math.isnan(tree[1]) else ANY
+        return widened(Bound(tree[1], tree[1]), dtype) if not math.isnan(tree[1]) else ANY
     if kind == "index":
         return ordinary(dtype)
     if kind == "load":
@@ -348,8 +348,8 @@ def _cast(value: Bound, before: str, after_it: str) -> Bound:
         if not _within(value, whole) or ("float" in before and not is_exact):
             return whole
         return Bound(int(value.least), int(value.greatest))
-    found = _widened(value, after_it)
-    if value.greatest - value.least > _WIDE and _within(value, ordinary("float32")):
+    found = widened(value, after_it)
+    if value.greatest - value.least > WIDE and _within(value, ordinary("float32")):
         return Bound(max(found.least, whole.least), min(found.greatest, whole.greatest))
     return _rounded(found, after_it)
 
@@ -362,7 +362,7 @@ def _rounded(value: Bound, dtype: str) -> Bound:
     return Bound(least, greatest)
 
 
-def _widened(value: Bound, dtype: str) -> Bound:
+def widened(value: Bound, dtype: str) -> Bound:
     """A bound that holds for numbers rounded to a type too; the smallest may become 0."""
     if "float" not in dtype:
         return value
@@ -383,7 +383,7 @@ def _arithmetic(kind: str, one: Bound, other: Bound, dtype: str) -> Bound:
         return ANY if "float" in dtype else whole
     if kind == "div":
         if "float" not in dtype or other.least <= 0 <= other.greatest:
-            is_data = other.greatest - other.least > _WIDE
+            is_data = other.greatest - other.least > WIDE
             are_ordinary = _within(one, whole) and _within(other, whole)
             return whole if "float" not in dtype or (is_data and are_ordinary) else ANY
         ends = [_quotient(a, b) for a in one for b in other]
@@ -394,7 +394,7 @@ def _arithmetic(kind: str, one: Bound, other: Bound, dtype: str) -> Bound:
         ends = [one.least + sign * b for b in other] + [one.greatest + sign * b for b in other]
     if any(math.isnan(end) for end in ends):
         return ANY
-    found = _widened(Bound(min(ends), max(ends)), dtype)
+    found = widened(Bound(min(ends), max(ends)), dtype)
     if "float" not in dtype:
         return found if _within(found, whole) else whole
     # A sum whose summands are not shown to be large on one side is not large on that side.
@@ -434,9 +434,9 @@ def _of_call(kind: str, parts: list[Bound], dtype: str) -> Bound:
         if value == ANY:
             return ANY
         least = 0.0 if value.least <= _VANISHES else math.exp(min(value.least, 60.0)) * 0.999
-        least = _widened(Bound(least, least), dtype).least  # It may be too small for the type.
+        least = widened(Bound(least, least), dtype).least  # It may be too small for the type.
         if value.greatest < 60:
-            return _widened(Bound(least, 1.001 * math.exp(value.greatest)), dtype)
+            return widened(Bound(least, 1.001 * math.exp(value.greatest)), dtype)
         return Bound(least, whole.greatest if value.greatest <= whole.greatest else math.inf)
     if kind == "call isnan":
         return _TRUTH if ANY in parts else ZERO
@@ -446,7 +446,7 @@ def _of_call(kind: str, parts: list[Bound], dtype: str) -> Bound:
         return ANY
     if kind in ("call pow", "call power") and parts[1] == Bound(2, 2):
         return _arithmetic("mul", parts[0], parts[0], dtype)
-    if any(part.greatest - part.least > _WIDE for part in parts):
+    if any(part.greatest - part.least > WIDE for part in parts):
         return whole
     if kind not in _TOTAL:
         return ANY
@@ -469,7 +469,7 @@ _NO_LARGER = frozenset(
 def _of_whole_numbers(kind: str, parts: list[Bound], dtype: str) -> Bound:
     """The bound of a function whose result is a whole number or a truth."""
     whole = ordinary(dtype)
-    if dtype == "bool" or any(part.greatest - part.least > _WIDE for part in parts):
+    if dtype == "bool" or any(part.greatest - part.least > WIDE for part in parts):
         return whole
     most = 2 * max(1, *(abs(end) for part in parts for end in part)) + 1
     if kind not in _NO_LARGER or most > whole.greatest:

@@ -8,6 +8,7 @@ this.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -113,6 +114,12 @@ def layout_of(shape: Sequence[int], inner: Sequence[int | None], length: int) ->
             layout[-1] *= size // (each * length)
             layout.append(each)
     return tuple(layout)
+
+
+def one_axis(shape: Sequence[int], axis: int, length: int) -> Layout:
+    """The layout of a tensor with the positions in one axis."""
+    inner = shape[axis] // length
+    return math.prod(shape[:axis]), inner * math.prod(shape[axis + 1 :])
 
 
 def form_of(store: Store, known: Known, loops: Mapping[int, PositionLoop]) -> Form:

@@ -1,0 +1,126 @@
+"""What is known of a kernel that goes through a sequence from the first step to the last.
+
+Such a kernel declares itself (`kernels.loops.STEPS`): at each position, it computes something from
+the same position and from earlier ones. Positions are filled up behind the given ones, so nothing
+that it computes at a given position depends on a filled one. Its last state does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tvm import tirx
+
+from ..kernels.loops import ADDS, AFTER_LAST_STEP, STEPS
+from ..program.program import Operator, Program
+from .kernel_stores import UnprovenError
+from .padding_bounds import ANY, ORDINARY, WIDE, ZERO, Bound, Bounds, ordinary, widened
+from .position_form import Layout, one_axis
+
+
+def goes_through_positions(kernels: Sequence[tirx.PrimFunc], lengths: Sequence[int]) -> bool:
+    """Whether the kernels declare steps, and these are the positions of the sequence.
+
+    Parameters
+    ----------
+    kernels: an operator's kernel for each length.
+    """
+    axes = _axes(kernels[0])
+    if any(_axes(kernel) != axes for kernel in kernels):
+        return False
+    of_steps = [i for i, axis in enumerate(axes) if axis >= 0]
+    return bool(of_steps) and all(
+        int(kernel.params[i].shape[axes[i]]) == length
+        for kernel, length in zip(kernels, lengths, strict=True)
+        for i in of_steps
+    )
+
+
+def layouts_after(
+    op: Operator, kernel: tirx.PrimFunc, layouts: Mapping[int, Layout], length: int
+) -> dict[int, Layout]:
+    """The layouts of an operator's results that have positions.
+
+    Parameters
+    ----------
+    kernel: the operator's kernel for this length, which `goes_through_positions`.
+    layouts: the layouts of its inputs that have positions, by their numbers.
+
+    Raises
+    ------
+    UnprovenError
+        An input has its positions elsewhere.
+    """
+    along = {
+        i: one_axis([int(size) for size in kernel.params[i].shape], axis, length)
+        for i, axis in enumerate(_axes(kernel))
+        if axis >= 0
+    }
+    count = len(op.inputs)
+    if {i: layout for i, layout in along.items() if i < count} != dict(layouts):
+        raise UnprovenError("goes through the positions, and an input has them elsewhere")
+    return {op.outputs[i - count]: layout for i, layout in along.items() if i >= count}
+
+
+def results_of_all(op: Operator, kernel: tirx.PrimFunc) -> set[int]:
+    """The results that depend on all positions, the filled ones too, such as the last state."""
+    axes = _axes(kernel)[len(op.inputs) :]
+    return {v for v, axis in zip(op.outputs, axes, strict=True) if axis == AFTER_LAST_STEP}
+
+
+def bounds_after(
+    program: Program, op: Operator, inputs: Sequence[Bounds], layouts: Mapping[int, Layout]
+) -> dict[int, Bounds]:
+    """The bounds of an operator's results, from those of its inputs.
+
+    A filled position may get numbers from given ones, so its bound is that of all elements.
+
+    Raises
+    ------
+    UnprovenError
+        Nothing is known of a whole number.
+    """
+    kernel = program.kernels[op.kernel]
+    found = {}
+    for v in op.outputs:
+        dtype, positions = program.values[v].dtype, len(layouts.get(v, (1,))) - 1
+        if all(map(_is_data, inputs[:1])) and all(map(_is_ordinary, inputs)):
+            bound = ordinary(dtype)
+        elif ADDS in kernel.attrs:
+            bound = _of_sum(inputs[0].all, int(kernel.params[0].shape[1]), dtype)
+        else:
+            bound = ANY
+        found[v] = Bounds(bound, (bound,) * positions, (bound,) * positions)
+    return found
+
+
+def _of_sum(each: Bound, count: int, dtype: str) -> Bound:
+    """The bound of a sum of at most `count` numbers.
+
+    It must not look like that of data, since such a sum may be exactly 0.
+    """
+    found, whole = Bound(count * min(each.least, 0), count * max(each.greatest, 0)), ordinary(dtype)
+    is_small = found.greatest - found.least <= WIDE
+    if "float" in dtype:
+        return widened(found, dtype) if is_small else ANY
+    if found.least < whole.least or found.greatest > whole.greatest:
+        found = whole  # It may wrap.
+    if found.greatest - found.least > WIDE:
+        raise UnprovenError("adds up whole numbers, and it is not known how large the sums are")
+    return found
+
+
+def _is_data(bounds: Bounds) -> bool:
+    """Whether sums of elements are data too, of which nothing else is known."""
+    each = (bounds.all, *(b for b in bounds.filled if b != ZERO))
+    return all(b.greatest - b.least > WIDE for b in each)
+
+
+def _is_ordinary(bounds: Bounds) -> bool:
+    """Whether no element is shown to be larger than other numbers, or to be no number."""
+    each = (bounds.all, *bounds.filled)
+    return all(b.least >= -ORDINARY and b.greatest <= ORDINARY for b in each)
+
+
+def _axes(kernel: tirx.PrimFunc) -> list[int]:
+    return [int(axis) for axis in (kernel.attrs or {}).get(STEPS, ())]

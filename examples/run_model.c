@@ -55,6 +55,8 @@ int main(int argc, char** argv) {
   /* The model's first shape. */
   tvi_instance* instance = NULL;
   check(tvi_instance_create(model, 0, &instance));
+  const char* warning = tvi_instance_warning(instance);
+  if (warning != NULL) fprintf(stderr, "%s\n", warning);
   for (size_t i = 0; i < tvi_model_num_inputs(model); ++i) {
     const tvi_tensor_info* info = tvi_model_input(model, 0, i);
     print_tensor("input", info);

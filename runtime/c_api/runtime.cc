@@ -118,8 +118,10 @@ struct tvi_model {
 
 struct tvi_instance {
   tvi_instance(const tvi_model& from, size_t shape, std::shared_ptr<ThreadPool> guests)
-      : instance(tvm_interop::MakeInstance(from.model, shape, std::move(guests))) {}
+      : instance(tvm_interop::MakeInstance(from.model, shape, std::move(guests))),
+        warning(instance->Warning()) {}
   const std::unique_ptr<Runnable> instance;
+  const std::string warning;
 };
 
 namespace tvm_interop {
@@ -346,6 +348,10 @@ tvi_status tvi_instance_create(tvi_model* model, size_t shape, tvi_instance** in
 tvi_status tvi_instance_create_on_pool(tvi_model* model, size_t shape, const tvi_thread_pool* pool,
                                        tvi_instance** instance) {
   return Guarded("", [&] { Create(model, shape, GuestsFrom(pool), instance); });
+}
+
+const char* tvi_instance_warning(const tvi_instance* instance) {
+  return instance == nullptr || instance->warning.empty() ? nullptr : instance->warning.c_str();
 }
 
 void tvi_instance_free(tvi_instance* instance) { delete instance; }

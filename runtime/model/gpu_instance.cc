@@ -157,6 +157,11 @@ std::unique_ptr<CudaKernel> GpuInstance::MakeLibraryKernel(const PlannedOperator
   });
 }
 
+std::string GpuInstance::Warning() const {
+  const std::string& reason = executor_->why_no_graph();
+  return reason.empty() ? "" : "no CUDA graph, operators are launched one by one: " + reason;
+}
+
 void* GpuInstance::OwnBuffer(Port* port) {
   if (port->own == nullptr) port->own = AlignedZeros(port->nbytes);
   return port->own.get();

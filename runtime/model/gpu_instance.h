@@ -2,6 +2,7 @@
 #define RUNTIME_MODEL_GPU_INSTANCE_H_
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "runtime/cuda/executor.h"
@@ -30,6 +31,7 @@ class GpuInstance : public Runnable {
   void* InputBuffer(size_t index) override { return OwnBuffer(&inputs_[index]); }
   void* OutputBuffer(size_t index) override { return OwnBuffer(&outputs_[index]); }
   const Plan& plan() const override { return plan_; }
+  std::string Warning() const override;
 
  private:
   // An input or output of the model.

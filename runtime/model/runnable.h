@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "runtime/core/op_timing.h"
@@ -49,6 +50,9 @@ class Runnable {
   virtual void* OutputBuffer(size_t index) = 0;
 
   virtual const Plan& plan() const = 0;
+
+  // What the user should know about how this instance runs; empty if there is nothing.
+  virtual std::string Warning() const { return ""; }
 
  protected:
   // Marks the instance as busy while this object lives. Throws ModelError if it is busy.

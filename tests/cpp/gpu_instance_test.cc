@@ -338,6 +338,16 @@ TEST_CASE(ModelsThatDoNotRunHereAreRefused) {
       "not compiled for a range of rows");
 }
 
+TEST_CASE(AMissingGraphIsReported) {
+  const auto model = TheModel();
+  CHECK_EQ(MakeInstance(model, 0)->Warning(), "");
+  Switch<void(const char*, int)>("FakeCudaFailNext")("cudaGraphInstantiate", 2);
+  const auto instance = MakeInstance(model, 0);
+  Has(instance->Warning(), "no CUDA graph, operators are launched one by one: ");
+  Has(instance->Warning(), "cudaGraphInstantiate");
+  RunAndCheck(instance.get(), 5);
+}
+
 TEST_CASE(FailuresOfTheGpuAreReported) {
   auto* fail_next = Switch<void(const char*, int)>("FakeCudaFailNext");
   auto* fail_work = Switch<void(const char*, int)>("FakeCudaFailWork");

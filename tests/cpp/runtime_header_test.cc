@@ -95,6 +95,8 @@ TEST_CASE(ObjectsThatWereMovedFromAreEmpty) {
   Instance instance(model);
   Instance moved = std::move(instance);
   RunAndCheck(&moved, 4);
+  CHECK_EQ(moved.warning(), "");
+  CHECK_EQ(instance.warning(), "");
   Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { instance.Run(); }), "`instance` is NULL");
   Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { instance.Run({}, {}); }), "`instance` is NULL");
   Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { instance.Profile(); }), "`instance` is NULL");
@@ -143,6 +145,7 @@ TEST_CASE(NullIsNoModelAndNoInstance) {
   CHECK_EQ(tvi_model_batch_size(nullptr, 0), int64_t{0});
   CHECK_EQ(tvi_model_row_size(nullptr, 0), int64_t{0});
   CHECK_EQ(tvi_model_num_threads(nullptr, 0), 0);
+  CHECK(tvi_instance_warning(nullptr) == nullptr);
   CHECK(tvi_instance_input_buffer(nullptr, 0) == nullptr);
   CHECK(tvi_instance_output_buffer(nullptr, 0) == nullptr);
   CHECK_EQ(tvi_run(nullptr, nullptr, nullptr), TVI_ERROR_INVALID_ARGUMENT);

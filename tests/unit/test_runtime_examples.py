@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -115,6 +116,31 @@ def test_a_container_needs_no_other_files(examples: Path, model: Path, tmp_path:
     (expected,) = by_tvm_ffi(model, feeds)
     assert (root / "output0.bin").read_bytes() == expected.tobytes()
     assert sum(file.stat().st_size for file in root.rglob("*") if file.is_file()) < 100e6
+    check_listing(root)
+
+
+def check_listing(root: Path) -> None:
+    """Check that the listing in docs/deploy.rst has a container's files and their sizes.
+
+    The listing is of another model, and the system's libraries of another machine may be larger.
+    """
+    page = (ROOT / "docs" / "deploy.rst").read_text()
+    listed = re.findall(r"^   (\S.*?)  +(<?\d+) MB    ", page, re.MULTILINE)
+    sizes = {str(file.relative_to(root)): file.stat().st_size for file in (root / "app").iterdir()}
+    *ours, (system, system_said) = listed
+    assert dict(ours).keys() == sizes.keys()
+    for path, said in ours:
+        rounded = "<1" if sizes[path] < 1e6 else str(round(sizes[path] / 1e6))
+        assert path == "app/model.tar" or said == rounded, path
+    assert system == "lib/, lib64/"
+    libraries = [
+        file for file in root.rglob("*.so*") if file.is_file() and file.parent.name != "app"
+    ]
+    assert sum(file.stat().st_size for file in libraries) / 1e6 == pytest.approx(
+        int(system_said), abs=2
+    )
+    total = sum(int(said) for _, said in listed if said != "<1")
+    assert f"the folder has {total} MB::" in page
 
 
 def test_a_container_without_its_parts_is_refused(tmp_path: Path) -> None:

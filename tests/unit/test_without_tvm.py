@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -88,3 +89,22 @@ def test_a_model_is_served_without_tvm(tmp_path: Path) -> None:
     assert read_in_python.native is None
     memory = Model("net", read_in_python, 2).memory
     assert ran.stdout.strip() == f"{memory} []"
+
+
+def test_the_verb_serve_starts_without_tvm(tmp_path: Path) -> None:
+    perceptron().save(tmp_path / "net.tar")
+    command = ["-X", "importtime", "-m", "tvm_interop", "serve", str(tmp_path / "net.tar")]
+    said = []
+    with subprocess.Popen(
+        [sys.executable, *command, "--http-port", "0", "--no-grpc"],
+        stderr=subprocess.PIPE, text=True,
+    ) as server:  # fmt: skip
+        assert server.stderr is not None
+        for line in server.stderr:
+            said.append(line)
+            if "ready: net" in line:
+                server.send_signal(signal.SIGTERM)
+    assert server.returncode == 0, "".join(said)[-2000:]
+    imported = {line.rpartition("|")[2].strip() for line in said if line.startswith("import time:")}
+    assert "tvm_interop.serving.server.server" in imported
+    assert not imported & {"tvm", "onnx"}

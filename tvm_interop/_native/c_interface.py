@@ -81,6 +81,7 @@ def declare(library: Any) -> None:
         "model_find_shape": (status, [pointer, pointer, pointer]),
         "instance_create": (status, [pointer, size, pointer]),
         "instance_create_on_pool": (status, [pointer, size, pointer, pointer]),
+        "instance_warning": (ctypes.c_char_p, [pointer]),
         "instance_free": (None, [pointer]),
         "instance_input_buffer": (pointer, [pointer, size]),
         "instance_output_buffer": (pointer, [pointer, size]),

@@ -212,6 +212,10 @@ typedef struct tvi_thread_pool {
 TVI_EXPORT tvi_status tvi_instance_create_on_pool(tvi_model* model, size_t shape,
                                                   const tvi_thread_pool* pool,
                                                   tvi_instance** instance);
+/* What the user should know about how an instance runs; NULL if there is nothing. Valid as long as
+ * the instance. If CUDA makes no graph of the model, this says why: each run then launches the
+ * operators one by one, which is slower. */
+TVI_EXPORT const char* tvi_instance_warning(const tvi_instance* instance);
 /* Frees an instance that no thread is running; NULL is allowed. */
 TVI_EXPORT void tvi_instance_free(tvi_instance* instance);
 

@@ -266,6 +266,12 @@ class Instance {
     }
     return result;
   }
+  // What the user should know about how the instance runs, such as that its operators are launched
+  // one by one; empty if there is nothing.
+  std::string warning() const {
+    const char* text = tvi_instance_warning(get());
+    return text == nullptr ? "" : text;
+  }
   tvi_instance* get() const { return instance_.get(); }
 
  private:

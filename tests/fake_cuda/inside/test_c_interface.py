@@ -149,3 +149,15 @@ def test_a_gpu_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with pytest.raises(RuntimeLibraryError, match="there is no device `cuda:6`") as caught:
         NativeModel(path)
     assert caught.value.status == UNSUPPORTED
+
+
+def test_a_missing_graph_is_told(tmp_path: Path) -> None:
+    path = saved(nets.branches(), tmp_path / "model.tar", ["tvm"])
+    model = NativeModel(path)
+    assert library().tvi_instance_warning(model.instance) is None
+    fake_gpu.fail_next("cudaStreamBeginCapture", 900)
+    model = NativeModel(path)
+    said = library().tvi_instance_warning(model.instance).decode()
+    assert "no CUDA graph, operators are launched one by one: " in said
+    assert "cudaStreamBeginCapture" in said
+    model.run_on_own_buffers()

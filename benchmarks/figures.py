@@ -42,7 +42,7 @@ def page() -> str:
         _INTRODUCTION,
         *_peers(),
         *zoo_tables.networks(_read("zoo")),
-        *zoo_tables.where_it_pays(_read("zoo")),
+        *zoo_tables.where_it_pays(_read("shipped_schedules")),
         *zoo_tables.in_bf16(_read("zoo_bf16")),
         *zoo_tables.two_cores(_read("two_cores")),
         *zoo_tables.compile_time(json.loads((RESULTS / "compile_time.json").read_text())),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .markdown import geometric, interval, machine, table
-from .zoo_tables import intervals_of_shipped, shipped, short
+from .zoo_tables import RESTED, beyond, short
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "README.md"
@@ -23,16 +23,14 @@ def page() -> str:
 
 
 def _block() -> str:
-    zoo, busy = _read("zoo"), _read("busy_machine")
+    zoo, busy, shipped = _read("zoo"), _read("busy_machine"), _read("shipped_schedules")
     ran = [row for row in zoo["rows"] if row["refused"] is None]
-    ends = intervals_of_shipped(zoo)
-    ships = shipped(zoo)
-    faster = [
-        f"{short(name)} ({ratio:.2f})"
-        for name, ratio in sorted(ships.items(), key=lambda pair: pair[1])
-        if ends[name][1] < 1
+    ratios = {row["network"]: row["ratio"][RESTED] for row in shipped["rows"]}
+    faster, slower = beyond(shipped["rows"], RESTED)
+    tried, ships = len(shipped["ships"]), sum(shipped["ships"].values())
+    named = [
+        f"{short(name)} ({ratios[name]:.2f})" for name in sorted(faster, key=lambda n: ratios[n])
     ]
-    slower = sum(low > 1 for low, _ in ends.values())
     rows = [_over(ran, name, peer) for name, peer in _PEERS.items()]
     beside = _beside_others(busy)
     return "\n\n".join(
@@ -42,12 +40,13 @@ def _block() -> str:
             table(["our time over that of", "geometric mean", "least", "most"], rows),
             "Kernels and memory layouts make most of this difference: with sequential execution of "
             "the same kernels, the geometric mean over onnxruntime would be "
-            f"{_mean_if_sequential(ran):.2f}. {len(ran) - len(ships)} of these {len(ran)} networks "
-            f"ship sequential, since no schedule was faster there. {len(ships)} networks ship a "
-            f"schedule. When these schedules ran again, {len(faster)} of them were faster than "
+            f"{_mean_if_sequential(ran):.2f}.",
+            f"On {machine(shipped)}, {tried - ships} of {tried} networks ship sequential, "
+            f"since no schedule was faster there. {ships} ship a schedule. When {len(ratios)} of "
+            f"these ran again for {shipped['rounds']} rounds, {len(faster)} were faster than "
             "sequential execution "
-            f"beyond the 95% interval of the ratio: {', '.join(faster)}. {slower or 'None'} "
-            f"{'was' if slower < 2 else 'were'} slower beyond it.",
+            f"beyond the 95% interval of the ratio: {', '.join(named)}. {len(slower) or 'None'} "
+            f"{'was' if len(slower) < 2 else 'were'} slower beyond it.",
             "With one or two other programs that compute on the same cores, "
             f"{beside['networks']} networks take {interval(beside['ends'], 2)} times onnxruntime's "
             f"time (geometric mean {beside['mean']:.2f}).",

@@ -51,6 +51,7 @@ _COMMANDS = {
     "serving/top_measured": "python -m benchmarks.top_measured",
     "serving/top_summary": "python -m benchmarks.top --report",
     "serving/top_whole/": "python -m benchmarks.top_whole",
+    "shipped_schedules": "python -m benchmarks.shipped_schedules FOLDER",
     "speed_check_rates": "python -m benchmarks.speed_check_rates",
     "squeezenet": "make bench",
     "start_up": "python -m benchmarks.start_up",

@@ -1,7 +1,7 @@
 """Makes the sections of `docs/benchmarks.md` about exported networks, from result files.
 
-The results come from `benchmarks.zoo`, `benchmarks.compile_time`, `benchmarks.two_cores` and
-`benchmarks.all_cores`.
+The results come from `benchmarks.zoo`, `benchmarks.shipped_schedules`, `benchmarks.compile_time`,
+`benchmarks.two_cores` and `benchmarks.all_cores`.
 """
 
 from __future__ import annotations
@@ -94,50 +94,68 @@ KINDS = {
 
 
 def where_it_pays(report: dict[str, Any]) -> list[str]:
-    """The section about the networks that ship a schedule.
-
-    Its table has the time of each schedule over the time of sequential execution.
-    """
-    ran = [row for row in report["rows"] if row["refused"] is None]
-    ratios = shipped(report)
-    ends = intervals_of_shipped(report)
-    kinds = {name: kind for kind, names in KINDS.items() for name in names}
-    rows = [
-        [short(name), kinds[name], f"{ratio:.2f}", interval(ends[name], 2)]
-        for name, ratio in sorted(ratios.items(), key=lambda pair: pair[1])
-    ]
-    alike = [row["ratios"][_SEQUENTIAL] for row in ran if not row["scheduled"]]
-    noise = interval((min(alike), max(alike)), 2)
-    faster = sum(high < 1 for _, high in ends.values())
-    slower = sum(low > 1 for low, _ in ends.values())
+    """The section about the networks that ship a schedule, from `benchmarks.shipped_schedules`."""
+    rows = sorted(report["rows"], key=lambda row: float(row["ratio"][RESTED]))
+    means = [geometric([row["ratio"][kind] for row in rows]) for kind in (RESTED, BACK_TO_BACK)]
+    cells = [shipped_cells(row) for row in rows]
+    cells.append(["**geometric mean**", "", "", f"{means[0]:.2f}", "", "", f"{means[1]:.2f}", ""])
+    ships = sum(report["ships"].values())
+    noises = [row["noise"][RESTED] for row in rows]
     return [
-        f"## Where a schedule ships\n\nThis section is about the same runs. {len(alike)} of the "
-        f"{len(ran)} networks ship sequential, and the table leaves them out. Their {len(alike)} "
-        f"ratios compare a program with itself, and range from {noise}. {len(ratios)} networks "
-        "ship a schedule. The table has the time of each schedule over the time of sequential "
-        "execution of the same kernels, both run again after compiling, with the 95% confidence "
-        f"interval of the ratio. {faster} schedules were faster beyond it, and {slower} "
-        "were slower.",
-        table(["", "kind", "over sequential", "interval"], rows),
+        f"## Where a schedule ships\n\nMeasured by `python -m benchmarks.shipped_schedules FOLDER` "
+        f"on {machine(report)}. There {ships} of {len(report['ships'])} networks ship a schedule; "
+        f"the others ship sequential. {len(rows)} of the schedules ran in this measurement. The "
+        "*over sequential* columns have the "
+        "time of the schedule over the time of sequential execution of the same kernels, each in a "
+        f"process of its own, over {report['rounds']} rounds, with the 95% confidence interval. "
+        "Each turn begins after half a second of rest, or, *back to back*, at once. *Noise* is the "
+        "ratio of two processes of sequential execution with rests, and ranges from "
+        f"{interval((min(noises), max(noises)), 2)}. With rests, {_beyond(rows, RESTED)}. Back to "
+        f"back, {_beyond(rows, BACK_TO_BACK)}.",
+        table(
+            ["", "kind", "ms", "over sequential", "interval", "noise", "back to back", "interval"],
+            cells,
+        ),
     ]
 
 
-def shipped(report: dict[str, Any]) -> dict[str, float]:
-    """For each network that ships a schedule, its time over the time of sequential execution."""
-    return {
-        row["network"]: row["ratios"][_SEQUENTIAL]
-        for row in report["rows"]
-        if row["refused"] is None and row["scheduled"]
-    }
+RESTED, BACK_TO_BACK = "rested", "back_to_back"
 
 
-def intervals_of_shipped(report: dict[str, Any]) -> dict[str, tuple[float, float]]:
-    """The 95% confidence interval of each ratio that `shipped` returns."""
-    return {
-        row["network"]: tuple(row["intervals"][_SEQUENTIAL])
-        for row in report["rows"]
-        if row["refused"] is None and row["scheduled"]
-    }
+def shipped_cells(row: dict[str, Any]) -> list[str]:
+    """The row of a network in the table of `where_it_pays`."""
+    kinds = {name: kind for kind, names in KINDS.items() for name in names}
+    return [
+        short(row["network"]),
+        kinds.get(row["network"], ""),
+        f"{row['median_us'][RESTED]['ours'] / 1e3:.2f}",
+        f"{row['ratio'][RESTED]:.3f}",
+        interval(row["interval"][RESTED], 3),
+        f"{row['noise'][RESTED]:.3f}",
+        f"{row['ratio'][BACK_TO_BACK]:.3f}",
+        interval(row["interval"][BACK_TO_BACK], 3),
+    ]
+
+
+def beyond(rows: Sequence[dict[str, Any]], kind: str) -> tuple[list[str], list[str]]:
+    """The networks whose schedules were faster, and those whose were slower, beyond the interval.
+
+    Parameters
+    ----------
+    kind: `RESTED` or `BACK_TO_BACK`.
+    """
+    faster = [row["network"] for row in rows if row["interval"][kind][1] < 1]
+    slower = [row["network"] for row in rows if row["interval"][kind][0] > 1]
+    return faster, slower
+
+
+def _beyond(rows: Sequence[dict[str, Any]], kind: str) -> str:
+    faster, slower = beyond(rows, kind)
+    names = f" ({', '.join(map(short, slower))})" if slower else ""
+    return (
+        f"{len(faster)} of the schedules were faster than sequential execution beyond the "
+        f"interval, and {len(slower)} slower{names}"
+    )
 
 
 def short(network: str) -> str:

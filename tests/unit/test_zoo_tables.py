@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import all_cores, zoo, zoo_tables
+from benchmarks import all_cores, shipped_schedules, zoo, zoo_tables
 
 ROWS = [
     zoo.Row(
@@ -52,14 +52,38 @@ def test_a_report_without_any_schedule_has_no_mean_of_schedules(report: dict[str
     assert cells["**geometric mean**"][2:4] == ["", "2.00"]
 
 
-def test_where_a_schedule_ships_leaves_sequential_networks_out(report: dict[str, Any]) -> None:
-    text, table = zoo_tables.where_it_pays(report)
-    assert list(_cells(table)) == ["", "---", "gat", "crnn"]
-    assert "2 of the 4 networks ship sequential" in text
-    assert "range from 0.75 to 1.25" in text
-    # The interval of `crnn` reaches above 1, so nothing is said of it.
-    assert "1 schedules were faster beyond it, and 0 were slower" in text
-    assert _cells(table)["gat"][-1] == "0.45 to 0.55"
+def test_where_a_schedule_ships_says_which_were_faster_and_slower() -> None:
+    def row(name: str, ratio: float) -> dict[str, Any]:
+        found = {"rested": ratio, "back_to_back": ratio - 0.01}
+        ends = {kind: (value - 0.05, value + 0.05) for kind, value in found.items()}
+        noise = dict.fromkeys(found, 1.01)
+        return asdict(
+            shipped_schedules.Row(
+                name, {"rested": {"ours": 2000.0}}, found, ends, noise, dict(ends)
+            )
+        )
+
+    ratios = {"my_crnn": 0.98, "my_gat": 0.5, "my_autoint_b64": 1.055}
+    text, table = zoo_tables.where_it_pays(
+        {
+            "machine": {"cores": 2, "cpu": "A CPU", "quiet": True},
+            "rounds": 60,
+            "ships": {"tv_r3d_18": False, **dict.fromkeys([*ratios, "hf_mamba"], True)},
+            "rows": [row(*each) for each in ratios.items()],
+        }
+    )
+    cells = _cells(table)
+    assert list(cells) == ["", "---", "gat", "crnn", "autoint_b64", "**geometric mean**"]
+    assert cells["gat"] == [
+        "graphs", "2.00", "0.500", "0.450 to 0.550", "1.010", "0.490", "0.440 to 0.540",
+    ]  # fmt: skip
+    assert "There 4 of 5 networks ship a schedule" in text
+    assert "3 of the schedules ran in this measurement" in text
+    # The interval of `crnn` reaches above 1, so it is neither faster nor slower. Back to back, that
+    # of `autoint_b64` reaches below 1.
+    assert "With rests, 1 of the schedules were faster than sequential" in text
+    assert "and 1 slower (autoint_b64). Back to back, 1 of the" in text
+    assert text.endswith("beyond the interval, and 0 slower.")
 
 
 def test_the_printed_table_and_means_do_the_same() -> None:

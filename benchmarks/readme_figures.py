@@ -40,13 +40,12 @@ def _block() -> str:
             table(["our time over that of", "geometric mean", "least", "most"], rows),
             "Kernels and memory layouts make most of this difference: with sequential execution of "
             "the same kernels, the geometric mean over onnxruntime would be "
-            f"{_mean_if_sequential(ran):.2f}.",
+            f"{_mean_if_sequential(ran):.2f}. "
             f"On {machine(shipped)}, {tried - ships} of {tried} networks ship sequential, "
-            f"since no schedule was faster there. {ships} ship a schedule. When {len(ratios)} of "
-            f"these ran again for {shipped['rounds']} rounds, {len(faster)} were faster than "
-            "sequential execution "
-            f"beyond the 95% interval of the ratio: {', '.join(named)}. {len(slower) or 'None'} "
-            f"{'was' if len(slower) < 2 else 'were'} slower beyond it.",
+            f"since no schedule was faster there. {ships} ship a schedule. {len(ratios)} of these "
+            f"ran again for {shipped['rounds']} rounds. Faster than sequential execution, beyond "
+            f"the 95% interval of the ratio: {', '.join(named) or 'none'}. Slower: "
+            f"{', '.join(map(short, slower)) or 'none'}.",
             "With one or two other programs that compute on the same cores, "
             f"{beside['networks']} networks take {interval(beside['ends'], 2)} times onnxruntime's "
             f"time (geometric mean {beside['mean']:.2f}).",

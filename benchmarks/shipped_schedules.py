@@ -66,7 +66,7 @@ def main() -> int:
         "machine": state.as_dict(), "rounds": arguments.rounds, "ships": {}, "rows": [],
     }  # fmt: skip
     if arguments.json is not None and arguments.json.exists():
-        found = json.loads(arguments.json.read_text())
+        found = _kept(arguments.json, found)
     known = {row["network"] for row in found["rows"]}
     found["ships"] |= {each.name: _is_scheduled(each, arguments.artifacts) for each in networks}
     for network in networks:
@@ -78,6 +78,17 @@ def main() -> int:
             arguments.json.write_text(json.dumps(found, indent=1) + "\n")
     print("\n\n".join(zoo_tables.where_it_pays(found)))
     return 0
+
+
+def _kept(path: Path, new: dict[str, Any]) -> dict[str, Any]:
+    """The results of an earlier run, which this run goes on with."""
+    found: dict[str, Any] = json.loads(path.read_text())
+    if (found["machine"]["cpu"], found["rounds"]) != (new["machine"]["cpu"], new["rounds"]):
+        raise SystemExit(
+            f"{path} has {found['rounds']} rounds on {found['machine']['cpu']}, and this run "
+            f"{new['rounds']} on {new['machine']['cpu']}: give another file"
+        )
+    return found
 
 
 def _is_scheduled(network: Network, artifacts: Path) -> bool:

@@ -124,10 +124,9 @@ RESTED, BACK_TO_BACK = "rested", "back_to_back"
 
 def shipped_cells(row: dict[str, Any]) -> list[str]:
     """The row of a network in the table of `where_it_pays`."""
-    kinds = {name: kind for kind, names in KINDS.items() for name in names}
     return [
         short(row["network"]),
-        kinds.get(row["network"], ""),
+        next((kind for kind, names in KINDS.items() if row["network"] in names), ""),
         f"{row['median_us'][RESTED]['ours'] / 1e3:.2f}",
         f"{row['ratio'][RESTED]:.3f}",
         interval(row["interval"][RESTED], 3),

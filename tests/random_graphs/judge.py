@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -36,18 +37,25 @@ def judged(seed: int) -> dict[str, Any]:
     graph = random_graph(seed)
     model = graph.build()
     record: dict[str, Any] = {"seed": seed, "nodes": len(model.graph.node)}
-    try:
+    with errors_recorded(record):
         feeds = [graph.feeds(seed * 7 + i) for i in range(2)]
         found = run_all(model, feeds, seed, record)
         for feed, ours in zip(feeds, found, strict=True):
             wanted = by_onnxruntime(model, feed) or by_reference(model, feed)
             if wanted is None or not all(alike(ours[name], wanted[name]) for name in wanted):
                 record |= looked_into(model, feed, ours, wanted, seed)
+    return record | {"s": round(time.monotonic() - began, 1)}
+
+
+@contextmanager
+def errors_recorded(record: dict[str, Any]) -> Iterator[None]:
+    """End the block at an error, and note it: as `refused` if it is ours, else as `raw`."""
+    try:
+        yield
     except TVMInteropError as error:
-        record["refused"] = f"{type(error).__name__}: {str(error)[:400]}"
+        record["refused"] = f"{type(error).__name__}: {str(error)[:600]}"
     except Exception as error:
         record["raw"] = f"{type(error).__name__}: {str(error)[:400]}"
-    return record | {"s": round(time.monotonic() - began, 1)}
 
 
 def looked_into(

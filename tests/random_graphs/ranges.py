@@ -11,9 +11,9 @@ import onnx
 
 from tvm_interop import GraphModule, compile
 from tvm_interop.artifact.artifact import Artifact
-from tvm_interop.errors import TVMInteropError
 
 from .conditioning import within_rounding
+from .judge import errors_recorded
 from .oracles import Arrays, alike, by_onnxruntime
 from .symbolic import SymbolicGraph
 
@@ -35,16 +35,12 @@ def judged(seed: int) -> dict[str, Any]:
     graph = SymbolicGraph(seed)
     model = graph.build()
     record: dict[str, Any] = {"seed": seed, "nodes": len(model.graph.node)}
-    try:
+    with errors_recorded(record):
         artifact = compile(
             model, shapes=graph.ranges, most_sizes=4, scheduler="sequential", time_budget=0,
             latency_db=":memory:", providers=["tvm"] if seed % 2 else None,
         )  # fmt: skip
         record |= _compared(graph, model, artifact, seed)
-    except TVMInteropError as error:
-        record["refused"] = f"{type(error).__name__}: {str(error)[:600]}"
-    except Exception as error:
-        record["raw"] = f"{type(error).__name__}: {str(error)[:400]}"
     return record | {"s": round(time.monotonic() - began, 1)}
 
 

@@ -24,7 +24,9 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 class SpeedCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The schedule's latency, measured against sequential execution of the same kernels.
 
-    The schedule and sequential execution ran in turns, in the same rounds.
+    The schedule and sequential execution ran in turns, in the same rounds. If the schedule was
+    faster in the process that compiled, the figures are those of several new processes, which ran
+    both again (see `compiler.new_processes`).
 
     Attributes
     ----------
@@ -32,12 +34,13 @@ class SpeedCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     noise_ratio: the ratio of two measurements of sequential execution in the same rounds. Its
         distance from 1 is due to noise alone.
     shipped: whether the artifact runs the schedule or runs sequentially.
-    rounds: the number of rounds; the schedule ran once in each round. 0 in artifacts of older
-        versions.
+    rounds: the number of rounds, in all processes together. 0 in artifacts of older versions.
     paired_ratio: the scheduled latency divided by the sequential latency, estimated from the
-        ratios in the single rounds. None in artifacts of older versions.
-    interval: the 90% confidence interval of `paired_ratio`. The schedule ships if the upper end is
-        below 0.99. None if there were too few rounds, and in artifacts of older versions.
+        ratios in the single rounds, or from the ratios in the new processes. None in artifacts of
+        older versions.
+    interval: the confidence interval of `paired_ratio`, at a level of 90% or more. The schedule
+        ships if the upper end is below 0.99. None if there were too few rounds or processes, and in
+        artifacts of older versions.
     """
 
     sequential_us: float

@@ -34,6 +34,7 @@ from .input_shapes import (
 )
 from .kept_choice import KeptChoice, choice_is_kept
 from .merging import merged_stages
+from .new_processes import confirm_in_new_processes
 from .options import CompileOptions
 from .precision import MAX_ERROR, measured_precision
 from .range_proofs import check_rows, warn_of_dependent_rows
@@ -308,6 +309,8 @@ def _compile_one(
             tell(progress, "checking the speed")
             checked = compilation.check_speed(chosen)
     note_speed_check(checked, compilation.time_for_schedule)
+    if checked is not None:
+        checked = confirm_in_new_processes(compilation, chosen, checked)
     if kept is not None and not budget.is_limited:
         kept.write(chosen, checked)
     return _artifact(compilation, chosen, checked, precision, precision_choice)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .compilation import Compilation
 
 _CHOICE = "choice"
-_CODE = ("compiler", "measure", "plan", "program", "scheduling", "latency")
+_CODE = ("compiler", "execution", "measure", "plan", "program", "scheduling", "latency")
 """The subpackages whose Python code decides which schedule ships, together with the native
 library."""
 

@@ -1,0 +1,165 @@
+"""Tests that a schedule ships only if it is faster in new processes too."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+import tvm_interop
+from tests.nets import branches
+from tvm_interop.artifact.manifest import SpeedCheck
+from tvm_interop.compiler import api, new_processes
+from tvm_interop.compiler.api import new_compilation
+from tvm_interop.compiler.new_processes import (
+    ProcessTimes,
+    confirm_by,
+    confirm_in_new_processes,
+)
+from tvm_interop.compiler.options import CompileOptions
+from tvm_interop.execution.timed_files import time_files
+from tvm_interop.scheduling.budget import Budget
+
+FAST = SpeedCheck(1000.0, 900.0, 1.003, "scheduled", 24, 0.9, (0.88, 0.92))
+SLOW = msgspec.structs.replace(FAST, shipped="sequential", paired_ratio=1.1, interval=(1.0, 1.2))
+
+
+class Processes:
+    """Gives the times of processes with these ratios, and counts the processes."""
+
+    def __init__(self, ratios: Iterator[float]) -> None:
+        self.ratios, self.started = ratios, 0
+
+    def __iter__(self) -> Iterator[ProcessTimes]:
+        for ratio in self.ratios:
+            self.started += 1
+            yield ProcessTimes(ratio, 1.01, 1000.0, 1000.0 * ratio, 10)
+
+
+def confirmed(*ratios: float, seconds: float = 60.0) -> tuple[SpeedCheck | None, int]:
+    """The speed check by processes whose ratios repeat without end, and their number."""
+    processes = Processes(ratios[i % len(ratios)] for i in range(1000))
+    return confirm_by(iter(processes), Budget(seconds)), processes.started
+
+
+def test_the_times_of_a_process_are_those_of_its_rounds() -> None:
+    rounds_us = [[100, 102, 50, 51], [200, 204, 100, 102], [100, 102, 90, 91]]
+    found = ProcessTimes.of(rounds_us)
+    assert found.ratio == pytest.approx(0.5, rel=1e-6)
+    assert found.noise_ratio == pytest.approx(1.02)
+    assert found.sequential_us == pytest.approx(np.sqrt(100 * 102))
+    assert found.scheduled_us == pytest.approx(np.sqrt(90 * 91))
+    assert found.rounds == 3
+    assert ProcessTimes.of([[0, 1, 1]]).ratio < np.inf
+
+
+def test_a_clear_gain_takes_six_processes_and_none_takes_four() -> None:
+    fast, started = confirmed(0.9, 0.92, 0.88)
+    assert fast is not None
+    assert (fast.shipped, started, fast.rounds) == ("scheduled", 6, 60)
+    assert fast.ratio == pytest.approx(0.9, abs=0.01)
+    assert fast.interval is not None
+    assert fast.interval[1] < 0.99
+    assert fast.noise_ratio == pytest.approx(1.01)
+    slow, started = confirmed(1.03, 0.99, 1.04)
+    assert slow is not None
+    assert (slow.shipped, started, slow.interval) == ("sequential", 4, None)
+
+
+def test_an_unclear_gain_takes_more_processes() -> None:
+    # Two processes in seven fall into a spell in which nothing runs side by side.
+    found, started = confirmed(0.87, 0.86, 1.1, 0.87, 0.88, 0.86, 1.08)
+    assert found is not None
+    assert (found.shipped, started) == ("scheduled", 12)
+    found, started = confirmed(0.96, 1.0)
+    assert found is not None
+    assert (found.shipped, started) == ("sequential", 20)
+
+
+def test_nothing_ships_that_no_process_confirmed() -> None:
+    assert confirmed(0.5, seconds=0.0) == (None, 0)
+
+
+def test_a_schedule_without_a_gain_hardly_ever_ships() -> None:
+    draw = np.random.default_rng(0)
+    shipped = 0
+    for _ in range(400):
+        found, _ = confirmed(*np.exp(0.03 * draw.standard_normal(20)).tolist())
+        assert found is not None
+        shipped += found.shipped == "scheduled"
+    assert shipped <= 8
+
+
+@pytest.fixture(scope="module")
+def compilation() -> api.Compilation:
+    return new_compilation(branches(), CompileOptions(streams=2, latency_db=":memory:"), {})
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_new_processes_run_what_would_ship(compilation: api.Compilation, temporary: Path) -> None:
+    made = compilation.schedule("nimble")
+    found = confirm_in_new_processes(compilation, made, FAST)
+    assert found.rounds >= 8
+    assert found != FAST
+    assert found.sequential_us > 0
+    assert not list(temporary.iterdir()), "the artifacts are removed"
+    assert confirm_in_new_processes(compilation, made, SLOW) == SLOW
+
+
+def test_without_new_processes_the_model_runs_sequentially(
+    compilation: api.Compilation,
+    temporary: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = compilation.schedule("nimble")
+    for program, reason in (("/bin/false", "code 1"), ("/nowhere/python", "No such file")):
+        monkeypatch.setattr(new_processes.sys, "executable", program)
+        with caplog.at_level(logging.WARNING, "tvm_interop"):
+            found = confirm_in_new_processes(compilation, made, FAST)
+        assert found.shipped == "sequential"
+        assert reason in caplog.messages[-1]
+        assert "runs sequentially" in caplog.messages[-1]
+    assert not list(temporary.iterdir())
+
+
+def test_compile_ships_what_the_new_processes_confirm(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(self: api.Compilation, schedule: tvm_interop.Schedule) -> SpeedCheck:
+        return FAST
+
+    monkeypatch.setattr(api.Compilation, "check_speed", check)
+    for ratio, ships in ((0.9, "scheduled"), (1.0, "sequential")):
+
+        def processes(paths: list[str], ratio: float = ratio) -> Iterator[ProcessTimes]:
+            assert all(Path(path).stat().st_size > 0 for path in paths)
+            return iter(Processes(ratio for _ in range(20)))
+
+        monkeypatch.setattr(new_processes, "_processes", processes)
+        artifact = tvm_interop.compile(
+            branches(), scheduler="nimble", streams=2, latency_db=":memory:"
+        )
+        checked = artifact.manifest.speed_check
+        assert checked is not None
+        assert checked.shipped == ships
+        assert checked.ratio == ratio
+        assert (len(artifact.plan.streams) > 1) == (ships == "scheduled")
+
+
+def test_files_are_timed_in_rounds(tmp_path: Path) -> None:
+    path = str(tmp_path / "model.tar")
+    tvm_interop.compile(branches(), scheduler="sequential", out=path, latency_db=":memory:")
+    rounds_us = np.array(time_files([path, path, path], 0.01, seed=3))
+    assert rounds_us.shape[1] == 3
+    assert 2 <= len(rounds_us) <= 200
+    assert (rounds_us > 0).all()
+    assert len(time_files([path], 0.0, seed=0)) == 2

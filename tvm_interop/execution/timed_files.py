@@ -1,0 +1,62 @@
+"""Times artifacts against each other, in a process that does nothing else.
+
+`compiler.new_processes` starts such processes. They import neither TVM nor a scheduler, so they run
+an artifact as its users do.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..artifact.artifact import load
+from .graph_module import GraphModule
+
+_FEWEST_ROUNDS, _MOST_ROUNDS = 2, 200
+
+
+def time_files(paths: Sequence[str], seconds: float, seed: int) -> list[list[float]]:
+    """Run one instance of each artifact, in rounds.
+
+    Each round runs every instance once, in a new random order. One round before the first is not
+    timed.
+
+    Parameters
+    ----------
+    paths: files of artifacts with equal inputs. A file that is named twice is loaded once, and has
+        two instances. Their inputs are zeros.
+    seconds: about how long the rounds may take. There are at least 2 rounds and at most 200.
+
+    Returns
+    -------
+    The microseconds of each round, in the order of `paths`.
+    """
+    artifacts = {path: load(path).at_home() for path in paths}
+    modules = [GraphModule(artifacts[path]) for path in paths]
+    draw = np.random.default_rng(seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # It says that the inputs are zeros.
+        _round(modules, draw)
+    first_us = _round(modules, draw)
+    rounds = int(seconds * 1e6 / max(sum(first_us), 1.0))
+    more = min(max(rounds, _FEWEST_ROUNDS), _MOST_ROUNDS) - 1
+    return [first_us, *(_round(modules, draw) for _ in range(more))]
+
+
+def _round(modules: Sequence[GraphModule], draw: np.random.Generator) -> list[float]:
+    times_us = [0.0] * len(modules)
+    for i in draw.permutation(len(modules)):
+        started = time.perf_counter()
+        modules[i].run()
+        times_us[i] = (time.perf_counter() - started) * 1e6
+    return times_us
+
+
+def main() -> None:
+    """Read the arguments of `time_files` from the standard input, and print what it returns."""
+    print(json.dumps(time_files(**json.load(sys.stdin))))

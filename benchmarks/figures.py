@@ -23,6 +23,7 @@ from . import (
     serving_page,
     speed_check_table,
     start_up_table,
+    two_releases_table,
     zoo_tables,
 )
 from .busy_machine import BEFORE
@@ -55,6 +56,7 @@ def page() -> str:
         *_operators(),
         *_busy_machine(),
         *start_up_table.section(_read("start_up"), _read("start_up_large")),
+        *two_releases_table.section(_read("two_releases")),
         *serving_load_table.section(_read("serving/load")),
         *_several_gpus(),
         *kernel_demands_table.section(_read("kernel_demands")),

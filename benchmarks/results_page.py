@@ -58,6 +58,7 @@ _COMMANDS = {
     "start_up_large": "python -m benchmarks.start_up",
     "stages_priced": "python -m benchmarks.stages_priced",
     "streams_or_parts": "python -m benchmarks.streams_or_parts",
+    "two_releases": "python -m benchmarks.two_releases OLD_PYTHON ARTIFACT ...",
     "two_cores": "python -m benchmarks.two_cores",
     "whole_networks": "python -m benchmarks.whole_networks",
     "zoo": "python -m benchmarks.zoo",

@@ -116,6 +116,14 @@ def test_new_processes_run_what_would_ship(compilation: api.Compilation, tempora
     assert confirm_in_new_processes(compilation, made, SLOW) == SLOW
 
 
+def test_large_models_are_not_run_again(
+    compilation: api.Compilation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(new_processes, "_LARGEST_BYTES", 0)
+    made = compilation.schedule("nimble")
+    assert confirm_in_new_processes(compilation, made, FAST) == FAST
+
+
 def test_without_new_processes_the_model_runs_sequentially(
     compilation: api.Compilation,
     temporary: Path,

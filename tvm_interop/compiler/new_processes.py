@@ -49,6 +49,9 @@ _GRACE_S = 3.0
 """The same if the compilation has a time budget that is over."""
 _ANSWER_S = 600.0
 """The longest wait for a process, in seconds."""
+_LARGEST_BYTES = 2**30
+"""Models with more bytes of weights are not run in new processes. To write them to two files, and
+to read these in each process, would take too long."""
 _TESTS = {6: 0.02, 12: 0.015, 20: 0.015}
 """The number of processes before each test, and the significance level of the test. The sum of the
 levels is the level of all tests together, 5%."""
@@ -105,14 +108,16 @@ def confirm_in_new_processes(
     Parameters
     ----------
     checked: the speed check in the process that compiles. A schedule that did not pass it is not
-        run again, and neither is one for a GPU.
+        run again. Neither is one for a GPU, or of a model with more than 1 GiB of weights.
 
     Returns
     -------
     The speed check with the figures of the new processes. If no process can run, or if the time of
     the compilation is over, the check says that sequential execution ships.
     """
-    if checked.shipped == "sequential" or compilation.backend.device != "cpu":
+    nbytes = sum(weight.nbytes for weight in compilation.program.weights.values())
+    on_cpu = compilation.backend.device == "cpu"
+    if checked.shipped == "sequential" or not on_cpu or nbytes > _LARGEST_BYTES:
         return checked
     tell(compilation.options.progress, "checking the speed in new processes")
     each = [compilation.artifact(made) for made in (compilation.sequential(), schedule)]

@@ -1,0 +1,39 @@
+"""The table of `benchmarks.two_releases`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .markdown import geometric, interval, machine, table
+
+
+def rows_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The table of the artifacts, in Markdown."""
+    head = ["artifact", "old, us", "new over old", "interval", "old again over old"]
+    lines = [
+        [
+            row["artifact"],
+            f"{row['old_us']:.1f}",
+            f"{row['ratio']:.3f}",
+            interval(row["interval"], 3),
+            f"{row['noise']:.3f}",
+        ]
+        for row in rows
+    ]
+    return table(head, lines)
+
+
+def section(report: dict[str, Any]) -> list[str]:
+    """The section of the page on benchmarks."""
+    rows = report["rows"]
+    return [
+        "## The runtime library against an older one",
+        "Measured by `python -m benchmarks.two_releases`. The release of 23 November ran models by "
+        "TVM's foreign function interface, and today's release runs them by a library of its own. "
+        "Both ran artifacts that the older one wrote, from Python, each in a process of its own, "
+        f"in {report['rounds']} rounds with half a second of rest before each turn, on "
+        f"{machine(report)}. The last column is the noise.",
+        rows_table(rows),
+        f"Geometric mean: {geometric([row['ratio'] for row in rows]):.3f}.",
+    ]

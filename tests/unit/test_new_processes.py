@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Iterator
+from multiprocessing import spawn
 from pathlib import Path
 
 import msgspec
@@ -131,8 +132,13 @@ def test_without_new_processes_the_model_runs_sequentially(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     made = compilation.schedule("nimble")
-    for program, reason in (("/bin/false", "code 1"), ("/nowhere/python", "No such file")):
-        monkeypatch.setattr(new_processes.sys, "executable", program)
+    for program, reason in (
+        ("/bin/false", "code 1"),
+        ("/bin/true", "printed no times"),
+        ("/nowhere/python", "No such file"),
+        ("", "knows no Python"),
+    ):
+        monkeypatch.setattr(spawn, "_python_exe", program)
         with caplog.at_level(logging.WARNING, "tvm_interop"):
             found = confirm_in_new_processes(compilation, made, FAST)
         assert found.shipped == "sequential"

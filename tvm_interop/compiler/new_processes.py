@@ -13,7 +13,6 @@ import json
 import logging
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,9 +23,10 @@ import numpy.typing as npt
 
 from .._native.cpu import num_threads
 from ..artifact.manifest import SpeedCheck
-from ..errors import first_line
+from ..errors import DeviceError, first_line
 from ..execution import timed_files
 from ..measure.measured import tell
+from ..python_command import python_command
 from ..scheduling import Schedule
 from ..scheduling.budget import Budget
 from ..scheduling.paired_rounds import PairedRatio, paired_ratio
@@ -131,7 +131,7 @@ def confirm_in_new_processes(
             paths = [names[0]] * 2 + [names[1]] * copies
             limit_s = min(_LIMIT_S, max(_GRACE_S, budget.left_s()))
             found = confirm_by(_processes(paths), Budget(limit_s))
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
+    except (DeviceError, OSError, subprocess.SubprocessError, ValueError) as error:
         _LOG.warning(
             "the model runs sequentially, because its schedule could not be timed in a new "
             "process: %s",
@@ -196,17 +196,19 @@ def _may_gain(times: list[ProcessTimes]) -> bool:
 
 def _processes(paths: list[str]) -> Iterator[ProcessTimes]:
     """Start one process after the other, and give what each measured."""
-    code = f"import sys; sys.path[:] = {[*map(str, sys.path)]}; "
-    code += f"from {timed_files.__name__} import main; main()"
+    command = python_command(timed_files.__name__)
     environment = {**os.environ, "TVM_INTEROP_NUM_THREADS": str(num_threads())}
     seed = 0
     while True:
         given = json.dumps({"paths": paths, "seconds": _ROUNDS_S, "seed": seed})
         done = subprocess.run(
-            [sys.executable, "-c", code], env=environment,
-            input=given, capture_output=True, text=True, check=True, timeout=_ANSWER_S,
+            command, env=environment, input=given,
+            capture_output=True, text=True, check=True, timeout=_ANSWER_S,
         )  # fmt: skip
-        yield ProcessTimes.of(json.loads(done.stdout.splitlines()[-1]))
+        lines = done.stdout.splitlines()
+        if not lines:
+            raise ValueError(f"`{command[0]}` printed no times")
+        yield ProcessTimes.of(json.loads(lines[-1]))
         seed += 1
 
 

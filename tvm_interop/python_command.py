@@ -1,0 +1,30 @@
+"""Makes the command that starts Python again, to run a part of this package alone."""
+
+from __future__ import annotations
+
+import os
+import sys
+from multiprocessing import spawn
+
+from .errors import DeviceError
+
+
+def python_command(module: str) -> list[str]:
+    """Return the command that runs the function `main` of a module in a new process.
+
+    The new process finds the same modules as this one. It does not import this program's own main
+    module, so it can be started from any program.
+
+    Raises
+    ------
+    DeviceError
+        This process knows no Python that it could start.
+    """
+    python = spawn.get_executable()
+    if not python or getattr(sys, "frozen", False):
+        raise DeviceError(
+            "this program knows no Python to start: name one with `multiprocessing.set_executable`"
+        )
+    path = list(map(str, sys.path))
+    program = f"import sys; sys.path[:] = {path}; from {module} import main; main()"
+    return [os.fsdecode(python), "-c", program]

@@ -9,7 +9,8 @@ ratio of the last two is the noise. They run twice: rested, where each turn begi
 second of rest, and then back to back.
 
 Three minutes a network are long, so a run may be stopped: the next one with the same `--json` keeps
-the networks that are in the file, and measures the others.
+the networks that are in the file, and measures the others. Networks that ship no schedule any more
+are taken out of the file.
 """
 
 from __future__ import annotations
@@ -67,8 +68,9 @@ def main() -> int:
     }  # fmt: skip
     if arguments.json is not None and arguments.json.exists():
         found = _kept(arguments.json, found)
-    known = {row["network"] for row in found["rows"]}
     found["ships"] |= {each.name: _is_scheduled(each, arguments.artifacts) for each in networks}
+    found["rows"] = [row for row in found["rows"] if found["ships"][row["network"]]]
+    known = {row["network"] for row in found["rows"]}
     for network in networks:
         if found["ships"][network.name] and network.name not in known:
             row = asdict(_measured(network, arguments.artifacts, found["rounds"]))

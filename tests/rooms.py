@@ -28,7 +28,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "merge_check", "merge_cuda", "new_processes", "pair_attacks", "pair_proofs", "pair_ranges",
         "precision",
         "row_ranges", "sequence_ranges", "size_values",
-        "several_shapes", "time_budget", "time_budget_options", "two_labels",
+        "several_shapes", "time_budget", "time_budget_options", "two_labels", "without_fallback",
     ),
     "contrib": ("relay",),
     "execution": (
@@ -76,6 +76,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "serving_deadlines", "serving_measuring", "serving_observed", "serving_pace",
         "serving_policies", "top", "top_whole",
     ),
+    "session": ("session", "session_background"),
     "tests": (
         "audit", "code_blocks", "environment_page", "house", "install_page", "links",
         "random_graphs_runner", "random_ranges",

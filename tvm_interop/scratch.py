@@ -19,6 +19,8 @@ from pathlib import Path
 
 PREFIX = "tvm_interop_"
 LOCK = ".lock"
+_own: set[Path] = set()
+"""The folders of this process."""
 _NEW_S = 60.0
 """Age in seconds below which folders are not removed, because they may not be locked yet."""
 
@@ -37,9 +39,17 @@ def scratch_folder() -> Iterator[Path]:
         lock = os.open(Path(name) / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            _own.add(Path(name))
             yield Path(name)
         finally:
+            _own.discard(Path(name))
             os.close(lock)
+
+
+def remove_own_folders() -> None:
+    """Remove all folders of this process, which must end at once."""
+    for folder in list(_own):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @functools.cache

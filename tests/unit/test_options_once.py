@@ -22,8 +22,8 @@ COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 
 def test_compile_takes_every_option_with_its_default() -> None:
-    # The scheduler determines `parts`, and `time_budget` is one of `options`.
-    assert FIELDS.keys() - PARAMETERS.keys() == {"parts", "time_budget"}
+    # The scheduler determines `parts`, and `time_budget` and `fallback` are among `options`.
+    assert FIELDS.keys() - PARAMETERS.keys() == {"parts", "time_budget", "fallback"}
     for name in FIELDS.keys() & PARAMETERS.keys():
         assert PARAMETERS[name].default == FIELDS[name].default, name
 
@@ -31,7 +31,8 @@ def test_compile_takes_every_option_with_its_default() -> None:
 def test_the_command_line_has_the_same_defaults() -> None:
     assert CompileOptions(**flags.CompileFlags().compile_options()) == CompileOptions()
     handed_on = flags.CompileFlags().compile_options().keys()
-    assert FIELDS.keys() - handed_on == {"parts", "progress", "latency", "link"}
+    # Commands write files, which may run where the kernel libraries are missing.
+    assert FIELDS.keys() - handed_on == {"parts", "progress", "latency", "link", "fallback"}
 
 
 def test_the_command_line_has_every_parameter_of_compile() -> None:

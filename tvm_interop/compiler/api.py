@@ -113,7 +113,8 @@ def compile(
     fresh: reuse nothing that an earlier compilation kept.
     cross_compiler: compiler that links kernels for another CPU; by default `CXX`.
     options: `time_budget`, the seconds for compiling; `shapes`, the range of a dimension, such as
-        `{"batch": (1, 32)}`, or a set of sizes; `most_sizes`; and options of the scheduler.
+        `{"batch": (1, 32)}`, or a set of sizes; `most_sizes`; `fallback`, False for an artifact
+        that needs the kernel libraries of this machine; and options of the scheduler.
 
     Returns
     -------
@@ -126,7 +127,7 @@ def compile(
     """
     if out is not None and not Path(out).resolve().parent.is_dir():
         raise InputError(f"there is no folder `{Path(out).resolve().parent}` to write `{out}` to")
-    time_budget = options.pop("time_budget", None)
+    time_budget, fallback = options.pop("time_budget", None), options.pop("fallback", True)
     ranges, most_sizes = options.pop("shapes", None), options.pop("most_sizes", None)
     chosen = schedule or annotated_schedule(model)
     parts = None if chosen is None else parts_in(chosen.op_names)
@@ -148,6 +149,7 @@ def compile(
         precision="f32" if precision == "f32" else "bf16",
         fresh=fresh,
         cross_compiler=cross_compiler,
+        fallback=fallback,
         time_budget=time_budget,
     )
     _check_precision(precision, max_error, keep_f32, inputs)

@@ -482,7 +482,7 @@ class Compilation:
             schedule=shipped,
             kernels=kernels,
             weights=home.program.weights,
-            fallback=fallback_of(home._lowered, home._op_us),
+            fallback=fallback_of(home._lowered, home._op_us) if self.options.fallback else None,
             manifest=manifest_of(
                 home._lowered,
                 self.backend,

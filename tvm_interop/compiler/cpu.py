@@ -133,7 +133,8 @@ class CpuBackend:
         lowered = self._lowered(model, input_shapes)
         program = lowered.program
         _check_kept(program, self._options.keep_f32)
-        if self._options.budget.is_limited:
+        ships_all = self._options.fallback or not self._options.budget.measures_nothing
+        if self._options.budget.is_limited and ships_all:
             lowered.kernels.build()  # No step's share of the time includes the build.
         if any(name != TVM for name in self.providers):
             # Always measure on one thread, so that the choice of kernels does not depend on the
@@ -150,6 +151,8 @@ class CpuBackend:
                 return choose_in_time(program, self.providers, latency_of, budget, blocked)
 
             program = lowered.libraries.without_faults(program, choose)
+        if not self._options.fallback:
+            lowered = lowered.with_choice(lambda _: program)
         # A team of threads and parts are two ways to divide an operator; do not use both.
         usual = lowered.streams if lowered.threads == 1 else 1
         divided = split_operators(program, positive("parts", self._options.parts, usual))

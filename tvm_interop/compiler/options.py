@@ -60,6 +60,8 @@ class CompileOptions:
     cross_compiler: the compiler that links kernels for a target that is no CPU like this one, such
         as `aarch64-linux-gnu-g++`, with options if need be. None takes `CXX`, or else the system's
         compiler.
+    fallback: whether the artifact also holds TVM's kernels for the operators that kernel libraries
+        run, and a plan with these kernels for machines without the libraries.
     time_budget: seconds that the compilation may take; None for no limit. The time begins when this
         object is made. `dataclasses.replace` does not begin it again.
     """
@@ -81,6 +83,7 @@ class CompileOptions:
     keep_f32: Sequence[str] = ()
     fresh: bool = False
     cross_compiler: str | None = None
+    fallback: bool = True
     time_budget: float | TimeBudget | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:

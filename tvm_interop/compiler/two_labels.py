@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import networkx as nx
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ def cheapest_labels(
     Source: V. Kolmogorov and R. Zabih, What energy functions can be minimized via graph cuts?
     (2004), section 4. Complexity: one maximum flow over a graph with one node for each thing.
     """
+    import networkx as nx  # Here, because the import takes half a second.
+
     graph = nx.DiGraph()
     graph.add_nodes_from(["0", "1"])
     weights: dict[int, int] = dict.fromkeys(things, 0)

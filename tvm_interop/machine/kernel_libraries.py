@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 from ..errors import ArtifactError, ExecutionError, InputError
 from ..program.library_op import LibraryOp
 from ..program.storage import Layout
-from .library_files import CUBLASLT, CUDNN, ONEDNN, LibraryFile
+from .library_files import CUBLASLT, CUDNN, ONEDNN, LibraryFile, file_identity
 
 _LOG = logging.getLogger("tvm_interop")
 
@@ -109,6 +109,18 @@ def library_version(name: str) -> str | None:
         _LOG.info("no kernels of %s; TVM's kernels run instead: %s", name, error)
         _WHY_MISSING[name] = str(error)
         return None
+
+
+def library_identity(name: str) -> str | None:
+    """Return a text that tells library `name` from other versions of it, or None if it is missing.
+
+    This takes milliseconds. `library_version` imports tvm_ffi, which imports PyTorch if that is
+    installed.
+    """
+    try:
+        return file_identity(_library(name).place.find())
+    except OSError:
+        return library_version(name)  # The system's loader may find the file.
 
 
 def why_missing(name: str) -> str | None:

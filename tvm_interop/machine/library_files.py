@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from typing import NamedTuple
@@ -39,6 +40,26 @@ class LibraryFile(NamedTuple):
             if file.name == self.file:
                 return os.path.realpath(str(file.locate()))
         return self.file
+
+
+_END_BYTES = 1 << 16
+
+
+def file_identity(path: str) -> str:
+    """Return a text for a library's file; builds of a library that differ have different texts.
+
+    Both ends of the file are read: tables that list the functions, sections and sizes lie there.
+
+    Raises
+    ------
+    OSError
+        The file cannot be read.
+    """
+    with open(path, "rb") as file:
+        first = file.read(_END_BYTES)
+        nbytes = file.seek(0, os.SEEK_END)
+        file.seek(max(nbytes - _END_BYTES, 0))
+        return f"{nbytes} bytes, {hashlib.sha256(first + file.read()).hexdigest()}"
 
 
 ONEDNN = LibraryFile("TVM_INTEROP_ONEDNN_LIBRARY", "onednn-cpu-gomp", "libdnnl.so.3")

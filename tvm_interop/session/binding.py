@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,9 +29,28 @@ class Binding:
     addresses of its tensors. Tensors on the GPU are copied on the GPU, and the host waits once for
     all copies from and to its own memory. An output that is not bound is not copied: `get_outputs`
     returns it in the GPU's memory.
+
+    If the session compiles in the background, the first run after that changes to the new artifact.
+    What was bound stays bound.
     """
 
-    def __init__(self, artifact: Artifact, counted_with: GraphModule) -> None:
+    def __init__(self, current: Callable[[], tuple[Artifact, GraphModule] | None]) -> None:
+        """Make an instance of the artifact that the session runs now.
+
+        Parameters
+        ----------
+        current: returns this artifact and a module to count runs with; None if the session was
+            closed.
+        """
+        found = current()
+        assert found is not None, "a session makes no binding after its end"
+        self._current = current
+        self._inputs_bound: dict[str, Any] = {}
+        self._outputs_bound: dict[str, Any] = {}
+        self._use(*found)
+
+    def _use(self, artifact: Artifact, counted_with: GraphModule) -> None:
+        self._artifact = artifact
         self._is_for_gpus = artifact.is_for_gpus
         self._module = GraphModule(artifact)
         self._module.count_with(counted_with)
@@ -38,6 +58,17 @@ class Binding:
         self._copied_in: dict[str, Any] = {}
         self._copied_out: dict[str, Any] = {}
         self._in_place: set[str] = set()
+
+    def _follow(self) -> None:
+        """Change to the artifact that the session runs now, with the memory that is bound."""
+        current = self._current()
+        if current is None or current[0] is self._artifact:
+            return
+        self._use(*current)
+        for name, array in list(self._inputs_bound.items()):
+            self.bind_input(name, array)
+        for name, array in list(self._outputs_bound.items()):
+            self.bind_output(name, array)
 
     def __repr__(self) -> str:
         in_place = ", ".join(sorted(self._in_place)) or "nothing"
@@ -68,6 +99,7 @@ class Binding:
         except (InputError, DeviceError):
             self._copied_in[name] = array
             self._in_place.discard(name)
+        self._inputs_bound[name] = array
 
     def bind_output(self, name: str, array: Any = None) -> Any:
         """From the next run on, write output `name` into the memory of `array`.
@@ -93,6 +125,7 @@ class Binding:
             array = aligned_empty(expected.shape, expected.dtype)
         if self._is_for_gpus and is_on_device(array):
             self._copied_out[name] = as_device_output(array, expected)
+            self._outputs_bound[name] = array
             return array
         bound = writable_array(array, expected)
         self._copied_out.pop(name, None)
@@ -104,10 +137,12 @@ class Binding:
                 self._module.set_output_zero_copy(name)
                 self._in_place.discard(name)
             self._copied_out[name] = array
+        self._outputs_bound[name] = array
         return bound
 
     def run(self) -> None:
         """Run the model on the bound inputs and outputs."""
+        self._follow()
         self._module.run_into(self._copied_in, self._copied_out)
 
     def get_outputs(self) -> list[Any]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Set
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..artifact.artifact import Artifact
 from ..scheduling.registry import is_own
-from .kept_artifacts import kept_artifacts, key_of
-from .source import Source
+from .kept_artifacts import KeptArtifacts, kept_artifacts, key_of
+from .source import Source, require_compiler
 
 _LOG = logging.getLogger("tvm_interop")
 
@@ -18,50 +18,127 @@ _NOT_IN_KEY = ("fresh", "latency_db", "progress")
 """Options of `compile` that do not affect the artifact."""
 
 
+class Order(NamedTuple):
+    """A model, the options to compile it with, and where its artifact is stored.
+
+    Attributes
+    ----------
+    source: the model.
+    options: the options for `compile`.
+    shapes: the shapes of the inputs that the model leaves open, by name; empty if they are among
+        the options. `options` has them too.
+    kept: the store of artifacts; None if the artifact is not stored.
+    key: the artifact's key in the store; "" without a store.
+    """
+
+    source: Source
+    options: dict[str, Any]
+    shapes: dict[str, tuple[int, ...]]
+    kept: KeptArtifacts | None
+    key: str
+
+    def found(self) -> Artifact | None:
+        """Return the stored artifact; None if there is none, or if `fresh` forbids its use."""
+        if self.kept is None or self.options.get("fresh"):
+            return None
+        found = self.kept.find(self.source.name, self.key)
+        if found is not None:
+            _LOG.info("`%s` was compiled before: `%s`", self.source.name, found.path)
+        return found
+
+    def compiled(self) -> Artifact:
+        """Compile the model and store the artifact; the logger reports both.
+
+        Raises
+        ------
+        UnsupportedModelError, InputError, ScheduleError, DeviceError
+            The same cases as for `compile`.
+        """
+        require_compiler(self.source)
+        from ..compiler.api import compile
+
+        name = self.source.name
+        _LOG.warning("compiling `%s`%s, which takes a while", name, self.told)
+        began = time.monotonic()
+        artifact = compile(self.source.model, **self.options)
+        path = None if self.kept is None else self.kept.keep(name, self.key, artifact)
+        where = f"kept as `{path}`" if path else "not kept"
+        _LOG.warning("compiled `%s` in %.0f s, %s", name, time.monotonic() - began, where)
+        return artifact
+
+    def compiled_quickly(self) -> Artifact:
+        """Compile the model without measuring anything; the artifact is not stored.
+
+        It runs only where the kernel libraries of this machine are.
+
+        Raises
+        ------
+        UnsupportedModelError, InputError, ScheduleError, DeviceError
+            The same cases as for `compile`.
+        """
+        require_compiler(self.source)
+        from ..compiler.api import compile
+
+        name = self.source.name
+        _LOG.warning(
+            "compiling `%s`%s quickly; it is compiled whole in the background", name, self.told
+        )
+        began = time.monotonic()
+        quick = {**self.options, "time_budget": 0, "fallback": False, "out": None}
+        artifact = compile(self.source.model, **quick)
+        _LOG.info("compiled `%s` quickly, in %.1f s", name, time.monotonic() - began)
+        return artifact
+
+    @property
+    def told(self) -> str:
+        """The shapes as words that follow the model's name."""
+        return f" for {self.shapes}" if self.shapes else ""
+
+
+def order_of(
+    source: Source,
+    options: Mapping[str, Any],
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> Order:
+    """Describe a compilation, and find out where its artifact is stored.
+
+    Nothing is stored if equal options can give different artifacts, for example if the options
+    contain a schedule or tuning records.
+
+    Parameters
+    ----------
+    options: the options for `compile`. With `fresh`, a stored artifact is not used.
+    shapes: the shapes of more inputs, by name. They override `input_shapes` of `options`.
+    """
+    options = dict(options)
+    if shapes:
+        options["input_shapes"] = {**(options.get("input_shapes") or {}), **shapes}
+    can_be_kept = source.digest is not None and _tell_all(options)
+    kept = kept_artifacts(options.get("latency_db")) if can_be_kept else None
+    key = "" if kept is None else key_of(str(source.digest), _in_order(_counted(options)))
+    return Order(source, options, dict(shapes or {}), kept, key)
+
+
 def compiled_once(
     source: Source,
     options: Mapping[str, Any],
     shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Artifact:
-    """Return the artifact of a model, from storage or compiled now.
+    """Return the artifact of a model, from storage or compiled now; `order_of` says more.
 
     The logger reports when a compilation begins and ends, and where the artifact is stored.
-
-    Parameters
-    ----------
-    options: the options for `compile`. With `fresh`, a stored artifact is not used. Nothing is
-        stored if equal options can give different artifacts, for example if the options contain a
-        schedule or tuning records.
-    shapes: the shapes of more inputs, by name. They override `input_shapes` of `options`.
 
     Raises
     ------
     UnsupportedModelError, InputError, ScheduleError, DeviceError
         The same cases as for `compile`.
     """
-    from ..compiler.api import compile
+    order = order_of(source, options, shapes)
+    return order.found() or order.compiled()
 
-    options = dict(options)
-    if shapes:
-        options["input_shapes"] = {**(options.get("input_shapes") or {}), **shapes}
-    can_be_kept = source.digest is not None and _tell_all(options)
-    kept = kept_artifacts(options.get("latency_db")) if can_be_kept else None
-    key = ""
-    if kept is not None:
-        counted = {name: value for name, value in options.items() if name not in _NOT_IN_KEY}
-        key = key_of(str(source.digest), _in_order(counted))
-        found = None if options.get("fresh") else kept.find(source.name, key)
-        if found is not None:
-            _LOG.info("`%s` was compiled before: `%s`", source.name, found.path)
-            return found
-    told = f" for {dict(shapes)}" if shapes else ""
-    _LOG.warning("compiling `%s`%s, which takes a while", source.name, told)
-    began = time.monotonic()
-    artifact = compile(source.model, **options)
-    path = None if kept is None else kept.keep(source.name, key, artifact)
-    where = f"kept as `{path}`" if path else "not kept"
-    _LOG.warning("compiled `%s` in %.0f s, %s", source.name, time.monotonic() - began, where)
-    return artifact
+
+def _counted(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in _NOT_IN_KEY}
 
 
 def _in_order(value: Any) -> Any:
@@ -77,17 +154,22 @@ def _tell_all(options: Mapping[str, Any]) -> bool:
     Equal options may give different artifacts in three cases: an option is an object that is not
     plain data, tuning records are used, or the scheduler is not part of this package.
     """
-    counted = {name: value for name, value in options.items() if name not in _NOT_IN_KEY}
     return (
         options.get("tuning_records") is None
-        and is_own(options.get("scheduler", "auto"))
-        and _is_plain(counted)
+        and is_own_scheduler(options)
+        and is_plain(_counted(options))
     )
 
 
-def _is_plain(value: Any) -> bool:
+def is_own_scheduler(options: Mapping[str, Any]) -> bool:
+    """Whether the scheduler of these options for `compile` is part of this package."""
+    return is_own(options.get("scheduler", "auto"))
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value consists of numbers, texts, and collections of them."""
     if isinstance(value, Mapping):
-        return _is_plain([*value.keys(), *value.values()])
+        return is_plain([*value.keys(), *value.values()])
     if isinstance(value, list | tuple | Set):
-        return all(_is_plain(each) for each in value)
+        return all(is_plain(each) for each in value)
     return value is None or isinstance(value, str | int | float)

@@ -7,13 +7,15 @@ user could have written is not used (see `ownership`).
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import hashlib
+import importlib.metadata
 import json
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ from ..ownership import TRUSTED_FOLDERS, make_own_folder, why_not_trusted
 _LOG = logging.getLogger("tvm_interop")
 
 _FOLDER = "artifacts"
+_LOCK = ".compiling"
+"""The file that the process holds locked that compiles in the background."""
 MAX_BYTES = 8 << 30
 """The largest total size of the stored artifacts, in bytes.
 
@@ -89,6 +93,24 @@ class KeptArtifacts:
         self._tell_untrusted(reason)
         return None
 
+    @contextlib.contextmanager
+    def one_at_a_time(self) -> Iterator[None]:
+        """Wait for other processes that compile in the background for this folder.
+
+        So equal models are compiled once, and measurements do not disturb each other. The system
+        ends the wait when the other process ends, even if it is killed. If the folder cannot be
+        used, there is no wait.
+        """
+        with contextlib.ExitStack() as held:
+            if why_not_trusted(self.folder) is None:
+                with contextlib.suppress(OSError):
+                    make_own_folder(self.folder)
+                    how = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+                    lock = os.open(self.folder / _LOCK, how, 0o600)
+                    held.callback(os.close, lock)
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
     def _tell_untrusted(self, reason: str) -> None:
         _LOG.warning(
             "no artifact is written to or read from `%s`: %s; make the folder yours alone, or name "
@@ -134,20 +156,28 @@ def key_of(model_digest: str, options: Mapping[str, Any]) -> str:
     model_digest: the digest of the model's content.
     options: the options of `compile` that affect the artifact.
     """
-    from .._native.cpu import num_threads
-    from .._native.tvm_runtime import tvm_version
+    from .._native.runtime import num_threads
     from ..machine.cpu_name import cpu_model
-    from ..machine.kernel_libraries import TVM, library_version, provider_names
+    from ..machine.kernel_libraries import TVM, library_identity, provider_names
 
-    libraries = {name: library_version(name) for name in provider_names("cpu") if name != TVM}
+    libraries = {name: library_identity(name) for name in provider_names("cpu") if name != TVM}
     facts = [
         model_digest,
         sorted((name, repr(value)) for name, value in options.items()),
         [cpu_model(), num_threads()],
         libraries,
-        [__version__, tvm_version(), _code_digest()],
+        [__version__, _tvm_version(), _code_digest()],
     ]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def _tvm_version() -> str:
+    try:
+        return importlib.metadata.version("apache-tvm")  # Without the import, which takes seconds.
+    except importlib.metadata.PackageNotFoundError:
+        from .._native.tvm_runtime import tvm_version
+
+        return tvm_version()
 
 
 @functools.cache

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import queue
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,17 +15,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..artifact.artifact import Artifact
-from ..errors import DeviceError, ExecutionError, InputError, did_you_mean
+from ..errors import ExecutionError, InputError, did_you_mean
 from ..execution.arrays import shape_of
 from ..execution.graph_module import GraphModule
 from ..plain_data import is_whole
 from .binding import Binding
+from .given import check_providers, is_open, with_type
+from .pool import Pool
 from .source import Source, artifact_or_source
-from .tensor_info import TensorInfo, infos_of_ports
+from .tensor_info import TensorInfo
 
 if TYPE_CHECKING:
     from ..artifact.ranges import Ranges
     from ..execution.operator_profile import OpProfile
+    from .background import Background, CompileState
+    from .compiled_once import Order
 
 _MOST_SHAPES = 16
 """A model with open dimensions has instances for at most this many combinations of input shapes.
@@ -48,7 +52,8 @@ class Session(AbstractContextManager["Session"]):
     A model that is not an artifact is compiled, which takes from seconds to minutes. The logger
     `tvm_interop` reports this. The artifact is stored beside the database of latencies. The next
     session with the same file and options on the same machine uses the stored artifact. A model
-    with open dimensions is compiled for each combination of input shapes that `run` gets.
+    with open dimensions is compiled for each combination of input shapes that `run` gets. With
+    `compile_in_background` the session answers before that: see `states`.
 
     Attributes
     ----------
@@ -70,6 +75,7 @@ class Session(AbstractContextManager["Session"]):
         *,
         threads: int | None = None,
         instances: int = 1,
+        compile_in_background: bool = False,
         **options: Any,
     ) -> None:
         """Load `model`; compile it first unless it is an artifact or was compiled before.
@@ -85,6 +91,9 @@ class Session(AbstractContextManager["Session"]):
         threads: the number of cores to compile for; by default all cores that this process may use.
         instances: the number of runs that can be active at once. All instances share the threads of
             this process.
+        compile_in_background: whether to answer as soon as possible. A model that must be compiled
+            is first compiled without measurements, in seconds. Another process then compiles it as
+            ever, and later runs use its result. Answers of the two may differ in the last bits.
         options: more options for `compile`, such as `input_shapes`, `scheduler` or `progress`.
 
         Raises
@@ -97,16 +106,17 @@ class Session(AbstractContextManager["Session"]):
             raise InputError(f"`instances` is {instances!r}; give a whole number, 1 or more")
         if threads is not None and (not is_whole(threads) or threads < 1):
             raise InputError(f"`threads` is {threads!r}; give a whole number, 1 or more")
-        _check_providers(providers, options.get("target", "llvm"))
+        check_providers(providers, options.get("target", "llvm"))
         threads = threads or getattr(sess_options, "intra_op_num_threads", 0) or None
         self._instances = instances
         self._is_closed = False
         self._compiling = threading.Lock()
         self._workers = ThreadPoolExecutor(instances, "tvm_interop.Session")
-        self._by_shape: OrderedDict[tuple[Any, ...], _Pool] = OrderedDict()
-        self._pool: _Pool | None = None
+        self._by_shape: OrderedDict[tuple[Any, ...], Pool] = OrderedDict()
+        self._pool: Pool | None = None
         self._source: Source | None = None
         self._options = options
+        self._background: Background | None = None
         self.path: Path | None = None
         given = artifact_or_source(model)
         if isinstance(given, Artifact):
@@ -117,16 +127,26 @@ class Session(AbstractContextManager["Session"]):
         self._source = given
         if threads is not None:
             self._options = {"streams": threads, "threads": 1, **options}
-        if _is_open(given, options):
+        if compile_in_background:
+            from .background import Background, check_background
+
+            check_background(self._options, given.model, given.digest)
+            self._background = Background()
+            # Neither the program's end nor that of a session that nobody closed leaves a process.
+            weakref.finalize(self, self._background.let_go)
+        if is_open(given, options):
             self.inputs, self.outputs = given.inputs, given.outputs
-        else:
-            self._take(self._compiled(given, None))
+            return
+        order = self._order(given, None)
+        artifact, is_quick = self._compiled(order)
+        self._take(artifact)
+        if is_quick:
+            self._improve(order)
 
     def _take(self, artifact: Artifact) -> None:
         """Use `artifact` for all runs, whatever the shapes of their inputs."""
-        self._pool = _Pool(artifact, self._instances)
-        module = self._pool.modules.queue[0]
-        self.inputs, self.outputs = map(infos_of_ports, module.ports(), module.open_shapes())
+        self._pool = Pool(artifact, self._instances)
+        self.inputs, self.outputs = self._pool.infos()
         self.path = artifact.path
 
     def _check_artifact_options(self, wanted: int, threads: int | None) -> None:
@@ -158,8 +178,13 @@ class Session(AbstractContextManager["Session"]):
         self.close()
 
     def close(self) -> None:
-        """Free memory and threads, after waiting for runs in the background to end."""
+        """Free memory and threads, after waiting for runs in the background to end.
+
+        A compilation in the background is stopped.
+        """
         self._is_closed = True
+        if self._background is not None:
+            self._background.close()
         self._workers.shutdown()
         self._pool = None
         self._by_shape.clear()
@@ -310,7 +335,7 @@ class Session(AbstractContextManager["Session"]):
                 "a model with open dimensions has no memory to bind before it is compiled: give "
                 "`input_shapes` when the session is made"
             )
-        return Binding(self._pool.artifact, self._pool.first)
+        return Binding(self._current)
 
     def run_with_iobinding(self, binding: Binding) -> None:
         """Run the model on the inputs and outputs of `binding`."""
@@ -351,16 +376,93 @@ class Session(AbstractContextManager["Session"]):
         missing = [name for name in known if name not in feed]
         if missing:
             raise InputError(f"input `{missing[0]}` is missing; the model's inputs are {wanted}")
-        return {name: _with_type(feed[name], info) for name, info in known.items()}
+        return {name: with_type(feed[name], info) for name, info in known.items()}
 
     # Compiling.
 
-    def _compiled(self, source: Source, shapes: Mapping[str, tuple[int, ...]] | None) -> Artifact:
-        from .compiled_once import compiled_once
+    @property
+    def states(self) -> list[CompileState]:
+        """What runs for each combination of input shapes, if `compile_in_background` was given.
 
-        return compiled_once(source, self._options, shapes)
+        Each element says whether the quick or the whole artifact runs, since when, how far the
+        compilation in the background is, and why it failed if it did. Without
+        `compile_in_background`, or if the session was made from an artifact, the list is empty.
+        """
+        return [] if self._background is None else self._background.states()
 
-    def _pool_for(self, feed: Mapping[str, Any]) -> _Pool:
+    def wait_until_compiled(self, timeout: float | None = None) -> bool:
+        """Wait until the background has compiled all shapes that there were so far.
+
+        Parameters
+        ----------
+        timeout: the longest wait, in seconds; None for no limit.
+
+        Returns
+        -------
+        Whether whole artifacts run now for all shapes. False if the time is over, a compilation
+        failed, or the session was closed.
+        """
+        return self._background is None or self._background.wait(timeout)
+
+    def _order(self, source: Source, shapes: Mapping[str, tuple[int, ...]] | None) -> Order:
+        from .compiled_once import order_of
+
+        return order_of(source, self._options, shapes)
+
+    def _compiled(self, order: Order) -> tuple[Artifact, bool]:
+        """Return the artifact to run now, and whether it was compiled quickly."""
+        found = order.found()
+        if self._background is None:
+            return found or order.compiled(), False
+        if found is None:
+            return order.compiled_quickly(), True
+        self._background.note_whole(order)
+        return found, False
+
+    def _improve(self, order: Order) -> None:
+        """Compile in the background. Later runs use the result."""
+        assert self._background is not None
+        this = weakref.ref(self)  # The background must not keep a session alive.
+
+        def use(artifact: Artifact) -> None:
+            session = this()
+            if session is not None:
+                session._replace(tuple(order.shapes.values()), artifact)
+
+        self._background.start(order, use)
+
+    def _replace(self, key: tuple[Any, ...], artifact: Artifact) -> None:
+        """Run `artifact` from now on for inputs of these shapes.
+
+        Runs that have begun end on the old artifact. The last of them frees its memory.
+
+        Raises
+        ------
+        ExecutionError
+            The new artifact has other inputs or outputs.
+        """
+        old = self._by_shape.get(key) if self._pool is None else self._pool
+        if old is None:
+            return  # There were other shapes in between. The next run finds the stored artifact.
+        made = Pool(artifact, self._instances)
+        if made.infos() != old.infos():
+            raise ExecutionError("what was compiled in the background has other inputs or outputs")
+        made.count_with(old)
+        with self._compiling:
+            if self._is_closed:
+                return
+            if self._pool is not None:
+                self._pool = made
+            elif key in self._by_shape:
+                self._by_shape[key] = made
+            self.path = artifact.path
+
+    def _current(self) -> tuple[Artifact, GraphModule] | None:
+        """The artifact that runs now and a module of it; None if the session was closed."""
+        pool = self._pool
+        return None if pool is None else (pool.artifact, pool.first)
+
+    def _pool_for(self, feed: Mapping[str, Any]) -> Pool:
         """Return the instances for inputs of these shapes; compile the model for them if needed."""
         if self._pool is not None:
             return self._pool
@@ -370,58 +472,15 @@ class Session(AbstractContextManager["Session"]):
         with self._compiling:
             self._check_is_open()
             if key not in self._by_shape:
-                artifact = self._compiled(self._source, shapes)
-                self._by_shape[key] = _Pool(artifact, self._instances)
+                order = self._order(self._source, shapes)
+                artifact, is_quick = self._compiled(order)
+                self._by_shape[key] = Pool(artifact, self._instances)
                 self.path = artifact.path
+                if is_quick:
+                    self._improve(order)
                 if len(self._by_shape) > _MOST_SHAPES:
-                    self._by_shape.popitem(last=False)
+                    dropped, _ = self._by_shape.popitem(last=False)
+                    if self._background is not None:
+                        self._background.forget(dropped)
             self._by_shape.move_to_end(key)
             return self._by_shape[key]
-
-
-class _Pool:
-    """The instances of one artifact. A run takes an instance from `modules` and puts it back.
-
-    Runs of all instances are counted together with those of `first`.
-    """
-
-    def __init__(self, artifact: Artifact, instances: int) -> None:
-        self.artifact = artifact
-        self.modules: queue.LifoQueue[GraphModule] = queue.LifoQueue()
-        self.first = GraphModule(artifact)
-        self.modules.put(self.first)
-        for _ in range(instances - 1):
-            module = GraphModule(artifact)
-            module.count_with(self.first)
-            self.modules.put(module)
-
-
-def _is_open(source: Source, options: Mapping[str, Any]) -> bool:
-    """Whether an input has open dimensions for which `options` gives no shape.
-
-    A model with such an input can be compiled only when `run` gets inputs.
-    """
-    given = options.get("input_shapes") or {}
-    ranges = options.get("batch_sizes"), options.get("shapes")
-    if ranges != (None, None) or not isinstance(given, Mapping):
-        return False
-    return any(info.is_open and info.name not in given for info in source.inputs)
-
-
-def _with_type(value: Any, info: TensorInfo) -> Any:
-    """Convert a list of numbers to an array of the input's dtype; return other values as is."""
-    if hasattr(value, "__dlpack__") or hasattr(value, "__array__") or value is None:
-        return value
-    try:
-        return np.asarray(value, info.dtype)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"input {info} cannot be made from the given value: {error}") from error
-
-
-def _check_providers(providers: Sequence[Any] | None, target: Any) -> None:
-    names = [name if isinstance(name, str) else name[0] for name in providers or ()]
-    if names and "CPUExecutionProvider" not in names and str(target).startswith("llvm"):
-        raise DeviceError(
-            f"`providers` is {names}, and a session runs on the CPU unless `target` says "
-            'otherwise: add "CPUExecutionProvider", or give target="cuda"'
-        )

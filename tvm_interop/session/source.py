@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import tarfile
 from collections.abc import Iterator
@@ -61,7 +62,9 @@ def artifact_or_source(given: Any) -> Artifact | Source:
     if given is None or isinstance(given, (int, float)):
         kind = type(given).__name__
         raise InputError(f"make a session from a model, an artifact or a path, not from a `{kind}`")
-    _require_compiler(f"`{given}`" if is_path else "what was given")
+    if importlib.util.find_spec("tvm") is None:
+        what = f"`{given}`" if is_path else "what was given"
+        raise only_runtime(f"{what} is a model and no artifact. Compiling it")
     if is_path and os.fspath(given).endswith(".pt2"):
         digest = _digest_of_files([Path(given)]) if Path(given).is_file() else None
         return Source(given, Path(given).stem, digest, [], [], {})
@@ -69,7 +72,11 @@ def artifact_or_source(given: Any) -> Artifact | Source:
 
 
 def _source_of_onnx(given: Any, is_path: bool) -> Source:
-    import onnx
+    try:
+        import onnx
+    except ImportError as error:
+        what = f"`{given}`" if is_path else "what was given"
+        raise _no_compiler(what, "the package `onnx`: `pip install onnx`") from error
 
     if is_path:
         return _source_of_path(Path(given))
@@ -144,20 +151,29 @@ def _digest_of_message(model: Any) -> str | None:
         return None
 
 
-def _require_compiler(what: str) -> None:
-    try:
-        import tvm
-    except ModuleNotFoundError as error:
-        raise only_runtime(f"{what} is a model and no artifact. Compiling it") from error
-    missing = "TVM's compiler, but only TVM's runtime is loaded; unset TVM_USE_RUNTIME_LIB, or"
-    if not tvm.base._RUNTIME_ONLY:
-        try:
-            import onnx  # noqa: F401
-        except ImportError:
-            missing = "the package `onnx`, which is not installed: `pip install onnx`, or"
-        else:
-            return
-    raise DeviceError(
-        f"{what} is a model and no artifact, and compiling it needs {missing} compile the model on "
-        "another machine with `tvm-interop compile MODEL -o model.tar`, and give `model.tar`"
+def require_compiler(source: Source) -> None:
+    """Check that this process can compile a model.
+
+    A session checks this only when it has found no stored artifact, because the import of TVM takes
+    seconds.
+
+    Raises
+    ------
+    DeviceError
+        Only TVM's runtime is loaded.
+    """
+    import tvm
+
+    what = f"`{source.model}`" if isinstance(source.model, (str, os.PathLike)) else "what was given"
+    if tvm.base._RUNTIME_ONLY:
+        raise _no_compiler(
+            what, "TVM's compiler, but only TVM's runtime is loaded: unset TVM_USE_RUNTIME_LIB"
+        )
+
+
+def _no_compiler(what: str, missing: str) -> DeviceError:
+    return DeviceError(
+        f"{what} is a model and no artifact, and compiling it needs {missing}, or compile the "
+        "model on another machine with `tvm-interop compile MODEL -o model.tar`, and give "
+        "`model.tar`"
     )

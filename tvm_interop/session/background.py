@@ -1,0 +1,391 @@
+"""Compiles the models of a session in a process of its own, while the session answers already."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from multiprocessing import spawn
+from pathlib import Path
+from typing import IO, Any, Literal, NamedTuple
+
+from ..artifact.artifact import Artifact, load
+from ..errors import DeviceError, ExecutionError, InputError, TVMInteropError
+from .compiled_once import Order, is_own_scheduler, is_plain
+
+_LOG = logging.getLogger("tvm_interop")
+
+LENGTH_BYTES = 8
+"""The job for the process is preceded by its length, as a number of so many bytes."""
+_ENDS_WITHIN_S = 5.0
+"""A process that is told to end has this many seconds. Then it is killed."""
+_MOST_SAID = 600
+"""How many of the last characters that a failed process wrote become part of the error."""
+
+Use = Callable[[Artifact], None]
+"""A function that takes a finished artifact into use."""
+
+
+class CompileState(NamedTuple):
+    """What a session runs for one combination of input shapes.
+
+    Attributes
+    ----------
+    shapes: the shapes of the inputs that the model leaves open, by name; empty if there are none.
+    runs_on: `quick` for the artifact that was compiled without measurements, `whole` for the
+        artifact that was compiled as `compile` does.
+    since: the time from which on the session has run this artifact.
+    background: `waiting`, `compiling` or `failed`; `done` if nothing is left to be compiled.
+    error: why the compilation in the background failed; None if it did not.
+    """
+
+    shapes: dict[str, tuple[int, ...]]
+    runs_on: Literal["quick", "whole"]
+    since: datetime
+    background: Literal["waiting", "compiling", "done", "failed"]
+    error: str | None = None
+
+
+class _Job(NamedTuple):
+    order: Order
+    use: Use
+
+
+class Background:
+    """Compiles models one after another, each in a process of its own of low priority.
+
+    A thread of this process waits for each of them. The process ends when `close` is called, and by
+    itself when this process ends, even if it is killed. In a fork of this process nothing is
+    compiled: what was not finished counts as failed there.
+    """
+
+    def __init__(self) -> None:
+        """Prepare; no process is started yet."""
+        self._states: dict[tuple[Any, ...], CompileState] = {}
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._changed = threading.Condition()
+        self._in_use = threading.RLock()  # The end of a session may come in any thread.
+        self._thread: threading.Thread | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_closed = False
+        self._pid = os.getpid()
+
+    def states(self) -> list[CompileState]:
+        """Return the states of all shapes, in the order in which they came."""
+        states = list(self._states.values())
+        if os.getpid() == self._pid:
+            return states
+        return [_of_fork(state) for state in states]
+
+    def note_whole(self, order: Order) -> None:
+        """Note that the session runs a whole artifact for the shapes of `order`."""
+        self._note(CompileState(order.shapes, "whole", _now(), "done"))
+
+    def forget(self, shapes: Sequence[tuple[int, ...]]) -> None:
+        """Forget the state of shapes that the session has no instances for any more."""
+        with self._changed:
+            self._states.pop(tuple(shapes), None)
+
+    def start(self, order: Order, use: Use) -> None:
+        """Compile in the background, and then call `use` in a thread of this object."""
+        if os.getpid() != self._pid:
+            self._changed = threading.Condition()  # Another thread may have held the old one.
+        self._note(CompileState(order.shapes, "quick", _now(), "waiting"))
+        if os.getpid() != self._pid:
+            _LOG.warning("`%s`%s stays compiled quickly: %s", *_named(order), _FORKED)
+            return
+        self._jobs.put(_Job(order, use))
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._work, name="tvm_interop.Background", daemon=True
+            )
+            self._thread.start()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until nothing is left to be compiled; returns whether all succeeded."""
+
+        def is_over() -> bool:
+            return self._is_closed or all(
+                state.background in ("done", "failed") for state in self.states()
+            )
+
+        if os.getpid() == self._pid:
+            with self._changed:
+                self._changed.wait_for(is_over, timeout)
+        return all(state.background == "done" for state in self.states())
+
+    def let_go(self) -> None:
+        """Tell the process to end, and wait only if an artifact is being taken into use."""
+        if os.getpid() != self._pid:
+            return  # The process belongs to the process that this one was forked from.
+        self._is_closed = True
+        self._jobs.put(None)
+        with self._in_use:
+            process = self._process
+        if process is not None:
+            _tell_to_end(process)
+        with self._changed:
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End the process, and wait until it has ended."""
+        self.let_go()
+        thread = self._thread
+        if os.getpid() == self._pid and thread not in (None, threading.current_thread()):
+            assert thread is not None
+            thread.join()
+
+    # In the thread.
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None and not self._is_closed:
+            order = job.order
+            try:
+                self._compile(job)
+            except Exception as error:
+                if self._is_closed:
+                    return
+                told = str(error) if isinstance(error, TVMInteropError) else repr(error)
+                before = self._states.get(_key(order))
+                since = _now() if before is None else before.since
+                self._note(CompileState(order.shapes, "quick", since, "failed", told))
+                _LOG.warning(
+                    "compiling `%s`%s in the background failed, and the session goes on with what "
+                    "was compiled quickly: %s",
+                    *_named(order),
+                    told,
+                )
+
+    def _compile(self, job: _Job) -> None:
+        order = job.order
+        self._note(self._states[_key(order)]._replace(background="compiling"))
+        payload = pickle.dumps(job_of(order))
+        with tempfile.TemporaryFile() as said:
+            with self._in_use:
+                if self._is_closed:
+                    return
+                self._process = process = self._started(said)
+            try:
+                answer = _answer(process, payload)
+                path = answer.get("path")
+                if path is None:
+                    raise ExecutionError(answer.get("error") or _why_it_ended(process, said))
+                with self._in_use:
+                    if self._is_closed:
+                        return
+                    job.use(_loaded(order, path, bool(answer["is_kept"])))
+                self._note(CompileState(order.shapes, "whole", _now(), "done"))
+                _LOG.info("`%s`%s now runs as the background compiled it", *_named(order))
+            finally:
+                _end(process)
+                self._process = None
+
+    def _started(self, said: IO[bytes]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            _command(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            start_new_session=True,  # Ctrl-C in a terminal is for the program.
+        )
+
+    def _note(self, state: CompileState) -> None:
+        with self._changed:
+            self._states[tuple(state.shapes.values())] = state
+            self._changed.notify_all()
+
+
+def job_of(order: Order) -> dict[str, Any]:
+    """Return what the process must know to compile `order`, as data that can be pickled."""
+    from .._native.runtime import num_threads
+
+    model = order.source.model
+    if isinstance(model, (str, os.PathLike)):
+        given: str | bytes = os.path.abspath(model) if Path(model).exists() else os.fspath(model)
+    else:
+        given = model.SerializeToString(deterministic=True)
+    options = {name: value for name, value in order.options.items() if name != "progress"}
+    for name in order.shapes:  # Given as `shapes` again.
+        options["input_shapes"] = {**options["input_shapes"]}
+        del options["input_shapes"][name]
+    if not options.get("input_shapes", True):
+        del options["input_shapes"]
+    return {
+        "model": given,
+        "digest": order.source.digest,
+        "options": options,
+        "shapes": order.shapes,
+        "threads": num_threads(),
+        "parent": os.getpid(),
+    }
+
+
+def check_background(order_options: dict[str, Any], model: Any, digest: str | None) -> None:
+    """Check that a model can be compiled in another process.
+
+    Parameters
+    ----------
+    order_options: the options for `compile`.
+    model, digest: as in `Source`.
+
+    Raises
+    ------
+    InputError
+        An option or the model cannot be handed to another process, or there is no use in it.
+    """
+    options = order_options
+    advice = "leave `compile_in_background` out"
+    if not str(options.get("target", "llvm")).startswith("llvm"):
+        raise InputError(f"`target`: only models for CPUs are compiled in the background; {advice}")
+    if options.get("precision", "f32") == "bf16":
+        raise InputError(
+            "`precision` is bf16, whose error must be measured before the first answer, and "
+            f"`compile_in_background` answers without measurements; {advice}"
+        )
+    if options.get("time_budget") == 0:
+        raise InputError(f"`time_budget` is 0, so nothing is left for the background; {advice}")
+    if not is_own_scheduler(options):
+        raise InputError(
+            f"scheduler `{options['scheduler']}` was registered in this process, and the process "
+            f"that compiles in the background does not know it; {advice}"
+        )
+    for name, value in options.items():
+        if name != "progress" and not (is_plain(value) or isinstance(value, os.PathLike)):
+            raise InputError(
+                f"option `{name}` is a `{type(value).__name__}`, and only plain data can be handed "
+                f"to the process that compiles in the background; {advice}"
+            )
+    if digest is None and not isinstance(model, (str, os.PathLike)):
+        raise InputError(
+            "the model is no file and no ONNX model of at most 2 GiB, so it cannot be handed to "
+            f"the process that compiles in the background: write it to a file, or {advice}"
+        )
+
+
+_PROGRAM = """\
+import sys
+sys.path[:] = {path}
+from tvm_interop.session.background_process import main
+main()
+"""
+
+
+def _command() -> list[str]:
+    """The command that starts Python with the modules that this process finds.
+
+    Raises
+    ------
+    DeviceError
+        This process knows no Python that it could start.
+    """
+    python = spawn.get_executable()
+    if not python or getattr(sys, "frozen", False):
+        raise DeviceError(
+            "this program knows no Python to start for compiling in the background: name one with "
+            "`multiprocessing.set_executable`"
+        )
+    return [os.fsdecode(python), "-c", _PROGRAM.format(path=list(map(str, sys.path)))]
+
+
+def _answer(process: subprocess.Popen[bytes], payload: bytes) -> dict[str, Any]:
+    """Hand the job to the process and return its answer, which is empty if it ended before."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with contextlib.suppress(BrokenPipeError, ValueError):  # It ended, or was told to end.
+        process.stdin.write(len(payload).to_bytes(LENGTH_BYTES, "little") + payload)
+        process.stdin.flush()
+    text = process.stdout.read()
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _loaded(order: Order, path: str, is_kept: bool) -> Artifact:
+    """Load what the process has compiled.
+
+    Raises
+    ------
+    ArtifactError
+        The file is damaged.
+    ExecutionError
+        The file is not in the store any more.
+    """
+    if not is_kept:
+        artifact = load(path, trusted_keys=())  # The process that this one started has made it.
+        artifact.from_elsewhere = False
+        return artifact
+    found = None if order.kept is None else order.kept.find(order.source.name, order.key)
+    if found is None:
+        raise ExecutionError(f"`{path}` was compiled, and is not there any more")
+    return found
+
+
+def _why_it_ended(process: subprocess.Popen[bytes], said: IO[bytes]) -> str:
+    code = process.wait()
+    how = f"with status {code}"
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            how = f"by {signal.Signals(-code).name}"
+    said.seek(0)
+    last = said.read().decode(errors="replace").strip()[-_MOST_SAID:]
+    return f"its process ended {how}" + (f": {last}" if last else "")
+
+
+def _tell_to_end(process: subprocess.Popen[bytes]) -> None:
+    """Close the process's input, which it watches."""
+    assert process.stdin is not None
+    with contextlib.suppress(OSError, ValueError):
+        # A fork of this process may hold the pipe open too, so a byte is written to it first.
+        os.write(process.stdin.fileno(), b"\0")
+    with contextlib.suppress(OSError, ValueError):
+        process.stdin.close()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Let the process end, and kill it and all that it started if it does not."""
+    _tell_to_end(process)
+    try:
+        process.wait(_ENDS_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def _named(order: Order) -> tuple[str, str]:
+    return order.source.name, order.told
+
+
+def _key(order: Order) -> tuple[Any, ...]:
+    return tuple(order.shapes.values())
+
+
+_FORKED = (
+    "this process was forked from the one that made the session, and only that one compiles; make "
+    "the session after the fork, or call `wait_until_compiled` before"
+)
+
+
+def _of_fork(state: CompileState) -> CompileState:
+    """The state of what a session compiled when its process was forked, as the fork sees it."""
+    if state.background not in ("waiting", "compiling"):
+        return state
+    return state._replace(background="failed", error=_FORKED)
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)

@@ -1,0 +1,135 @@
+"""The process that compiles a model for a session that answers already (see `background`)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import select
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from ..artifact.artifact import Artifact
+from ..errors import ExecutionError, TVMInteropError
+from ..scratch import remove_own_folders, scratch_folder
+from .background import LENGTH_BYTES
+from .compiled_once import order_of
+from .source import artifact_or_source
+
+_NICENESS = 10
+"""How much less important than the session this process is. If both want a core, the session gets
+it for nine tenths of the time."""
+_LOOK_EVERY_S = 0.5
+_ENDS_WITHIN_S = 2.0
+"""When the session is gone, this process removes its temporary files, and has this many seconds."""
+_INPUT = 0
+
+
+class _SessionIsGone(BaseException):
+    """The session was closed, or its process has ended."""
+
+
+def main() -> None:
+    """Read a job from standard input, compile, and write the artifact's path to standard output.
+
+    The end of standard input ends this process, and so does the end of the process that started
+    it. Whatever other code prints goes to standard error.
+    """
+    answers = os.dup(1)  # A process that this one starts does not inherit it.
+    os.dup2(2, 1)
+    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        os.nice(_NICENESS)
+    try:
+        job = pickle.loads(_read(int.from_bytes(_read(LENGTH_BYTES), "little")))
+        threading.Thread(target=_watch, args=(job["parent"],), daemon=True).start()
+        _work(job, answers)
+    except _SessionIsGone:
+        pass
+    finally:
+        os._exit(0)  # Nothing is left to be done, and threads that compile would go on.
+
+
+def _read(length: int) -> bytes:
+    """Read so many bytes of standard input, and not one more, since the watch needs the rest."""
+    parts = []
+    while length:
+        part = os.read(_INPUT, min(length, 1 << 20))
+        if not part:
+            raise _SessionIsGone
+        parts.append(part)
+        length -= len(part)
+    return b"".join(parts)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise _SessionIsGone
+
+
+def _watch(parent: int) -> None:
+    """End this process when the session is gone.
+
+    The main thread gets an exception, so that it removes its temporary files. If it is in native
+    code for too long, this thread removes them, and kills this process and all that it started.
+    """
+    while not select.select([_INPUT], [], [], _LOOK_EVERY_S)[0]:
+        if os.getppid() != parent:  # A fork of the parent may hold the pipe open.
+            break
+    main_thread = threading.main_thread().ident
+    assert main_thread is not None
+    signal.pthread_kill(main_thread, signal.SIGTERM)
+    time.sleep(_ENDS_WITHIN_S)
+    remove_own_folders()
+    os.killpg(0, signal.SIGKILL)
+
+
+def _work(job: dict[str, Any], answers: int) -> None:
+    """Compile, and stay until the session has loaded the artifact."""
+    with contextlib.ExitStack() as until_loaded:
+        try:
+            path, is_kept = _compiled(job, until_loaded)
+            answer = {"path": str(path), "is_kept": is_kept}
+        except TVMInteropError as error:
+            answer = {"error": str(error)}
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        with open(answers, "w") as file:
+            json.dump(answer, file)
+        while True:
+            time.sleep(60)  # Until the watch raises an exception.
+
+
+def _compiled(job: dict[str, Any], until_loaded: contextlib.ExitStack) -> tuple[Path, bool]:
+    """Return the path of the artifact, and whether it is in the store of artifacts.
+
+    Otherwise it is in a temporary folder that `until_loaded` removes.
+    """
+    from .._native.runtime import set_num_threads
+
+    set_num_threads(job["threads"], False)
+    source = artifact_or_source(job["model"])
+    if isinstance(source, Artifact) or source.digest != job["digest"]:
+        raise ExecutionError(f"`{job['model']}` has changed since the session was made")
+    order = order_of(source, job["options"], job["shapes"])
+    with contextlib.ExitStack() as alone:
+        if order.kept is not None:
+            alone.enter_context(order.kept.one_at_a_time())
+        # Another process may have compiled the same while this one waited.
+        artifact = order.found() or order.compiled()
+    if artifact.path is not None:
+        is_kept = order.kept is not None and artifact.path.parent == order.kept.folder
+        return artifact.path.absolute(), is_kept
+    path = until_loaded.enter_context(scratch_folder()) / "model.tar"
+    artifact.save(path)
+    return path, False
+
+
+if __name__ == "__main__":
+    sys.exit("this module is for sessions with `compile_in_background`")

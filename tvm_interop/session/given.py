@@ -1,0 +1,43 @@
+"""Checks and converts what a user gives to a session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import DeviceError, InputError
+from .source import Source
+from .tensor_info import TensorInfo
+
+
+def is_open(source: Source, options: Mapping[str, Any]) -> bool:
+    """Whether an input has open dimensions for which `options` gives no shape.
+
+    A model with such an input can be compiled only when `run` gets inputs.
+    """
+    given = options.get("input_shapes") or {}
+    ranges = options.get("batch_sizes"), options.get("shapes")
+    if ranges != (None, None) or not isinstance(given, Mapping):
+        return False
+    return any(info.is_open and info.name not in given for info in source.inputs)
+
+
+def with_type(value: Any, info: TensorInfo) -> Any:
+    """Convert a list of numbers to an array of the input's dtype; return other values as is."""
+    if hasattr(value, "__dlpack__") or hasattr(value, "__array__") or value is None:
+        return value
+    try:
+        return np.asarray(value, info.dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"input {info} cannot be made from the given value: {error}") from error
+
+
+def check_providers(providers: Sequence[Any] | None, target: Any) -> None:
+    names = [name if isinstance(name, str) else name[0] for name in providers or ()]
+    if names and "CPUExecutionProvider" not in names and str(target).startswith("llvm"):
+        raise DeviceError(
+            f"`providers` is {names}, and a session runs on the CPU unless `target` says "
+            'otherwise: add "CPUExecutionProvider", or give target="cuda"'
+        )

@@ -1,0 +1,36 @@
+"""The instances of one artifact, which the runs of a session share."""
+
+from __future__ import annotations
+
+import queue
+
+from ..artifact.artifact import Artifact
+from ..execution.graph_module import GraphModule
+from .tensor_info import TensorInfo, infos_of_ports
+
+
+class Pool:
+    """The instances of one artifact. A run takes an instance from `modules` and puts it back.
+
+    Runs of all instances are counted together with those of `first`.
+    """
+
+    def __init__(self, artifact: Artifact, instances: int) -> None:
+        self.artifact = artifact
+        self.modules: queue.LifoQueue[GraphModule] = queue.LifoQueue()
+        self.first = GraphModule(artifact)
+        self.modules.put(self.first)
+        for _ in range(instances - 1):
+            module = GraphModule(artifact)
+            module.count_with(self.first)
+            self.modules.put(module)
+
+    def infos(self) -> tuple[list[TensorInfo], list[TensorInfo]]:
+        """Return the inputs and the outputs."""
+        inputs, outputs = map(infos_of_ports, self.first.ports(), self.first.open_shapes())
+        return inputs, outputs
+
+    def count_with(self, other: Pool) -> None:
+        """Count runs together with those of `other`; no run of this pool has begun yet."""
+        for module in self.modules.queue:
+            module.count_with(other.first)

@@ -15,12 +15,12 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
-from multiprocessing import spawn
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
 from ..artifact.artifact import Artifact, load
-from ..errors import DeviceError, ExecutionError, InputError, TVMInteropError
+from ..errors import ExecutionError, InputError, TVMInteropError
+from ..python_command import python_command
 from .compiled_once import Order, is_own_scheduler, is_plain
 
 _LOG = logging.getLogger("tvm_interop")
@@ -272,29 +272,8 @@ def check_background(order_options: dict[str, Any], model: Any, digest: str | No
         )
 
 
-_PROGRAM = """\
-import sys
-sys.path[:] = {path}
-from tvm_interop.session.background_process import main
-main()
-"""
-
-
 def _command() -> list[str]:
-    """The command that starts Python with the modules that this process finds.
-
-    Raises
-    ------
-    DeviceError
-        This process knows no Python that it could start.
-    """
-    python = spawn.get_executable()
-    if not python or getattr(sys, "frozen", False):
-        raise DeviceError(
-            "this program knows no Python to start for compiling in the background: name one with "
-            "`multiprocessing.set_executable`"
-        )
-    return [os.fsdecode(python), "-c", _PROGRAM.format(path=list(map(str, sys.path)))]
+    return python_command("tvm_interop.session.background_process")
 
 
 def _answer(process: subprocess.Popen[bytes], payload: bytes) -> dict[str, Any]:

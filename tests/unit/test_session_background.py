@@ -232,6 +232,26 @@ def test_a_failure_is_told_once(
     assert told in said[0].message
 
 
+def test_shapes_that_were_dropped_are_left_out(
+    child: list[str],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first is being compiled when it is dropped, the second waits, and the third fails."""
+    monkeypatch.setattr("tvm_interop.session.session._MOST_SHAPES", 1)
+    gate = gated(child, tmp_path, branches())
+    with Session(branches(batch="batch"), **IN_BACKGROUND) as session:
+        for size in (1, 2, 3):
+            session.run(None, {"x": np.ones((size, 8, 8, 8), "float32")})
+        gate.touch()
+        assert not session.wait_until_compiled(PATIENT_S)
+        (state,) = session.states
+        assert (state.shapes, state.background) == ({"x": (3, 8, 8, 8)}, "failed")
+        assert "other inputs or outputs" in (state.error or "")
+    assert caplog.text.count("in the background failed") == 1
+
+
 def test_another_model_is_not_used(child: list[str], tmp_path: Path) -> None:
     gate = gated(child, tmp_path, chain())
     gate.touch()

@@ -155,9 +155,7 @@ class Background:
                 if self._is_closed:
                     return
                 told = str(error) if isinstance(error, TVMInteropError) else repr(error)
-                before = self._states.get(_key(order))
-                since = _now() if before is None else before.since
-                self._note(CompileState(order.shapes, "quick", since, "failed", told))
+                self._change(order, background="failed", error=told)
                 _LOG.warning(
                     "compiling `%s`%s in the background failed, and the session goes on with what "
                     "was compiled quickly: %s",
@@ -167,7 +165,8 @@ class Background:
 
     def _compile(self, job: _Job) -> None:
         order = job.order
-        self._note(self._states[_key(order)]._replace(background="compiling"))
+        if not self._change(order, background="compiling"):
+            return  # So many shapes came since that the session has dropped this one.
         payload = pickle.dumps(job_of(order))
         with tempfile.TemporaryFile() as said:
             with self._in_use:
@@ -183,7 +182,7 @@ class Background:
                     if self._is_closed:
                         return
                     job.use(_loaded(order, path, bool(answer["is_kept"])))
-                self._note(CompileState(order.shapes, "whole", _now(), "done"))
+                self._change(order, runs_on="whole", since=_now(), background="done")
                 _LOG.info("`%s`%s now runs as the background compiled it", *_named(order))
             finally:
                 _end(process)
@@ -202,6 +201,14 @@ class Background:
         with self._changed:
             self._states[tuple(state.shapes.values())] = state
             self._changed.notify_all()
+
+    def _change(self, order: Order, **changes: Any) -> bool:
+        """Change the state of the shapes of `order`; returns whether they are still known."""
+        with self._changed:
+            state = self._states.get(tuple(order.shapes.values()))
+            if state is not None:
+                self._note(state._replace(**changes))
+            return state is not None
 
 
 def job_of(order: Order) -> dict[str, Any]:
@@ -346,10 +353,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _named(order: Order) -> tuple[str, str]:
     return order.source.name, order.told
-
-
-def _key(order: Order) -> tuple[Any, ...]:
-    return tuple(order.shapes.values())
 
 
 _FORKED = (

@@ -14,6 +14,7 @@ import tvm_interop
 from tests.masked_nets import LOWEST, WIDTH, Masked, model, proof, theirs
 from tests.native_runtime import NativeModel, RuntimeLibraryError
 from tests.nets import Net
+from tests.pair_nets import proven
 from tests.unit.test_masked_attacks import REFUSED as ATTACKS
 from tests.unit.test_masked_positions import PROVEN, REFUSED
 from tests.unit.test_masked_steps import layer
@@ -145,6 +146,26 @@ def test_features_are_no_mask() -> None:
 
     with pytest.raises(RowsDependError, match="takes the maximum over positions"):
         proof(turned(model(build)))
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT, TensorProto.INT64])
+def test_floats_in_columns_may_be_features(dtype: int) -> None:
+    made = turned(model(Masked.attention, batch=2, mask_type=dtype))
+    if dtype == TensorProto.INT64:
+        assert proof(made) == Masks(("mask_",), "first")
+        return
+    with pytest.raises(RowsDependError, match="takes the maximum over positions"):
+        proof(made)
+    rows = turned(model(Masked.attention, batch="batch", mask_type=dtype))
+    shapes = {"batch": (1, 2), "seq": (1, 5)}
+    assert proven(rows, shapes).masks == (RowMask("mask_", "any"),)
+
+
+def test_the_sizes_that_an_error_proposes_are_in_order() -> None:
+    net = Net()
+    net.op("Softmax", [net.input("x", ["n", 4])], "y", axis=0)
+    with pytest.raises(InputError, match=r'such as shapes=\{"n": \{9, 40\}\} \(.*"n=9,40"\)'):
+        tvm_interop.compile(net.model("y"), shapes={"n": (9, 40)}, **QUICK)
 
 
 def test_both_reasons_are_given() -> None:

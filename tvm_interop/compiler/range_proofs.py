@@ -62,12 +62,12 @@ def check_rows(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
                 "one size of this dimension, export it for any size (in PyTorch, name the "
                 "dimension in `dynamic_shapes`)"
             ) from None
-        ends = {d: {sizes[0], sizes[-1]} for d, sizes in _named(chosen)}
+        ends = ", ".join(f'"{d}": {{{sizes[0]}, {sizes[-1]}}}' for d, sizes in _named(chosen))
         typed = ",".join(f"{d}={sizes[0]},{sizes[-1]}" for d, sizes in _named(chosen))
         raise InputError(
             f"the model cannot be compiled for {what} {names}: runs are filled up to a size that "
             f"was compiled, and this could change results, since {error}. Compile it for the sizes "
-            f"that you need instead: give a set of them, such as shapes={ends} (on the command "
+            f"that you need instead: give a set of them, such as shapes={{{ends}}} (on the command "
             f'line, --shapes "{typed}")'
         ) from None
 

@@ -24,7 +24,7 @@ import numpy as np
 from tvm import tirx
 
 from ..kernels.loops import ROWS
-from ..program.program import Operator, Program
+from ..program.program import Operator, Program, Value
 from ..program.row_axis import MASK_TYPES, axis_of_rows
 from .declared_steps import (
     bounds_after,
@@ -274,7 +274,7 @@ class _Proof:
         first = self._programs[0]
         values = [first.values[v] for v in first.inputs if first.values[v].name in inputs]
         elements = {v.name: math.prod(v.shape) for v in values if v.dtype in MASK_TYPES}
-        wide = {v.name for v in values if self._is_wide(v.shape, inputs[v.name], v.name)}
+        wide = {v.name for v in values if self._is_wide(v, inputs[v.name])}
         yield Masks((), "nowhere")
         yield Masks((), "first")
         for count in (1, 2):
@@ -289,13 +289,15 @@ class _Proof:
                     yield Masks(names, "any")
                 yield Masks(names, "first")
 
-    def _is_wide(self, shape: Sequence[int], axis: int, name: str) -> bool:
-        """Whether an input has several numbers for a position, apart from those of each row.
+    def _is_wide(self, value: Value, axis: int) -> bool:
+        """Whether an input has several numbers for a position of a row, so that it is no mask.
 
-        In a mask, what lies within a position is the rows of a batch: the sequence comes first.
+        If the sequence comes first, the rows of a batch lie within a position. It is not known that
+        rows are independent if the batch has one size; then floats may be features.
         """
-        within = math.prod(shape[axis + 1 :])
-        return within > 1 and not (axis == 0 and len(shape) == 2)
+        within = math.prod(value.shape[axis + 1 :])
+        may_be_rows = axis == 0 and len(value.shape) == 2 and "float" not in value.dtype
+        return within not in (1, self._rows.get(value.name)) and not may_be_rows
 
     def proven(self, masks: Masks) -> tuple[int, RowsDependError | None]:
         """How many operators are proven if these inputs are masks, and why no more are."""

@@ -60,7 +60,8 @@ def check_rows(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
             raise InputError(
                 f"the model cannot be compiled for {what} {names}: {error}. If it was exported for "
                 "one size of this dimension, export it for any size (in PyTorch, name the "
-                "dimension in `dynamic_shapes`)"
+                "dimension in `dynamic_shapes`; for a recurrent layer, its length may stay fixed "
+                "unless you give `dynamo=False` and `dynamic_axes`)"
             ) from None
         ends = ", ".join(f'"{d}": {{{sizes[0]}, {sizes[-1]}}}' for d, sizes in _named(chosen))
         typed = ",".join(f"{d}={sizes[0]},{sizes[-1]}" for d, sizes in _named(chosen))

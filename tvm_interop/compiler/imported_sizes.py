@@ -28,6 +28,10 @@ Shapes = Mapping[str, tuple[int, ...]]
 """The shapes of inputs, by name."""
 
 
+class CannotImportError(RowsDependError):
+    """The model cannot be imported for some sizes; the text says for which, and why."""
+
+
 class Imported:
     """A model that is imported for several sizes, and the shapes of its tensors for each."""
 
@@ -40,7 +44,7 @@ class Imported:
 
         Raises
         ------
-        RowsDependError
+        CannotImportError
             The model cannot be imported.
         """
         lower: Any = LowerToUnits("llvm")
@@ -124,8 +128,8 @@ class Imported:
             raise RowsDependError(str(error)) from None
 
 
-def _not_imported(shapes: Shapes, error: UnsupportedModelError) -> RowsDependError:
-    return RowsDependError(f"it cannot be imported for the input shapes {dict(shapes)}: {error}")
+def _not_imported(shapes: Shapes, error: UnsupportedModelError) -> CannotImportError:
+    return CannotImportError(f"it cannot be imported for the input shapes {dict(shapes)}: {error}")
 
 
 def _samples(ends: tuple[int, int]) -> list[int]:

@@ -30,7 +30,7 @@ from ..errors import InputError
 from ..lowering.independent_rows import RowsDependError, independent_rows, same_bits
 from ..lowering.masked_positions import Masks, masked_in_all, masked_positions
 from ..program.program import Program
-from .imported_sizes import Imported
+from .imported_sizes import CannotImportError, Imported
 from .row_ranges import RowRange
 
 _LOG = logging.getLogger("tvm_interop")
@@ -56,12 +56,19 @@ def check_rows(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
     except RowsDependError as error:
         names = " and ".join(f"`{name}`" for name in chosen.dimensions)
         what = "a range of" if len(chosen.dimensions) == 1 else "ranges of"
-        ends = {d: {sizes[0], sizes[-1]} for d, sizes in _named(chosen)}
+        if isinstance(error, CannotImportError):
+            raise InputError(
+                f"the model cannot be compiled for {what} {names}: {error}. If it was exported for "
+                "one size of this dimension, export it for any size (in PyTorch, name the "
+                "dimension in `dynamic_shapes`; for a recurrent layer, its length may stay fixed "
+                "unless you give `dynamo=False` and `dynamic_axes`)"
+            ) from None
+        ends = ", ".join(f'"{d}": {{{sizes[0]}, {sizes[-1]}}}' for d, sizes in _named(chosen))
         typed = ",".join(f"{d}={sizes[0]},{sizes[-1]}" for d, sizes in _named(chosen))
         raise InputError(
             f"the model cannot be compiled for {what} {names}: runs are filled up to a size that "
             f"was compiled, and this could change results, since {error}. Compile it for the sizes "
-            f"that you need instead: give a set of them, such as shapes={ends} (on the command "
+            f"that you need instead: give a set of them, such as shapes={{{ends}}} (on the command "
             f'line, --shapes "{typed}")'
         ) from None
 
@@ -78,10 +85,12 @@ def _check_one(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
     programs, _ = _programs(imported, shapes, axes)
     try:
         ins, outs = independent_rows(programs, axes)
-    except RowsDependError:
-        if not any(axes.values()):
-            raise  # It is a batch.
-        masks = masked_positions(programs, axes, min(sizes))
+    except RowsDependError as not_rows:
+        # The first dimension is mostly a batch, but it may also be a sequence.
+        try:
+            masks = masked_positions(programs, axes, min(sizes))
+        except RowsDependError as not_positions:
+            raise _neither(not_rows, not_positions, name, axes) from None
         imported.check_sizes(chosen)
         return RowSizes(name, tuple(sizes), _row_masks(masks)), False
     imported.check_sizes(chosen)
@@ -94,6 +103,20 @@ def _check_one(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
             special,
         )
     return RowSizes(name, tuple(sizes)), is_batch and special is None
+
+
+def _neither(
+    not_rows: RowsDependError, not_positions: RowsDependError, name: str, axes: Mapping[str, int]
+) -> RowsDependError:
+    """Why a dimension is neither that of independent rows nor the length of a sequence."""
+    if any(axes.values()):
+        return not_positions  # The first dimension is another one, so this is mostly a sequence.
+    if str(not_rows) == str(not_positions):
+        return not_rows
+    return RowsDependError(
+        f"for a batch of `{name}`, whose rows must not depend on each other, {not_rows}; and for a "
+        f"sequence of `{name}`, {not_positions}"
+    )
 
 
 def _row_masks(masks: Masks) -> tuple[RowMask, ...]:
@@ -126,6 +149,8 @@ class _Pair:
             pairs = self._chosen.combinations
             first, second = (tuple(pair[d] for pair in pairs) for d in (of_rows, 1 - of_rows))
             return RowSizes(names[of_rows], first, masks, SecondRange(names[1 - of_rows], second))
+        if all(isinstance(error, CannotImportError) for error in why.values()):
+            raise why[0]
         told = ", and ".join(f"for `{names[d]}`, {error}" for d, error in why.items())
         raise RowsDependError(f"the rows of one of them must not depend on each other: {told}")
 

@@ -91,10 +91,10 @@ class _Proof:
     def _take_weight(self, v: int) -> None:
         """A weight is the same for all sizes, or has rows that are alike; see `_counter`."""
         arrays = [program.weights[v] for program in self._programs]
-        name = self._programs[0].values[v].name
         if all(array.shape == arrays[0].shape for array in arrays):
             if not all(same_bits(array, arrays[0]) for array in arrays[1:]):
-                raise RowsDependError(f"constant `{name}` has other numbers for another size")
+                name = constant_in_words(self._programs[0], v)
+                raise RowsDependError(f"{name} has other numbers for another size")
             return
         axis = axis_of_rows([array.shape for array in arrays], self._sizes)
         if axis is not None:
@@ -108,7 +108,8 @@ class _Proof:
                 if counter.step:
                     self._counters[v] = counter
                 return
-        raise RowsDependError(f"constant `{name}` is not the same for all rows")
+        name = constant_in_words(self._programs[0], v)
+        raise RowsDependError(f"{name} is not the same for all rows")
 
     def _take_operator(self, ops: Sequence[Operator]) -> None:
         """Find the blocks of an operator's outputs."""
@@ -166,6 +167,14 @@ def _counter(each: Sequence[Sequence[np.ndarray]]) -> Counter | None:
 def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
     """Whether two arrays of the same shape have the same type and the same bits."""
     return one.dtype == other.dtype and one.tobytes() == other.tobytes()
+
+
+def constant_in_words(program: Program, v: int) -> str:
+    """Name a constant and the first operator that reads it."""
+    name = program.values[v].name
+    reads = (op.name for op in program.operators if v in map(program.storage_of, op.inputs))
+    of = next(reads, None)
+    return f"constant `{name}`" + (f" of operator `{of}`" if of else "")
 
 
 def check_alike(programs: Sequence[Program], grows: str) -> None:

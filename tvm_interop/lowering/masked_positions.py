@@ -24,7 +24,7 @@ import numpy as np
 from tvm import tirx
 
 from ..kernels.loops import ROWS
-from ..program.program import Operator, Program
+from ..program.program import Operator, Program, Value
 from ..program.row_axis import MASK_TYPES, axis_of_rows
 from .declared_steps import (
     bounds_after,
@@ -32,7 +32,13 @@ from .declared_steps import (
     layouts_after,
     results_of_all,
 )
-from .independent_rows import RowsDependError, check_alike, same_bits, take_operators
+from .independent_rows import (
+    RowsDependError,
+    check_alike,
+    constant_in_words,
+    same_bits,
+    take_operators,
+)
 from .kernel_stores import Store, UnprovenError, stores_of
 from .padding_bounds import ANY, ONE, ZERO, Bound, Bounds, after, plain, reads_later
 from .position_form import (
@@ -49,6 +55,10 @@ from .position_form import (
 Anchor: TypeAlias = 'Literal["first", "any", "nowhere"]'
 _MOST_TRIALS = 50
 """How many layouts are tried for each statement of a kernel, on average, before giving up."""
+_UNEVEN = (
+    "writes a tensor that has no fixed number of elements for each position, such as the border of "
+    "a convolution or of a pooling over positions"
+)
 
 
 class Masks(NamedTuple):
@@ -166,10 +176,11 @@ class _Proof:
     def _take_weight(self, v: int) -> None:
         """A constant for a shorter sequence is the beginning of that for a longer one."""
         arrays = [program.weights[v] for program in self._programs]
-        name, shapes = self._programs[0].values[v].name, [array.shape for array in arrays]
+        shapes = [array.shape for array in arrays]
         if all(shape == shapes[0] for shape in shapes):
             if not all(same_bits(array, arrays[0]) for array in arrays[1:]):
-                raise RowsDependError(f"constant `{name}` has other numbers for another length")
+                name = constant_in_words(self._programs[0], v)
+                raise RowsDependError(f"{name} has other numbers for another length")
             if arrays[0].size == 1 and arrays[0].dtype.kind == "i":
                 self._numbers[v] = int(arrays[0].item())
             return
@@ -189,9 +200,8 @@ class _Proof:
                 return
         if self._take_places(v, arrays):
             return
-        raise RowsDependError(
-            f"constant `{name}` for a shorter sequence does not begin that for a longer one"
-        )
+        name = constant_in_words(self._programs[0], v)
+        raise RowsDependError(f"{name} for a shorter sequence does not begin that for a longer one")
 
     def _take_places(self, v: int, arrays: Sequence[np.ndarray]) -> bool:
         """Whether a constant holds places in a flat tensor; see `position_form.Known`."""
@@ -264,13 +274,13 @@ class _Proof:
         first = self._programs[0]
         values = [first.values[v] for v in first.inputs if first.values[v].name in inputs]
         elements = {v.name: math.prod(v.shape) for v in values if v.dtype in MASK_TYPES}
-        width = {v.name: math.prod(v.shape[inputs[v.name] + 1 :]) for v in values}
+        wide = {v.name for v in values if self._is_wide(v, inputs[v.name])}
         yield Masks((), "nowhere")
         yield Masks((), "first")
         for count in (1, 2):
             for names in itertools.combinations(elements, count):
                 yield Masks(names, "nowhere")
-                if any(width[name] > 1 for name in names):
+                if wide.intersection(names):
                     continue  # A mask has one number for a position.
                 # A mask must be 1 at the same position of all its rows, so there must be one row,
                 # apart from those that are independent.
@@ -278,6 +288,16 @@ class _Proof:
                 if len(names) == 1 and elements[names[0]] == alone:
                     yield Masks(names, "any")
                 yield Masks(names, "first")
+
+    def _is_wide(self, value: Value, axis: int) -> bool:
+        """Whether an input has several numbers for a position of a row, so that it is no mask.
+
+        If the sequence comes first, the rows of a batch lie within a position. It is not known that
+        rows are independent if the batch has one size; then floats may be features.
+        """
+        within = math.prod(value.shape[axis + 1 :])
+        may_be_rows = axis == 0 and len(value.shape) == 2 and "float" not in value.dtype
+        return within not in (1, self._rows.get(value.name)) and not may_be_rows
 
     def proven(self, masks: Masks) -> tuple[int, RowsDependError | None]:
         """How many operators are proven if these inputs are masks, and why no more are."""
@@ -388,7 +408,10 @@ class _KernelForms:
     def run(self, largest: int) -> tuple[tuple[Form, ...], dict[int, Layout]]:
         """Return the forms, and the layouts of the parameters that have positions."""
         if ROWS in (self._kernels[0].attrs or {}) and self._layouts:
-            raise UnprovenError("has loops over positions that are written by hand")
+            raise UnprovenError(
+                "goes through positions, and not from the first one on as a running sum does: "
+                "perhaps from the last one on"
+            )
         each = [list(stores_of(kernel.body, [], [])) for kernel in self._kernels]
         if len({len(stores) for stores in each}) > 1:
             raise UnprovenError("has other statements for another length")
@@ -412,7 +435,7 @@ class _KernelForms:
         """The forms of all statements from number `i` on, and the layouts after them."""
         if i == len(statements):
             return (), layouts
-        stores, why = statements[i], UnprovenError("writes something that grows with the length")
+        stores, why = statements[i], UnprovenError(_UNEVEN)
         name = self._names[0][stores[0].buffer]
         is_new = all(self._names[0][each[0].buffer] != name for each in statements[:i])
         for layout in self._possible(stores, layouts.get(name), is_new):

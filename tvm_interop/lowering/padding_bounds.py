@@ -216,7 +216,8 @@ def _combined(form: Form, known: Mapping[str, Bounds]) -> Bounds:
     if kind == "max" and not filled.greatest <= anchor.least:
         raise UnprovenError(
             "takes the maximum over positions, and filled ones may be the greatest: they need a "
-            "mask that adds the least float or minus infinity"
+            "mask that adds the least float or minus infinity, and that leaves in one and the same "
+            "position for all others (a window, or a mask of queries too as in DeBERTa, does not)"
         )
     if kind == "min" and not filled.least >= anchor.greatest:
         raise UnprovenError("takes the minimum over positions, and filled ones may be the least")

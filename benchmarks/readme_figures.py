@@ -42,7 +42,8 @@ def _block() -> str:
             "the same kernels, the geometric mean over onnxruntime would be "
             f"{_mean_if_sequential(ran):.2f}. "
             f"On {machine(shipped)}, {tried - ships} of {tried} networks ship sequential, "
-            f"since no schedule was faster there. {ships} ship a schedule. {len(ratios)} of these "
+            f"since no schedule was faster there. {ships} ship a schedule. "
+            f"{'All' if len(ratios) == ships else len(ratios)} of these "
             f"ran again for {shipped['rounds']} rounds. Faster than sequential execution, beyond "
             f"the 95% interval of the ratio: {', '.join(named) or 'none'}. Slower: "
             f"{', '.join(map(short, slower)) or 'none'}.",

@@ -60,6 +60,8 @@ FILES = (
     "py.typed",
     "session/__init__.py",
     "session/binding.py",
+    "session/given.py",
+    "session/pool.py",
     "session/session.py",
     "session/source.py",
     "session/tensor_info.py",

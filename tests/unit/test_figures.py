@@ -81,6 +81,7 @@ BY_HAND = {
     "docs/speed_check.rst": {
         "1%": "a bound", "5%": "a level", "90%": "a level", "0.99": "a bound", "3%": "a bound",
         "0.98": "a bound", "0.95": "a simulated ratio", "2%": "a bound", "20%": "a level",
+        "1.5%": "a level", "10%": "a level",
     },
 }  # fmt: skip
 """The numbers with a point or a percent sign in pages that people write.

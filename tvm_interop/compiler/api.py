@@ -112,9 +112,8 @@ def compile(
     inputs: with bf16, the inputs to measure the error on; by default random numbers.
     fresh: reuse nothing that an earlier compilation kept.
     cross_compiler: compiler that links kernels for another CPU; by default `CXX`.
-    options: `time_budget`, the seconds for compiling; `shapes`, the range of a dimension, such as
-        `{"batch": (1, 32)}`, or a set of sizes; `most_sizes`; `fallback`, False for an artifact
-        that needs the kernel libraries of this machine; and options of the scheduler.
+    options: `time_budget`, the seconds for compiling; `shapes`, a range such as
+        `{"batch": (1, 32)}`, or a set of sizes; `most_sizes`; `fallback`; options of the scheduler.
 
     Returns
     -------

@@ -56,20 +56,21 @@ def check_rows(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
     except RowsDependError as error:
         names = " and ".join(f"`{name}`" for name in chosen.dimensions)
         what = "a range of" if len(chosen.dimensions) == 1 else "ranges of"
+        ends = ", ".join(f'"{d}": {{{sizes[0]}, {sizes[-1]}}}' for d, sizes in _named(chosen))
+        typed = ",".join(f"{d}={sizes[0]},{sizes[-1]}" for d, sizes in _named(chosen))
+        set_of = f'shapes={{{ends}}} (on the command line, --shapes "{typed}")'
         if isinstance(error, CannotImportError):
             raise InputError(
                 f"the model cannot be compiled for {what} {names}: {error}. If it was exported for "
                 "one size of this dimension, export it for any size (in PyTorch, name the "
                 "dimension in `dynamic_shapes`; for a recurrent layer, its length may stay fixed "
-                "unless you give `dynamo=False` and `dynamic_axes`)"
+                "unless you give `dynamo=False` and `dynamic_axes`). If it takes some sizes only, "
+                f"give a set of those that you need, such as {set_of}"
             ) from None
-        ends = ", ".join(f'"{d}": {{{sizes[0]}, {sizes[-1]}}}' for d, sizes in _named(chosen))
-        typed = ",".join(f"{d}={sizes[0]},{sizes[-1]}" for d, sizes in _named(chosen))
         raise InputError(
             f"the model cannot be compiled for {what} {names}: runs are filled up to a size that "
             f"was compiled, and this could change results, since {error}. Compile it for the sizes "
-            f"that you need instead: give a set of them, such as shapes={{{ends}}} (on the command "
-            f'line, --shapes "{typed}")'
+            f"that you need instead: give a set of them, such as {set_of}"
         ) from None
 
 

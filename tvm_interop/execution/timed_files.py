@@ -36,7 +36,8 @@ def time_files(paths: Sequence[str], seconds: float, seed: int) -> list[list[flo
     -------
     The microseconds of each round, in the order of `paths`.
     """
-    artifacts = {path: load(path).at_home() for path in paths}
+    # The process that started this one has just written the files, so nobody has signed them.
+    artifacts = {path: load(path, trusted_keys=()).at_home() for path in paths}
     modules = [GraphModule(artifacts[path]) for path in paths]
     draw = np.random.default_rng(seed)
     with warnings.catch_warnings():

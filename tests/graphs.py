@@ -1,9 +1,14 @@
-"""Makes random operator graphs for tests. The same seed gives the same graph."""
+"""Makes random operator graphs for tests, and latencies for them.
+
+The same seed gives the same graph.
+"""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
+from tvm_interop.latency import LatencyTable
 from tvm_interop.program.graph import OpGraph
 
 
@@ -83,3 +88,17 @@ def divided(graph: OpGraph, rng: random.Random) -> tuple[OpGraph, list[list[int]
         names += [f"op{op}[{i + 1}/{count}]" for i in range(count)]
     edges = [(a, b) for x, y in graph.edges for a in parts[x] for b in parts[y]]
     return OpGraph.from_edges(names, edges), parts
+
+
+class Contended(LatencyTable):
+    """A latency model in which groups that run side by side slow each other down by `slowdown`."""
+
+    def __init__(self, us: Sequence[float], slowdown: float) -> None:
+        super().__init__(us)
+        self.slowdown = slowdown
+        self.asked = 0
+
+    def stage(self, groups: Sequence[Sequence[int]]) -> float:
+        self.asked += 1
+        longest = max(sum(self.op(op) for op in group) for group in groups)
+        return longest * (1 + self.slowdown * (len(groups) - 1))

@@ -65,7 +65,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "scheduling": (
         "auto", "block_simulation", "every_scheduler", "given_blocks", "gpg", "gpu_schedules",
         "ios_bounds",
-        "ios_large", "ios_stage_costs", "lios_variants", "multi_gpu", "nimble", "opara",
+        "ios_large", "ios_stage_costs", "lios_variants", "local_search", "multi_gpu", "nimble",
+        "opara",
         "paired_rounds", "promises", "schedule", "schedulers", "simulation", "untrusted_schedules",
         "whole_operators",
     ),

@@ -81,6 +81,7 @@ class Compilation:
         self.program = self._lowered.program
         self.streams, self.threads = self._lowered.streams, self._lowered.threads
         self.graph = self.program.graph()
+        self._merge_checks: dict[tuple[tuple[str, ...], ...], MergeCheck] = {}
 
     @property
     def target(self) -> Any:
@@ -291,13 +292,9 @@ class Compilation:
             An operator's kernel is not TVM's.
         """
         timer = farm_timer(
-            address,
-            self.program,
-            self.kernels,
-            streams=self.streams,
-            threads=self.threads,
-            **options,
-        )
+            address, self.program, self.kernels,
+            streams=self.streams, threads=self.threads, **options,
+        )  # fmt: skip
         return self._lowered.latency_by(timer, self.program, self._store, self.options.progress)
 
     def search(self, latency: MeasuredLatency | None = None, **options: Any) -> ActiveSearch:
@@ -381,8 +378,12 @@ class Compilation:
         ScheduleError
             Operators cannot be merged, or the results differ too much; the message says which.
         """
-        shipped = self.program, self.realized(schedule)[0].program
-        return compare_merged(self.merges, merged_stages(schedule), shipped, self.options)
+        groups = tuple(merged_stages(schedule))
+        if groups not in self._merge_checks:
+            shipped = self.program, self.realized(schedule)[0].program
+            found = compare_merged(self.merges, groups, shipped, self.options)
+            self._merge_checks[groups] = found
+        return self._merge_checks[groups]
 
     def plan(self, schedule: Schedule) -> Plan:
         """Turn a schedule into a plan.

@@ -29,8 +29,9 @@ from ..measure.measured import tell
 from ..python_command import python_command
 from ..scheduling import Schedule
 from ..scheduling.budget import Budget
-from ..scheduling.paired_rounds import PairedRatio, paired_ratio
+from ..scheduling.paired_rounds import LEAST_US, Confirmation, PairedRatio, paired_ratio
 from ..scratch import scratch_folder
+from .speed_check import speed_check
 
 if TYPE_CHECKING:
     from .compilation import Compilation
@@ -89,7 +90,7 @@ class ProcessTimes:
         rounds_us: (rounds, 3 or more) microseconds: two instances of sequential execution, and one
             or more of the schedule.
         """
-        times = np.log(np.maximum(np.asarray(rounds_us, dtype=np.float64), 1e-3))
+        times = np.log(np.maximum(np.asarray(rounds_us, dtype=np.float64), LEAST_US))
         sequential, scheduled = times[:, :2].mean(axis=1), times[:, 2:].mean(axis=1)
         return cls(
             ratio=float(np.exp(np.median(scheduled - sequential))),
@@ -171,18 +172,15 @@ def confirm_by(processes: Iterator[ProcessTimes], budget: Budget) -> SpeedCheck 
             break
     if len(times) < min(_TESTS) and not given_up:
         return None
-    compared = _compared(times, level)
-    low, high = compared.interval
     noise = float(np.exp(np.median(np.log([each.noise_ratio for each in times]))))
-    return SpeedCheck(
+    found = Confirmation(
         sequential_us=float(np.median([each.sequential_us for each in times])),
         scheduled_us=float(np.median([each.scheduled_us for each in times])),
+        compared=_compared(times, level),
         noise_ratio=max(noise, 1 / noise),
-        shipped="scheduled" if compared.is_faster else "sequential",
-        rounds=sum(each.rounds for each in times),
-        paired_ratio=compared.ratio,
-        interval=(low, high) if np.isfinite(high) else None,
     )
+    rounds = sum(each.rounds for each in times)
+    return msgspec.structs.replace(speed_check(found), rounds=rounds)
 
 
 def _compared(times: list[ProcessTimes], level: float) -> PairedRatio:

@@ -1,7 +1,8 @@
 """Times artifacts against each other, in a process that does nothing else.
 
 `compiler.new_processes` starts such processes. They import neither TVM nor a scheduler, so they run
-an artifact as its users do.
+an artifact as its users do. They do not use `measure_interleaved`, because it needs tvm-ffi, whose
+import takes longer than the rounds do.
 """
 
 from __future__ import annotations

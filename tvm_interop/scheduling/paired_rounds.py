@@ -49,7 +49,7 @@ _SOUGHT_GAIN = 0.03
 _POWER = 0.9
 """Probability that the test finds a gain of `_SOUGHT_GAIN`. The number of rounds is chosen for this
 probability, within the limits on rounds and time."""
-_LEAST_US = 1e-3
+LEAST_US = 1e-3
 """Shortest time of a run in microseconds. Shorter measured times, such as 0, are raised to it."""
 FEWEST_ROUNDS = 5
 """Smallest number of rounds that can show a gain at the significance level `LEVEL`."""
@@ -290,7 +290,7 @@ def checked_rounds(rounds: Iterable[npt.ArrayLike], contestants: int) -> Iterato
                 f"`evaluate` gave {given!r} as round {number}; give the microseconds of each of "
                 f"the {contestants} schedules in it"
             )
-        yield np.maximum(times_us, _LEAST_US)
+        yield np.maximum(times_us, LEAST_US)
     if not number:
         raise ScheduleError("`evaluate` gave no round; give as many as are asked for")
 

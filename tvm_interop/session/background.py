@@ -97,10 +97,11 @@ class Background:
 
     def start(self, order: Order, use: Use) -> None:
         """Compile in the background, and then call `use` in a thread of this object."""
-        if os.getpid() != self._pid:
+        is_fork = os.getpid() != self._pid
+        if is_fork:
             self._changed = threading.Condition()  # Another thread may have held the old one.
         self._note(CompileState(order.shapes, "quick", _now(), "waiting"))
-        if os.getpid() != self._pid:
+        if is_fork:
             _LOG.warning("`%s`%s stays compiled quickly: %s", *_named(order), _FORKED)
             return
         self._jobs.put(_Job(order, use))
@@ -236,12 +237,12 @@ def job_of(order: Order) -> dict[str, Any]:
     }
 
 
-def check_background(order_options: dict[str, Any], model: Any, digest: str | None) -> None:
+def check_background(options: dict[str, Any], model: Any, digest: str | None) -> None:
     """Check that a model can be compiled in another process.
 
     Parameters
     ----------
-    order_options: the options for `compile`.
+    options: the options for `compile`.
     model, digest: as in `Source`.
 
     Raises
@@ -249,7 +250,6 @@ def check_background(order_options: dict[str, Any], model: Any, digest: str | No
     InputError
         An option or the model cannot be handed to another process, or there is no use in it.
     """
-    options = order_options
     advice = "leave `compile_in_background` out"
     if not str(options.get("target", "llvm")).startswith("llvm"):
         raise InputError(f"`target`: only models for CPUs are compiled in the background; {advice}")

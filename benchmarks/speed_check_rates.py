@@ -154,6 +154,29 @@ def check_ships(noise: str, speed: float, seed: int) -> tuple[bool, int]:
 def auto_ships(noise: str, speed: float, seed: int, run_us: float = _RUN_US) -> tuple[bool, int]:
     """Whether `auto` ships a schedule, and after how many rounds.
 
+    `_chosen_by_auto` explains the parameters.
+    """
+    made = _chosen_by_auto(noise, speed, seed, run_us)
+    return made.stats["winner"] != "sequential", made.stats["confirmation"].compared.rounds
+
+
+def whole_ships(noise: str, speed: float, seed: int, run_us: float = _RUN_US) -> tuple[bool, int]:
+    """Whether `compile` ships a schedule, and after how many rounds.
+
+    `auto` chooses, and new processes confirm. `_chosen_by_auto` explains the parameters.
+    """
+    made = _chosen_by_auto(noise, speed, seed, run_us, confirm_choice=False)
+    winner = made.stats["winner"]
+    if winner == "sequential":
+        return False, made.stats["confirmation"].compared.rounds
+    return processes_ship(noise, speed if winner == "lios" else 1.0, seed)
+
+
+def _chosen_by_auto(
+    noise: str, speed: float, seed: int, run_us: float, confirm_choice: bool = True
+) -> Schedule:
+    """The schedule that `auto` chooses.
+
     Parameters
     ----------
     speed: true time of the schedule of `lios`, relative to sequential execution. The schedules of
@@ -168,9 +191,11 @@ def auto_ships(noise: str, speed: float, seed: int, run_us: float = _RUN_US) -> 
         return (times_us * (run_us / _RUN_US) for times_us in rounds)
 
     latency = LatencyTable((run_us * _SHARES).tolist())
-    made = schedule(_GRAPH, "auto", latency, streams=2, evaluate=evaluate)
+    made = schedule(
+        _GRAPH, "auto", latency, streams=2, evaluate=evaluate, confirm_choice=confirm_choice
+    )
     assert "lios" in made.stats["chosen_by_us"], "it is a finalist"
-    return made.stats["winner"] != "sequential", made.stats["confirmation"].compared.rounds
+    return made
 
 
 def processes_ship(noise: str, speed: float, seed: int) -> tuple[bool, int]:
@@ -200,6 +225,8 @@ _TRIALS: dict[str, Callable[[str, float, int], tuple[bool, int]]] = {
     "auto": auto_ships,
     "slow auto": partial(auto_ships, run_us=_SLOW_RUN_US),
     "processes": processes_ship,
+    "compile": whole_ships,
+    "slow compile": partial(whole_ships, run_us=_SLOW_RUN_US),
 }
 """By the name of who decides, a function that runs one trial."""
 
@@ -260,6 +287,8 @@ def main() -> None:
             ("auto", (1.0, 0.95)),
             ("slow auto", (1.0, 0.95)),
             ("processes", (1.0, 0.97, 0.95)),
+            ("compile", (1.0, 0.97, 0.95)),
+            ("slow compile", (1.0, 0.95)),
         )
         for noise in NOISES
         for speed in speeds

@@ -42,9 +42,8 @@ import onnx
 import tvm_interop
 from tvm_interop import TVMInteropError
 from tvm_interop.compiler.api import new_compilation
-from tvm_interop.compiler.new_processes import confirm_in_new_processes
+from tvm_interop.compiler.new_processes import full_check, to_be_confirmed
 from tvm_interop.compiler.options import CompileOptions
-from tvm_interop.compiler.speed_check import speed_check_by_auto
 from tvm_interop.perf import contest
 from tvm_interop.perf.contestant import Contestant, Load, peak_mib
 from tvm_interop.perf.engines import Artifact
@@ -365,9 +364,8 @@ def _compile(network: Network, folder: Path, scheduler: str) -> dict[str, Any]:
     began = time.perf_counter()
     try:
         compilation = new_compilation(str(network.path), CompileOptions(), {})
-        schedule = compilation.schedule(scheduler)
-        checked = speed_check_by_auto(schedule) or compilation.check_speed(schedule)
-        checked = confirm_in_new_processes(compilation, schedule, checked)
+        schedule = compilation.schedule(scheduler, **to_be_confirmed(compilation, scheduler))
+        checked = full_check(compilation, schedule)
         artifact = compilation.artifact(schedule, checked)
     except TVMInteropError as error:
         return {"refused": str(error)}

@@ -3,13 +3,14 @@
 import itertools
 import math
 
+import msgspec
 import numpy as np
 import pytest
 
 import tvm_interop
 from tests.graphs import Contended, latencies, layered, randwire, sparse
 from tests.nets import chain, inception_like
-from tvm_interop.compiler import api
+from tvm_interop.compiler import api, new_processes
 from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.errors import ScheduleError
 from tvm_interop.latency import LatencyModel, LatencyTable
@@ -226,6 +227,33 @@ def test_the_choice_among_equals_ends():
     assert counts[-1] > 120
 
 
+@pytest.mark.parametrize(("us", "confirm_choice", "wins"), [
+    (95.0, False, True),
+    (95.0, True, False),
+    (99.5, False, False),
+])  # fmt: skip
+def test_a_caller_may_confirm_the_choice(us, confirm_choice, wins):
+    """The choice alone shows a gain at no level, and the confirmation shows that there is none."""
+    asked = []
+
+    def evaluate(schedules):
+        asked.append(len(schedules))
+        others = us if len(asked) == 1 else 100.0
+        draw = np.random.default_rng(0)
+        while True:
+            times_us = np.array([100, 100, *[others] * (len(schedules) - 2)])
+            yield times_us * (1 + 0.1 * draw.standard_normal())
+
+    made = schedule(
+        GRAPH, "auto", LatencyTable(US), streams=2, evaluate=evaluate, confirm_choice=confirm_choice
+    )
+    assert (made.stats["winner"] != "sequential") == wins
+    assert len(asked) == 1 + confirm_choice
+    assert made.stats["confirmation"].compared.ratio == pytest.approx(
+        1.0 if confirm_choice else us / 100, abs=0.003
+    )
+
+
 @pytest.mark.parametrize(
     ("rounds", "says"),
     [
@@ -367,10 +395,13 @@ def test_it_is_what_models_are_compiled_with():
     assert InterOpSchedule().scheduler == "auto"
 
 
-def test_one_measurement_decides_and_checks(monkeypatch):
-    """The measurement by which `auto` confirms its finalist is also the speed check.
+@pytest.mark.parametrize("confirms", [False, True])
+def test_one_measurement_decides_and_checks(monkeypatch, confirms):
+    """`compile` does not measure again what `auto` measured.
 
-    If the caller gives `evaluate`, `compile` measures the speed check itself.
+    If new processes confirm the schedule, `auto` only chooses it. Else the measurement by which
+    `auto` confirms its finalist is also the speed check. If the caller gives `evaluate`, `compile`
+    measures the speed check itself.
     """
     asked = []
 
@@ -386,10 +417,13 @@ def test_one_measurement_decides_and_checks(monkeypatch):
 
     monkeypatch.setattr(Compilation, "measure", measure)
     monkeypatch.setattr(api, "confirm_in_new_processes", lambda _, made, checked: checked)
+    if confirms:
+        monkeypatch.setattr(new_processes, "_LARGEST_BYTES", 0)
     by_auto = compiled().manifest.speed_check
-    assert len(asked) == 2
     assert asked[0] > 3
-    assert asked[1] == 3, "sequential execution, the same once more, and the finalist chosen"
+    if confirms:
+        assert asked[1] == 3, "sequential execution, the same once more, and the finalist chosen"
+    assert len(asked) == 1 + confirms
     assert by_auto.shipped == "scheduled"
     assert (by_auto.sequential_us, by_auto.scheduled_us) == (100.0, 90.0)
     assert (by_auto.ratio, by_auto.noise_ratio) == pytest.approx((0.9, 1.04))
@@ -398,8 +432,8 @@ def test_one_measurement_decides_and_checks(monkeypatch):
         evaluate=lambda made: itertools.repeat([2.0, 2.0, *[1.0] * len(made[2:])])
     ).manifest.speed_check
     assert asked == [3]
-    assert by_check == by_auto
-    assert compiled(scheduler="greedy").manifest.speed_check == by_auto
+    assert by_check == msgspec.structs.replace(by_auto, rounds=by_check.rounds)
+    assert compiled(scheduler="greedy").manifest.speed_check == by_check
     assert asked == [3]
     assert compiled(keep_slower=True).manifest.speed_check is None
 

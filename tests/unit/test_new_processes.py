@@ -21,8 +21,11 @@ from tvm_interop.compiler.new_processes import (
     ProcessTimes,
     confirm_by,
     confirm_in_new_processes,
+    full_check,
+    to_be_confirmed,
 )
 from tvm_interop.compiler.options import CompileOptions
+from tvm_interop.compiler.speed_check import check_rounds
 from tvm_interop.execution.timed_files import time_files
 from tvm_interop.scheduling.budget import Budget
 
@@ -82,6 +85,20 @@ def test_an_unclear_gain_takes_more_processes() -> None:
     assert (found.shipped, started) == ("sequential", 20)
 
 
+def test_a_schedule_that_seems_no_faster_is_given_up_at_the_first_test() -> None:
+    found, started = confirmed(0.97, 1.02)
+    assert found is not None
+    assert (found.shipped, started) == ("sequential", 6)
+
+
+def test_a_rough_check_passes_what_seems_faster() -> None:
+    """A schedule that seems faster, at no level of significance, and one that does not."""
+    for us, ships in ((95.0, "scheduled"), (100.0, "sequential")):
+        rounds = [np.array([100.0, 100.0, us * (1 + 0.1 * (-1) ** i)]) for i in range(6)]
+        assert check_rounds(iter(rounds)).shipped == "sequential"
+        assert check_rounds(iter(rounds), rough=True).shipped == ships
+
+
 def test_nothing_ships_that_no_process_confirmed() -> None:
     assert confirmed(0.5, seconds=0.0) == (None, 0)
 
@@ -117,12 +134,27 @@ def test_new_processes_run_what_would_ship(compilation: api.Compilation, tempora
     assert confirm_in_new_processes(compilation, made, SLOW) == SLOW
 
 
+@pytest.mark.parametrize("largest", [0, 2**30])
 def test_large_models_are_not_run_again(
-    compilation: api.Compilation, monkeypatch: pytest.MonkeyPatch
+    compilation: api.Compilation, monkeypatch: pytest.MonkeyPatch, largest: int
 ) -> None:
-    monkeypatch.setattr(new_processes, "_LARGEST_BYTES", 0)
+    """Here the speed check is thorough for them, and rough for all others."""
+
+    def check(self: api.Compilation, schedule: tvm_interop.Schedule, rough: bool) -> SpeedCheck:
+        assert rough == (largest > 0)
+        return FAST
+
+    confirmed_by = msgspec.structs.replace(FAST, rounds=99)
+    monkeypatch.setattr(new_processes, "_LARGEST_BYTES", largest)
+    monkeypatch.setattr(api.Compilation, "check_speed", check)
+    monkeypatch.setattr(new_processes, "confirm_in_new_processes", lambda *_: confirmed_by)
     made = compilation.schedule("nimble")
-    assert confirm_in_new_processes(compilation, made, FAST) == FAST
+    assert full_check(compilation, made) == (confirmed_by if largest else FAST)
+    assert to_be_confirmed(compilation, "nimble") == {}
+    assert to_be_confirmed(compilation, "auto") == ({"confirm_choice": False} if largest else {})
+    monkeypatch.setattr(api, "confirm_in_new_processes", lambda *_: confirmed_by)
+    artifact = tvm_interop.compile(branches(), scheduler="nimble", streams=2, latency_db=":memory:")
+    assert artifact.manifest.speed_check == (confirmed_by if largest else FAST)
 
 
 def test_without_new_processes_the_model_runs_sequentially(
@@ -148,7 +180,7 @@ def test_without_new_processes_the_model_runs_sequentially(
 
 
 def test_compile_ships_what_the_new_processes_confirm(monkeypatch: pytest.MonkeyPatch) -> None:
-    def check(self: api.Compilation, schedule: tvm_interop.Schedule) -> SpeedCheck:
+    def check(self: api.Compilation, schedule: tvm_interop.Schedule, rough: bool) -> SpeedCheck:
         return FAST
 
     monkeypatch.setattr(api.Compilation, "check_speed", check)

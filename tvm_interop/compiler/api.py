@@ -34,7 +34,7 @@ from .input_shapes import (
 )
 from .kept_choice import KeptChoice, choice_is_kept
 from .merging import merged_stages
-from .new_processes import confirm_in_new_processes
+from .new_processes import can_confirm, confirm_in_new_processes, to_be_confirmed
 from .options import CompileOptions
 from .precision import MAX_ERROR, measured_precision
 from .range_proofs import check_rows, warn_of_dependent_rows
@@ -294,7 +294,9 @@ def _compile_one(
     progress = compilation.options.progress
     if chosen is None:
         tell(progress, f"scheduling by {scheduler}")
-        chosen = _scheduled(compilation, scheduler, latency, options)
+        confirmed_later = not keep_slower and "evaluate" not in options
+        more = to_be_confirmed(compilation, scheduler) if confirmed_later else {}
+        chosen = _scheduled(compilation, scheduler, latency, {**more, **options})
         if "evaluate" not in options:
             measured = speed_check_by_auto(chosen)
     chosen.validate(compilation.graph)
@@ -308,9 +310,9 @@ def _compile_one(
             chosen = compilation.sequential()
         else:
             tell(progress, "checking the speed")
-            checked = compilation.check_speed(chosen)
+            checked = compilation.check_speed(chosen, rough=can_confirm(compilation))
     note_speed_check(checked, compilation.time_for_schedule)
-    if checked is not None:
+    if checked is not None and can_confirm(compilation):
         checked = confirm_in_new_processes(compilation, chosen, checked)
     if kept is not None and not budget.is_limited:
         kept.write(chosen, checked)

@@ -450,16 +450,16 @@ class Compilation:
         executors = [instance.executor for instance in instances]
         yield from interleaved_rounds(executors, self.backend.clock)
 
-    def check_speed(self, schedule: Schedule) -> SpeedCheck:
+    def check_speed(self, schedule: Schedule, rough: bool = False) -> SpeedCheck:
         """Run `schedule` and sequential execution against each other, interleaved.
 
         Each round measures sequential execution twice, and the difference between the two
         measurements is noise. The schedule ships if it is faster by more than 1%, at a significance
-        level of 5% (see `scheduling.paired_rounds`).
+        level of 5% (see `scheduling.paired_rounds`). `check_rounds` explains `rough`.
         """
         sequential = self.sequential()
         rounds = self.measure([sequential, sequential, schedule])
-        return check_rounds(rounds, self.time_for_schedule.left_s())
+        return check_rounds(rounds, self.time_for_schedule.left_s(), rough)
 
     def artifact(
         self,

@@ -2,9 +2,10 @@
 
 A compiling process is not like the processes that run the artifact later: its memory is full of
 other things, its kernels come from elsewhere. And two instances of one artifact may differ by
-several percent, only because their tensors lie at other addresses. So a schedule that was faster
-while it was chosen must also be faster in the mean over several new processes, each of which loads
-the files that would ship.
+several percent, only because their tensors lie at other addresses. So a schedule that seemed
+faster while it was chosen must be faster in the mean over several new processes, each of which
+loads the files that would ship. These processes decide; the runs before them only choose a schedule
+and leave out those that gain nothing.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from ..measure.measured import tell
 from ..python_command import python_command
 from ..scheduling import Schedule
 from ..scheduling.budget import Budget
-from ..scheduling.paired_rounds import LEAST_US, Confirmation, PairedRatio, paired_ratio
+from ..scheduling.paired_rounds import LEAST_GAIN, LEAST_US, Confirmation, PairedRatio, paired_ratio
 from ..scratch import scratch_folder
-from .speed_check import speed_check
+from .speed_check import speed_check, speed_check_by_auto
 
 if TYPE_CHECKING:
     from .compilation import Compilation
@@ -46,6 +47,8 @@ _LONG_US = 15_000.0
 """From this time of a run on, a process has one instance of the schedule instead of two."""
 _LIMIT_S = 30.0
 """Seconds after which no further process begins."""
+_SOON_S = 12.0
+"""The same once there are enough processes for the first test."""
 _GRACE_S = 3.0
 """The same if the compilation has a time budget that is over."""
 _ANSWER_S = 600.0
@@ -60,7 +63,8 @@ _FEWEST = 4
 _GIVE_UP_LEVEL = 0.1
 _SOUGHT_GAIN = 0.02
 """From `_FEWEST` processes on, a schedule is given up if this gain is ruled out at the level
-`_GIVE_UP_LEVEL`."""
+`_GIVE_UP_LEVEL`. It is also given up if it does not seem 1% faster at the first test, or does not
+seem faster by this gain at a later test."""
 
 
 @dataclass(frozen=True)
@@ -101,24 +105,43 @@ class ProcessTimes:
         )
 
 
+def can_confirm(compilation: Compilation) -> bool:
+    """Whether new processes can check the speed of the schedules of this compilation.
+
+    They cannot for a GPU, or for a model with more than 1 GiB of weights.
+    """
+    nbytes = sum(weight.nbytes for weight in compilation.program.weights.values())
+    return compilation.backend.device == "cpu" and nbytes <= _LARGEST_BYTES
+
+
+def to_be_confirmed(compilation: Compilation, scheduler: str) -> dict[str, bool]:
+    """The option that tells `auto` not to confirm its choice, if new processes do so afterwards."""
+    return {"confirm_choice": False} if scheduler == "auto" and can_confirm(compilation) else {}
+
+
+def full_check(compilation: Compilation, schedule: Schedule) -> SpeedCheck:
+    """Check the speed of a schedule here, unless `auto` did, and then in new processes."""
+    rough = can_confirm(compilation)
+    checked = speed_check_by_auto(schedule) or compilation.check_speed(schedule, rough)
+    return confirm_in_new_processes(compilation, schedule, checked) if rough else checked
+
+
 def confirm_in_new_processes(
     compilation: Compilation, schedule: Schedule, checked: SpeedCheck
 ) -> SpeedCheck:
-    """Run a schedule that passed the speed check, and sequential execution, in new processes.
+    """Run a schedule that passed the rough check, and sequential execution, in new processes.
 
     Parameters
     ----------
-    checked: the speed check in the process that compiles. A schedule that did not pass it is not
-        run again. Neither is one for a GPU, or of a model with more than 1 GiB of weights.
+    checked: the rough check in the process that compiles. A schedule that did not pass it is not
+        run again.
 
     Returns
     -------
     The speed check with the figures of the new processes. If no process can run, or if the time of
     the compilation is over, the check says that sequential execution ships.
     """
-    nbytes = sum(weight.nbytes for weight in compilation.program.weights.values())
-    on_cpu = compilation.backend.device == "cpu"
-    if checked.shipped == "sequential" or not on_cpu or nbytes > _LARGEST_BYTES:
+    if checked.shipped == "sequential":
         return checked
     tell(compilation.options.progress, "checking the speed in new processes")
     each = [compilation.artifact(made) for made in (compilation.sequential(), schedule)]
@@ -150,7 +173,8 @@ def confirm_by(processes: Iterator[ProcessTimes], budget: Budget) -> SpeedCheck 
 
     Each process gives one ratio, and a signed-rank test of these ratios decides. There is a test
     after 6, 12 and 20 processes, and the first that the schedule passes ends the search for more. A
-    schedule that can hardly be 2% faster is given up after 4 processes.
+    schedule that can hardly be 2% faster is given up after 4 processes. One that does not seem 1%
+    faster is given up after 6, and one that does not seem 2% faster after 12.
 
     Parameters
     ----------
@@ -164,23 +188,30 @@ def confirm_by(processes: Iterator[ProcessTimes], budget: Budget) -> SpeedCheck 
     times: list[ProcessTimes] = []
     level = _TESTS[min(_TESTS)]
     given_up = False
+    soon = Budget(_SOON_S)
     while len(times) < max(_TESTS) and budget.left_s() > 0 and not given_up:
         times.append(next(processes))
         given_up = len(times) >= _FEWEST and not _may_gain(times)
-        level = _TESTS.get(len(times), level)
-        if len(times) in _TESTS and _compared(times, level).is_faster:
+        if len(times) in _TESTS:
+            level = _TESTS[len(times)]
+            found = _compared(times, level)
+            if found.is_faster:
+                break
+            least_gain = LEAST_GAIN if len(times) == min(_TESTS) else _SOUGHT_GAIN
+            given_up |= found.ratio > 1 - least_gain
+        if len(times) >= min(_TESTS) and soon.left_s() <= 0:
             break
     if len(times) < min(_TESTS) and not given_up:
         return None
     noise = float(np.exp(np.median(np.log([each.noise_ratio for each in times]))))
-    found = Confirmation(
+    confirmation = Confirmation(
         sequential_us=float(np.median([each.sequential_us for each in times])),
         scheduled_us=float(np.median([each.scheduled_us for each in times])),
         compared=_compared(times, level),
         noise_ratio=max(noise, 1 / noise),
     )
     rounds = sum(each.rounds for each in times)
-    return msgspec.structs.replace(speed_check(found), rounds=rounds)
+    return msgspec.structs.replace(speed_check(confirmation), rounds=rounds)
 
 
 def _compared(times: list[ProcessTimes], level: float) -> PairedRatio:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -18,6 +19,8 @@ from ..scheduling.paired_rounds import FEWEST_ROUNDS, Confirmation, checked_roun
 
 _LIMIT_S = 30.0
 """The approximate limit of a check's duration, in seconds."""
+_ROUGH_LIMIT_S = 2.0
+"""The same for a rough check."""
 _BATCH_S = 0.1
 _MOST_IN_BATCH = 16
 
@@ -65,7 +68,7 @@ def speed_check(confirmation: Confirmation) -> SpeedCheck:
 
 
 def check_rounds(
-    rounds: Iterator[npt.NDArray[np.float64]], limit_s: float = math.inf
+    rounds: Iterator[npt.NDArray[np.float64]], limit_s: float = math.inf, rough: bool = False
 ) -> SpeedCheck:
     """Check the speed of a schedule.
 
@@ -75,11 +78,18 @@ def check_rounds(
         execution again, and the schedule.
     limit_s: seconds after which no further round begins, however few rounds there were. Too few
         rounds cannot show that the schedule is faster.
+    rough: whether new processes check the schedule's speed afterwards (`new_processes`). Then the
+        check takes at most about 2 seconds, and a schedule passes if it seems more than 1% faster.
     """
     three = checked_rounds(_until(Budget(limit_s), rounds), 3)
-    return speed_check(
-        confirm(three, Budget(_LIMIT_S), at_least=FEWEST_ROUNDS + 1, ends_early=True)
-    )
+    within = Budget(_ROUGH_LIMIT_S if rough else _LIMIT_S)
+    found = confirm(three, within, at_least=FEWEST_ROUNDS + 1, ends_early=True)
+    return _rough_check(found, found.compared.seems_faster) if rough else speed_check(found)
+
+
+def _rough_check(found: Confirmation, passes: bool) -> SpeedCheck:
+    shipped: Literal["scheduled", "sequential"] = "scheduled" if passes else "sequential"
+    return msgspec.structs.replace(speed_check(found), shipped=shipped)
 
 
 def _until(
@@ -93,6 +103,11 @@ def _until(
 
 
 def speed_check_by_auto(schedule: Schedule) -> SpeedCheck | None:
-    """The speed check that `auto` made of its schedule; None if `auto` measured nothing."""
+    """The speed check that `auto` made of its schedule; None if `auto` measured nothing.
+
+    If `auto` did not confirm its choice (option `confirm_choice`), this is a rough check.
+    """
     confirmation = schedule.stats.get("confirmation")
-    return None if confirmation is None else speed_check(confirmation)
+    if confirmation is None:
+        return None
+    return _rough_check(confirmation, schedule.stats["winner"] != "sequential")

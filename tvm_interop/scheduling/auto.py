@@ -50,7 +50,7 @@ schedule in microseconds, in the order of the schedules."""
 
 _SEARCH_SHARE = 0.65
 """Share of the time budget for the search if schedules can be run. The runs get the rest."""
-_SEARCHING_S = 12.0
+_SEARCHING_S = 8.0
 """The most seconds for the search if schedules can be run, with the default time budget or a
 smaller one. A larger time budget raises it in proportion. Few networks need that much."""
 _LARGE_GAIN = 0.05
@@ -65,11 +65,11 @@ _CHOOSING_SHARE = 0.6
 _MOST_CHOOSING_ROUNDS = 120
 """Largest number of rounds for choosing. If runs vary by 10%, 120 rounds tell apart finalists that
 differ by 3%. Finalists that differ by less count as equally good."""
-_CHOOSING_S, _CONFIRMING_S = 3.0, 12.0
+_CHOOSING_S, _CONFIRMING_S = 2.0, 12.0
 """About how many seconds of runs the choice and its confirmation may take, with the default time
 budget or a smaller one. A larger time budget raises both in proportion. So a large network runs
 less often than a small one, and on a noisy machine more of its gains are overlooked."""
-_LEAST_CHOOSING, _LEAST_CONFIRMING = 12, 24
+_LEAST_CHOOSING, _LEAST_CONFIRMING = 6, 24
 """These limits never reduce the largest numbers of rounds below these numbers."""
 _USUAL_BUDGET_S = 60.0
 _ALIKE = 0.02
@@ -97,6 +97,7 @@ def auto(
     evaluate: Evaluate | None = None,
     baseline: Schedule | None = None,
     parts: Sequence[Sequence[int]] | None = None,
+    confirm_choice: bool = True,
 ) -> Schedule:
     """Choose the best schedule of all schedulers, after local search has improved it.
 
@@ -132,7 +133,7 @@ def auto(
     ----------
     streams: number of streams; None for as many as a scheduler can use.
     time_budget_s: seconds for all steps. With `evaluate`, 35% of the time is for runs. Runs end
-        after about 15 seconds and the search after 12, or later in proportion if the budget is
+        after about 14 seconds and the search after 8, or later in proportion if the budget is
         larger than 60 seconds. With `evaluate`, a network of more than 5 milliseconds gets less
         time if it can gain less than 5%, and is not searched if it can gain less than 1%: no
         schedule does more than keep all streams busy with its operators. Of the time to search,
@@ -146,6 +147,9 @@ def auto(
     evaluate: runs schedules against each other. It gives one round after another until `auto`
         stops asking. A round holds the microseconds of all schedules, in order.
     parts: an option of `ios`.
+    confirm_choice: whether step 4 takes place. Without it, the schedule that step 3 chose wins if
+        the rounds of step 3 put its gain above 1%, at no level of significance. This is for a
+        caller that confirms the choice in another way.
     baseline: a schedule to use as `sequential`; None for all operators on one stream. A compilation
         passes a schedule that runs the operators in order, and the parts of an operator side by
         side.
@@ -199,7 +203,7 @@ def auto(
     search_us = us_since(started) - pricing_us
     started = time.perf_counter()
     if worth > 0:
-        verdict = _judge(entered, finalists, evaluate, budget, time_budget_s)
+        verdict = _judge(entered, finalists, evaluate, budget, time_budget_s, confirm_choice)
     else:
         _LOG.info("auto: the operators keep all streams busy, so no schedule can gain 1%")
         verdict = _Verdict("sequential", no_hope=True)
@@ -314,6 +318,7 @@ def _judge(
     evaluate: Evaluate | None,
     budget: Budget,
     time_budget_s: float,
+    confirm_choice: bool,
 ) -> _Verdict:
     finals = _finalists(entered, finalists)
     if not finals:
@@ -339,6 +344,9 @@ def _judge(
         schedules, evaluate, budget.share(_CHOOSING_SHARE), more * _CHOOSING_S
     )
     confirmation = confirmation_of(so_far)
+    if not confirm_choice:
+        wins = may_gain(so_far, 2) and confirmation.compared.seems_faster
+        return _Verdict(chosen if wins else "sequential", chosen, chosen_by_us, confirmation)
     if may_gain(so_far, 2) or confirmation.compared.is_faster:
         running = [schedules["sequential"], schedules["sequential"], schedules[chosen]]
         rounds = checked_rounds(evaluate(running), len(running))

@@ -97,6 +97,11 @@ class PairedRatio:
         """Whether the first contestant is more than 1% faster, at the level of the interval."""
         return self.interval[1] < 1 - LEAST_GAIN
 
+    @property
+    def seems_faster(self) -> bool:
+        """Whether the estimate alone says that the first contestant is more than 1% faster."""
+        return self.ratio < 1 - LEAST_GAIN
+
 
 def paired_ratio(times_us: Floats, baseline_us: Floats, level: float = _LAST_LEVEL) -> PairedRatio:
     """Compare the times of a contestant with those of a baseline.

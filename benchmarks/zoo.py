@@ -50,6 +50,7 @@ from tvm_interop.perf.contestant import Contestant, Load, peak_mib
 from tvm_interop.perf.engines import Artifact
 
 from . import harness, machine_state
+from .options import add_force, add_json, add_rounds
 from .peers import Feed, OnnxRuntime, OpenVino, Peer, Torch, thread_choices
 
 OURS, SEQUENTIAL, BEFORE = "ours", "ours, sequential", "ours, before"
@@ -466,12 +467,12 @@ def _arguments() -> argparse.Namespace:
         help="PyTorch as it is, and compiled, which takes a minute a network (default: both)",
     )
     parser.add_argument("--chart", type=Path, help="draw the ratios there, as SVG or PNG")
-    parser.add_argument("--rounds", type=int, default=15, help="default: %(default)s")
+    add_rounds(parser, 15)
     parser.add_argument(
         "--turn", type=float, default=0.2, help="seconds of a turn (default: %(default)s)"
     )
-    parser.add_argument("--json", type=Path, help="write what was found there")
-    parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
+    add_json(parser)
+    add_force(parser)
     return parser.parse_args()
 
 

@@ -42,7 +42,7 @@ import onnx
 import tvm_interop
 from tvm_interop import TVMInteropError
 from tvm_interop.compiler.api import new_compilation
-from tvm_interop.compiler.new_processes import confirm_in_new_processes
+from tvm_interop.compiler.new_processes import check_twice
 from tvm_interop.compiler.options import CompileOptions
 from tvm_interop.compiler.speed_check import speed_check_by_auto
 from tvm_interop.perf import contest
@@ -367,8 +367,7 @@ def _compile(network: Network, folder: Path, scheduler: str) -> dict[str, Any]:
     try:
         compilation = new_compilation(str(network.path), CompileOptions(), {})
         schedule = compilation.schedule(scheduler)
-        checked = speed_check_by_auto(schedule) or compilation.check_speed(schedule)
-        checked = confirm_in_new_processes(compilation, schedule, checked)
+        checked = check_twice(compilation, schedule, speed_check_by_auto(schedule))
         artifact = compilation.artifact(schedule, checked)
     except TVMInteropError as error:
         return {"refused": str(error)}

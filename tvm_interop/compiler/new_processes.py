@@ -32,6 +32,7 @@ from ..scheduling.budget import Budget
 from ..scheduling.paired_rounds import LEAST_US, Confirmation, PairedRatio, paired_ratio
 from ..scratch import scratch_folder
 from .speed_check import speed_check
+from .timed_search import note_speed_check
 
 if TYPE_CHECKING:
     from .compilation import Compilation
@@ -99,6 +100,26 @@ class ProcessTimes:
             scheduled_us=float(np.exp(np.median(scheduled))),
             rounds=len(times),
         )
+
+
+def check_twice(
+    compilation: Compilation, schedule: Schedule, first: SpeedCheck | None = None
+) -> SpeedCheck:
+    """Check the speed of a schedule in this process, and of one that passes in new processes.
+
+    Parameters
+    ----------
+    first: the speed check in this process, if it was made already.
+
+    Returns
+    -------
+    The speed check, which says whether the schedule ships.
+    """
+    if first is None:
+        tell(compilation.options.progress, "checking the speed")
+        first = compilation.check_speed(schedule)
+    note_speed_check(first, compilation.time_for_schedule)
+    return confirm_in_new_processes(compilation, schedule, first)
 
 
 def confirm_in_new_processes(

@@ -24,6 +24,10 @@ CXX_FILES := $(CXX_CORE) $(wildcard runtime/include/*/*.hpp examples/*.c example
 	tests/cpp/*.h tests/cpp/*.cc tests/fake_cuda/*.h tests/fake_cuda/*.cc tests/cuda_emulation/include/*.h)
 NATIVE := CMakeLists.txt $(CXX_CORE)
 
+# Tests start hundreds of processes, which would all compile the package's modules if the environment
+# forbade to keep them.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help actionlint audit house graphs server-fuzz soak mutations demo bench bench-full papers gpu-bundle test test-slow lint format cpp-build cpp-test sanitize sanitize-kinds fuzz docs wheel wheel-test deploy-test clean
 

@@ -38,6 +38,7 @@ from tvm_interop.latency.estimate import Estimate
 from tvm_interop.scheduling.paired_rounds import paired_ratio
 
 from . import machine_state
+from .options import add_force, add_json, add_rounds
 
 ALL, ONE, SEQUENTIAL = "all cores", "one core", "sequential"
 AGAIN = "sequential, again"
@@ -168,9 +169,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("folder", type=Path, help="of NAME.onnx")
     parser.add_argument("networks", nargs="*", metavar="NAME", help="which (default: all)")
     parser.add_argument("--latency-db", type=Path, default=Path("all_cores_latencies.db"))
-    parser.add_argument("--rounds", type=int, default=150, help="default: %(default)s")
-    parser.add_argument("--json", type=Path, help="write what was found there")
-    parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
+    add_rounds(parser, 150)
+    add_json(parser)
+    add_force(parser)
     return parser.parse_args()
 
 

@@ -24,6 +24,7 @@ from tvm_interop.cli.console import measuring_bar
 from tvm_interop.compiler.api import Compilation, CompileOptions
 
 from . import harness, machine_state
+from .options import add_force
 from .peers import OnnxRuntime, Ours, Peer, RelaxVM, TensorRT, Torch, TorchCudaGraph, thread_choices
 from .report import Report
 
@@ -71,7 +72,7 @@ def add_measuring_options(parser: argparse.ArgumentParser, budget_s: float, out:
         "--budget", type=float, default=budget_s, help="seconds to measure each network"
     )
     parser.add_argument("--out", type=Path, default=out, help="folder for tables, JSON and charts")
-    parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
+    add_force(parser)
 
 
 def compare(

@@ -33,6 +33,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.options import add_json
+
 NETWORKS = ("light:squeezenet", "light:shufflenet", "light:inception_v1", "resnet50")
 OURS = ("scheduled", "sequential", "one thread")
 BEFORE = "before: "
@@ -302,7 +304,7 @@ def main() -> None:
         "--before-name", default="", help="name of the earlier release in the report"
     )
     parser.add_argument("--runs", type=int, default=60)
-    parser.add_argument("--json", type=Path)
+    add_json(parser)
     arguments = parser.parse_args()
     if arguments.what == "prepare":
         prepare(arguments.folder, arguments.networks or list(NETWORKS))

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import tvm_interop
+from benchmarks.options import add_json
 
 
 def main() -> int:
@@ -105,7 +106,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--artifacts", type=Path, help="folder in which to keep the artifacts of cold runs"
     )
-    parser.add_argument("--json", type=Path, help="write the results to this file")
+    add_json(parser, "the results")
     return parser.parse_args()
 
 

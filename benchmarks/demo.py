@@ -22,7 +22,7 @@ from rich.table import Table
 import tvm_interop
 from tvm_interop.cli.console import measuring_bar
 from tvm_interop.compiler.api import Compilation, CompileOptions
-from tvm_interop.compiler.new_processes import full_check
+from tvm_interop.compiler.new_processes import check_twice
 from tvm_interop.machine.cpu_name import cpu_model
 from tvm_interop.models import light
 from tvm_interop.scheduling import Schedule
@@ -203,7 +203,7 @@ def write_best(
     best = min(rows, key=lambda row: row.median_us).scheduler
     checked = None
     if best != "sequential":
-        checked = full_check(compilation, schedules[best])
+        checked = check_twice(compilation, schedules[best])
     artifact = compilation.artifact(schedules[best], checked)
     path.parent.mkdir(parents=True, exist_ok=True)
     artifact.save(path)

@@ -45,6 +45,7 @@ from tvm_interop.scheduling.budget import Budget
 from tvm_interop.scheduling.paired_rounds import FEWEST_ROUNDS, checked_rounds, confirm
 
 from . import machine_state
+from .options import add_force
 
 _WANTED = ("inception_v3", "nasnet_a", "mmoe", "bert_small", "bert_base", "googlenet")
 NETWORKS = tuple(name for name in _WANTED if name in models.list())[:4]
@@ -266,7 +267,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--changes", action="store_true", help="also try a change of each network")
     parser.add_argument("--out", type=Path, default=RESULT, help="file for the results")
-    parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
+    add_force(parser)
     return parser.parse_args(arguments)
 
 

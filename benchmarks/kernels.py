@@ -24,6 +24,7 @@ from tvm_interop.models import light
 from . import harness, machine_state
 from .bench import peers, random_feed
 from .operators import Convolution
+from .options import add_force
 from .peers import OnnxRuntime, Ours, Peer, Torch
 
 NETWORKS = ("inception_v1", "inception_v2", "squeezenet", "resnet50", "shufflenet")
@@ -278,7 +279,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=", ".join(NETWORKS))
     parser.add_argument("--budget", type=float, default=20, help="seconds to measure each network")
     parser.add_argument("--out", type=Path, default=None, help="write JSON to this file")
-    parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
+    add_force(parser)
     return parser.parse_args()
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.options import add_rounds
 from tvm_interop.compiler.compilation import Compilation
 from tvm_interop.compiler.options import CompileOptions
 from tvm_interop.compiler.speed_check import interleaved_rounds
@@ -106,7 +107,7 @@ def main() -> None:
     parser.add_argument("model", help="an ONNX file or a network's name")
     parser.add_argument("operator", help="operator of Relax, such as relax.image.resize2d")
     parser.add_argument("--cores", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    add_rounds(parser, ROUNDS)
     given = parser.parse_args()
     print(gain(given.model, given.operator, given.cores, given.rounds))
 

@@ -55,6 +55,7 @@ from tvm_interop.measure.store import LatencyStore
 
 from . import harness, machine_state
 from .bench import random_feed
+from .options import add_force
 
 DEFAULT = ("squeezenet", "inception_v3", "randwire", "nasnet_a")
 MEASURED, LEARNED, SEQUENTIAL = "measured", "learned", "sequential"
@@ -170,7 +171,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--beside", type=Path, help="folder of schedules that run in the same rounds"
     )
-    parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
+    add_force(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser.parse_args()
 

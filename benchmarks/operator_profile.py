@@ -45,6 +45,7 @@ from tvm_interop.models.source import read_onnx
 from . import harness, machine_state
 from .bench import random_feed
 from .operator_groups import OperatorGroups, kind_of
+from .options import add_force
 from .peers import Feed, OnnxRuntime, read_in_place, setting_of, thread_choices
 
 LOSSES = 10
@@ -321,7 +322,7 @@ def _arguments() -> argparse.Namespace:
         "--runs", type=int, default=30, help="runs of each runtime (default: %(default)s)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON with every operator")
-    parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
+    add_force(parser)
     return parser.parse_args()
 
 

@@ -21,6 +21,7 @@ from tvm_interop import GraphModule
 from tvm_interop.compiler.api import Compilation, CompileOptions
 
 from . import harness, machine_state
+from .options import add_force, add_rounds
 from .peers import OnnxRuntime, read_in_place
 
 AGAIN = harness.AGAIN
@@ -203,9 +204,9 @@ def _input_shape(model: onnx.ModelProto) -> list[int]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=60)
+    add_rounds(parser, 60)
     parser.add_argument("--out", type=Path, default=None, help="write JSON to this file")
-    parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
+    add_force(parser)
     return parser.parse_args()
 
 

@@ -26,6 +26,7 @@ import numpy as np
 import tvm_interop
 
 from .markdown import table
+from .options import add_rounds
 
 BARE_LOOP = """
 import sys, time
@@ -70,7 +71,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="+", metavar="NAME")
-    parser.add_argument("--rounds", type=int, default=5)
+    add_rounds(parser, 5)
     parser.add_argument("--seconds", type=float, default=3.0, help="seconds of each measurement")
     given = parser.parse_args()
     lines = []

@@ -21,6 +21,7 @@ from tvm_interop.models import light
 
 from . import harness, machine_state
 from .bench import random_feed
+from .options import add_rounds
 
 
 def main() -> int:
@@ -28,7 +29,7 @@ def main() -> int:
     parser.add_argument(
         "--planted", type=float, default=5.0, help="slowdown of the slower copy, in per cent"
     )
-    parser.add_argument("--rounds", type=int, default=101)
+    add_rounds(parser, 101)
     parser.add_argument("--trials", type=int, default=3)
     arguments = parser.parse_args()
     state = machine_state.observe()

@@ -34,6 +34,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks.options import add_json
 from benchmarks.serving_cells import CONTESTANTS, Cell, programs_on, run_cell, verdict
 
 _QUICK_S = 100.0
@@ -193,7 +194,7 @@ def _line(found: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, help="write all results to this file")
+    add_json(parser, "all results")
     parser.add_argument(
         "--quick", action="store_true", help="run a part of the grid in under three minutes"
     )

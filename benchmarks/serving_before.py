@@ -36,6 +36,7 @@ import psutil
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from benchmarks.machine_state import observe
+from benchmarks.options import add_json, add_rounds
 
 _MODEL = "perceptron"
 _COMPILE = """
@@ -214,12 +215,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--before", required=True, metavar="PYTHON")
-    parser.add_argument("--rounds", type=int, default=60)
+    add_rounds(parser, 60)
     parser.add_argument(
         "--seconds", type=float, default=0.4, help="seconds of requests to each server in a round"
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of the random orders")
-    parser.add_argument("--json", type=Path)
+    add_json(parser)
     given = parser.parse_args()
     result = measure(given.before, given.rounds, given.seconds, given.seed)
     for name, (median, low, high) in result["median"].items():

@@ -45,6 +45,7 @@ from tritonclient.grpc import service_pb2
 
 import tvm_interop
 from benchmarks.machine_state import observe
+from benchmarks.options import add_json
 from benchmarks.serving_load_table import draw, table
 from tvm_interop import models
 from tvm_interop.serving import Server
@@ -431,7 +432,7 @@ def run(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, help="write all results to this file")
+    add_json(parser, "all results")
     parser.add_argument("--seconds", type=float, default=22.0, help="seconds to measure each load")
     parser.add_argument("--only", choices=CONTESTANTS, nargs="+", default=CONTESTANTS)
     parser.add_argument(

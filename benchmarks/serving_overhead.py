@@ -37,6 +37,7 @@ from tritonclient.grpc import service_pb2
 
 import tvm_interop
 from benchmarks.machine_state import observe
+from benchmarks.options import add_json, add_rounds
 from benchmarks.serving_load import CONTESTANTS, served
 from tvm_interop import models
 
@@ -210,8 +211,8 @@ def main() -> None:
         "--size", type=int, help="image size in pixels; by default the network's own"
     )
     parser.add_argument("--policy", choices=CONTESTANTS[:-1], default="auto")
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--json", type=Path, help="write all results to this file")
+    add_rounds(parser, 200)
+    add_json(parser, "all results")
     parser.add_argument("--echo", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.echo is not None:

@@ -25,13 +25,13 @@ import statistics
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import tvm_interop
 from benchmarks.machine_state import observe
+from benchmarks.options import add_json, add_rounds
 from tvm_interop import models
 from tvm_interop.latency import LatencyTable
 from tvm_interop.program.graph import OpGraph
@@ -298,8 +298,8 @@ def table(found: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, help="write all results to this file")
-    parser.add_argument("--rounds", type=int, default=7)
+    add_json(parser, "all results")
+    add_rounds(parser, 7)
     parser.add_argument("--seconds", type=float, default=1.0, help="of a workload on one stream")
     parser.add_argument("--quick", action="store_true", help="one network, three short rounds")
     options = parser.parse_args()

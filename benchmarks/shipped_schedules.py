@@ -29,6 +29,7 @@ from tvm_interop.perf.contestant import Contestant, Load
 from tvm_interop.perf.engines import Artifact
 
 from . import harness, machine_state, zoo_tables
+from .options import add_force, add_json, add_rounds
 from .zoo import OURS, SEQUENTIAL, Network, find
 
 RESTS_S = {zoo_tables.RESTED: contest.REST_S, zoo_tables.BACK_TO_BACK: 0.0}
@@ -130,9 +131,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("folder", type=Path, help="of NAME.onnx and NAME.npz")
     parser.add_argument("networks", nargs="*", metavar="NAME", help="which (default: all)")
     parser.add_argument("--artifacts", type=Path, default=Path("zoo_artifacts"))
-    parser.add_argument("--rounds", type=int, default=60, help="default: %(default)s")
-    parser.add_argument("--json", type=Path, help="write what was found there")
-    parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
+    add_rounds(parser, 60)
+    add_json(parser)
+    add_force(parser)
     return parser.parse_args()
 
 

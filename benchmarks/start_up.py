@@ -28,6 +28,7 @@ from typing import Any
 from tvm_interop._native.runtime_files import runtime_file
 
 from . import machine_state
+from .options import add_force, add_json, add_rounds
 from .start_up_table import COLUMNS, MAKING, Sample, summary
 
 REST_S = 0.5
@@ -157,10 +158,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.start_up", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="+")
-    parser.add_argument("--rounds", type=int, default=20)
+    add_rounds(parser, 20)
     parser.add_argument("--runs", type=int, default=100, help="of each process; at least 20")
-    parser.add_argument("--json", type=Path, help="write the samples there")
-    parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
+    add_json(parser, "the samples")
+    add_force(parser)
     given = parser.parse_args()
     state = machine_state.observe_quiet(given.force)
     if state is None:

@@ -26,6 +26,7 @@ from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.scheduling import Schedule
 
 from . import machine_state
+from .options import add_force
 
 CHANNELS = (16, 32, 64, 128, 256)
 SIZES = (7, 14, 28, 56)
@@ -168,7 +169,7 @@ def _draw(found: dict[str, list[Row]], cpu: str, path: Path) -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=None, help="folder for JSON and the plot")
-    parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
+    add_force(parser)
     return parser.parse_args()
 
 

@@ -27,12 +27,12 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.machine_state import observe
+from benchmarks.options import add_json, add_rounds
 from benchmarks.serving_reality import compiled, inputs_of
 from tvm_interop.serving import (
     Combination,
@@ -283,8 +283,8 @@ def table(found: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, help="write everything here")
-    parser.add_argument("--rounds", type=int, default=15)
+    add_json(parser, "everything")
+    add_rounds(parser, 15)
     parser.add_argument("--seconds", type=float, default=1.5, help="of a contestant in a round")
     parser.add_argument("--quick", action="store_true", help="two networks, two short rounds")
     options = parser.parse_args()

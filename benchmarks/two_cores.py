@@ -33,6 +33,7 @@ from tvm_interop.execution.operator_profile import OpProfile
 from tvm_interop.program.part_names import whole_name
 
 from . import harness, machine_state
+from .options import add_force, add_json, add_rounds
 from .peers import OnnxRuntime, OpenVino, Runner, read_in_place
 from .zoo import Network, find
 
@@ -201,10 +202,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("folder", type=Path, help="of NAME.onnx and NAME.npz")
     parser.add_argument("networks", nargs="*", metavar="NAME", help="which (default: all)")
     parser.add_argument("--artifacts", type=Path, required=True, help="NAME.sequential.tar")
-    parser.add_argument("--rounds", type=int, default=9, help="default: %(default)s")
+    add_rounds(parser, 9)
     parser.add_argument("--lead-in", type=int, default=3, help="default: %(default)s")
-    parser.add_argument("--json", type=Path, help="write what was found there")
-    parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
+    add_json(parser)
+    add_force(parser)
     return parser.parse_args()
 
 

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from . import harness, machine_state, two_releases_table
+from .options import add_force, add_json, add_rounds
 
 REST_S = 0.5
 TURN_S = 0.2
@@ -50,9 +51,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("old_python", help="the interpreter that has the older release")
     parser.add_argument("artifacts", type=Path, nargs="+")
-    parser.add_argument("--rounds", type=int, default=20, help="default: %(default)s")
-    parser.add_argument("--json", type=Path, help="write what was found there")
-    parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
+    add_rounds(parser, 20)
+    add_json(parser)
+    add_force(parser)
     arguments = parser.parse_args()
     state = machine_state.observe_quiet(arguments.force)
     if state is None:

@@ -42,13 +42,15 @@ import onnx
 import tvm_interop
 from tvm_interop import TVMInteropError
 from tvm_interop.compiler.api import new_compilation
-from tvm_interop.compiler.new_processes import full_check, to_be_confirmed
+from tvm_interop.compiler.new_processes import check_twice, to_be_confirmed
 from tvm_interop.compiler.options import CompileOptions
+from tvm_interop.compiler.speed_check import speed_check_by_auto
 from tvm_interop.perf import contest
 from tvm_interop.perf.contestant import Contestant, Load, peak_mib
 from tvm_interop.perf.engines import Artifact
 
 from . import harness, machine_state
+from .options import add_force, add_json, add_rounds
 from .peers import Feed, OnnxRuntime, OpenVino, Peer, Torch, thread_choices
 
 OURS, SEQUENTIAL, BEFORE = "ours", "ours, sequential", "ours, before"
@@ -365,7 +367,7 @@ def _compile(network: Network, folder: Path, scheduler: str) -> dict[str, Any]:
     try:
         compilation = new_compilation(str(network.path), CompileOptions(), {})
         schedule = compilation.schedule(scheduler, **to_be_confirmed(compilation, scheduler))
-        checked = full_check(compilation, schedule)
+        checked = check_twice(compilation, schedule, speed_check_by_auto(schedule))
         artifact = compilation.artifact(schedule, checked)
     except TVMInteropError as error:
         return {"refused": str(error)}
@@ -464,12 +466,12 @@ def _arguments() -> argparse.Namespace:
         help="PyTorch as it is, and compiled, which takes a minute a network (default: both)",
     )
     parser.add_argument("--chart", type=Path, help="draw the ratios there, as SVG or PNG")
-    parser.add_argument("--rounds", type=int, default=15, help="default: %(default)s")
+    add_rounds(parser, 15)
     parser.add_argument(
         "--turn", type=float, default=0.2, help="seconds of a turn (default: %(default)s)"
     )
-    parser.add_argument("--json", type=Path, help="write what was found there")
-    parser.add_argument("--force", action="store_true", help="measure on a busy machine too")
+    add_json(parser)
+    add_force(parser)
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""Shares compiled kernels between tests, so that equal kernels are compiled once."""
+"""Shares compiled kernels between tests, so that equal kernels are compiled and linked once."""
 
 from __future__ import annotations
 
@@ -9,33 +9,39 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tvm_interop.kernels.linker import Linker
 
 FOLDER = "TVM_INTEROP_TEST_KERNELS"
 """The environment variable that names the folder of `ObjectFiles`."""
 
 
 class ObjectFiles:
-    """Keeps object files of kernels for CPUs, and machine code of kernels for GPUs.
+    """Keeps object files and libraries of kernels for CPUs, and machine code of kernels for GPUs.
 
-    Its methods take the places of `kernels.build.write_object` and of
-    `kernels.build_cuda.compile_fatbin`. Several processes may share its folder. The first process
+    Its methods take the places of `kernels.build.write_object`, of `kernels.linker.Linker.link` and
+    of `kernels.build_cuda.compile_fatbin`. Several processes may share its folder. The first one
     that asks compiles.
 
     Kernels for CPUs are equal if their names, their structure, their target and their pass context
     are equal. In one `make test`, 1,013 of 2,071 object files had been compiled before. Kernels for
-    GPUs are equal if their CUDA source and their architectures are equal.
+    GPUs are equal if their CUDA source and their architectures are equal. Libraries are equal if
+    their object files and their linker are equal.
     """
 
     def __init__(self, folder: Path) -> None:
         """Remember the folder. No file is made yet."""
         from tvm_interop.kernels.build import write_object
         from tvm_interop.kernels.build_cuda import compile_fatbin
+        from tvm_interop.kernels.linker import Linker
 
         self._folder = folder
         # The original functions, before this object took their places.
         self._compile = write_object
         self._compile_fatbin = compile_fatbin
+        self._link = Linker.link
 
     def write(self, kernels: Any, target: Any, path: Path) -> None:
         """Copy the object file if it exists, or compile it."""
@@ -46,19 +52,27 @@ class ObjectFiles:
         kept = self._kept(key, lambda own: self._compile(kernels, target, own))
         shutil.copyfile(kept, path)
 
+    def link(self, linker: Linker, objects: list[str], library: Path) -> None:
+        """Copy the library that `linker` makes of these object files if it exists, or link it."""
+        contents = [hashlib.sha256(Path(one).read_bytes()).hexdigest() for one in objects]
+        kept = self._kept(
+            json.dumps([*linker, *contents]), lambda own: self._link(linker, objects, own), ".so"
+        )
+        shutil.copy(kept, library)
+
     def fatbin(self, source: str, archs: Sequence[str]) -> bytes:
         """Return the machine code of CUDA `source` if it is kept, or compile it."""
         key = json.dumps([source, list(archs)])
         kept = self._kept(key, lambda own: own.write_bytes(self._compile_fatbin(source, archs)))
         return kept.read_bytes()
 
-    def _kept(self, key: str, write: Callable[[Path], object]) -> Path:
-        """The file of `key`. If there is no such file, `write` writes it."""
+    def _kept(self, key: str, write: Callable[[Path], object], suffix: str = ".o") -> Path:
+        """The file of `key`. If there is no such file, `write` writes one of this suffix."""
         kept = self._folder / hashlib.sha256(key.encode()).hexdigest()
         if not kept.exists():
             self._folder.mkdir(exist_ok=True)
             with tempfile.TemporaryDirectory(dir=self._folder) as scratch:
-                own = Path(scratch) / "kernels.o"
+                own = Path(scratch) / f"kernels{suffix}"
                 write(own)
                 os.replace(own, kept)
         return kept

@@ -30,6 +30,7 @@ def _run(every: int, *families: str) -> None:
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-2000:]}"
 
 
+@pytest.mark.slow
 def test_what_was_mended_stays_right() -> None:
     found = trials(list(mended()))
     judge(found)

@@ -10,7 +10,7 @@ import pytest
 import tvm_interop
 from tests.graphs import Contended, latencies, layered, randwire, sparse
 from tests.nets import chain, inception_like
-from tvm_interop.compiler import api, new_processes
+from tvm_interop.compiler import new_processes
 from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.errors import ScheduleError
 from tvm_interop.latency import LatencyModel, LatencyTable
@@ -416,7 +416,7 @@ def test_one_measurement_decides_and_checks(monkeypatch, confirms):
         )
 
     monkeypatch.setattr(Compilation, "measure", measure)
-    monkeypatch.setattr(api, "confirm_in_new_processes", lambda _, made, checked: checked)
+    monkeypatch.setattr(new_processes, "confirm_in_new_processes", lambda _, made, checked: checked)
     if confirms:
         monkeypatch.setattr(new_processes, "_LARGEST_BYTES", 0)
     by_auto = compiled().manifest.speed_check

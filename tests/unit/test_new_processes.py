@@ -19,9 +19,9 @@ from tvm_interop.compiler import api, new_processes
 from tvm_interop.compiler.api import new_compilation
 from tvm_interop.compiler.new_processes import (
     ProcessTimes,
+    check_twice,
     confirm_by,
     confirm_in_new_processes,
-    full_check,
     to_be_confirmed,
 )
 from tvm_interop.compiler.options import CompileOptions
@@ -149,10 +149,9 @@ def test_large_models_are_not_run_again(
     monkeypatch.setattr(api.Compilation, "check_speed", check)
     monkeypatch.setattr(new_processes, "confirm_in_new_processes", lambda *_: confirmed_by)
     made = compilation.schedule("nimble")
-    assert full_check(compilation, made) == (confirmed_by if largest else FAST)
+    assert check_twice(compilation, made) == (confirmed_by if largest else FAST)
     assert to_be_confirmed(compilation, "nimble") == {}
     assert to_be_confirmed(compilation, "auto") == ({"confirm_choice": False} if largest else {})
-    monkeypatch.setattr(api, "confirm_in_new_processes", lambda *_: confirmed_by)
     artifact = tvm_interop.compile(branches(), scheduler="nimble", streams=2, latency_db=":memory:")
     assert artifact.manifest.speed_check == (confirmed_by if largest else FAST)
 

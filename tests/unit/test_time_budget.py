@@ -20,7 +20,7 @@ import tvm_interop
 from tests import nets
 from tests.prices import GivenTimer
 from tvm_interop.cli.app import run_app
-from tvm_interop.compiler import api, checked_kernels, checked_libraries, time_budget
+from tvm_interop.compiler import checked_kernels, checked_libraries, new_processes, time_budget
 from tvm_interop.compiler.api import Compilation, CompileOptions
 from tvm_interop.compiler.cpu import LoweredForCpu
 from tvm_interop.compiler.time_budget import TimeBudget
@@ -61,7 +61,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(budget, "now_s", lambda: clock.s)
     # New processes would measure with the true clock, and decide differently from run to run.
-    monkeypatch.setattr(api, "confirm_in_new_processes", lambda _, made, checked: checked)
+    monkeypatch.setattr(new_processes, "confirm_in_new_processes", lambda _, made, checked: checked)
     monkeypatch.setattr(checked_kernels, "_right", set())
     monkeypatch.setattr(checked_libraries, "_right", set())
     return clock

@@ -237,6 +237,7 @@ def tiny(folder, steps):
     return TopTraining(programs_of(), Load("closed", (2, 4)), config, folder)
 
 
+@pytest.mark.slow
 def test_a_training_that_was_killed_goes_on_to_the_same_agents(tmp_path):
     pytest.importorskip("torch")
     from tvm_interop.serving.decisions import Agents

@@ -34,13 +34,13 @@ from .input_shapes import (
 )
 from .kept_choice import KeptChoice, choice_is_kept
 from .merging import merged_stages
-from .new_processes import can_confirm, confirm_in_new_processes, to_be_confirmed
+from .new_processes import check_twice, to_be_confirmed
 from .options import CompileOptions
 from .precision import MAX_ERROR, measured_precision
 from .range_proofs import check_rows, warn_of_dependent_rows
 from .row_ranges import MOST_SIZES, exact_shapes, row_range
 from .speed_check import speed_check_by_auto
-from .timed_search import note_search, note_speed_check
+from .timed_search import note_search
 
 _LOG = logging.getLogger("tvm_interop")
 
@@ -291,9 +291,8 @@ def _compile_one(
             found[0].validate(compilation.graph)
             return _artifact(compilation, *found, precision, precision_choice)
     measured = None
-    progress = compilation.options.progress
     if chosen is None:
-        tell(progress, f"scheduling by {scheduler}")
+        tell(compilation.options.progress, f"scheduling by {scheduler}")
         confirmed_later = not keep_slower and "evaluate" not in options
         more = to_be_confirmed(compilation, scheduler) if confirmed_later else {}
         chosen = _scheduled(compilation, scheduler, latency, {**more, **options})
@@ -309,11 +308,9 @@ def _compile_one(
             budget.leave_out("the speed check, so the model runs sequentially")
             chosen = compilation.sequential()
         else:
-            tell(progress, "checking the speed")
-            checked = compilation.check_speed(chosen, rough=can_confirm(compilation))
-    note_speed_check(checked, compilation.time_for_schedule)
-    if checked is not None and can_confirm(compilation):
-        checked = confirm_in_new_processes(compilation, chosen, checked)
+            checked = check_twice(compilation, chosen)
+    elif checked is not None:
+        checked = check_twice(compilation, chosen, checked)
     if kept is not None and not budget.is_limited:
         kept.write(chosen, checked)
     return _artifact(compilation, chosen, checked, precision, precision_choice)

@@ -127,6 +127,6 @@ def _code_digest(library: Path) -> str:
     digest = hashlib.sha256(library.read_bytes())
     for room in _CODE:
         for path in sorted((root / room).rglob("*")):
-            if path.is_file() and path.suffix != ".pyc":
+            if path.is_file() and path.parent.name != "__pycache__":
                 digest.update(path.read_bytes())
     return digest.hexdigest()

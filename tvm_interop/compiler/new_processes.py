@@ -32,7 +32,8 @@ from ..scheduling import Schedule
 from ..scheduling.budget import Budget
 from ..scheduling.paired_rounds import LEAST_GAIN, LEAST_US, Confirmation, PairedRatio, paired_ratio
 from ..scratch import scratch_folder
-from .speed_check import speed_check, speed_check_by_auto
+from .speed_check import speed_check
+from .timed_search import note_speed_check
 
 if TYPE_CHECKING:
     from .compilation import Compilation
@@ -119,11 +120,27 @@ def to_be_confirmed(compilation: Compilation, scheduler: str) -> dict[str, bool]
     return {"confirm_choice": False} if scheduler == "auto" and can_confirm(compilation) else {}
 
 
-def full_check(compilation: Compilation, schedule: Schedule) -> SpeedCheck:
-    """Check the speed of a schedule here, unless `auto` did, and then in new processes."""
-    rough = can_confirm(compilation)
-    checked = speed_check_by_auto(schedule) or compilation.check_speed(schedule, rough)
-    return confirm_in_new_processes(compilation, schedule, checked) if rough else checked
+def check_twice(
+    compilation: Compilation, schedule: Schedule, first: SpeedCheck | None = None
+) -> SpeedCheck:
+    """Check the speed of a schedule in this process, and of one that passes in new processes.
+
+    The first check is rough if new processes can decide. Else it decides alone.
+
+    Parameters
+    ----------
+    first: the speed check in this process, if it was made already.
+
+    Returns
+    -------
+    The speed check, which says whether the schedule ships.
+    """
+    in_new_processes = can_confirm(compilation)
+    if first is None:
+        tell(compilation.options.progress, "checking the speed")
+        first = compilation.check_speed(schedule, rough=in_new_processes)
+    note_speed_check(first, compilation.time_for_schedule)
+    return confirm_in_new_processes(compilation, schedule, first) if in_new_processes else first
 
 
 def confirm_in_new_processes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 import shutil
 import subprocess
@@ -72,7 +73,7 @@ def find_linker(target: Any = None, named: str | None = None) -> Linker:
         )
     linker = Linker(words[0], tuple(words[1:]))
     wanted = _architecture_of(target)
-    made = _links_for(linker) if wanted else ""
+    made = _links_for(linker, shutil.which(words[0])) if wanted else ""
     if made and wanted != made:
         raise DeviceError(
             f"the target is for {wanted}, and `{linker.command}` links for {made}: name a compiler "
@@ -92,8 +93,14 @@ def _architecture(triple: str) -> str:
     return _ALIKE.get(name, name)
 
 
-def _links_for(linker: Linker) -> str:
-    """The architecture that a compiler links for; "" if the compiler does not name it."""
+@functools.cache
+def _links_for(linker: Linker, path: str | None) -> str:
+    """The architecture that a compiler links for; "" if the compiler does not name it.
+
+    Parameters
+    ----------
+    path: the compiler's file. A process asks a compiler once.
+    """
     try:
         told = subprocess.run(
             [linker.command, *linker.options, "-dumpmachine"],

@@ -47,7 +47,9 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     ),
     "latency": ("block_latency", "interference", "latency", "learned_latency", "repeats"),
     "lowering": (
-        "activations", "extract", "float16", "fold_arrays", "independent_rows", "library_calls",
+        "activations", "causal_convolutions", "constant_kernels", "cut_convs",
+        "extract", "float16", "fold_arrays",
+        "independent_rows", "library_calls",
         "lift_workspaces", "lower", "lrn_pattern", "masked_attacks", "masked_positions",
         "masked_steps",
         "merge_convs", "merge_products",

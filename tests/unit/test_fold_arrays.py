@@ -38,6 +38,17 @@ _CALLS: dict[str, Callable[[], relax.Expr]] = {
     "expand_dims": lambda: op.expand_dims(relax.const(_F), [0, 2]),
     "squeeze": lambda: op.squeeze(relax.const(_F[:1]), [0]),
     "concat": lambda: op.concat([relax.const(_F), relax.const(_G)], axis=1),
+    "broadcast_to": lambda: op.broadcast_to(relax.const(_F[:1]), (3, 4)),
+    "gather_elements": lambda: op.gather_elements(
+        relax.const(_F), relax.const(_I[1:, :1].repeat(4, 1), "int64"), axis=0
+    ),
+    "gather_elements along the last axis": lambda: op.gather_elements(
+        relax.const(_F[:1]), relax.const(np.array([[3, 0, 0]]), "int64"), axis=-1
+    ),
+    "strided_slice": lambda: op.strided_slice(relax.const(_F), [1], [1], [3]),
+    "strided_slice in steps": lambda: op.strided_slice(
+        relax.const(_F), [0, 1], [0, 1], [3, 4], [2, 3]
+    ),
     "take": lambda: op.take(relax.const(_F), relax.const(_I[1], "int64"), axis=0),
     "take, wrapped": lambda: op.take(
         relax.const(_F), relax.const(_I, "int64"), axis=0, mode="wrap"
@@ -85,6 +96,8 @@ def test_a_shape_is_known_before_the_input_is() -> None:
         lambda: op.exp(relax.const(_F)),  # Libraries round this function differently.
         lambda: op.not_equal(relax.const(_SPECIAL), relax.const(_SPECIAL)),
         lambda: op.take(relax.const(_F), relax.const(_I + 9, "int64"), axis=0, mode="clip"),
+        lambda: op.gather_elements(relax.const(_F), relax.const(_I[1:], "int64"), axis=1),
+        lambda: op.strided_slice(relax.const(_F), [1], [3], [0], [-1]),
         lambda: op.add(relax.const(_F, "bfloat16"), relax.const(_F, "bfloat16")),
     ],
 )

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from ..errors import UnsupportedModelError
-from ..frontend.load import load_model
+from ..frontend.load import load_model, read_once
 from ..frontend.open_dimensions import may_be_onnx
 from ..frontend.size_values import UnevenSizesError, follow_sizes
 from ..lowering.extract import extract
@@ -37,6 +37,7 @@ class Imported:
 
     def __init__(self, model: Any) -> None:
         self._model = model
+        self._read: Any = None
         self._seen: dict[tuple[int, ...], dict[str, tuple[int, ...]]] = {}
 
     def lowered(self, shapes: Shapes, sizes: tuple[int, ...]) -> Program:
@@ -55,7 +56,9 @@ class Imported:
 
     def _import(self, shapes: Shapes, sizes: tuple[int, ...]) -> Any:
         seen: dict[str, tuple[int, ...]] = {}
-        made = load_model(self._model, shapes, seen)
+        if self._read is None:
+            self._read = read_once(self._model)
+        made = load_model(self._read, shapes, seen)
         self._seen[sizes] = seen
         return made
 

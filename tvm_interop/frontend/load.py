@@ -78,16 +78,17 @@ def load_model(
     shapes = {name: tuple(int(d) for d in shape) for name, shape in (input_shapes or {}).items()}
     if isinstance(model, tvm.IRModule):
         return _with_shapes(model, shapes)
+    if isinstance(model, OnnxModel):
+        return model.imported(shapes, seen)
     if isinstance(model, onnx.ModelProto):
-        return _from_onnx(model, shapes, "the ONNX model given", None, seen)
+        return OnnxModel(model, "the ONNX model given").imported(shapes, seen)
     if is_exported_program(model):
         return _with_shapes(import_exported_program(model, "the exported program"), shapes)
     if isinstance(model, (str, os.PathLike)):
         if os.fspath(model).endswith(SUFFIX):
             program = import_exported_program(read_exported_program(model), f"`{model}`")
             return _with_shapes(program, shapes)
-        origin = f"`{os.fspath(model)}`"
-        return _from_onnx(read_for_import(model), shapes, origin, Path(model), seen)
+        return _read(model).imported(shapes, seen)
     if is_torch_module(model):
         raise UnsupportedModelError(
             f"a `{type(model).__name__}` is a torch.nn.Module, which is no program yet: give what "
@@ -140,37 +141,65 @@ def batch_shapes(
     return onnx_batch_shapes(model.graph, shapes, size)
 
 
-def _from_onnx(
-    model: onnx.ModelProto,
-    shapes: dict[str, tuple[int, ...]],
-    origin: str,
-    path: Path | None = None,
-    seen: dict[str, tuple[int, ...]] | None = None,
-) -> tvm.IRModule:
-    """Check `model` and import it.
+def read_once(model: Model) -> Model:
+    """The same model; one in ONNX is read and checked only once, however often it is loaded.
+
+    Raises
+    ------
+    UnsupportedModelError
+        As `load_model`.
+    """
+    if isinstance(model, onnx.ModelProto):
+        return OnnxModel(model, "the ONNX model given")
+    if isinstance(model, (str, os.PathLike)) and not os.fspath(model).endswith(SUFFIX):
+        return _read(model)
+    return model
+
+
+def _read(path: str | os.PathLike[str]) -> OnnxModel:
+    return OnnxModel(read_for_import(path), f"`{os.fspath(path)}`", Path(path))
+
+
+class OnnxModel:
+    """An ONNX model that can be imported for several shapes.
 
     Parameters
     ----------
     origin: the model's description in error messages, such as its path.
     path: the path of the model's file. Large weights are read later from files in the same folder.
         None if all weights are in `model`.
-    seen: gets the shapes of all tensors, by name.
     """
-    if model.ir_version == 0 or not model.HasField("graph") or not model.graph.output:
-        raise UnsupportedModelError(f"{origin} is not an ONNX model: it holds no graph")
-    _check_text(model, origin)
-    if model.functions:
-        model = onnx.inliner.inline_local_functions(model)
-    model = with_wider_weights(model)
-    model = spell_out_integers(model)
-    # Infer output types first, because the next step may replace operators that inference needs.
-    model = with_output_types(model)
-    model = expand_functions(model, known_operators())
-    check_operators(model.graph, origin)
-    static = onnx_input_shapes(model.graph, shapes)
-    check_outputs(model.graph)
-    _check(model, origin)
-    return import_graph(model, static, origin, path, seen)
+
+    def __init__(self, model: onnx.ModelProto, origin: str, path: Path | None = None) -> None:
+        if model.ir_version == 0 or not model.HasField("graph") or not model.graph.output:
+            raise UnsupportedModelError(f"{origin} is not an ONNX model: it holds no graph")
+        _check_text(model, origin)
+        if model.functions:
+            model = onnx.inliner.inline_local_functions(model)
+        model = with_wider_weights(model)
+        model = spell_out_integers(model)
+        # Infer output types first, because the next step may replace operators that inference
+        # needs.
+        model = with_output_types(model)
+        self._model = expand_functions(model, known_operators())
+        self._origin, self._path, self._is_checked = origin, path, False
+        check_operators(self._model.graph, origin)
+
+    def imported(
+        self, shapes: dict[str, tuple[int, ...]], seen: dict[str, tuple[int, ...]] | None
+    ) -> tvm.IRModule:
+        """Import the model.
+
+        Parameters
+        ----------
+        seen: gets the shapes of all tensors, by name.
+        """
+        static = onnx_input_shapes(self._model.graph, shapes)
+        if not self._is_checked:
+            check_outputs(self._model.graph)
+            _check(self._model, self._origin)
+            self._is_checked = True
+        return import_graph(self._model, static, self._origin, self._path, seen)
 
 
 def _check_text(message: Any, origin: str) -> None:

@@ -8,7 +8,7 @@ operators to later passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,7 @@ TVM, NaN is not unequal to itself.
 """
 
 _VIEWS = frozenset({"expand_dims", "reshape", "squeeze"})
+_MOVES = frozenset({"broadcast_to", "gather_elements", "permute_dims", "strided_slice", "take"})
 
 
 @module_pass(opt_level=0, name="FoldArrays")
@@ -97,7 +98,7 @@ class _Known:
             if not arrays or any(array is None for array in arrays):
                 return None
             return np.concatenate([a for a in arrays if a is not None], axis=int(value.attrs.axis))
-        known = name in _ELEMENTWISE or name in _VIEWS or name in ("permute_dims", "take")
+        known = name in _ELEMENTWISE or name in _VIEWS or name in _MOVES
         first = self._array(value.args[0]) if known else None
         if first is None:
             return None
@@ -109,11 +110,18 @@ class _Known:
             # The copy makes the result contiguous, as TVM's result is.
             turned = first.transpose(None if axes is None else [int(axis) for axis in axes])
             return np.reshape(np.ascontiguousarray(turned), turned.shape)
+        if name == "strided_slice":
+            return _sliced(first, value.args[1:])
+        if name == "broadcast_to":
+            shape = static_shape(value.ty)
+            return None if shape is None else np.array(np.broadcast_to(first, shape))
         others = [self._array(arg) for arg in value.args[1:]]
         if any(array is None for array in others):
             return None
         if name == "take":
             return _taken(first, others[0], value.attrs)
+        if name == "gather_elements":
+            return _gathered(first, others[0], int(value.attrs.axis))
         with np.errstate(all="ignore"):
             return np.asarray(_ELEMENTWISE[name](first, *others))
 
@@ -139,6 +147,43 @@ def _taken(array: _Array, indices: _Array | None, attrs: Any) -> _Array | None:
     if indices.size and (indices.min() < least or indices.max() >= size):
         return None
     return np.asarray(np.take(array, indices, axis=axis))
+
+
+def _gathered(array: _Array, indices: _Array | None, axis: int) -> _Array | None:
+    """The result of `relax.gather_elements`; None if an index is not known or is out of bounds."""
+    if indices is None or indices.dtype.kind not in "iu" or indices.ndim != array.ndim:
+        return None
+    axis %= array.ndim
+    if np.delete(indices.shape, axis).tolist() != np.delete(array.shape, axis).tolist():
+        return None  # NumPy would repeat the only index of an axis.
+    if indices.size and (indices.min() < 0 or indices.max() >= array.shape[axis]):
+        return None
+    return np.take_along_axis(array, indices, axis)
+
+
+def _sliced(array: _Array, args: Sequence[Any]) -> _Array | None:
+    """The result of `relax.strided_slice`; None unless slices go forward and within the array."""
+    each: list[list[int]] = []
+    for arg in args:
+        numbers = [_whole_number(field) for field in getattr(arg, "fields", [None])]
+        each.append([number for number in numbers if number is not None])
+        if len(each[-1]) < len(numbers):
+            return None
+    if len(each) == 3:
+        each.append([1] * len(each[0]))
+    axes, begins, ends, strides = each
+    parts = [slice(None)] * array.ndim
+    for axis, begin, end, stride in zip(axes, begins, ends, strides, strict=True):
+        if not 0 <= begin <= end <= array.shape[axis] or stride < 1:
+            return None
+        parts[axis] = slice(begin, end, stride)
+    return np.array(array[tuple(parts)], order="C")
+
+
+def _whole_number(expr: Any) -> int | None:
+    """The number that a Relax expression stands for, if it is one."""
+    value = getattr(expr, "value", expr)
+    return int(value) if isinstance(value, int | tvm.tirx.IntImm) else None
 
 
 def _shape_values(ty: Any) -> list[int] | None:

@@ -12,6 +12,7 @@ import tvm
 from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
 
+from .constant_kernels import run_on_constants
 from .legalizations import legalizations
 from .names import bindings_of, replace_bindings
 
@@ -84,12 +85,19 @@ def _computed(bindings: list[relax.VarBinding]) -> dict[relax.Var, relax.Expr]:
     result = relax.Var("result", all_of_them.ty)
     block = relax.DataflowBlock([*bindings, relax.VarBinding(result, all_of_them)])
     function = relax.Function([], relax.SeqExpr([block], result), result.ty)
-    mod = tvm.IRModule({_FOLDED: function})
-    for step in (
-        relax.transform.LegalizeOps(legalizations()),
-        relax.transform.FoldConstant(),
-        relax.transform.CanonicalizeBindings(),
-    ):
+    mod = relax.transform.LegalizeOps(legalizations())(tvm.IRModule({_FOLDED: function}))
+    known = run_on_constants(mod, mod[_FOLDED])
+
+    def as_constant(binding: relax.Binding) -> list[relax.Binding]:
+        fields = known.get(binding.var)
+        if fields is None:
+            return [binding]
+        is_tuple = isinstance(binding.var.ty, relax.TupleType)
+        return [relax.VarBinding(binding.var, relax.Tuple(fields) if is_tuple else fields[0])]
+
+    mod.update_func(mod.get_global_var(_FOLDED), replace_bindings(mod[_FOLDED], as_constant))
+    # What is left are, for example, tensors without arguments.
+    for step in (relax.transform.FoldConstant(), relax.transform.CanonicalizeBindings()):
         mod = step(mod)
     made: dict[relax.Var, relax.Expr] = {b.var: b.value for b in bindings_of(mod[_FOLDED])}
     body = mod[_FOLDED].body.body

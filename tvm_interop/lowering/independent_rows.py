@@ -66,12 +66,15 @@ class _Proof:
     _blocks: the block of each value that has rows, the same for all sizes. A value without rows is
         the same for all rows and sizes, and is not in it.
     _counters: the weights whose numbers grow with the row.
+    _proven: what `_KernelProof` has found, by all that it depends on. Layers of a network mostly
+        have the same kernels.
     """
 
     def __init__(self, sizes: list[int], programs: list[Program]) -> None:
         self._sizes, self._programs = sizes, programs
         self._blocks: dict[int, int] = {}
         self._counters: dict[int, Counter] = {}
+        self._proven: dict[Any, dict[int, int]] = {}
 
     def run(self, inputs: Mapping[str, int]) -> tuple[dict[str, Rows], dict[str, Rows]]:
         first = self._programs[0]
@@ -118,7 +121,11 @@ class _Proof:
         stored = [self._programs[0].storage_of(v) for v in ops[0].inputs]
         known = {i: self._blocks[v] for i, v in enumerate(stored) if v in self._blocks}
         counters = {i: self._counters[v] for i, v in enumerate(stored) if v in self._counters}
-        blocks = _KernelProof(self._sizes, kernels, len(ops[0].inputs), known, counters).run()
+        key = tuple(op.kernel for op in ops), tuple(known.items()), tuple(counters.items())
+        if key not in self._proven:
+            proof = _KernelProof(self._sizes, kernels, len(ops[0].inputs), known, counters)
+            self._proven[key] = proof.run()
+        blocks = self._proven[key]
         for i, v in enumerate(ops[0].outputs, len(ops[0].inputs)):
             if i in blocks:
                 self._blocks[v] = blocks[i]

@@ -9,6 +9,7 @@ from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
 
 from ..errors import UnsupportedModelError
+from .cut_convs import CutConvs
 from .fold_affine import FoldAffine
 from .fold_arrays import FoldArrays
 from .fold_calls import FoldCalls
@@ -37,6 +38,7 @@ class LowerToUnits:
     The passes do the following:
 
     - A transposed convolution becomes a convolution.
+    - A convolution of sequences does not compute results that are cut off at its end.
     - A convolution of sequences or volumes becomes a convolution of images.
     - Batch norms are folded into the convolutions before them.
     - Convolutions and matrix products of float16 add up their terms in float32.
@@ -121,6 +123,7 @@ def _lowering(
             QuantisedProducts(int8_libraries),
             TransposedConvs(),
             PadsIntoConvs(),
+            CutConvs(),
             FoldAffine(),
             RowsAsImages(),
             VolumesAsImages(),

@@ -287,8 +287,14 @@ def bound_of(tree: Tree, known: Mapping[str, Bounds], where: Mapping[str, str]) 
 def _of_load(bounds: Bounds, positions: tuple[Position, ...], where: Mapping[str, str]) -> Bound:
     """The bound of an element that is read."""
     at = [where.get(p, "") if isinstance(p, str) else "" for p in positions]
+    # What is earlier than a filled position may be filled or given.
+    maybe = [
+        i for i, p in enumerate(positions) if isinstance(p, tuple) and where.get(p[1]) == "filled"
+    ]
+    if any(bounds.filled[i] == ANY for i in maybe):
+        return ANY
     hold = [bounds.all, *(bounds.anchor[i] for i, each in enumerate(at) if each == "anchor")]
-    if at.count("filled") == 1:
+    if at.count("filled") == 1 and not maybe:
         hold.append(bounds.filled[at.index("filled")])
         if hold[-1] == ANY:
             return ANY  # It may be no number there, whatever bound holds for numbers.
@@ -299,7 +305,8 @@ def _at_filled(tree: Tree, where: Mapping[str, str]) -> bool:
     """Whether an expression reads an element at a filled position."""
     if tree[0] == "load":
         inside = any(isinstance(part, tuple) and _at_filled(part, where) for part in tree[3])
-        return inside or any(where.get(str(p)) == "filled" for p in tree[2])
+        loops = (p[1] if isinstance(p, tuple) else str(p) for p in tree[2])
+        return inside or any(where.get(loop) == "filled" for loop in loops)
     return any(isinstance(part, tuple) and _at_filled(part, where) for part in tree[1:-1])
 
 

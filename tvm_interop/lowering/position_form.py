@@ -22,8 +22,9 @@ Layout: TypeAlias = "tuple[int, ...]"
 Tree: TypeAlias = "tuple[Any, ...]"
 """An expression that names neither the length nor the buffers of one kernel: the kind, the operands
 and the dtype. A load is `("load", buffer, positions, other indices, dtype)`."""
-Position: TypeAlias = "str | int"
-"""The loop over positions whose position is read, by its name, or a number that is fixed."""
+Position: TypeAlias = "str | int | tuple[str, str, str]"
+"""The loop over positions whose position is read, by its name, or a number that is fixed. A
+position before it, as a causal convolution reads it, is `("earlier", loop, distance)`."""
 
 
 class PositionLoop(NamedTuple):
@@ -45,6 +46,7 @@ class Known(NamedTuple):
     numbers: the number in each constant that is one whole number.
     places: the constants that hold places in a flat tensor: a number of whole sequences, and the
         position. Exporters make them to read a mask. The value is the greatest such number.
+    is_padded: whether the kernel reads a padded tensor; see `padded_tensors`.
     """
 
     length: int
@@ -53,6 +55,7 @@ class Known(NamedTuple):
     layouts: Mapping[Any, Layout]
     numbers: Mapping[Any, int]
     places: Mapping[Any, int]
+    is_padded: bool = False
 
 
 class Form(NamedTuple):
@@ -207,8 +210,7 @@ class _Reader:
                 raise UnprovenError("computes with places that grow with the length")
             return ("load", name, *self._place(node.source, node.indices), dtype)
         if isinstance(node, tirx.Select):
-            operands = node.condition, node.true_value, node.false_value
-            return ("select", *map(self._tree, operands), dtype)
+            return self._select(node.condition, node.true_value, node.false_value, dtype)
         if isinstance(node, tirx.Cast):
             return ("cast", self._tree(node.value), dtype)
         if isinstance(node, tirx.Not):
@@ -217,14 +219,34 @@ class _Reader:
             return ("index", str(self._simple(node)), dtype)
         kind = next((name for each, name in _BINARY.items() if isinstance(node, each)), None)
         if kind is not None:
+            if kind in ("lt", "le", "gt", "ge") and self._always_holds(node):
+                return ("const", 1, dtype)
             return (kind, self._tree(node.a), self._tree(node.b), dtype)
         if isinstance(node, ir.Call) and isinstance(node.op, ir.Op):
             name = node.op.name.split(".")[-1]
             if name in _PURE and "handle" not in str(node.ty):
-                kind = "select" if name == "if_then_else" else f"call {name}"
-                return (kind, *map(self._tree, node.args), dtype)
+                if name == "if_then_else":
+                    condition, one, other = node.args
+                    return self._select(condition, one, other, dtype)
+                return (f"call {name}", *map(self._tree, node.args), dtype)
             raise UnprovenError(f"calls `{name}`, which the proof does not know")
         raise UnprovenError(f"has an expression of kind {type(node).__name__}")
+
+    def _select(self, condition: Any, one: Any, other: Any, dtype: str) -> Tree:
+        known = self._tree(condition)
+        if self._known.is_padded and not _has_loads(condition, {}):
+            with self._analyzer.constraint_scope(self._simple(condition)):
+                return ("select", known, self._tree(one), self._tree(other), dtype)
+        return ("select", known, self._tree(one), self._tree(other), dtype)
+
+    def _always_holds(self, node: Any) -> bool:
+        """Whether a comparison of indices holds for all of them, as at the end of a padded tensor.
+
+        It names the length, so it would not be the same for all lengths.
+        """
+        if not self._known.is_padded or _has_loads(node, {}):
+            return False
+        return bool(self._analyzer.can_prove(self._simple(node)))
 
     def _simple(self, expression: Any) -> Any:
         """An index with the variables of the form, and numbers in the place of constants."""
@@ -247,6 +269,9 @@ class _Reader:
         except UnprovenError as problem:
             self._problems.append(problem)  # It could not pass through `structural_map`.
             return node
+        if isinstance(position, tuple):
+            self._problems.append(UnprovenError("computes with places of earlier positions"))
+            return node
         found = self._positions[position] if isinstance(position, str) else position
         most = self._known.places[node.source]
         if most:
@@ -266,11 +291,16 @@ class _Reader:
             inner = axes_of_layout([int(size) for size in buffer.shape], layout, length)
         positions: list[Position] = []
         places: list[Any] = []
-        for index, each in zip(indices, inner, strict=True):
+        for index, each, size in zip(indices, inner, buffer.shape, strict=True):
             if each is None:
                 places.append(self._index(index))
                 continue
             simple = self._simple(index)
+            earlier = self._earlier(simple) if each == 1 and int(size) == length else None
+            if earlier is not None:
+                positions.append(earlier)
+                places += ["0", "0"]
+                continue
             positions.append(self._position(simple // each % length))
             for part in (simple // (each * length), simple % each):
                 found = self._analyzer.simplify(part)
@@ -278,6 +308,22 @@ class _Reader:
                     raise UnprovenError("reads a place that depends on the position")
                 places.append(str(found))
         return tuple(positions), tuple(places)
+
+    def _earlier(self, index: Any) -> Position | None:
+        """A position that is earlier than that of a loop, and not before the first one."""
+        if not self._known.is_padded:
+            return None
+        for name, position in self._positions.items():
+            distance = self._analyzer.simplify(position - index)
+            if any(uses(distance, p) for p in self._positions.values()):
+                continue
+            if isinstance(distance, tirx.IntImm) and int(distance.value) == 0:
+                return None  # It is the same position.
+            if self._analyzer.const_int_bound(distance).min_value >= 0 and (
+                self._analyzer.can_prove(index >= 0)
+            ):
+                return "earlier", name, str(distance)
+        return None
 
     def _index(self, index: Any) -> Any:
         """An index that is no position, which may be read from a tensor."""
@@ -295,6 +341,11 @@ class _Reader:
                 return int(found.value)
             raise UnprovenError(
                 f"reads position {int(found.value)}, which may be one that is filled up"
+            )
+        if self._known.is_padded:
+            raise UnprovenError(
+                "reads later positions than it writes, or others, as a convolution does that is "
+                "not causal"
             )
         raise UnprovenError("reads another position than it writes")
 

@@ -188,7 +188,7 @@ def _beside_the_paper(found: list[Orders]) -> list[str]:
 
 
 def _off(ratio: float, least: float, most: float) -> str:
-    """How far a ratio is from a range, in percent of the nearer end."""
+    """The distance of a ratio from a range, in percent of the nearer end."""
     nearest = min(max(ratio, least), most)
     return f"{100 * (ratio / nearest - 1):+.1f}%"
 

@@ -1,9 +1,9 @@
-"""The steps of the visit to a GPU (`gpu_visit.py`) that run a tool, or look at no network.
+"""The steps of the visit to a GPU (`gpu_visit.py`) that run a tool, or need no network.
 
     python -m benchmarks.gpu_steps versions --bundle FOLDER --out FILE
     python -m benchmarks.gpu_steps ncu --network squeezenet --bundle FOLDER --out FILE
 
-Each step writes what it found to a JSON file. Its exit code says whether it ran, found something
+Each step writes its findings to a JSON file. Its exit code says whether it ran, found something
 wrong, or lacks something (`step_facts.py`).
 """
 
@@ -50,7 +50,7 @@ of each factor."""
 
 
 def versions(bundle: Path, facts: Facts) -> int:
-    """What this machine has: GPU, driver, CUDA's tools, kernel libraries, PyTorch."""
+    """Print the equipment of this machine: GPU, driver, CUDA's tools, kernel libraries, PyTorch."""
     lacking = []
     facts.say(
         python=platform.python_version(),

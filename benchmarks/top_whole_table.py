@@ -97,9 +97,10 @@ def _introduction(cells: dict[str, Any]) -> str:
         f"and queues go on from step to step. {' '.join(runs)} The trainings took {hours:.2f} "
         "hours of processor time. `paper` has the networks of the paper. Hill climbing has as "
         "many calls of the simulator as `ours` has steps. A request counts for the goodput if it "
-        "took at most ten times its model's latency alone. Numbers after ± are half an interval of "
-        "95% over seeds of the arrivals; clients draw nothing. Rows of one seed have none. The "
-        "rows of one training are of one seed of the agents, whatever the arrivals."
+        "took at most ten times its model's latency alone. Numbers after ± are half the width of a "
+        "95% interval over the seeds of the arrivals. A row without ± has a single seed. The "
+        "arrivals of clients have no seed. All rows of one training have the same seed of the "
+        "agents, whatever the arrivals."
     )
 
 

@@ -1,4 +1,4 @@
-"""Opara: four models end to end, how much of a GPU they use, and what they ask of it."""
+"""Opara: four models end to end, their use of a GPU, and the resources that they need."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def figure_7() -> Record:
 
 @experiment("opara", "Section 3.2", "what operators ask of a GPU, without a profiler", seconds=1)
 def section_3_2() -> Record:
-    """Reads what `benchmarks.kernel_demands` found in machine code."""
+    """Reads the resources that `benchmarks.kernel_demands` found in machine code."""
     networks = read("kernel_demands")["networks"]
     rows, known = [], []
     for name, network in networks.items():

@@ -13,8 +13,8 @@ from .sources import made, read
 
 A100 = "an A100, simulated from its data sheet"
 SEARCHED = (
-    "TOP stands for TOP's rule with a combination of blocks that was found by search, in the place "
-    "of its trained agents."
+    "TOP stands for TOP's rule with a combination of blocks that was found by search, instead of "
+    "its trained agents."
 )
 KAPPAS = ("0.0", "0.03", "0.1")
 """How much further running operators slow an operator down, in the simulator."""

@@ -1,4 +1,4 @@
-"""TOP: what is run anew in a minute: backlogs, batches, the time of a step and of a decision."""
+"""TOP: experiments that take a minute: backlogs, batches, times of steps and decisions."""
 
 from __future__ import annotations
 

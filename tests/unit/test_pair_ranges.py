@@ -278,7 +278,7 @@ def test_a_dimension_that_a_single_row_loses_is_refused() -> None:
     [
         ({"shapes": {"batch": (1, 4), "seq": (0, 4)}}, "`seq` the sizes 0 to 4"),
         ({"shapes": {"batch": (1, 4), "sqe": (1, 4)}}, "no open dimension `sqe`.*`seq`"),
-        ({"shapes": {"batch": (1, 4)}}, "`batch` a range, but other open dimensions of input"),
+        ({"shapes": {"batch": (1, 4)}}, "`batch` a range, but gives no size for other open dim"),
         ({"shapes": {"batch": (1, 4), "seq": (1, 9)}, "most_sizes": 3}, "3: give .* 4 or more"),
     ],
 )

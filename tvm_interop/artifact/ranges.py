@@ -99,7 +99,8 @@ class Ranges:
     compiled: the sizes that the model was compiled for, in the order of `Artifact.input_shapes`.
     filled_with_0: the inputs that are filled up with 0. All others are filled up with their last
         row.
-    mean_filling: what a run computes over what it is given, in the mean over all sizes.
+    mean_filling: the rows that a run computes over the rows it is given, in the mean over all
+        sizes.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -108,7 +109,7 @@ class Ranges:
     mean_filling: float
 
     def cost_of(self, request: Mapping[str, int]) -> RequestCost:
-        """Say at which sizes a request would run, and what it costs to fill it up.
+        """Return the sizes at which a request would run, and the cost of filling it up.
 
         Parameters
         ----------

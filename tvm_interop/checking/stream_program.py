@@ -210,4 +210,4 @@ def _decoded(text: str | bytes, kind: type[_T]) -> _T:
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
-        raise PlanError(f"the program cannot be read: {error}; mend it there") from None
+        raise PlanError(f"the program cannot be read: {error}; correct the program there") from None

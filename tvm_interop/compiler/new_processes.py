@@ -1,10 +1,10 @@
 """Confirms that a schedule is faster than sequential execution, in several new processes.
 
-A compiling process is not like the processes that run the artifact later: its memory is full of
-other things, its kernels come from elsewhere. And two instances of one artifact may differ by
-several percent, only because their tensors lie at other addresses. So a schedule that was faster
-while it was chosen must also be faster in the mean over several new processes, each of which loads
-the files that would ship.
+The process that compiles differs from the processes that run the artifact later: its memory holds
+other data, and its kernels are loaded in another way. Also, two instances of one artifact may
+differ by several percent, only because their tensors lie at other addresses. So a schedule that was
+faster when it was chosen must also be faster in the mean over several new processes. Each of these
+processes loads the files that would ship.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _SOUGHT_GAIN = 0.02
 
 @dataclass(frozen=True)
 class ProcessTimes:
-    """What one process measured.
+    """The measurements of one process.
 
     Attributes
     ----------
@@ -108,8 +108,9 @@ def confirm_in_new_processes(
 
     Parameters
     ----------
-    checked: the speed check in the process that compiles. A schedule that did not pass it is not
-        run again. Neither is one for a GPU, or of a model with more than 1 GiB of weights.
+    checked: the speed check in the process that compiles. Three kinds of schedules are not run
+        again: a schedule that did not pass it, a schedule for a GPU, and a schedule of a model with
+        more than 1 GiB of weights.
 
     Returns
     -------
@@ -154,7 +155,7 @@ def confirm_by(processes: Iterator[ProcessTimes], budget: Budget) -> SpeedCheck 
 
     Parameters
     ----------
-    processes: gives the times of one process after the other, for as long as it is asked.
+    processes: an iterator over the times of processes, which starts a process for each element.
     budget: the time after which no further process begins.
 
     Returns
@@ -193,7 +194,7 @@ def _may_gain(times: list[ProcessTimes]) -> bool:
 
 
 def _processes(paths: list[str]) -> Iterator[ProcessTimes]:
-    """Start one process after the other, and give what each measured."""
+    """Start one process after the other, and yield the measurements of each."""
     command = python_command(timed_files.__name__)
     environment = {**os.environ, "TVM_INTEROP_NUM_THREADS": str(num_threads())}
     seed = 0

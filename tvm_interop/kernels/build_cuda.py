@@ -77,7 +77,8 @@ def build_cuda_kernels(
 
     Parameters
     ----------
-    tell: called with what the kernels ask of a GPU, as their machine code and launches say.
+    tell: called with the resources that the kernels need, read from their machine code and
+        launches.
 
     Raises
     ------

@@ -166,8 +166,9 @@ def _attempt(rule: Any, func: tirx.PrimFunc, target: Any, name: str) -> Any:
     try:
         schedule = rule.apply(func, target, False)
         if schedule is not None:
-            # dlight lets the threads of a block share any reduction. TVM refuses later to combine
-            # what the threads found in ways that it does not know, such as our `argmax`.
+            # dlight lets the threads of a block share any reduction. But TVM later refuses to
+            # combine the threads' results by a function that it does not know, such as our
+            # `argmax`.
             s_tir.transform.LowerCrossThreadReduction()(schedule.mod)
         return schedule
     except Exception as error:  # The next rule may fit.

@@ -1,4 +1,4 @@
-"""Reads from the code that TVM makes for the host how each kernel is launched on a GPU.
+"""Reads each kernel's launches on a GPU from the host code that TVM generates.
 
 One of TVM's kernels may launch several functions of the GPU in turn. Shapes are known when a kernel
 is compiled, so the numbers of blocks and threads are too.
@@ -59,7 +59,7 @@ class Launch:
 
 @contextmanager
 def noting_launches() -> Iterator[Mapping[str, tuple[Launch, ...]]]:
-    """Note the launches of each kernel that TVM compiles within the context by `CUDA_PIPELINE`.
+    """Record the launches of each kernel that TVM compiles with `CUDA_PIPELINE` in this context.
 
     Yields
     ------

@@ -272,7 +272,7 @@ class LatencyStore:
             )
         if origin or layout or occupied:
             raise TVMInteropError(
-                f"`{self.path}` is a database of something else, no latency database; {named}"
+                f"`{self.path}` is a database, but not a latency database; {named}"
             )
 
     def _write_ahead(self) -> None:
@@ -320,14 +320,15 @@ class LatencyStore:
             yield
         except sqlite3.OperationalError as error:
             raise TVMInteropError(
-                f"the latency database `{self.path}` cannot be used now: {error}; see who else "
-                f"uses the file, its rights and the room on its disk, or name another in "
+                f"the latency database `{self.path}` cannot be used now: {error}; check whether "
+                "another program uses the file, its permissions, and the free space on its disk, "
+                "or name another file in "
                 f"{_ENVIRONMENT}"
             ) from error
         except sqlite3.DatabaseError as error:
             raise TVMInteropError(
                 f"`{self.path}` cannot be used as a latency database ({error}): it is damaged, or "
-                f"something else; remove it, or name another file in {_ENVIRONMENT}"
+                f"another kind of file; remove it, or name another file in {_ENVIRONMENT}"
             ) from error
 
 

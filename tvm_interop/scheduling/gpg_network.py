@@ -240,7 +240,7 @@ class Block:
         return longest, total
 
     def ending_scalars(self, groups: Sequence[Sequence[Mask]], members: Bools) -> Floats:
-        """(k, ENDING_SCALARS) scalars of each ending: how much of the device it uses.
+        """(k, ENDING_SCALARS) scalars of each ending: the shares of the device that it uses.
 
         Parameters
         ----------

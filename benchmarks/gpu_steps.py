@@ -42,7 +42,7 @@ NCU_METRICS = (
     "dram__throughput.avg.pct_of_peak_sustained_elapsed",
     "lts__throughput.avg.pct_of_peak_sustained_elapsed",
 )
-"""What ncu tells of `NCU_KERNELS` kernels."""
+"""The metrics that ncu reports for `NCU_KERNELS` kernels."""
 TOLERANCE = {"float32": 1e-4, "float16": 2e-2}
 TF32_TOLERANCE = 5e-2
 """Allowed error of an operator of a library, as a share of 1 and of the result. TF32 keeps 10 bits

@@ -201,7 +201,7 @@ _TRIALS: dict[str, Callable[[str, float, int], tuple[bool, int]]] = {
     "slow auto": partial(auto_ships, run_us=_SLOW_RUN_US),
     "processes": processes_ship,
 }
-"""By the name of who decides, a function that runs one trial."""
+"""A function that runs one trial, for each way of deciding."""
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ The weights are random, so nothing is downloaded. For each network three files a
 the graph). For a batch size other than 1 the name ends in `_bN`. Networks whose files exist are
 skipped.
 
-Most networks come from torchvision, timm and transformers, as their authors wrote them. Those that
-begin with `my_` are in `zoo_networks.py` and `zoo_images.py`. The extra `zoo` of this package
-installs the needed packages.
+Most networks come from torchvision, timm and transformers, as their authors wrote them. Networks
+whose names begin with `my_` are in `zoo_networks.py` and `zoo_images.py`. The extra `zoo` of this
+package installs the needed packages.
 """
 
 from __future__ import annotations

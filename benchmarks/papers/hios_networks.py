@@ -23,7 +23,7 @@ from .registry import experiment
 A40S = "two A40s, simulated from their data sheet"
 SIZES = {"inception_v3": (299, 512, 1024, 2048), "nasnet_a": (331, 512, 1024)}
 """Height and width of the images. The paper says that they are powers of two above the network's
-own size, and not which."""
+own size, but not which ones."""
 FORMS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "sequential": ("sequential", {}),
     "IOS": ("ios", {}),
@@ -187,8 +187,8 @@ def _slower_links() -> Table:
         rows.append(row)
     sizes = [f"image {size}" for size in SIZES[name]]
     return Table(
-        f"{name}: what HIOS-LP saves over sequential execution, and over HIOS-MR, by the speed of "
-        "transfers (the first line is the data sheet)", ["", *sizes], rows,
+        f"{name}: the saving of HIOS-LP over sequential execution and over HIOS-MR, by the speed "
+        "of transfers (the first line is the data sheet)", ["", *sizes], rows,
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ STREAMS = 8
 RUNS = 50
 _VARIANTS = ("lios-rand1", "lios-rand2", "lios-rand")
 _LIMIT = 3.0
-"""A ratio of search times may differ from the paper's by this factor: it ran other programs."""
+"""A ratio of search times may differ from the paper's by this factor: its programs are others."""
 
 EDGES = ((1, 2), (1, 3), (1, 4), (1, 5), (5, 8), (2, 6), (3, 6), (4, 7), (6, 9), (7, 9), (8, 9),
          (9, 10))  # fmt: skip

@@ -213,7 +213,7 @@ def figure_18() -> Record:
         "the four devices of Table I, simulated from their data sheets",
         checks,
         why="By the data sheets a Nano, with one multiprocessor, is full with one block. On the "
-        "A100 the barriers between stages cost what more than two blocks could gain.",
+        "A100 the barriers between stages cost as much time as more than two blocks could save.",
         remarks="A search of 100 combinations for each H stands for the agents. "
         + made("serving/top/heights"),
         charts=[

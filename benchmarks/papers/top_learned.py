@@ -123,8 +123,9 @@ def figure_15() -> Record:
         "whole mixes of 1:2:4, trained agents serve less than POS: they serve many requests of the "
         "cheap model and few of the expensive one. Plain streams serve more by both measures. "
         "With saturated queues a combination found by search serves "
-        f"{saturated['search, 200 calls'] / saturated['pos, skip']:.2f} times what POS that skips "
-        f"serves. {_NOT_TRAINED} {made('serving/top/maddpg-small-0', 'serving/top/policies-0.03')}",
+        f"{saturated['search, 200 calls'] / saturated['pos, skip']:.2f} times as many requests as "
+        f"POS with skips. {_NOT_TRAINED} "
+        f"{made('serving/top/maddpg-small-0', 'serving/top/policies-0.03')}",
         seed="seeds 0 to 4 for MADDPG, 0 as printed, 0 to 2 for ours and the searches",
         tables=[
             Table("Requests a second, at 1.5 times the load of one instance at a time",

@@ -110,7 +110,7 @@ class CudaStaging {
   void Fetch(size_t port);
   // The same with a lease of its own.
   void FetchAlone(size_t port);
-  // Copies what was fetched last to the host's memory.
+  // Copies the tensor that was fetched last to the host's memory.
   void Take(size_t port, void* to);
 
  private:

@@ -14,7 +14,8 @@ struct RowRange {
   std::vector<int64_t> sizes;
 };
 
-// What `manifest.json` says that running a model needs. See `tvm_interop/artifact/manifest.py`.
+// The part of `manifest.json` that is needed to run a model. See
+// `tvm_interop/artifact/manifest.py`.
 struct Manifest {
   int64_t version = 2;
   std::string tvm_interop_version;

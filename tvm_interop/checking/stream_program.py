@@ -147,7 +147,7 @@ class StreamProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         Raises
         ------
         PlanError
-            A name is empty or no text, two operators have the same name, a wait names an operator
+            A name is empty or not text, two operators have the same name, a wait names an operator
             that is not there, a buffer's size is out of bounds, a range ends before it begins or
             lies outside its buffer, the index of a share is not below the number of shares, or
             there are more shares than operators.

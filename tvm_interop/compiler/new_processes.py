@@ -43,11 +43,11 @@ Floats = npt.NDArray[np.float64]
 _ROUNDS_S = 0.25
 """About how long the rounds of a process take, in seconds."""
 _LONG_US = 15_000.0
-"""From this time of a run on, a process has one instance of the schedule instead of two."""
+"""If a run takes at least this time, a process has one instance of the schedule instead of two."""
 _LIMIT_S = 30.0
 """Seconds after which no further process begins."""
 _GRACE_S = 3.0
-"""The same if the compilation has a time budget that is over."""
+"""The same limit if the time budget of the compilation is spent."""
 _ANSWER_S = 600.0
 """The longest wait for a process, in seconds."""
 _LARGEST_BYTES = 2**30

@@ -26,7 +26,7 @@ MOST_SIZES = 8
 MOST_ROWS = 4096
 """The largest size of a dimension with a range."""
 _FIXED_ROWS = 1.0
-"""The time of a run that does not grow with its rows, as a number of rows that take as long."""
+"""The constant part of a run's time, given as the number of rows that take the same time."""
 
 Ranges: TypeAlias = "Mapping[str, int | tuple[int, int] | Set[int]]"
 """By the name of the dimension: a size, the least and the greatest size, or a set of sizes."""

@@ -28,11 +28,11 @@ from .even_growth import Growth, Law, Sizes, ones_of
 from .onnx_importer import node_name
 
 _MOST_ELEMENTS = 1 << 16
-"""What is computed from larger constants alone is a weight, and is not followed further."""
+"""A tensor that is computed from larger constants alone is a weight and is not followed further."""
 _SMALL = 4096
 """Tensors with at most this many elements are computed for all sizes."""
 _MOST_WORK = 1 << 28
-"""Of larger tensors, about this many numbers are computed in all, so not for all sizes."""
+"""Larger tensors are computed for so few sizes that about this many numbers are made in all."""
 _RANDOM = frozenset(
     {
         *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"),

@@ -29,7 +29,7 @@ from .launches import CUDA_PIPELINE, Launch, noting_launches
 from .linker import find_linker
 
 Demands: TypeAlias = Mapping[str, Mapping[str, tuple[KernelDemand, ...]]]
-"""What the launches of each kernel ask of a GPU, by architecture and by the kernel's name."""
+"""The resources that the launches of each kernel need, by architecture and by the kernel's name."""
 
 DEFAULT_ARCHS = ("sm_80", "sm_90")
 """Architectures that kernels are compiled for by default: A100 and H100."""

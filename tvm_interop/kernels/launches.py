@@ -23,7 +23,7 @@ CUDA_PIPELINE = "tvm_interop.cuda"
 """The name under which TVM finds its own pipeline with `_Note` after it."""
 
 _DYNAMIC_SHARED = "tirx.use_dyn_shared_memory"
-"""What TVM calls the number of bytes of dynamic shared memory among a launch's parameters."""
+"""TVM's name for the launch parameter that holds the number of bytes of dynamic shared memory."""
 
 _GRID, _BLOCK = ([f"{what}Idx.{axis}" for axis in "xyz"] for what in ("block", "thread"))
 

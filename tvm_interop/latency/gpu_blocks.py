@@ -31,7 +31,7 @@ from ..errors import ScheduleError
 from ..plain_data import LARGEST, is_finite, is_whole
 
 RESOURCES = ("blocks", "threads", "registers", "shared memory")
-"""What blocks take of a multiprocessor, in the order of `BlockKernel.most`."""
+"""The resources of a multiprocessor that blocks occupy, in the order of `BlockKernel.most`."""
 
 _TIE = 1e-9
 """Events are at the same time if they differ by less than this share of the time until then."""

@@ -18,7 +18,7 @@ from .learned import Floats, Prediction, samples_of
 from .measurement import Record, Setting, Workload
 
 _FEWEST_FOR_TREES = 16
-"""With fewer operators of its own, the model only shifts what it has learned elsewhere."""
+"""With fewer measured operators of the program, predictions learned elsewhere are only shifted."""
 _UNSURE = 1.0
 """Standard deviation of the logarithm of a latency, if the model has learned nothing elsewhere and
 has too few operators of its own for trees."""

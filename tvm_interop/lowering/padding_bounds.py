@@ -25,7 +25,7 @@ from .position_form import Form, Position, Tree
 ORDINARY = 1e30
 """The largest size of a float that is no mask."""
 WIDE = 1e6
-"""Bounds this far apart are those of data, of which nothing else is known."""
+"""Bounds this far apart belong to data, about which nothing else is known."""
 _VANISHES = -1000.0
 """The exponential of this number, and of all below it, is exactly 0 in every float."""
 
@@ -147,7 +147,7 @@ def _accumulated(form: Form) -> tuple[str | None, Tree]:
             if mine[:4] == own and not _reads(other, form.buffer):
                 return value[0], other
     if value[0] == "select" and value[3][:4] == own and value[1][0] == "or":
-        # A maximum or minimum that passes on what is no number, as ONNX asks for.
+        # A maximum or minimum that passes on NaN, as ONNX demands.
         new = value[2]
         (kind, *compared), is_nan = value[1][1][:3], value[1][2]
         is_one = compared == [new, value[3]] and is_nan[:2] == ("call isnan", new)
@@ -283,7 +283,7 @@ def bound_of(tree: Tree, known: Mapping[str, Bounds], where: Mapping[str, str]) 
         choose = max if kind == "max" else min
         return Bound(choose(least), choose(greatest))
     if kind == "div" and parts[0] == ZERO and not _at_filled(tree[2], where):
-        return ZERO  # A divisor of 0 would make no number of what is given too.
+        return ZERO  # A divisor of 0 would make NaN at the given positions too.
     if kind in ("add", "sub", "mul", "div"):
         return _arithmetic(kind, parts[0], parts[1], dtype)
     return _of_call(kind, parts, dtype)
@@ -458,7 +458,7 @@ def _of_call(kind: str, parts: list[Bound], dtype: str) -> Bound:
         return ANY
     if parts == [ZERO] and kind not in ("call cos", "call sigmoid"):
         return ZERO
-    # What is no data must not look like data, since it may be exactly 0.
+    # A result that may be exactly 0 must not get the bounds of data.
     most = 1 + max(4.0, *(abs(end) for part in parts for end in part))
     return Bound(-most, most)
 
@@ -469,7 +469,7 @@ _NO_LARGER = frozenset(
         "call bitwise_or", "call bitwise_xor", "call bitwise_not", "call shift_right",
     )
 )  # fmt: skip
-"""Functions of whole numbers whose results are hardly larger than what they are given."""
+"""Functions of whole numbers whose results are hardly larger than their arguments."""
 
 
 def _of_whole_numbers(kind: str, parts: list[Bound], dtype: str) -> Bound:

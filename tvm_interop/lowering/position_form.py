@@ -22,7 +22,7 @@ Tree: TypeAlias = "tuple[Any, ...]"
 """An expression that names neither the length nor the buffers of one kernel: the kind, the operands
 and the dtype. A load is `("load", buffer, positions, other indices, dtype)`."""
 Position: TypeAlias = "str | int"
-"""The loop over positions whose position is read, by its name, or a number that is fixed."""
+"""A position that is read: the name of the loop over positions, or a fixed number."""
 
 
 class PositionLoop(NamedTuple):
@@ -87,7 +87,7 @@ def axes_of_layout(shape: Sequence[int], layout: Layout, length: int) -> list[in
     """
     found: list[int | None] = []
     axes = [int(size) for size in reversed(shape)]
-    rest = list(reversed(layout))  # What is left of the numbers between positions, innermost first.
+    rest = list(reversed(layout))  # The remaining sizes between positions, innermost first.
     for size in axes:
         if rest[0] % size == 0:
             rest[0] //= size

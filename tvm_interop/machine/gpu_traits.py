@@ -73,7 +73,7 @@ def gpu_traits(
     ]
     if arch is None:
         _LOG.warning(
-            "what the operators ask of a multiprocessor is not known, because none of the "
+            "the resources that the operators need are not known, because none of the "
             "architectures is among %s; operators are compared by flops and bytes",
             ", ".join(MULTIPROCESSORS),
         )

@@ -37,7 +37,7 @@ _WITNESS_US = 100.0
 _LOOK_EVERY_S = 0.25
 _WAIT_AT_MOST_S = 5.0
 """How long all waits of one model for a core for each stream may take together. On a virtual
-machine of two cores, stretches without were 0.1 to 2 seconds long (`python -m
+machine of two cores, a stream had to wait 0.1 to 2 seconds for a core of its own (`python -m
 benchmarks.shared_cores`). Beside another program, which may have a core for hours, waiting does not
 help."""
 _BUSY_US = 200.0

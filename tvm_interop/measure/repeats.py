@@ -53,7 +53,7 @@ class Care:
 QUICK = Care(stage_s=0.01, known_well=0.02, to_tell=5)
 """For latencies that are compared with very different ones, or measured again if they matter."""
 THOROUGH = Care(stage_s=0.025, known_well=0.01, to_tell=10)
-"""For latencies of which a difference of some percent matters."""
+"""For latencies whose differences of a few percent matter."""
 _SHORT_S = 100e-6
 """A stage that is shorter than this many seconds is always measured with the care of `THOROUGH`.
 Its runs cost little, and vary more than those of long stages."""

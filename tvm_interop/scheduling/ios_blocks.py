@@ -70,7 +70,7 @@ class Allowance:
             self._whole.spend(transitions)
 
     def share(self, part: float) -> Allowance:
-        """Make an allowance of the fraction `part`, from 0 to 1, of what is left of this one."""
+        """Make an allowance of the fraction `part`, from 0 to 1, of the rest of this one."""
         shared = Allowance(0, None)
         shared._whole = self
         shared._transitions = self._transitions * part

@@ -25,18 +25,18 @@ from .compiled_once import Order, is_own_scheduler, is_plain
 _LOG = logging.getLogger("tvm_interop")
 
 LENGTH_BYTES = 8
-"""The job for the process is preceded by its length, as a number of so many bytes."""
+"""The length of the job, a number of this many bytes, is sent to the process before the job."""
 _ENDS_WITHIN_S = 5.0
 """A process that is told to end has this many seconds. Then it is killed."""
 _MOST_SAID = 600
-"""How many of the last characters that a failed process wrote become part of the error."""
+"""The error of a failed process contains at most this many of the last characters it wrote."""
 
 Use = Callable[[Artifact], None]
 """A function that takes a finished artifact into use."""
 
 
 class CompileState(NamedTuple):
-    """What a session runs for one combination of input shapes.
+    """The artifact that a session runs for one combination of input shapes, and how it got there.
 
     Attributes
     ----------

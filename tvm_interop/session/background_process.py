@@ -27,7 +27,7 @@ _NICENESS = 10
 it for nine tenths of the time."""
 _LOOK_EVERY_S = 0.5
 _ENDS_WITHIN_S = 2.0
-"""When the session is gone, this process removes its temporary files, and has this many seconds."""
+"""When the session has ended, this process has this many seconds to remove its temporary files."""
 _INPUT = 0
 
 

@@ -383,7 +383,7 @@ class Session(AbstractContextManager["Session"]):
 
     @property
     def states(self) -> list[CompileState]:
-        """What runs for each combination of input shapes, if `compile_in_background` was given.
+        """The state of each combination of input shapes, if `compile_in_background` was given.
 
         Each element says whether the quick or the whole artifact runs and since when, and gives the
         state of the compilation in the background, with the error if it failed. Without

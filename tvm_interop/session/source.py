@@ -173,7 +173,7 @@ def require_compiler(source: Source) -> None:
 
 def _no_compiler(what: str, missing: str) -> DeviceError:
     return DeviceError(
-        f"{what} is a model and no artifact, and compiling it needs {missing}, or compile the "
+        f"{what} is a model, not an artifact, and compiling it needs {missing}. Or compile the "
         "model on another machine with `tvm-interop compile MODEL -o model.tar`, and give "
         "`model.tar`"
     )

@@ -97,7 +97,7 @@ PAPER = TopConfig(
 )
 """The sizes, rewards, discount factors and steps of the paper.
 
-What the paper does not say is as the docstrings of `gpg` and `maddpg` describe."""
+The docstrings of `gpg` and `maddpg` describe our choices where the paper names no value."""
 
 OURS = TopConfig(
     gpg=GpgConfig(variant="gpg-scored", steps=600, features="both"),
@@ -116,9 +116,9 @@ OURS = TopConfig(
     episode=25,
     threshold=0.0,
 )  # fmt: skip
-"""What our experiments with the parts of TOP suggest; `DIFFERENCES` says so field by field.
+"""The options that our experiments with the parts of TOP suggest, as `DIFFERENCES` says of each.
 
-It was not tuned as a whole."""
+They were not tuned together."""
 
 DIFFERENCES: Mapping[str, str] = {
     "gpg.variant": "a number that stands for an ending moves with the number of endings, so ours "

@@ -19,7 +19,7 @@ slow as the schedule found with all: the lower end of the interval of their rati
 
 @experiment("ios", "Learned latencies", "few stages measured in place of all", seconds=1)
 def learned() -> Record:
-    """Read from `learned_schedulers.json`."""
+    """Reads `learned_schedulers.json`."""
     found = read(SOURCE)
     staged = [row for row in found["schedulers"] if row["stages"]["full"]]
     checks = scheduler_checks(staged, "stages")

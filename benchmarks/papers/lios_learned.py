@@ -13,7 +13,7 @@ from .sources import read
 
 @experiment("lios", "Learned latencies", "few operators measured in place of all", seconds=1)
 def learned() -> Record:
-    """Read from `learned_schedulers.json`."""
+    """Reads `learned_schedulers.json`."""
     found = read(SOURCE)
     alone = [row for row in found["schedulers"] if not row["stages"]["full"]]
     checks = scheduler_checks(alone, "operators")

@@ -60,7 +60,7 @@ def _before_80(blocks: int, warps: int, shared_kib: int) -> Multiprocessor:
 
 
 def _since_80(blocks: int, warps: int, shared_kib: int) -> Multiprocessor:
-    """A multiprocessor whose shared memory a block may take, except CUDA's own part."""
+    """A multiprocessor since capability 8.0, where a block may take all shared memory but 1 KiB."""
     return Multiprocessor(blocks, warps, shared_kib * _KIB, (shared_kib - 1) * _KIB)
 
 

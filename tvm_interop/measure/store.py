@@ -257,8 +257,8 @@ class LatencyStore:
             connection.execute(f"PRAGMA user_version = {_LAYOUT}")
 
     def _check_origin(self) -> None:
-        # All four answers come from one state of the file. Another process writes the tables, the
-        # application id and the layout in one transaction, which may end between two questions.
+        # One transaction, so that all four answers describe the same state of the file. Without it,
+        # another process could make the tables between two of the questions.
         with self._transaction("DEFERRED"):
             occupied, is_old = self._has(), self._has("latency")
             origin, layout = self._pragma("application_id"), self._pragma("user_version")

@@ -6,11 +6,11 @@ The folder holds networks as ONNX files, such as those of `benchmarks.zoo_export
 compiled twice in a process of its own. In the first compilation operators are divided into parts
 for all cores, as `tvm_interop.compile` divides them. In the second no operator is divided
 (`CompileOptions(parts=1)`), so that each operator of a schedule with several streams runs on one
-core. `ios-both` makes a schedule in both. Both schedules pass through the check of their speed
-against sequential execution of their own compilation. The scheduler `auto` runs in the first.
+core. `ios-both` makes a schedule in each compilation. The speed check runs each schedule against
+sequential execution of its own compilation. The scheduler `auto` runs in the first.
 
-What ships then runs in interleaved rounds: both artifacts, and sequential execution of the first
-compilation, twice. A time is the median of the runs that other programs did not hold up
+Then the artifacts that ship run in interleaved rounds, together with sequential execution of the
+first compilation, twice. A time is the median of the runs that other programs did not delay
 (`latency.estimate.undisturbed`). A second ratio comes from pairs of runs of the same round, with
 the 90% interval of a signed-rank test.
 """
@@ -58,9 +58,11 @@ class Row:
     ships: whether the schedule of `ios-both` ships, by compilation.
     checks: the speed check of each schedule, as the ratio of its time to sequential execution of
         its compilation; by compilation. Without an entry the schedule is sequential execution.
-    us: microseconds of what ships, and of sequential execution twice, in undisturbed runs.
-    ratios: the time of what ships with all cores over the time of each other contestant, from pairs
-        of runs; of sequential execution over itself under `sequential, again`.
+    us: microseconds of the artifacts that ship, and of sequential execution twice, in undisturbed
+        runs.
+    ratios: the time of the artifact that ships with all cores, over the time of each other
+        contestant, from pairs of runs. Under `sequential, again` is the ratio of sequential
+        execution to itself.
     intervals: 90% interval of each ratio.
     """
 
@@ -95,7 +97,7 @@ def main() -> int:
 
 
 def compare(path: Path, latency_db: Path, rounds: int) -> Row:
-    """Compile one network in both ways, and run what ships.
+    """Compile one network in both ways, and run the artifacts that ship.
 
     Parameters
     ----------

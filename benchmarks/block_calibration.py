@@ -1,4 +1,4 @@
-"""Fits the simulator of thread blocks to one half of the IOS paper's times, and judges the other.
+"""Fits the simulator of thread blocks to one half of the IOS paper's times, and tests the other.
 
 The paper's networks run on its V100, in the five schedules of its section 6.1. The data sheet, the
 limits of a multiprocessor and the blocks assumed in `paper_kernels` are given. Five parameters are
@@ -56,7 +56,7 @@ class Parameters:
     ----------
     tile: height and width of the tile of a product that a block computes; see `paper_kernels`.
     efficiency: share of the data sheet's flops that a busy multiprocessor reaches.
-    depthwise: the same of depthwise convolutions, relative to `efficiency`.
+    depthwise: the same share for depthwise convolutions, relative to `efficiency`.
     launch_us: microseconds from one launch to the next.
     wait_us: microseconds of a wait between streams.
     """
@@ -93,8 +93,8 @@ def simulated_ms(network: PaperGraph, found: Parameters, form: str) -> float:
     latency = paper_latency(network, device(found), found.tile, found.depthwise)
     options = SEARCH if form in ("ios-parallel", "ios-both") else {}
     made = schedule(network.graph, form, latency, **options)
-    # IOS-Merge runs operators one after the other. The sum that it minimised has no gain from
-    # launching the next operator early, as the sum of `sequential` has none.
+    # IOS-Merge runs operators one after the other. The sum that it minimised includes no gain from
+    # launching the next operator early. The sum of `sequential` includes none either.
     us = made.makespan if made.makespan is not None else made.simulate(network.graph, latency)
     return us / 1e3
 

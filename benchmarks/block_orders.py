@@ -48,7 +48,7 @@ class Subject:
     Attributes
     ----------
     made_by: `TVM`, or `assumed` for kernels of `paper_kernels`.
-    kernels, traits: for each operator, by id, its kernels, and what Opara's launch order needs.
+    kernels, traits: for each operator, by id, its kernels, and its traits for Opara's launch order.
     """
 
     network: str
@@ -68,7 +68,8 @@ class Orders:
     ----------
     made_by: as in `Subject`.
     launch_us: microseconds from one launch to the next.
-    least_us: no schedule is faster: the longest path, all launches, all arithmetic or all traffic.
+    least_us: lower bound of any schedule: the longest path, all launches, all arithmetic or all
+        traffic.
     sequential_us: one stream, in order of the ids.
     nimble_us: Nimble's streams, launched by the ids.
     ids_us, paper_us: Opara's streams along the launch order by the ids, and along the paper's.
@@ -192,7 +193,7 @@ def random_priorities(graph: OpGraph, rng: random.Random) -> list[float]:
 
 
 def least_us(graph: OpGraph, kernels: Sequence[Sequence[BlockKernel]], gpu: BlockGpu) -> float:
-    """A time that no schedule can undercut."""
+    """A lower bound of the time of any schedule."""
     path_us = [0.0] * graph.num_ops
     for op in graph.topological_order():
         before = max((path_us[source] for source in graph.predecessors(op)), default=0.0)

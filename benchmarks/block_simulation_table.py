@@ -65,8 +65,8 @@ def _calibration(report: dict[str, Any]) -> list[str]:
         f"how fast a block of a depthwise convolution computes beside others "
         f"({found.depthwise:.4f}), the microseconds of a launch ({found.launch_us:.1f}), and those "
         f"of a wait between streams ({found.wait_us:.1f}). cuDNN's kernels are not known without a "
-        "GPU, so their threads and registers are assumed (`benchmarks/paper_kernels.py`), as are "
-        f"{GAP_US:.0f} us between two kernels of a stream.",
+        "GPU, so their threads and registers are assumed (`benchmarks/paper_kernels.py`). A gap of "
+        f"{GAP_US:.0f} us between two kernels of a stream is assumed too.",
         f"The mean absolute percentage error is {_percent(errors['fitted'])} on these six times. "
         f"On the ten times of {' and '.join(JUDGED_NETWORKS)}, which the fit has not seen, it is "
         f"**{_percent(errors['judged'])}**. On the four times of the fitted networks whose "
@@ -188,7 +188,7 @@ def _beside_the_paper(found: list[Orders]) -> list[str]:
 
 
 def _off(ratio: float, least: float, most: float) -> str:
-    """How far a ratio is from a range, in percent of the nearer end."""
+    """The distance of a ratio from a range, in percent of the nearer end."""
     nearest = min(max(ratio, least), most)
     return f"{100 * (ratio / nearest - 1):+.1f}%"
 

@@ -66,7 +66,7 @@ def compile_all(network: str, folder: Path) -> None:
 
 
 def ratios(network: str, folder: Path) -> list[float]:
-    """The time of each artifact of a network over that of the one without a budget."""
+    """The time of each artifact of a network, over the time of the artifact without a budget."""
     feed = random_feed(models.build(network))
     runs: dict[str, Callable[[], object]] = {}
     for budget in BUDGETS:

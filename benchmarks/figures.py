@@ -185,7 +185,7 @@ def _stages_priced() -> list[str]:
         for row in _read("stages_priced")["rows"]
     ]  # fmt: skip
     return [
-        "## Stages that IOS asks the price of\n\nCounted by `python -m "
+        "## Stages whose latency IOS asks for\n\nCounted by `python -m "
         "benchmarks.stages_priced` on simulated devices. The table has the number of stages whose "
         "latency IOS asks for, without its bounds and with them. The bounds rule out the other "
         "stages. IOS finds the same schedule in both cases.",

@@ -8,14 +8,14 @@ network, no compiler and no Relax. The parts are:
   inputs in turn. If they are wrong, the first operator that is wrong is named. Sequential execution
   and two schedules must give the same bits uncaptured, captured and linked.
 - `time`: each operator, and each stage that a scheduler asks for, is measured on this GPU, and
-  every scheduler makes its schedule. Opara gets what each kernel asks of the GPU, as its machine
-  code says, and opens as many streams as it likes; one more schedule has its streams combined. If
-  cuDNN or cuBLASLt loads, one more program uses the
-  libraries' kernel for each operator that they can run, and another program uses the fastest kernel
-  of each operator, a library's or TVM's. All executions are checked like in `check`. Then they are
-  timed in interleaved rounds. Schedules run captured. Schedules of TVM's kernels also run with
-  stream priorities. Sequential execution runs uncaptured, linked, and twice captured, which shows
-  the noise. PyTorch runs eager and in a CUDA graph.
+  every scheduler makes its schedule. Opara gets the resources that each kernel needs, as its
+  machine code says, and opens as many streams as it likes. In one more schedule, its streams are
+  combined. If cuDNN or cuBLASLt loads, one more program uses the libraries' kernel for each
+  operator that they can run, and another program uses the fastest kernel of each operator, a
+  library's or TVM's. All executions are checked like in `check`. Then they are timed in interleaved
+  rounds. Schedules run captured. Schedules of TVM's kernels also run with stream priorities.
+  Sequential execution runs uncaptured, linked, and twice captured, which shows the noise. PyTorch
+  runs eager and in a CUDA graph.
 - `flight`: one, two, four and eight instances run at once, and their runs in a second are counted.
 - `compile`: `torch.compile` runs against sequential execution.
 
@@ -234,8 +234,8 @@ class Bench:
     def _options(self, name: str, program: Program, streams: int) -> dict[str, Any]:
         """The scheduler of a contestant and its options.
 
-        Opara gets what the kernels ask of the GPU, and opens as many streams as it likes, unless
-        its streams are to be combined.
+        Opara gets the resources that the kernels need, and opens as many streams as it likes,
+        unless its streams are to be combined.
         """
         options = {"name": name, "streams": streams, **SCHEDULERS[name]}
         if name in ("opara", FOLDED):
@@ -260,7 +260,7 @@ class Bench:
         self.report.median_us = interleaved_us(times)
 
     def _time_launches(self) -> None:
-        """Time what one launch costs the host, and runs that follow each other."""
+        """Time the host's part of one launch, and runs that follow each other."""
         for name, instance in self._instances.items():
             launches = [_cuda.time_launches(instance.executor, 1) for _ in range(9)]
             self.report.launch_us[name] = float(np.median(launches)) * 1e6

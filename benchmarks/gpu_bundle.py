@@ -1,4 +1,4 @@
-"""Makes one file to carry to a machine with a GPU: the programs of a visit and all that they need.
+"""Makes one file for a machine with a GPU: the programs of a visit, and everything they need.
 
 The bundle holds kernels, plans, weights, the outputs of onnxruntime, TVM's runtime without its
 compiler, this package, and the Python packages that both import. It also holds the ONNX models, for

@@ -22,7 +22,8 @@ SAMPLES_FILE = "operators.npz"
 
 
 def described(array: np.ndarray) -> np.ndarray:
-    """What is kept of a result: its largest absolute value, some numbers, and means of its parts.
+    """The stored facts about a result: its largest absolute value, some numbers, and means of its
+    parts.
 
     A fault in any part of the result changes a mean, unless the fault is small or cancels out.
     """
@@ -80,7 +81,7 @@ def operator_samples(
 
 
 def sample_name(operator: int, output: int) -> str:
-    """The name in the file of what is kept of an operator's output."""
+    """The name, in the file, of the stored facts about an operator's output."""
     return f"op{operator}_{output}"
 
 
@@ -98,15 +99,15 @@ def first_wrong(
     Parameters
     ----------
     kernels: TVM's kernels for the GPU, loaded.
-    samples: what `operator_samples` returned for the same inputs.
+    samples: the result of `operator_samples` for the same inputs.
     rtol, atol: the allowed error is `rtol` of the type times the largest absolute value, plus
         `atol`.
 
     Returns
     -------
-    A sentence with the operator's name, number, kernel, error and inputs. If all are right, the
-    sentence says so: the fault then shows only where tensors share memory, or in the kept numbers
-    of no operator.
+    A sentence with the operator's name, number, kernel, error and inputs. If all operators are
+    right, the sentence says so. The fault then appears only if tensors share memory, or the stored
+    numbers do not show it.
     """
     instance = TensorsApart(plan, kernels, weights, dispatch="streams")
     for v, array in zip(plan.inputs, inputs, strict=True):

@@ -101,7 +101,7 @@ def interleaved_us(
 
 
 def earliest_us(instance: CudaInstance) -> float:
-    """How much too early an operator starts by the GPU's clock, in microseconds.
+    """The time by which an operator starts too early by the GPU's clock, in microseconds.
 
     The result is the largest time from the start of an operator to the end of an operator that it
     waits for; 0 if none starts too early. Each of these times is the median over `PROFILES`

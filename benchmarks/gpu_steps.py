@@ -1,9 +1,9 @@
-"""The steps of the visit to a GPU (`gpu_visit.py`) that run a tool, or look at no network.
+"""The steps of the visit to a GPU (`gpu_visit.py`) that run a tool, or need no network.
 
     python -m benchmarks.gpu_steps versions --bundle FOLDER --out FILE
     python -m benchmarks.gpu_steps ncu --network squeezenet --bundle FOLDER --out FILE
 
-Each step writes what it found to a JSON file. Its exit code says whether it ran, found something
+Each step writes its findings to a JSON file. Its exit code says whether it ran, found something
 wrong, or lacks something (`step_facts.py`).
 """
 
@@ -42,7 +42,7 @@ NCU_METRICS = (
     "dram__throughput.avg.pct_of_peak_sustained_elapsed",
     "lts__throughput.avg.pct_of_peak_sustained_elapsed",
 )
-"""What ncu tells of `NCU_KERNELS` kernels."""
+"""The metrics that ncu reports for `NCU_KERNELS` kernels."""
 TOLERANCE = {"float32": 1e-4, "float16": 2e-2}
 TF32_TOLERANCE = 5e-2
 """Allowed error of an operator of a library, as a share of 1 and of the result. TF32 keeps 10 bits
@@ -50,7 +50,7 @@ of each factor."""
 
 
 def versions(bundle: Path, facts: Facts) -> int:
-    """What this machine has: GPU, driver, CUDA's tools, kernel libraries, PyTorch."""
+    """Print the equipment of this machine: GPU, driver, CUDA's tools, kernel libraries, PyTorch."""
     lacking = []
     facts.say(
         python=platform.python_version(),

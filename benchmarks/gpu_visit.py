@@ -1,4 +1,4 @@
-"""Runs a visit to a machine with a GPU, step by step, and keeps what each step found.
+"""Runs a visit to a machine with a GPU, step by step, and keeps the findings of each step.
 
 The bundle that `make gpu-bundle` makes contains this program; `sh run.sh` runs it:
 
@@ -7,10 +7,10 @@ The bundle that `make gpu-bundle` makes contains this program; `sh run.sh` runs 
     sh run.sh --only versions     # one step, even if it was done before
 
 Each step is a process of its own with a limit of seconds. So a step that hangs, or that breaks the
-GPU for its process, costs no other step. After each step, `visit.json` has all that was found so
-far, and `visit.log` all that was printed. A visit that was stopped goes on when it is started
-again: steps that ended are not run again, and the step that was stopped in its middle is named and
-left out. `--only` runs such a step again.
+GPU for its process, costs no other step. After each step, `visit.json` has all findings so far, and
+`visit.log` has all output. A visit that was stopped goes on when it is started again: steps that
+ended are not run again, and the step that was stopped in its middle is named and left out. `--only`
+runs such a step again.
 
 A step that lacks something (a compiler, PyTorch, a library) says so, and the visit goes on. The
 exit code is 0 if every step ran that could be run.
@@ -131,10 +131,10 @@ def _names(folder: Path) -> list[str]:
 
 
 class Visit:
-    """The steps that were run so far, and the files that tell of them."""
+    """The steps that were run so far, and the files that record them."""
 
     def __init__(self, bundle: Path, results: Path, copy: Path | None) -> None:
-        """Read what an earlier visit found.
+        """Read the findings of an earlier visit.
 
         Parameters
         ----------
@@ -154,7 +154,7 @@ class Visit:
         self._running: subprocess.Popen[str] | None = None
 
     def run(self, step: Step, limit_s: float) -> None:
-        """Run a step, and keep what it found. Its output is printed as it comes."""
+        """Run a step, and keep its findings. Its output is printed at once."""
         record = self.records[step.name] = {
             "state": "running",
             "began_s": time.time(),
@@ -207,12 +207,12 @@ class Visit:
         self._write()
 
     def is_needed(self, step: Step) -> bool:
-        """Whether a step that is for failures of other steps has something to look for."""
+        """Whether a step that examines failures of other steps has a failure to examine."""
         states = [self.records.get(name, {}).get("state") for name in step.after_failure_of]
         return not step.after_failure_of or "failed" in states or "killed" in states
 
     def leave_out(self, step: Step) -> None:
-        """Keep that a step is not needed. It is run when that changes."""
+        """Record that a step is not needed. It is run when that changes."""
         why = f"none of these has failed: {', '.join(step.after_failure_of)}"
         self.records[step.name] = {"state": NOT_NEEDED, "why": why}
         self._say(f"== {step.name}: {NOT_NEEDED}, {why}")

@@ -1,12 +1,12 @@
-"""Lists what each operator of a network asks of a GPU, and what Opara makes of it.
+"""Lists the resources of a GPU that each operator of a network needs, and Opara's schedules.
 
     python -m benchmarks.kernel_demands [NETWORK ...] [--full] [--archs sm_80 sm_90]
 
 The networks are compiled for each architecture by nvcc; no GPU is needed. The registers and the
 shared memory of each kernel are read from its machine code, and its blocks and threads from its
-launches. From these follow how many blocks a multiprocessor holds, Opara's demand of each operator,
-its launch order and its streams. The streams of Nimble stand beside them. Nothing is timed, so
-every machine with the same compilers finds the same numbers.
+launches. From these numbers the program computes how many blocks a multiprocessor holds, Opara's
+demand of each operator, its launch order and its streams. The output also has the streams of
+Nimble. Nothing is timed, so every machine with the same compilers finds the same numbers.
 
 A network that is named replaces its part of the result file, and the other parts stay. `--full`
 adds NASNet-A, which takes longest to compile.
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def compiled(model: Any, archs: Sequence[str]) -> dict[str, Any]:
-    """The operators of a model, and what each of its kernels asks of each architecture."""
+    """The operators of a model, and the resources that each kernel needs on each architecture."""
     options = CompileOptions("cuda", archs=list(archs), providers=(TVM,), latency_db=":memory:")
     compilation = Compilation(model, options)
     graph, program = compilation.graph, compilation.program

@@ -78,7 +78,7 @@ def record(target: str, folder: Path) -> None:
 
 
 class RecordedDevice:
-    """A device that knows every stage, but tells only of those that were measured on it.
+    """A device that knows every stage, but returns only latencies that were measured on it.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ class SimulatedDevice:
 
 
 class MeasuredOn(LatencyModel):
-    """Every latency measured on a device, as a scheduler without learned latencies asks for it."""
+    """All latencies measured on a device, as for a scheduler without learned latencies."""
 
     def __init__(self, device: SimulatedDevice, transfers: LatencyModel) -> None:
         self._device = device

@@ -1,4 +1,4 @@
-"""Measures what learned latencies save and cost: by scheduler, by target, and by choice of stages.
+"""Measures the savings and costs of learned latencies: by scheduler, target and choice of stages.
 
     python -m benchmarks.learned_schedulers --databases FOLDER --json FILE [--only PART]
 
@@ -9,9 +9,9 @@ There are three parts, all on small networks:
   A40s, where its schedules are compared by simulation.
 - *Targets*: latencies that were measured for one CPU target predict those of another target,
   without and with a few measurements of the other target.
-- *Choice*: the learned search of IOS chooses what to measure, against as many stages drawn at
-  random. Both read from a recorded device on which all stages were measured. The schedule by
-  expected latencies is compared with the best schedule of all.
+- *Choice*: the learned search of IOS chooses the stages to measure. It is compared with as many
+  stages that are drawn at random. Both read from a recorded device on which all stages were
+  measured. The schedule by expected latencies is compared with the best schedule of all.
 
 The folder keeps the recorded devices, and a later run reads them from there.
 """
@@ -151,7 +151,7 @@ def by_network(folder: Path) -> list[dict[str, Any]]:
 
 
 def on_two_gpus(network: str) -> dict[str, Any]:
-    """`multi-gpu` on two simulated A40s, with all latencies asked for, and with few."""
+    """`multi-gpu` on two simulated A40s, with all latencies, and with few."""
     print(f"{network}, two GPUs", file=sys.stderr, flush=True)
     size = SIMULATED[network]
     subject = paper_network(network, DEVICES["a40"], size)
@@ -306,7 +306,7 @@ class AsRecorded(LatencyOver):
 
 
 def _actively(graph: OpGraph, device: RecordedDevice, budget: int, seed: int) -> ExpectedLatency:
-    """Measure what the learned search chooses."""
+    """Measure the stages that the learned search chooses."""
     learned = LearnedLatency(device.table, device.setting, seed)
     search = ActiveSearch(
         graph, device, learned, streams=2, max_measurements=budget, seed=seed, **LIMITS
@@ -343,7 +343,7 @@ def _error(predicted_us: Floats, measured_us: Floats) -> Error:
 
 
 def _means(errors: dict[str, list[Error]]) -> dict[str, Any]:
-    """The mean and the interval of both numbers, for each way that made predictions."""
+    """The mean and the interval of both numbers, for each way to predict."""
     return {
         way: {
             "error": mean_interval([off for off, _ in found]),

@@ -6,9 +6,9 @@ matrix product. This module assumes their blocks:
 - A convolution or matrix product computes tiles of `tile` by `tile` values, one tile a block, with
   256 threads of 128 registers, and keeps two stages of both tiles' inputs in shared memory.
 - A depthwise convolution computes one value a thread. Its blocks compute at a share `depthwise` of
-  the speed of others, and leave the arithmetic to other blocks in between.
+  the speed of other kernels. In between, they leave the arithmetic to other blocks.
 - Any other operator moves bytes, one value a thread. A ReLU behind a convolution is part of its
-  kernel. Another ReLU is a kernel of its own, as each further term of a sum is.
+  kernel. Any other ReLU is a kernel of its own, and so is each further term of a sum.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PRODUCTS = ("Conv", "Gemm", "MatMul")
 
 @dataclass(frozen=True)
 class Work:
-    """What one kernel computes and moves.
+    """The work of one kernel: its computation and its memory traffic.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ def paper_graph(name: str, image_size: int | None = None, batch: int = 1) -> Pap
 
 
 def demand_of(work: Work, tile: int) -> KernelDemand:
-    """What the kernel for this work is assumed to ask of a multiprocessor."""
+    """The resources of a multiprocessor that the kernel for this work is assumed to need."""
     if work.kind == "product":
         blocks = -(-work.rows // tile) * -(-work.columns // tile)
         shared = 2 * 2 * tile * _SUMMED * _FLOAT_BYTES

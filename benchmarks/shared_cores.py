@@ -1,4 +1,4 @@
-"""Looks for stretches in which two cores of a virtual machine run on one core of its host.
+"""Looks for periods in which two cores of a virtual machine run on one core of its host.
 
 A row of products is compiled, with each product in two parts that run side by side. It runs again
 and again. When a run takes far longer than the fastest, the times of its operators show why: if
@@ -50,7 +50,7 @@ def products() -> onnx.ModelProto:
 
 
 def main() -> None:
-    """Run the model for a while, and print what slow stretches look like."""
+    """Run the model for a while, and print the operators' times in slow periods."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=60.0)
     seconds = parser.parse_args().seconds

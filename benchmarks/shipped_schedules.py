@@ -8,7 +8,7 @@ own: the schedule, sequential execution of the same kernels, and sequential exec
 ratio of the last two is the noise. They run twice: rested, where each turn begins with half a
 second of rest, and then back to back.
 
-Three minutes a network are long, so a run may be stopped: the next one with the same `--json` keeps
+Each network takes three minutes, so a run may be stopped. The next run with the same `--json` keeps
 the networks that are in the file, and measures the others. Networks that ship no schedule any more
 are taken out of the file.
 """
@@ -84,7 +84,7 @@ def main() -> int:
 
 
 def _kept(path: Path, new: dict[str, Any]) -> dict[str, Any]:
-    """The results of an earlier run, which this run goes on with."""
+    """The results of an earlier run, which this run continues."""
     found: dict[str, Any] = json.loads(path.read_text())
     if (found["machine"]["cpu"], found["rounds"]) != (new["machine"]["cpu"], new["rounds"]):
         raise SystemExit(

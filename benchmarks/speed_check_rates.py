@@ -7,8 +7,8 @@ A schedule that is not faster than sequential execution should hardly ever ship.
 real schedules is truly faster.
 
 Runs follow each other in time, in the order of the rounds. The noise belongs to the machine and
-does not depend on the schedule. Only the last kind of noise is different: each contestant drifts by
-itself. No test of paired runs can promise anything in that case.
+does not depend on the schedule. The last kind of noise is different: each contestant drifts
+independently. No test of paired runs can promise anything in that case.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def rounds_of(noise: str, speeds: Sequence[float], seed: int) -> Iterator[Floats
 
 
 def check_ships(noise: str, speed: float, seed: int) -> tuple[bool, int]:
-    """Whether the speed check ships a schedule, and after how many rounds.
+    """Whether the speed check ships a schedule, and the number of rounds.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def check_ships(noise: str, speed: float, seed: int) -> tuple[bool, int]:
 
 
 def auto_ships(noise: str, speed: float, seed: int, run_us: float = _RUN_US) -> tuple[bool, int]:
-    """Whether `auto` ships a schedule, and after how many rounds.
+    """Whether `auto` ships a schedule, and the number of rounds.
 
     `_chosen_by_auto` explains the parameters.
     """
@@ -199,7 +199,7 @@ def _chosen_by_auto(
 
 
 def processes_ship(noise: str, speed: float, seed: int) -> tuple[bool, int]:
-    """Whether new processes confirm a schedule, and after how many rounds in all.
+    """Whether new processes confirm a schedule, and the number of rounds in all.
 
     Instances of one artifact differ by 2%, because their tensors lie at other addresses.
 
@@ -228,7 +228,7 @@ _TRIALS: dict[str, Callable[[str, float, int], tuple[bool, int]]] = {
     "compile": whole_ships,
     "slow compile": partial(whole_ships, run_us=_SLOW_RUN_US),
 }
-"""By the name of who decides, a function that runs one trial."""
+"""A function that runs one trial, for each way of deciding."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,4 @@
-"""Measures how long a model takes from the start of a process to its first output, and how much
-memory.
+"""Measures the time and the memory from the start of a process to a model's first output.
 
     python -m benchmarks.start_up FOLDER NAME ...
 

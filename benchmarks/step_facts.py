@@ -1,7 +1,7 @@
-"""Keeps what a step of the visit to a GPU (`gpu_visit.py`) found, in a JSON file.
+"""Keeps the findings of a step of the visit to a GPU (`gpu_visit.py`), in a JSON file.
 
-The file is rewritten each time that the step finds something, so a step that is killed leaves what
-it had found. This module needs only Python.
+The file is rewritten after each finding, so the findings of a step that is killed are not lost.
+This module needs only Python.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ _STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2
 """Factors of the standard error for an interval of 95%, by the number of seeds."""
 _LOADS = {
     "clients": "clients that wait for each answer",
-    "poisson": "Poisson arrivals at 1.5 times what one instance at a time serves",
+    "poisson": "Poisson arrivals at 1.5 times the throughput of one instance at a time",
     "bursts": "bursts at 0.8 times that",
 }
 _COLUMNS = {
@@ -97,9 +97,10 @@ def _introduction(cells: dict[str, Any]) -> str:
         f"and queues go on from step to step. {' '.join(runs)} The trainings took {hours:.2f} "
         "hours of processor time. `paper` has the networks of the paper. Hill climbing has as "
         "many calls of the simulator as `ours` has steps. A request counts for the goodput if it "
-        "took at most ten times its model's latency alone. Numbers after ± are half an interval of "
-        "95% over seeds of the arrivals; clients draw nothing. Rows of one seed have none. The "
-        "rows of one training are of one seed of the agents, whatever the arrivals."
+        "took at most ten times its model's latency alone. Numbers after ± are half the width of a "
+        "95% interval over the seeds of the arrivals. A row without ± has a single seed. The "
+        "arrivals of clients have no seed. All rows of one training have the same seed of the "
+        "agents, whatever the arrivals."
     )
 
 

@@ -207,8 +207,8 @@ def relative_error(got: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> f
 def table(rows: Sequence[Row]) -> str:
     """The results as a Markdown table. A ratio above 1 means that we are slower.
 
-    The column `ships` says which networks ship sequential. For these, `over ours, sequential`
-    compares a program with itself.
+    The column `ships` says which networks ship sequential. For these networks, `over ours,
+    sequential` compares a program with itself.
     """
     others = list(dict.fromkeys(name for row in rows for name in row.ratios))
     lines = [
@@ -265,7 +265,7 @@ def means(ratios: Sequence[Mapping[str, float]]) -> str:
 
 
 def ratios_of_schedules(row: Row) -> dict[str, float]:
-    """The ratios of a network, but the one to sequential execution only if a schedule ships.
+    """The ratios of a network; the ratio to sequential execution only if a schedule ships.
 
     Otherwise that ratio would compare a program with itself, and say nothing about schedules.
     """

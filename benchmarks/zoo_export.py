@@ -5,9 +5,9 @@ The weights are random, so nothing is downloaded. For each network three files a
 the graph). For a batch size other than 1 the name ends in `_bN`. Networks whose files exist are
 skipped.
 
-Most networks come from torchvision, timm and transformers, as their authors wrote them. Those that
-begin with `my_` are in `zoo_networks.py` and `zoo_images.py`. The extra `zoo` of this package
-installs what is needed.
+Most networks come from torchvision, timm and transformers, as their authors wrote them. Networks
+whose names begin with `my_` are in `zoo_networks.py` and `zoo_images.py`. The extra `zoo` of this
+package installs the needed packages.
 """
 
 from __future__ import annotations
@@ -229,8 +229,9 @@ NETWORKS: dict[str, Maker] = {
         WideAndDeep, lambda b: (torch.randn(b, 64), torch.randint(0, 500, (b, 20))),
     ),
     "my_unet": own(UNet, lambda b: (torch.randn(b, 3, 128, 128),)),
-    # The networks from here on have parts that can run side by side, or other operators than those
-    # above: gathers and scatters, scans, caches, convolutions over time and over films.
+    # The networks from here on have parts that can run side by side, or operators that the networks
+    # above do not have: gathers and scatters, scans, caches, convolutions over time and over
+    # videos.
     "tv_r3d_18": torchvision_net("r3d_18", lambda b: (torch.randn(b, 3, 8, 80, 80),)),
     # NASNet-A with the widths of NASNetMobile (1056 features), and six cells for each size.
     "timm_nasnet_mobile": keeping_variance(

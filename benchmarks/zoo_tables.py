@@ -137,7 +137,7 @@ def shipped_cells(row: dict[str, Any]) -> list[str]:
 
 
 def beyond(rows: Sequence[dict[str, Any]], kind: str) -> tuple[list[str], list[str]]:
-    """The networks whose schedules were faster, and those whose were slower, beyond the interval.
+    """The networks whose schedules were faster, and the networks whose schedules were slower.
 
     Parameters
     ----------
@@ -257,7 +257,7 @@ def two_cores(report: dict[str, Any]) -> list[str]:
 
 
 def all_cores(report: dict[str, Any]) -> list[str]:
-    """The section about `ios-both` with operators divided over all cores and with whole ones."""
+    """The section about `ios-both`, with divided operators and with whole operators."""
     everything, whole, in_turn = "all cores", "one core", "sequential"
     ran = [row for row in report["rows"] if row["refused"] is None]
     rows = [
@@ -283,19 +283,20 @@ def all_cores(report: dict[str, Any]) -> list[str]:
     return [
         "## All cores for each operator\n\nMeasured by `python -m benchmarks.all_cores FOLDER` on "
         f"{machine(report)}. Other programs took {report['machine']['busy']:.0%} of the processor "
-        "time when it began. On a busy machine prices say more than times and checks, which find a "
-        "gain less often. In a schedule of `ios-both` each large operator is divided over all "
-        "cores, the merged operators too. *Before*, the schedulers that merge left operators "
-        "whole, so an operator that ran alone in a plan with several streams used one core. The "
-        "columns *price* have the makespan of `ios-both` by latencies of stages that were measured "
-        "again after the search, over the makespan before and over that of sequential execution. "
-        "The columns *check* have the time of the schedule over sequential execution of the same "
-        "operators in the check of its speed, and a **bold** schedule ships. Otherwise sequential "
-        "execution ships, and before it ran whole operators. The columns *time* have the time of "
-        "what ships in undisturbed runs, and *pairs* its time over before from runs of the same "
-        "rounds, with the 90% interval. *Noise* is sequential execution over itself.\n\n"
+        "time when it began. On a busy machine, prices are more reliable than times and checks, "
+        "and the checks find a gain less often. `ios-both` now divides each large operator over "
+        "all cores, merged operators too. *Before*, the schedulers that merge left operators "
+        "whole, so an operator that ran alone in a plan with several streams used one core.\n\n"
+        "The columns *price* have the makespan of `ios-both`, over the makespan before and over "
+        "that of sequential execution. These makespans come from latencies of stages that were "
+        "measured again after the search. The columns *check* have the result of the speed check: "
+        "the time of the schedule over the time of sequential execution of the same operators. A "
+        "schedule whose ratio is **bold** ships. Otherwise sequential execution ships, which ran "
+        "whole operators before. The columns *time* have the undisturbed time of the artifact that "
+        "ships. *Pairs* has this time over the time before, from runs of the same rounds, with the "
+        "90% interval. *Noise* is the ratio of sequential execution to itself.\n\n"
         f"Of {len(ran)} networks, {before} shipped a schedule of `ios-both` before, and {now} ship "
-        "one now. By pairs, what ships is faster than before beyond the interval on "
+        "one now. By pairs, the artifact that ships is faster than before, beyond the interval, on "
         f"{faster} networks, and slower on {slower}. The geometric mean of the ratios to before is "
         f"{prices:.2f} by prices and {times:.2f} by undisturbed times. The schedules of `auto`, "
         "the default, are the same as before: it merges nothing, and has always divided operators.",

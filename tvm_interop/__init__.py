@@ -150,6 +150,6 @@ def _require_compiler(name: str) -> None:
 
     if tvm.base._RUNTIME_ONLY:
         raise DeviceError(
-            f"`tvm_interop.{name}` needs TVM's compiler, and only its runtime is loaded; "
-            "unset TVM_USE_RUNTIME_LIB"
+            f"`tvm_interop.{name}` needs TVM's compiler, but only TVM's runtime is loaded; unset "
+            "TVM_USE_RUNTIME_LIB"
         )

@@ -57,7 +57,7 @@ class InputError(TVMInteropError):
 
 
 class OutOfTimeError(TVMInteropError):
-    """The time budget of a compilation is spent, and something would have to be measured."""
+    """A measurement was needed after the time budget of a compilation had ended."""
 
 
 class LatencyError(TVMInteropError, ValueError):
@@ -128,7 +128,7 @@ def cut(value: object, most: int = 100) -> str:
 
 
 def only_runtime(what: str) -> DeviceError:
-    """The error for something that the package `tvm-interop-runtime` alone cannot do."""
+    """Return the error for a task that needs more than the package `tvm-interop-runtime`."""
     return DeviceError(
         f"{what} needs the package `tvm-interop`, and only `tvm-interop-runtime` is installed, "
         "which loads and runs compiled models: `pip install tvm-interop`"

@@ -18,12 +18,13 @@ def python_command(module: str) -> list[str]:
     Raises
     ------
     DeviceError
-        This process knows no Python that it could start.
+        This process does not know which Python interpreter to start.
     """
     python = spawn.get_executable()
     if not python or getattr(sys, "frozen", False):
         raise DeviceError(
-            "this program knows no Python to start: name one with `multiprocessing.set_executable`"
+            "this program does not know which Python interpreter to start: name one with "
+            "`multiprocessing.set_executable`"
         )
     path = list(map(str, sys.path))
     program = f"import sys; sys.path[:] = {path}; from {module} import main; main()"

@@ -1,4 +1,4 @@
-"""The tables and figures of the papers: what each says, and what we get.
+"""The tables and figures of the papers: the claims of each, and our results.
 
     python -m benchmarks.papers --list
     python -m benchmarks.papers ios --figure 9

@@ -1,4 +1,4 @@
-"""Runs experiments of the papers, keeps what they find, and draws their pictures."""
+"""Runs experiments of the papers, keeps their results, and draws their pictures."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def figure_1() -> Record:
         why="The simulated multiprocessors lose nothing by working on two kernels at once, since "
         "there are no caches and no switches of context in the simulator. So side by side is "
         "never slower, and the half-empty last wave of one convolution is filled by the other.",
-        remarks="The number of output channels is not said; 48 are assumed. "
+        remarks="The paper does not give the number of output channels. We assume 48. "
         + _on_two_cores(),
         charts=[
             Chart("HIOS, Figure 1", "lines", [f"{size}" for size in SIZES],
@@ -90,7 +90,7 @@ def figure_1() -> Record:
 
 
 def _on_two_cores() -> str:
-    """What two CPU cores do with two convolutions, measured by `benchmarks.streams_or_parts`."""
+    """Two convolutions on two CPU cores, measured by `benchmarks.streams_or_parts`."""
     rows = read("streams_or_parts")["quiet"]
     faster = sum(row["ratio"] < 1 for row in rows)
     return (

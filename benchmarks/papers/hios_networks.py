@@ -23,7 +23,7 @@ from .registry import experiment
 A40S = "two A40s, simulated from their data sheet"
 SIZES = {"inception_v3": (299, 512, 1024, 2048), "nasnet_a": (331, 512, 1024)}
 """Height and width of the images. The paper says that they are powers of two above the network's
-own size, and not which."""
+own size, but not which ones."""
 FORMS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "sequential": ("sequential", {}),
     "IOS": ("ios", {}),
@@ -40,7 +40,7 @@ RUNS = 36
 
 
 class Profiled(LatencyOver):
-    """Adds up the time that a device would need for the latencies that a scheduler asks for.
+    """Adds up the time that a device would need to measure the latencies that a scheduler asks for.
 
     Each operator, stage and transfer counts once, however often it is asked for.
     """
@@ -150,9 +150,10 @@ def figure_12() -> Record:
         "and 8.8% to 16.2% off that of HIOS-MR.",
         A40S,
         checks,
-        why="Transfers are as fast here as the data sheet of the bridge says, after 10 us. Then "
-        "HIOS-MR, which looks at one operator at a time, loses little by its many transfers, and "
-        "on large images of Inception-V3 it is the faster of the two. If transfers are slower, as "
+        why="A transfer takes 10 us here, and then is as fast as the data sheet of the bridge "
+        "says. HIOS-MR looks at one operator at a time. With such fast transfers it loses "
+        "little by its many transfers, and on large images of Inception-V3 it is the faster "
+        "of the two. If transfers are slower, as "
         "they may be through MPI, HIOS-MR falls behind: see the last table. By the data sheet IOS "
         "also gains more on one GPU than the paper measured, because operators that run side by "
         "side share cores and bandwidth, and lose nothing else.",
@@ -167,7 +168,7 @@ def figure_12() -> Record:
 
 
 def _slower_links() -> Table:
-    """What HIOS-LP saves over sequential execution and over HIOS-MR, if transfers are slower."""
+    """HIOS-LP's savings over sequential execution and HIOS-MR, if transfers are slower."""
     name = "inception_v3"
     rows = []
     for link in LINKS:
@@ -186,8 +187,8 @@ def _slower_links() -> Table:
         rows.append(row)
     sizes = [f"image {size}" for size in SIZES[name]]
     return Table(
-        f"{name}: what HIOS-LP saves over sequential execution, and over HIOS-MR, by the speed of "
-        "transfers (the first line is the data sheet)", ["", *sizes], rows,
+        f"{name}: the saving of HIOS-LP over sequential execution and over HIOS-MR, by the speed "
+        "of transfers (the first line is the data sheet)", ["", *sizes], rows,
     )  # fmt: skip
 
 
@@ -291,7 +292,7 @@ def figure_13() -> Record:
 
 @experiment("hios", "Figure 14", "how long the schedulers take, with their measurements", seconds=1)
 def figure_14() -> Record:
-    """Adds up what a device would measure for each scheduler, and the scheduler's own time.
+    """Adds up the measuring time of each scheduler on a device, and the scheduler's own time.
 
     Alone, this function makes the schedules of Figure 12 first, and takes as long.
     """
@@ -332,9 +333,9 @@ def figure_14() -> Record:
         "less time than IOS for NASNet with large images.",
         f"{A40S}; the schedulers' own seconds on this machine's CPU",
         checks,
-        why="On Inception-V3, most of HIOS-LP's time are its measurements of whole sub-models, "
-        "which take as much longer with a larger image as the network does. IOS measures single "
-        "stages only.",
+        why="On Inception-V3, HIOS-LP spends most of its time on measurements of whole "
+        "sub-models. These grow with the image as much as the latency of the network does. "
+        "IOS measures only single stages.",
         remarks=f"Each latency counts {RUNS} runs, as in the authors' program. For HIOS-LP and "
         "HIOS-MR each attempt of a window, and for HIOS-LP each path on each GPU, adds a "
         "measurement of the sub-model; it counts as long as the whole schedule. Starting and "

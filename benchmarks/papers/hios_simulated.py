@@ -116,7 +116,7 @@ def _checks(found: dict[str, Any], evaluator: str) -> list[Check]:
 
 
 def _as_exact(found: dict[str, Any]) -> dict[str, Any]:
-    """The same curves, with the latencies under `exact` in the place of those under `clock`."""
+    """The same curves, with the latencies under `exact` instead of the latencies under `clock`."""
     changed = copy.deepcopy(found)
     for figure in changed.values():
         for point in figure["points"].values():

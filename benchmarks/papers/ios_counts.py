@@ -100,7 +100,7 @@ def _counted(block: OpGraph) -> tuple[int, float]:
 
 @experiment("ios", "Table 2", "blocks and operators of the networks", seconds=1)
 def table_2() -> Record:
-    """Count the blocks that are found in the graphs; blocks of one operator do not count."""
+    """Count the blocks that are found in the graphs. Blocks of one operator do not count."""
     checks = []
     for name, (blocks, ops) in TABLE_2.items():
         graph = operator_graph(name)
@@ -112,7 +112,7 @@ def table_2() -> Record:
         "and SqueezeNet 10 and 50.",
         _COUNTED,
         checks,
-        why="In the paper people declare the blocks. Here they are found in the graph, where each "
+        why="In the paper, people declare the blocks. Here they are found in the graph, where each "
         "operator before a cut reaches each operator after it. A cell of NASNet-A reads the two "
         "cells before it, so no cut parts its cells. In SqueezeNet every second fire module has "
         "no convolution on its bypass, and falls into a smaller block. RandWire's small first "

@@ -1,9 +1,10 @@
 """IOS: how much operators that run side by side slow each other down, fitted to published times.
 
-The papers print no table of pairs of operators side by side. What they print is the time of whole
-networks in the greedy schedule, which runs everything side by side that can run, and HIOS's Figure
-1, which says when two convolutions are faster side by side. The interference is fitted to the
-first on one half of the networks, and judged on the other half and on the second.
+The papers have no table of pairs of operators side by side. They have two other things. The first
+is the time of whole networks in the greedy schedule, which runs all ready operators side by side.
+The second is HIOS's Figure 1, which says when two convolutions are faster side by side. The
+interference is fitted to the times of one half of the networks. It is tested on the other half, and
+on HIOS's Figure 1.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def greedy(graph: OpGraph, latency: LatencyModel) -> Greedy:
 
 
 def on_sheets() -> dict[str, Greedy]:
-    """The networks on the V100 of the data sheet alone, of which nothing was ever fitted."""
+    """The networks on the V100 of the data sheet alone, to which nothing was ever fitted."""
     found = {name: paper_network(name, DEVICES["v100"]) for name in PAPER}
     return {name: greedy(each.graph, each.latency) for name, each in found.items()}
 
@@ -140,7 +141,7 @@ def _gains(simulated: Mapping[str, Mapping[str, Greedy]]) -> list[list[str]]:
 
 
 def _hios(interference: float) -> str:
-    """What the fitted interference does to HIOS's Figure 1, whose simulated numbers are stored."""
+    """The effect of the fitted interference on HIOS's Figure 1, from its stored numbers."""
     _, record = store.records("hios")["Figure 1"]
     (chart,) = record.charts
     (ratios,) = chart.series.values()

@@ -1,4 +1,4 @@
-"""IOS: what learned latencies save against measuring every stage, and what they cost.
+"""IOS: the savings of learned latencies against measuring every stage, and their costs.
 
 The numbers are measured by `benchmarks.learned_schedulers`.
 """
@@ -19,7 +19,7 @@ slow as the schedule found with all: the lower end of the interval of their rati
 
 @experiment("ios", "Learned latencies", "few stages measured in place of all", seconds=1)
 def learned() -> Record:
-    """Read from `learned_schedulers.json`."""
+    """Reads `learned_schedulers.json`."""
     found = read(SOURCE)
     staged = [row for row in found["schedulers"] if row["stages"]["full"]]
     checks = scheduler_checks(staged, "stages")
@@ -79,8 +79,11 @@ def _where_it_does_not_pay(rows: list[dict[str, Any]]) -> str:
     slower = [r for r in rows if r["ratio_interval"][0] > 1]
     said = []
     for which, what in (
-        (longer, "Few measurements took more seconds than all of"),
-        (slower, "The schedule of few measurements was the slower one, beyond the noise, of"),
+        (longer, "The search with few measurements took more seconds than the search with all for"),
+        (
+            slower,
+            "The schedule of the search with few measurements was slower, beyond the noise, for",
+        ),
     ):
         names = ", ".join(f"{row['network']} by `{row['scheduler']}`" for row in which)
         said.append(f"{what} {names or 'none'}.")
@@ -116,7 +119,7 @@ def scheduler_checks(rows: list[dict[str, Any]], counted: str) -> list[Check]:
 
 
 def _share(counts: dict[str, int]) -> float:
-    """What the search with few measurements measured, over what the other measured."""
+    """The number of measurements of the search with few, over that of the search with all."""
     return counts["few"] / counts["full"]
 
 

@@ -1,4 +1,4 @@
-"""IOS: the figures that cannot be had here, each with what is missing."""
+"""IOS: the figures that cannot be reproduced here, each with the missing equipment."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ that it has not seen is a little below that."""
 
 @experiment("ios", "Figure 6", "schedules against each other at batch 1", seconds=1)
 def figure_6() -> Record:
-    """Read from `block_simulation.json`, which `benchmarks.block_simulation` makes."""
+    """Reads `block_simulation.json`, which `benchmarks.block_simulation` makes."""
     found = json.loads(RESULT.read_text())
     ms = {(row["network"], row["form"]): row["simulated_ms"] for row in found["ios"]}
     checks = []

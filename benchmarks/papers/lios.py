@@ -1,4 +1,4 @@
-"""LIOS: what is computed or simulated. What is measured on CPUs is in `lios_measured`."""
+"""LIOS: the computed and simulated experiments. `lios_measured` measures on CPUs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STREAMS = 8
 RUNS = 50
 _VARIANTS = ("lios-rand1", "lios-rand2", "lios-rand")
 _LIMIT = 3.0
-"""A ratio of search times may differ from the paper's by this factor: it ran other programs."""
+"""A ratio of search times may differ from the paper's by this factor: its programs are others."""
 
 EDGES = ((1, 2), (1, 3), (1, 4), (1, 5), (5, 8), (2, 6), (3, 6), (4, 7), (6, 9), (7, 9), (8, 9),
          (9, 10))  # fmt: skip
@@ -144,8 +144,8 @@ def figure_7() -> Record:
         DEVICE,
         checks,
         why="LIOS and Nimble have no barriers between stages here, as in a CUDA graph, and IOS "
-        "has. So both gain more on IOS than in the paper. One operator waits for another in "
-        "about 5 us, and the simulator has no caches in which operators disturb each other.",
+        "has. So both gain more on IOS than in the paper. A wait between operators takes about 5 "
+        "us here, and the simulator has no caches in which operators disturb each other.",
         remarks="Section VI-D of the paper says 1.59 of NASNet-A, and its section VI-A says 1.36. "
         "The parameters of the simulator were fitted to a V100. A simulation has no noise, so "
         "there is one number in place of a box plot; the box plots of 50 runs on a CPU are below.",
@@ -195,8 +195,8 @@ def figure_8() -> Record:
         why="Random streams cost waits between streams. Where operators are many and alike, a "
         "random order of operators costs next to nothing, and may even be faster by chance.",
         seed=f"seeds 0 to {RUNS - 1} of each variant",
-        remarks="The paper runs one schedule 50 times. A simulation gives the same time each time, "
-        "so 50 random schedules are simulated in place of that.",
+        remarks="The paper runs one schedule 50 times. A simulation gives the same time in every "
+        "run, so 50 random schedules are simulated instead.",
         charts=[
             Chart(f"LIOS, Figure 8: {name}", "boxes", list(of), {"ours": list(of.values())}, "ms")
             for name, of in ms.items()

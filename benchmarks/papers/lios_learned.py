@@ -1,4 +1,4 @@
-"""LIOS: what is saved if most operators are predicted, and not measured.
+"""LIOS: the savings if most operators are predicted instead of measured.
 
 The numbers are measured by `benchmarks.learned_schedulers`.
 """
@@ -13,7 +13,7 @@ from .sources import read
 
 @experiment("lios", "Learned latencies", "few operators measured in place of all", seconds=1)
 def learned() -> Record:
-    """Read from `learned_schedulers.json`."""
+    """Reads `learned_schedulers.json`."""
     found = read(SOURCE)
     alone = [row for row in found["schedulers"] if not row["stages"]["full"]]
     checks = scheduler_checks(alone, "operators")
@@ -31,10 +31,10 @@ def learned() -> Record:
         checks,
         why="An operator's kernel decides its latency, and what it computes says little of the "
         "kernel.",
-        remarks='`lios+` asks for operators alone, so that `latency="learned"` can save no more '
-        "than these. A choice among several kernel libraries measures the operators that "
-        "several of them can run, so that less is left to save. Here TVM's kernels alone were "
-        "taken. Both schedules ran in "
+        remarks="`lios+` asks only for the latencies of single operators, so "
+        '`latency="learned"` can save only their measurements. A choice among several kernel '
+        "libraries measures the operators that several of them can run, and then less is left to "
+        "save. Here only TVM's kernels took part. Both schedules ran in "
         f"interleaved rounds on a busy machine ({found['machine']['busy']:.0%} before the run). "
         "Other targets are the same machine with older instructions, and with one core. Without "
         "any operator of the target itself, a prediction knows nothing of how much slower its "

@@ -1,4 +1,4 @@
-"""Opara: four models end to end, how much of a GPU they use, and what they ask of it."""
+"""Opara: four models end to end, their use of a GPU, and the resources that they need."""
 
 from __future__ import annotations
 
@@ -143,7 +143,8 @@ def figure_5_a() -> Record:
         why="The gain over a CUDA graph is there. The gain over Nimble is not: Nimble's few "
         "streams already run all branches side by side, and the order of the ids, in which they "
         "are launched, is close to the best one in the simulator.",
-        remarks=f"{_WHICH} Stock PyTorch is not simulated: what its launches cost is not known.",
+        remarks=f"{_WHICH} Stock PyTorch is not simulated, because the cost of its launches is not "
+        "known.",
         tables=[
             Table("Milliseconds, simulated", ["", *MODELS],
                   [[form, *text(row)] for form, row in times.items()])
@@ -278,9 +279,9 @@ def figure_7() -> Record:
     )  # fmt: skip
 
 
-@experiment("opara", "Section 3.2", "what operators ask of a GPU, without a profiler", seconds=1)
+@experiment("opara", "Section 3.2", "resources that operators need, without a profiler", seconds=1)
 def section_3_2() -> Record:
-    """Reads what `benchmarks.kernel_demands` found in machine code."""
+    """Reads the resources that `benchmarks.kernel_demands` found in machine code."""
     networks = read("kernel_demands")["networks"]
     rows, known = [], []
     for name, network in networks.items():

@@ -187,7 +187,7 @@ def _rounded(limit: float) -> float:
 
 
 def number(value: float) -> str:
-    """A number as text: whole numbers with all digits, others with four digits that count."""
+    """A number as text: whole numbers with all digits, others with four significant digits."""
     if value == int(value) and abs(value) < 1e7:
         return f"{int(value):,}"
     return f"{value:,.0f}" if 1e4 <= abs(value) < 1e7 else f"{value:.4g}"

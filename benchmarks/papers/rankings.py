@@ -1,9 +1,9 @@
-"""How the simulators rank schedulers, beside how the papers rank them: Kendall's tau.
+"""Compares the simulators' rankings of schedulers with the papers' rankings, by Kendall's tau.
 
 Most papers rank only some pairs of schedulers, in words or by a ratio. So tau counts the pairs that
-the paper ranks. It is the number of pairs that ours ranks alike, less the number of pairs that ours
-ranks the other way, over the number of all these pairs. A pair of ours that differs by less than
-1% ranks nothing, and counts as neither.
+the paper ranks. It is the number of pairs that our numbers rank alike, less the number of pairs
+that they rank the other way, over the number of all these pairs. If the two numbers of a pair
+differ by less than 1%, the pair counts as neither.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Pair = tuple[str, str]
 
 
 def in_order(*tiers: Sequence[str]) -> tuple[Pair, ...]:
-    """Each scheduler of a tier is better than each one of the later tiers."""
+    """The pairs of schedulers in which the first is in an earlier, that is better, tier."""
     return tuple(
         pair for better, worse in combinations(tiers, 2) for pair in product(better, worse)
     )
@@ -36,7 +36,7 @@ def in_order(*tiers: Sequence[str]) -> tuple[Pair, ...]:
 
 @dataclass(frozen=True)
 class Ranking:
-    """What a paper says of the order of schedulers, for the points of a chart of ours.
+    """A paper's ranking of schedulers, for the points of one of our charts.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Ranking:
     pairs: the pairs that the paper ranks at every point without an entry in `at`.
     at: the pairs that the paper ranks at single points.
     more_is_better: whether a larger number of the chart is better.
-    says: where the paper says so.
+    says: the place in the paper that gives the ranking.
     """
 
     paper: str
@@ -62,7 +62,8 @@ class Agreement:
 
     Attributes
     ----------
-    alike, otherwise, equal: pairs that ours ranks like the paper, the other way, and not at all.
+    alike, otherwise, equal: pairs that our numbers rank like the paper, the other way, and not at
+        all.
     """
 
     alike: int = 0

@@ -1,4 +1,4 @@
-"""What an experiment returns, and how a verdict follows from it.
+"""The result of an experiment, and the verdict that follows from it.
 
 No verdict is written by hand. An experiment gives checks: a number of ours beside a number of the
 paper, and the range in which ours must lie. The verdict follows from the checks each time a page is
@@ -47,13 +47,13 @@ class Check:
 
 
 def near(what: str, paper: float, ours: float, tolerance: float) -> Check:
-    """Our number must differ from the paper's by at most the share `tolerance` of the paper's."""
+    """Our number must differ from the paper's number by at most its share `tolerance`."""
     slack = tolerance * abs(paper)
     return Check(what, paper, ours, paper - slack, paper + slack)
 
 
 def equal(what: str, paper: float, ours: float) -> Check:
-    """Our number must be the paper's, as a count must."""
+    """Our number must equal the paper's number, for example a count."""
     return Check(what, paper, ours, paper, paper)
 
 
@@ -91,7 +91,7 @@ class Chart:
     points: the labels along the horizontal axis.
     series: for each label of the legend, a number for each point; None where there is none. For
         `boxes`, a list of numbers for each point.
-    axis: what the vertical axis shows, with its unit.
+    axis: the quantity on the vertical axis, with its unit.
     """
 
     title: str
@@ -103,16 +103,16 @@ class Chart:
 
 @dataclass(frozen=True)
 class Record:
-    """What one experiment found.
+    """The result of one experiment.
 
     Attributes
     ----------
-    says: what the paper says, in whole sentences.
-    device: what the numbers come from, such as `a V100, simulated from its data sheet`.
-    checks: our numbers beside the paper's. Empty only if the experiment is not to be had.
+    says: the claims of the paper, in whole sentences.
+    device: the source of the numbers, such as `a V100, simulated from its data sheet`.
+    checks: our numbers beside the paper's. Empty only if the experiment is not possible here.
     why: why our numbers differ from the paper's. It must be there if a check does not hold.
-    missing: what is missing, if the experiment is not to be had.
-    remarks: what a reader should know whatever the verdict is.
+    missing: the missing equipment, if the experiment is not possible here.
+    remarks: facts that a reader needs whatever the verdict is.
     seed: the seeds that were used; empty if nothing is random.
     """
 
@@ -138,7 +138,7 @@ class Record:
 
 
 def not_to_be_had(says: str, missing: str) -> Record:
-    """The record of a table or figure that cannot be had here."""
+    """The record of a table or figure that cannot be reproduced here."""
     return Record(says, "none", missing=missing)
 
 
@@ -155,7 +155,7 @@ def record_from(stored: Mapping[str, Any]) -> Record:
 
 
 def verdict(found: Record) -> str:
-    """One of `VERDICTS`: a single check that does not hold makes the record contradict the paper.
+    """One of `VERDICTS`: one check that does not hold makes the record contradict the paper.
 
     Raises
     ------

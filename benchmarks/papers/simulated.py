@@ -43,7 +43,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Found:
-    """What a search found on a network.
+    """The result of a search on a network.
 
     Attributes
     ----------
@@ -78,7 +78,8 @@ def latency_of(network: PaperGraph, sheet: str) -> LatencyModel:
 def given_blocks(name: str, graph: OpGraph) -> tuple[tuple[int, ...], ...]:
     """The blocks of a network: the cells of NASNet-A by their names, else those of the graph.
 
-    A cell of NASNet-A reads the two cells before it, so that no cut of the graph parts two cells.
+    A cell of NASNet-A reads the two cells before it, so that no cut of the graph separates two
+    cells.
     """
     if name != "nasnet_a":
         return graph.blocks()
@@ -139,5 +140,5 @@ def made_us(network: Subject, scheduler: str, **options: Any) -> float:
 
 
 def choose_2(number: float) -> float:
-    """The number of pairs, for a number that need not be whole."""
+    """The number of pairs of `number` things; `number` need not be whole."""
     return number * (number - 1) / 2

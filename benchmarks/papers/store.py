@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parents[1] / "results" / "papers"
 
 
 def run(found: Experiment, folder: Path = FOLDER) -> Record:
-    """Run one experiment, and write what it found into the file of its paper.
+    """Run one experiment, and write its result into the file of its paper.
 
     The entry of an experiment says when, on what machine, at which commit, by what command and in
     how many seconds it was made.

@@ -13,8 +13,8 @@ from .sources import made, read
 
 A100 = "an A100, simulated from its data sheet"
 SEARCHED = (
-    "TOP stands for TOP's rule with a combination of blocks that was found by search, in the place "
-    "of its trained agents."
+    "TOP stands for TOP's rule with a combination of blocks that was found by search, instead of "
+    "its trained agents."
 )
 KAPPAS = ("0.0", "0.03", "0.1")
 """How much further running operators slow an operator down, in the simulator."""
@@ -213,7 +213,7 @@ def figure_18() -> Record:
         "the four devices of Table I, simulated from their data sheets",
         checks,
         why="By the data sheets a Nano, with one multiprocessor, is full with one block. On the "
-        "A100 the barriers between stages cost what more than two blocks could gain.",
+        "A100 the barriers between stages cost as much time as more than two blocks could save.",
         remarks="A search of 100 combinations for each H stands for the agents. "
         + made("serving/top/heights"),
         charts=[

@@ -1,4 +1,4 @@
-"""TOP: what its trained agents and its trained scheduler of stages do, from kept trainings."""
+"""TOP: the results of its trained agents and scheduler of stages, from stored trainings."""
 
 from __future__ import annotations
 
@@ -69,8 +69,9 @@ def figure_13() -> Record:
             Check("gpg: makespan over the optimum, mean, blocks of up to 11 operators", None,
                   small["gpg"]["mean"], most=1.1),
         ],
-        why="`gpg` is the paper's network. It outputs one number, by which an ending is counted "
-        "off, and it must learn steps that move with the number of endings. Our `gpg-scored` "
+        why="`gpg` is the paper's network. It outputs one number, which selects an ending by its "
+        "position in the list of endings. The position of a good ending changes with the "
+        "number of endings, and the network must learn this. Our `gpg-scored` "
         "scores each ending: it comes close to the optimum, in about the time of `ios`. `ios` "
         "uses beams on large blocks and is fast.",
         remarks=f"Up to a tenth slower is taken as slightly. "
@@ -122,8 +123,9 @@ def figure_15() -> Record:
         "whole mixes of 1:2:4, trained agents serve less than POS: they serve many requests of the "
         "cheap model and few of the expensive one. Plain streams serve more by both measures. "
         "With saturated queues a combination found by search serves "
-        f"{saturated['search, 200 calls'] / saturated['pos, skip']:.2f} times what POS that skips "
-        f"serves. {_NOT_TRAINED} {made('serving/top/maddpg-small-0', 'serving/top/policies-0.03')}",
+        f"{saturated['search, 200 calls'] / saturated['pos, skip']:.2f} times as many requests as "
+        f"POS with skips. {_NOT_TRAINED} "
+        f"{made('serving/top/maddpg-small-0', 'serving/top/policies-0.03')}",
         seed="seeds 0 to 4 for MADDPG, 0 as printed, 0 to 2 for ours and the searches",
         tables=[
             Table("Requests a second, at 1.5 times the load of one instance at a time",
@@ -146,7 +148,7 @@ def figure_15() -> Record:
 
 @experiment("top", "Figure 16", "how much of the GPU is used", seconds=1)
 def figure_16() -> Record:
-    """Reads utilisations on one model and on three."""
+    """Reads the utilisation with one model and with three models."""
     single, multi = cell("single-policies"), cell("policies-0.03")
     agents_1 = mean(seeds("single-mended", 2), "utilisation")
     agents_3 = mean(seeds("maddpg-small", 5), "utilisation")
@@ -363,7 +365,7 @@ def figure_25() -> Record:
 
 
 def _shape_of_gpg(batch: int) -> dict[str, float]:
-    """Stages, and groups a stage, of `gpg` on the blocks of `graphs-by-batch`."""
+    """Mean numbers of stages, and of groups in a stage, of `gpg` on the `graphs-by-batch`."""
     models = [
         served_model(name, SHEETS["a100"], (batch,) if batch > 1 else ()) for name in NETWORKS
     ]

@@ -1,4 +1,4 @@
-"""TOP: what is run anew in a minute: backlogs, batches, the time of a step and of a decision."""
+"""TOP: experiments that take a minute: backlogs, batches, times of steps and decisions."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ def figure_19() -> Record:
                    0.35, 6 / 24),
         ],
         why="The search for endings is native code here, and a simulation stands for 10 s of "
-        "serving on a device. What is left is the update of the networks.",
+        "serving on a device. Most of the remaining time is the update of the networks.",
         remarks="The stages of MADDPG's combined blocks come from `greedy`, not from GPG. "
         "The networks have the paper's sizes.",
         seed="seed 0",

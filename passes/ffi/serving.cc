@@ -195,7 +195,7 @@ void DecideCombined(CombinedServingRef serving, ffi::Array<ServedProgramRef> pro
 // times at which to observe.
 //
 // Returns four lists. The first three are as for `simulate_combined`, with the requests that
-// `CombinedWindow` holds. The fourth holds what was observed.
+// `CombinedWindow` holds. The fourth holds the observations.
 ffi::Array<ffi::Bytes> RunCombined(CombinedServingRef serving, ffi::Array<ffi::Bytes> arrivals,
                                    double until_us, ffi::Bytes at_us) {
   const std::vector<double> times = Unpack<double>(arrivals[0]);

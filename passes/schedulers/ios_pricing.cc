@@ -11,10 +11,10 @@ namespace tvm_interop {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// A gap is how much more than the cheapest way the ways that are searched may cost. The next call
-// starts with this multiple of the gap that this call needed, because it asks for more stages. A
-// gap that is too small costs a second search, which takes longer than one search with a gap that
-// is too large.
+// The gap is the additional cost, compared with the cheapest way, that the searched ways may have.
+// The next call asks for more stages, so it starts with this multiple of the gap that this call
+// needed. A gap that is too small costs a second search, which takes longer than one search with a
+// gap that is too large.
 constexpr double kGapGrowth = 1.25;
 
 std::vector<double> WorkOf(const StageBatch& stages, const std::vector<double>& op_us) {

@@ -97,7 +97,7 @@ class PartSearchOf : public PartSearch {
     for (uint32_t state : smallest_first_) {
       if (state_sizes_[state] == 0) continue;  // the empty state costs nothing
 
-      // Since the last call, totals can only have risen. So if the total of the transition that the
+      // Since the last call, totals can only have risen. If the total of the transition that the
       // last call chose has not changed, this transition is still the cheapest, and still wins
       // ties.
       size_t first = ways->first[state];

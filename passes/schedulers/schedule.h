@@ -26,7 +26,7 @@ struct Placement {
   double finish_us;
 };
 
-// Which operators run side by side. A schedule is either staged or streamed, so `stages` or
+// A schedule says which operators run side by side. It is either staged or streamed, so `stages` or
 // `streams` is empty.
 struct Schedule {
   std::vector<Stage> stages;

@@ -55,7 +55,7 @@ struct CombinedRun {
   int64_t rounds = 0;
 };
 
-// What a window of a `CombinedServing` was like.
+// The requests and the states of one window of a `CombinedServing`.
 struct CombinedWindow {
   // The requests that were served in the window, then those that were in a block at its end.
   std::vector<ServedRequest> requests;

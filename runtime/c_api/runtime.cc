@@ -146,8 +146,7 @@ tvi_status Load(const std::string& prefix, std::unique_ptr<Source> (*open)(const
   });
 }
 
-// What there is to tell about a shape of a model: nothing if the model is null or has no such
-// shape.
+// The facts about a shape of a model. There are none if the model is null or has no such shape.
 bool HasShape(const tvi_model* model, size_t shape) {
   return model != nullptr && shape < model->inputs.size();
 }

@@ -7,9 +7,9 @@
 
 namespace tvm_interop {
 
-// Blocks all signals but `others` for the calling thread while this object lives. A thread that is
-// started meanwhile keeps them blocked. So it takes no signal that a thread of the program waits
-// for, and runs no handler of the program.
+// Blocks all signals except `others` for the calling thread while this object lives. A thread that
+// is started meanwhile keeps them blocked. So such a thread takes no signal that a thread of the
+// program waits for, and runs no handler of the program.
 class BlockedSignals {
  public:
   explicit BlockedSignals(std::initializer_list<int> others = {}) {
@@ -26,8 +26,8 @@ class BlockedSignals {
   sigset_t before_;
 };
 
-// The signals that a thread which computes must be able to take: faults of its own, and the signal
-// with which profilers ask what a thread does.
+// The signals that a computing thread must be able to receive: its own faults, and the signal that
+// profilers use to sample threads.
 constexpr std::initializer_list<int> kSignalsOfComputing = {SIGSEGV, SIGBUS,  SIGFPE, SIGILL,
                                                             SIGTRAP, SIGABRT, SIGSYS, SIGPROF};
 

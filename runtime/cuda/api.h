@@ -37,7 +37,7 @@ enum FunctionAttribute : int { kMaxDynamicSharedBytes = 8 };
 
 enum MemoryType : int { kDeviceMemory = 2 };
 
-// What CUDA knows about an address: CUDA's `cudaPointerAttributes`.
+// The properties of an address: CUDA's `cudaPointerAttributes`.
 struct PointerAttributes {
   int type = 0;
   int device = 0;

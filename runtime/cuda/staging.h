@@ -15,15 +15,15 @@ namespace tvm_interop {
 // itself. A copy of other memory of the host would first be copied by the driver, and would hold up
 // the host.
 //
-// The host, the GPU and the caller share buffers. These are all of them, each with the order that
-// keeps it right, and what makes the order:
+// The host, the GPU and the caller share buffers. The following list has each shared buffer, the
+// order that keeps it right, and the mechanism that ensures the order:
 //
 // 1. The host writes a slot or piece after the copy that last read it: an event of the slot.
 // 2. A copy writes an input after the runs before it, which read the input: every run ends on the
 //    first stream, where the copy is. A copy on another GPU waits for the first stream.
 // 3. A run reads an input after the copy: every run begins on the first stream, where the copy is.
 //    The first stream waits for a copy on another GPU.
-// 4. A copy reads an output after the run that wrote it, like 2.
+// 4. A copy reads an output after the run that wrote it, for the same reason as in 2.
 // 5. The host reads a slot or piece after the copy that wrote it: an event of the slot.
 // 6. Pinned memory is freed after the last copy: the event of each slot or piece.
 // 7. A tensor of the caller is read after the caller's work on it, and may be changed by the caller
@@ -33,7 +33,8 @@ namespace tvm_interop {
 // 9. Kernels are tried, on any stream, after the copies of weights and the zeros before them: a
 //    wait of the host (`CudaStreams::Settle`).
 //
-// The tests in `test_staging.py` take away waits 1 to 8 and see wrong results, and look for wait 9.
+// The tests in `test_staging.py` remove waits 1 to 8 and see wrong results, and check that wait 9
+// is there.
 
 // A block of the host's memory that is pinned.
 class PinnedMemory {
@@ -109,7 +110,7 @@ class CudaStaging {
   void Fetch(size_t port);
   // The same with a lease of its own.
   void FetchAlone(size_t port);
-  // Copies what was fetched last to the host's memory.
+  // Copies the tensor that was fetched last to the host's memory.
   void Take(size_t port, void* to);
 
  private:

@@ -29,9 +29,9 @@ class CudaStreamResources {
   CudaStreamResources(const CudaStreamResources&) = delete;
   CudaStreamResources& operator=(const CudaStreamResources&) = delete;
 
-  // Returns a workspace of at least `nbytes` bytes. It is the last one, if an executor still keeps
-  // that one and it is large enough. The caller keeps the workspace as long as a captured graph may
-  // contain its address.
+  // Returns a workspace of at least `nbytes` bytes. If an executor still keeps the last workspace
+  // and it is large enough, it is returned again. The caller keeps the workspace as long as a
+  // captured graph may contain its address.
   std::shared_ptr<CudaWorkspace> Reserve(size_t nbytes);
 
   // Lets `Workspace` return this workspace, which the caller keeps.

@@ -63,9 +63,9 @@ class CudaStreams {
   // a lease. Kernels that are tried one by one, on any stream, need this before they begin.
   void Settle() const;
 
-  // Calls `put` with the first stream of a GPU. What `put` puts on it happens after the runs so far
-  // and before all later runs, because every run begins and ends on the pool's first stream. The
-  // caller has a lease.
+  // Calls `put` with the first stream of a GPU. The work that `put` puts on it happens after the
+  // runs so far and before all later runs, because every run begins and ends on the pool's first
+  // stream. The caller has a lease.
   template <typename Put>
   void BetweenRuns(int device, Put&& put) {
     const CudaStream origin = stream(0);

@@ -10,7 +10,7 @@
 
 namespace tvm_interop {
 
-// Checks that the plans of all shapes fit the ranges of rows that they stand for, if any, and that
+// Checks that the plans of all shapes fit their ranges of rows, if there are ranges, and that
 // the inputs `masks` can be masks. The plans have the same inputs and outputs. Throws
 // ArtifactError.
 void CheckRanges(const std::vector<RowRange>& ranges,

@@ -6,7 +6,7 @@
 
 namespace tvm_interop {
 
-// What kind of mistake an error is. The numbers are those of `tvi_status` in the C interface.
+// The kinds of errors. The numbers are those of `tvi_status` in the C interface.
 enum class ErrorCode {
   kInvalidArgument = 1,  // the caller gave something wrong
   kArtifact = 2,         // the file is no artifact, is damaged, or its plan is unsafe

@@ -17,8 +17,8 @@ namespace {
 
 std::string SystemError(int error) { return std::generic_category().message(error); }
 
-// A part of a file that is mapped into memory, read-only. Pages are private to nobody: processes
-// that map one file share them.
+// A part of a file that is mapped into memory, read-only. Processes that map the same file share
+// its pages.
 class Mapped : public Memory {
  public:
   Mapped(int file, uint64_t offset, size_t nbytes)

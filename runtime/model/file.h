@@ -14,8 +14,8 @@ class Memory {
   virtual ~Memory() = default;
   const char* data() const { return data_; }
   size_t nbytes() const { return nbytes_; }
-  // Says that the bytes [begin, begin + nbytes) are not needed for now. They may leave memory, and
-  // come back by themselves when they are read.
+  // Tells the system that the bytes [begin, begin + nbytes) are not needed for now. The system may
+  // drop them from memory. It reads them from the file again when they are used.
   virtual void Release(const void* /*begin*/, size_t /*nbytes*/) const {}
 
  protected:

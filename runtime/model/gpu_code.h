@@ -11,7 +11,7 @@ namespace tvm_interop {
 // How a kernel for GPUs is called. The host's code gives the values of its parameters, each in
 // eight bytes, and then the numbers of the launch.
 struct GpuKernel {
-  // What the GPU wants of a parameter's eight bytes: all of them, or a number of 32 bits.
+  // The part of a parameter's eight bytes that the kernel reads: all, or a number of 32 bits.
   enum class Parameter { kWhole, kInt32, kFloat32 };
   // A number of the launch: blocks along x, y and z, threads along x, y and z.
   static constexpr int kNumDimensions = 6;

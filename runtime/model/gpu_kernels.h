@@ -44,7 +44,7 @@ class GpuKernels {
   };
 
  private:
-  // What `Lookup` returns: a kernel, or with a null module the function that sets the device.
+  // The result of `Lookup`: a kernel, or with a null module the function that sets the device.
   struct Function {
     CudaModule* module = nullptr;
     std::string name;

@@ -184,7 +184,7 @@ void Instance::PrepareKernels() {
 
 void Instance::PrepareLibraryKernels(const std::vector<size_t>& ops,
                                      std::vector<std::unique_ptr<Kernel>>* made) {
-  // Most of the time goes into packing weights and generating code, which several threads can do at
+  // Packing weights and generating code take most of the time, and several threads can do this at
   // once. Each operator is prepared by one thread.
   std::vector<std::exception_ptr> errors(ops.size());
   std::atomic<size_t> next{0};
@@ -321,7 +321,7 @@ void Instance::RunRows(const std::vector<int64_t>& rows, const void* const* inpu
                            std::to_string(sizes[shape_]));
     }
     // A model may compute something else if a dimension is 1, and only the shape that was compiled
-    // for 1 does so. The proof that rows may be filled up begins with two.
+    // for 1 computes it. The proof that rows may be filled up covers two rows or more.
     if (rows[r] == 1 && sizes[shape_] != 1) {
       throw ModelError(ErrorCode::kInvalidArgument,
                        "the number of rows" + NameOf(ranges, r) +

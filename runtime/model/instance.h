@@ -69,8 +69,8 @@ class Instance : public Runnable {
   void FindOverlaps();
   // Copies the inputs that are not read in place.
   void CopyInputs();
-  // Fills a mask up with 0. Throws ModelError with `kInvalidArgument` if runs with it must not be
-  // filled up.
+  // Fills a mask up with 0. Throws ModelError with `kInvalidArgument` if the mask does not allow a
+  // run to be filled up.
   void FillMask(const Port& port);
   // Copies the outputs that were not written in place.
   void CopyOutputs();

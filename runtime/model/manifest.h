@@ -14,7 +14,8 @@ struct RowRange {
   std::vector<int64_t> sizes;
 };
 
-// What `manifest.json` says that running a model needs. See `tvm_interop/artifact/manifest.py`.
+// The part of `manifest.json` that is needed to run a model. See
+// `tvm_interop/artifact/manifest.py`.
 struct Manifest {
   int64_t version = 2;
   std::string tvm_interop_version;
@@ -23,16 +24,16 @@ struct Manifest {
   std::map<std::string, std::string> sha256;  // of each other member, by its name
   std::map<int64_t, int64_t> weights;         // where each weight begins, by its value
   std::vector<int64_t> batch_sizes;
-  // The ranges that the shapes stand for, at most two; see `RowSizes` in
+  // The ranges that the shapes cover, at most two; see `RowSizes` in
   // `tvm_interop/artifact/manifest.py`.
   std::vector<RowRange> ranges;
-  // Where each input that is filled up with 0 must be 1, by its name: `first`, `any` or `nowhere`;
-  // see `RowMask` there.
+  // For each input that is filled up with 0, by its name, the position at which it must be 1:
+  // `first`, `any` or `nowhere`; see `RowMask` there.
   std::map<std::string, std::string> masks;
 };
 
-// Reads a manifest. `name` is what error messages call the text. Throws ArtifactError if the text
-// is no manifest that this version knows, or if a number in it is out of bounds.
+// Reads a manifest. `name` is the name of the text in error messages. Throws ArtifactError if the
+// text is no manifest that this version knows, or if a number in it is out of bounds.
 Manifest ReadManifest(const std::string& name, const std::string& text);
 
 }  // namespace tvm_interop

@@ -85,8 +85,8 @@ std::string TupleOf(const std::vector<int64_t>& shape) {
   return text + (shape.size() == 1 ? ",)" : ")");
 }
 
-// Returns where the numbers of a `.npy` file begin in it. The header must be as NumPy writes it for
-// this value.
+// Returns the offset at which the numbers of a `.npy` file begin. The header must be as NumPy
+// writes it for this value.
 uint64_t DataOf(const Bytes& zip, const Range& npy, const PlannedValue& value) {
   const uint64_t begin = npy.first;
   if (npy.second < 10 || zip.TextAt(begin, 6) != "\x93NUMPY") Refuse("a member is no array");

@@ -109,9 +109,9 @@ struct Plan {
   std::optional<int> Gpu() const;
 };
 
-// Reads the JSON text of a plan. `name` is what error messages call the text. Throws ArtifactError
-// if the text is no plan of this version. The numbers in the plan are not checked here: see
-// `CheckPlan`.
+// Reads the JSON text of a plan. `name` is the name of the text in error messages. Throws
+// ArtifactError if the text is no plan of this version. The numbers in the plan are not checked
+// here: see `CheckPlan`.
 Plan ReadPlan(const std::string& name, const std::string& text);
 
 }  // namespace tvm_interop

@@ -20,9 +20,9 @@ using RowCounts = std::array<size_t, kMostRanges>;
 void CheckNumberOfRanges(const std::vector<RowRange>& ranges, size_t count);
 // " of `batch`" for a range of several; nothing for the only one.
 std::string NameOf(const std::vector<RowRange>& ranges, size_t range);
-// Returns the number of the shape to run these numbers of rows with, one for each range: that of
-// the least numbers of rows that are large enough. Throws ModelError with `kInvalidArgument` if the
-// model has other ranges, or if a number is out of its range.
+// Returns the index of the shape that runs these numbers of rows, one for each range. It is the
+// shape with the least numbers of rows that are large enough. Throws ModelError with
+// `kInvalidArgument` if the model has other ranges, or if a number is out of its range.
 size_t FindShape(const std::vector<RowRange>& ranges, const std::vector<int64_t>& rows);
 
 // Where the rows of an input or output lie in memory. The tensor is one of the shape
@@ -44,27 +44,27 @@ struct RowPieces {
   bool HasMoreThan(const RowCounts& counts, size_t range) const;
 };
 
-// Returns, for each range, the dimension in which shapes for other numbers of rows differ; -1 if
-// there is none, and the rank if that of the shapes is not the same. `shapes` has the shape of one
-// input or output for each number of rows in `ranges`.
+// Returns, for each range, the dimension along which the shapes differ if the number of rows
+// differs. The result is -1 if there is none, and the rank if the shapes have different ranks.
+// `shapes` has the shape of one input or output for each number of rows in `ranges`.
 std::vector<int> AxesOf(const std::vector<const std::vector<int64_t>*>& shapes,
                         const std::vector<RowRange>& ranges);
 
-// Returns where the rows of a tensor of `shape` lie, which has `counts` rows. `axes` is what
-// `AxesOf` returns.
+// Returns where the rows of a tensor of `shape` lie. The tensor has `counts` rows. `axes` is the
+// result of `AxesOf`.
 RowPieces PiecesOf(const std::vector<int64_t>& shape, const std::vector<int>& axes,
                    const RowCounts& counts, size_t element_nbytes);
 
-// What fills up the rows of an input, and what must hold for it. A mask is filled with 0 along the
-// last range. Its numbers must be from 0 to 1, and those of its first row, or of any row, must
-// be 1.
+// How the rows of an input are filled up, and the condition on the input. A mask is filled up with
+// 0 along the last range. Its numbers must be from 0 to 1, and those of its first row, or of any
+// row, must be 1.
 enum class Filling { kLastRow, kZero, kMaskFirst, kMaskAny };
 
 // Whether a tensor of the type called `type` can be a mask.
 bool CanBeMask(const std::string& type);
 // Writes 0 into all rows of `tensor` from number `count` of a range on.
 void FillWithZeros(const RowPieces& pieces, size_t range, size_t count, void* tensor);
-// Returns whether a mask of the type called `type` fulfils what `filling` asks for in its first
+// Returns whether a mask of the type called `type` meets the condition of `filling` in its first
 // `counts` rows. The rows of `range` are the positions. For `kMaskAny`, a mask has one element for
 // each row and position, and one must be 1 for each row of the other range.
 bool MaskFits(const RowPieces& pieces, const RowCounts& counts, size_t range, Filling filling,

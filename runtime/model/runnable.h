@@ -24,8 +24,8 @@ class Runnable {
   // Runs the model once.
   //
   // `inputs` and `outputs` have an address for each input and output of the model, in its order.
-  // For a null address, the instance's own buffer is used. `inputs` and `outputs` themselves may be
-  // null: then all addresses are.
+  // For a null address, the instance's own buffer is used. If `inputs` or `outputs` itself is null,
+  // all its addresses count as null.
   //
   // Throws ModelError with `kExecution` if an operator fails, or if another thread is running this
   // instance.
@@ -34,11 +34,11 @@ class Runnable {
   // Runs the model once, as `Run` does, on inputs and outputs with `rows` rows, a number for each
   // range of the model: at most as many as the instance's shape has, and at least as many as the
   // range begins with. The inputs are filled up with copies of their last row, and masks with 0. If
-  // a number is less than the instance's shape has, tensors with such rows are copied wherever they
-  // are. Of the instance's own buffers the first rows count.
+  // there are fewer rows than in the instance's shape, tensors with these rows are always copied,
+  // whatever their address. In the instance's own buffers, the first rows count.
   //
   // Throws ModelError with `kInvalidArgument` if the model has other ranges or not these numbers of
-  // rows, or if a mask has other numbers than those from 0 to 1 or is not 1 where it must be.
+  // rows, or if a mask has a number outside of 0 to 1, or is not 1 at the required position.
   virtual void RunRows(const std::vector<int64_t>& rows, const void* const* inputs,
                        void* const* outputs) = 0;
 

@@ -120,7 +120,7 @@ void WriteAll(int file, const std::string& data) {
 
 template <typename Slot>
 void FillSlot(void* handle, const char* name, Slot function) {
-  // Compiled code has a variable for each function that it wants from whoever loads it. A library
+  // Compiled code has a variable for each function that its loader must provide. A library
   // that does not use the function has no such variable.
   void* slot = dlsym(handle, name);
   if (slot != nullptr) std::memcpy(slot, &function, sizeof(function));

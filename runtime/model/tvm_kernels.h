@@ -10,8 +10,8 @@
 
 namespace tvm_interop {
 
-// The layouts in memory that TVM's compiled code expects. They are those of DLPack and of tvm-ffi's
-// `c_api.h`, and are declared here, so that this library needs neither.
+// The layouts in memory that TVM's compiled code expects. They are the layouts of DLPack and of
+// tvm-ffi's `c_api.h`. They are declared here, so that this library needs neither header.
 struct TensorHeader {
   void* data;
   int32_t device_type;

@@ -167,7 +167,7 @@ def test_without_new_processes_the_model_runs_sequentially(
         ("/bin/false", "code 1"),
         ("/bin/true", "printed no times"),
         ("/nowhere/python", "No such file"),
-        ("", "knows no Python"),
+        ("", "does not know which Python"),
     ):
         monkeypatch.setattr(spawn, "_python_exe", program)
         with caplog.at_level(logging.WARNING, "tvm_interop"):

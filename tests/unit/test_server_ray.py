@@ -26,7 +26,7 @@ from tvm_interop.serving.ray import application
     [
         ({}, {}, "nothing to serve"),
         ({"a/b": "x.tar"}, {}, "cannot be called"),
-        ({"a": "x.tar"}, {"host": "0.0.0.0"}, "`host` is not for replicas"),
+        ({"a": "x.tar"}, {"host": "0.0.0.0"}, "`host` cannot be set for replicas"),
         ({"a": "x.tar"}, {"model_folder": "."}, "models are fixed"),
         ({"a": "x.tar"}, {"max_que": 1}, "did you mean `max_queue`"),
     ],

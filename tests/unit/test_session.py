@@ -412,4 +412,4 @@ except tvm_interop.DeviceError as error:
     )
     assert ended.returncode == 0, ended.stderr
     assert "(1, 16)" in ended.stdout
-    assert "is a model and no artifact, and compiling it needs TVM's compiler" in ended.stdout
+    assert "is a model, not an artifact, and compiling it needs TVM's compiler" in ended.stdout

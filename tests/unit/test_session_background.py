@@ -423,7 +423,7 @@ def test_a_program_that_knows_no_python(
         Session(branches(), **IN_BACKGROUND) as session,
     ):
         assert not session.wait_until_compiled(PATIENT_S)
-    assert "knows no Python" in caplog.text
+    assert "does not know which Python interpreter" in caplog.text
 
 
 def test_the_job_has_all_that_decides_the_artifact(tmp_path: Path) -> None:

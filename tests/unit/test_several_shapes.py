@@ -220,7 +220,7 @@ def test_a_range_of_image_sizes_is_refused_with_the_set_to_give() -> None:
         ({"height": set(range(1, 66))}, {}, "gives 65 combinations of sizes.*at most 64"),
         ({"hight": {8, 9}}, {}, "no open dimension `hight`"),
         ({"height": {8, 9}}, {"most_sizes": 2}, "`most_sizes` is for a range"),
-        ({**_EXACT}, {"batch_sizes": [1]}, "`batch_sizes` do not go with it"),
+        ({**_EXACT}, {"batch_sizes": [1]}, "cannot be combined with `input_shapes` or"),
         ({"height": {8, 9}}, {}, "a schedule needs every dimension"),
     ],
 )

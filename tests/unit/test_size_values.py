@@ -110,7 +110,7 @@ def _size_within_data_branches() -> onnx.ModelProto:
         (_sum_of_positions_is_21, "node `y/Mul` uses .* of `factor`.*batch 7 with"),
         (_looked_up_in_a_large_table, "node `y/Mul` uses .* of `factor`.*batch 7 with"),
         (_size_within_a_branch, "node `product` uses .* of `f`"),
-        (_size_within_data_branches, "node `s` asks for a size within the `If` `y/If`"),
+        (_size_within_data_branches, "node `s` uses a size within the `If` `y/If`"),
     ],
 )
 def test_a_number_for_a_single_size_is_noticed(
@@ -170,10 +170,10 @@ def test_a_single_row_that_is_treated_otherwise_is_not_joined(
     caplog.clear()
     tvm_interop.compile(model, batch_sizes=[1, 4], **QUICK)
     assert "rows of a batch may depend on each other" in caplog.text
-    assert "a few rows are not treated like many" in caplog.text
+    assert "treats a few rows differently from many" in caplog.text
     caplog.clear()
     tvm_interop.compile(model, batch_sizes=[3, 4], **QUICK)
-    assert "a few rows are not treated like many" in caplog.text
+    assert "treats a few rows differently from many" in caplog.text
     made = tvm_interop.compile(model, shapes={"batch": (3, 6)}, most_sizes=2, **QUICK)
     assert made.manifest.batch_sizes == ()
 

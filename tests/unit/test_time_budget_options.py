@@ -41,7 +41,7 @@ def test_an_unknown_scheduler_is_refused_without_time() -> None:
 
 
 def test_the_error_of_bf16_needs_time() -> None:
-    with pytest.raises(InputError, match="`time_budget` is 0, and for `precision` bf16"):
+    with pytest.raises(InputError, match="`time_budget` is 0, but `precision` bf16"):
         compiled(precision="bf16", providers=None, time_budget=0)
 
 

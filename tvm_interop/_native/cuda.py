@@ -212,7 +212,7 @@ def fetch(staging: CudaStaging, port: int) -> None:
 
 
 def take(staging: CudaStaging, port: int, host: Any) -> None:
-    """Copy what was fetched last of a port to host memory, when the copy has ended."""
+    """Copy the data of a port that was fetched last to host memory, after that copy has ended."""
     _function("take")(staging, port, host)
 
 
@@ -358,7 +358,7 @@ def run(executor: CudaExecutor) -> None:
 
 
 def run_and_fetch(executor: CudaExecutor, staging: CudaStaging, ports: Sequence[int]) -> None:
-    """Run every operator once and copy ports to pinned memory; the host waits once for all of it.
+    """Run every operator once and copy ports to pinned memory. The host waits only once.
 
     Raises
     ------

@@ -43,8 +43,8 @@ def library_path() -> Path:
 def runtime_library_path() -> Path:
     """Return the path of the library with the C interface.
 
-    `libtvm_interop.so` contains that interface too. Where it is installed, it is the one, so that a
-    process that also compiles models has one pool of threads.
+    `libtvm_interop.so` contains that interface too. If it is installed, its path is returned, so
+    that a process that also compiles models has one pool of threads.
 
     Raises
     ------

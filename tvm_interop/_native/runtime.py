@@ -72,9 +72,8 @@ class NativeModel:
 
     Attributes
     ----------
-    warning: what the user should know about the model, such as that a library is missing; None if
-        there is nothing.
-    uses_fallback: whether the slower kernels run that the model carries in case oneDNN is missing.
+    warning: a warning for the user, for example that a library is missing; None if there is none.
+    uses_fallback: whether the model's slower kernels run, which it has in case oneDNN is missing.
     inputs, outputs: for each set of input shapes, the inputs and the outputs of the model. Their
         numbers count the inputs from 0, and go on with the outputs.
     """
@@ -148,7 +147,7 @@ class NativeModel:
 
     @property
     def row_masks(self) -> dict[str, str]:
-        """Where each input that is a mask must be 1 for a run that is filled up, by its name."""
+        """For each mask, by name, the position at which it must be 1 in a run that is filled up."""
         found = {}
         for i, port in enumerate(self.inputs[0]):
             one_at = self._library.tvi_model_row_mask(self._handle, i)
@@ -170,7 +169,7 @@ class NativeModel:
         return NativeModelInstance(self, self._handle, shape)
 
     def _sizes(self, size_of: Callable[..., int]) -> tuple[int, ...]:
-        """The sizes of all sets of shapes; empty if a set has none."""
+        """The sizes of all sets of shapes; empty if one of the sets has no size."""
         found = tuple(size_of(self._handle, shape) for shape in range(len(self.inputs)))
         return found if all(found) else ()
 

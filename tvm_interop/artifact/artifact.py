@@ -344,7 +344,7 @@ def load(
         trusted_keys = keys_of_environment()
     try:
         if not Path(path).is_file():
-            raise ArtifactError("it is no file; make one with `tvm-interop compile`")
+            raise ArtifactError("it is not a file; make an artifact with `tvm-interop compile`")
         if trusted_keys:
             from .signature import signed_sha256
 

@@ -1,4 +1,4 @@
-"""What the operators of an artifact ask of a GPU's multiprocessors."""
+"""The resources of a GPU's multiprocessors that the operators of an artifact need."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .artifact import Artifact
 
 @dataclass(frozen=True)
 class GpuDemand:
-    """What one operator asks of a GPU.
+    """The resources of a GPU that one operator needs.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class GpuDemand:
     demand: the largest share of a multiprocessor's threads, registers or shared memory that one
         block takes.
     resident: blocks that a multiprocessor holds at once, of the launch with the largest share.
-    limited_by: what allows no more of them (see `Residency`).
+    limited_by: the resource that limits their number (see `Residency`).
     kernels: the launches. The numbers of a library's kernel are assumed, and say so.
     """
 
@@ -73,10 +73,10 @@ def gpu_demand_of(traits: OperatorTraits, arch: str) -> GpuDemand | None:
 
 
 def gpu_demands(artifact: Artifact, plan: Plan) -> dict[str, GpuDemand]:
-    """What each operator of a plan asks of a GPU, by the operator's name.
+    """The resources of a GPU that each operator of a plan needs, by the operator's name.
 
-    The numbers are for the newest architecture that the artifact was compiled for and whose limits
-    are known here. The result is empty without one, for artifacts of older versions, and for CPUs.
+    The numbers are for the newest architecture of the artifact whose limits are known here. The
+    result is empty if there is none, for artifacts of older versions, and for CPUs.
 
     Parameters
     ----------

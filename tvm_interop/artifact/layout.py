@@ -19,7 +19,7 @@ MAX_SHAPES = 64
 
 
 class Contents(NamedTuple):
-    """What the file holds for one set of input shapes. `Artifact` says what each field is."""
+    """The content of the file for one set of input shapes. `Artifact` describes each field."""
 
     plan: Plan
     schedule: Schedule
@@ -43,7 +43,7 @@ def check_rows(rows: RowSizes | None, plans: Sequence[Plan]) -> None:
     Raises
     ------
     ArtifactError
-        They do not, or an input cannot be a mask; see `check_row_sizes` and `check_masks`.
+        A plan does not fit, or an input cannot be a mask; see `check_row_sizes` and `check_masks`.
     """
     if rows is not None:
         check_row_sizes(rows.ranges, plans)

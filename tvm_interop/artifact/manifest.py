@@ -25,8 +25,8 @@ class SpeedCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The schedule's latency, measured against sequential execution of the same kernels.
 
     The schedule and sequential execution ran in turns, in the same rounds. If the schedule was
-    faster in the process that compiled, the figures are those of several new processes, which ran
-    both again (see `compiler.new_processes`).
+    faster in the process that compiled, several new processes ran both again, and the numbers come
+    from these processes (see `compiler.new_processes`).
 
     Attributes
     ----------
@@ -147,7 +147,7 @@ class KernelCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MergeCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How far the results of merged operators are from those of the operators that they replace.
+    """The differences between the results of merged operators and of the operators they replace.
 
     Both ran on the same random inputs when the model was compiled.
 
@@ -181,10 +181,10 @@ class MergeCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RowMask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An input that is filled up with 0, so that the filled positions of a sequence are left out.
+    """An input that is filled up with 0, to exclude the filled positions of a sequence.
 
     `lowering.masked_positions` has proven that this is right, under the condition that `one_at`
-    states. A run checks the condition.
+    states. Each run checks the condition.
 
     Attributes
     ----------
@@ -208,26 +208,26 @@ class SecondRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class RowSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The numbers of rows that a model was compiled for, which stand for a range of numbers.
 
-    A run of any number of rows from the least to the greatest takes the next larger number. It
-    fills the inputs up, which is right because each row of an output depends on the same row of the
-    inputs alone. `lowering.independent_rows` has proven this. The rows may also be the positions of
-    a sequence, which do influence each other. Then `lowering.masked_positions` has proven that
-    those which are filled up change nothing at the others.
+    A run of any number of rows from the least to the greatest takes the next larger number. Its
+    inputs are filled up. This is right because each row of an output depends only on the same row
+    of the inputs. `lowering.independent_rows` has proven this. The rows may also be the positions
+    of a sequence, which do influence each other. Then `lowering.masked_positions` has proven that
+    filled positions change nothing at the other positions.
 
     The rows of an input or output lie along the dimension that differs from shape to shape. An
-    input all of whose shapes are equal has no rows. An output may also have none if the rows are
+    input with the same shape everywhere has no rows. An output may also have none if the rows are
     positions.
 
     With a second range, there is a shape for each combination of the sizes. The rows of the first
-    range are independent then. Those of the second may be positions.
+    range are then independent, and the rows of the second may be positions.
 
     Attributes
     ----------
     dimension: the name of the dimension, such as `batch`.
     sizes: the number of rows of each of the artifact's shapes, in order.
     masks: the inputs that are filled up with 0 along the positions, which are the last range. All
-        others are filled up with their last row.
-    second: the second range; None if there is one range alone.
+        other inputs are filled up with their last row.
+    second: the second range; None if there is only one range.
     """
 
     dimension: str
@@ -237,7 +237,7 @@ class RowSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     @property
     def where_one(self) -> dict[str, str]:
-        """Where each mask must be 1, by its name."""
+        """The position at which each mask must be 1, by the mask's name."""
         return {mask.input: mask.one_at for mask in self.masks}
 
     @property
@@ -252,12 +252,14 @@ class RowSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         if self.second is None:
             return {self.dimension: self.sizes}
         if self.second.dimension == self.dimension:
-            raise ArtifactError(f"there are two ranges of `{self.dimension}`: one is wrong")
+            raise ArtifactError(
+                f"there are two ranges of `{self.dimension}`; there may be only one"
+            )
         return {self.dimension: self.sizes, self.second.dimension: self.second.sizes}
 
     @property
     def mean_filling(self) -> float:
-        """What a run computes over what it is given, in the mean over all sizes of the ranges."""
+        """The work of a run relative to the size that it is given, in the mean over all sizes."""
         found = 1.0
         for sizes in self.ranges.values():
             compiled, given = sorted(set(sizes)), range(min(sizes), max(sizes) + 1)
@@ -278,7 +280,7 @@ class RowSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The description of an artifact: what it is, and what made it.
+    """The description of an artifact: its content, and how it was made.
 
     Attributes
     ----------
@@ -292,8 +294,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     merge_check: how far the results of merged operators are from those of separate operators; None
         if no operators are merged, and in artifacts of older versions.
     weights: where each weight begins in `weights.bin`, in bytes, by index into `plan.values`.
-    gpu_kernels: what each of TVM's kernels for GPUs asks of a GPU, by the kernel's name. Empty for
-        CPUs, and in artifacts of older versions.
+    gpu_kernels: the resources that each of TVM's kernels for GPUs needs, by the kernel's name.
+        Empty for CPUs, and in artifacts of older versions.
     not_tried: the steps that the compilation left out because its time budget was spent, in words.
         The tuple is empty if nothing was left out, if there was no time budget, and in artifacts of
         older versions.

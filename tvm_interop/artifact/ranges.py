@@ -1,4 +1,4 @@
-"""Says for which ranges of sizes an artifact was compiled, and what a request of it costs."""
+"""Says for which ranges of sizes an artifact was compiled, and what a request costs."""
 
 from __future__ import annotations
 
@@ -99,7 +99,8 @@ class Ranges:
     compiled: the sizes that the model was compiled for, in the order of `Artifact.input_shapes`.
     filled_with_0: the inputs that are filled up with 0. All others are filled up with their last
         row.
-    mean_filling: what a run computes over what it is given, in the mean over all sizes.
+    mean_filling: the number of rows that a run computes divided by the number of its input's
+        rows, in the mean over all sizes.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -108,7 +109,7 @@ class Ranges:
     mean_filling: float
 
     def cost_of(self, request: Mapping[str, int]) -> RequestCost:
-        """Say at which sizes a request would run, and what it costs to fill it up.
+        """Return the sizes at which a request would run, and the cost of filling it up.
 
         Parameters
         ----------
@@ -172,8 +173,8 @@ class Ranges:
         found += [f"  {each}: {each.latency_in_words}" for each in self.compiled]
         return [
             *found,
-            f"  in the mean over all sizes, a run computes {self.mean_filling:.3g} times what it "
-            "is given",
+            f"  in the mean over all sizes, a run computes {self.mean_filling:.3g} times the rows "
+            "that it is given",
         ]
 
 

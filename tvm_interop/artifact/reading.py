@@ -1,4 +1,4 @@
-"""Reads an artifact's file in Python, for those who look at its plan, its schedule or its weights.
+"""Reads an artifact's file in Python, to give access to its plan, schedule and weights.
 
 The native library has a reader of its own, which `GraphModule` uses. Both accept the same files.
 """

@@ -36,8 +36,8 @@ class Fault:
     buffer, begin, end: the bytes that both operators touch, from `begin` up to but without `end`.
         For `overwritten` the first operator writes over these bytes. For `overlap` one operator
         touches them twice. A deadlock has no buffer.
-    wait: the wait that is missing, as (the operator that waits, the operator it waits for). None if
-        no wait can mend the fault.
+    wait: the missing wait, as (the operator that waits, the operator it waits for). None if no wait
+        can remove the fault.
     text: the fault and its remedy in one sentence.
     """
 

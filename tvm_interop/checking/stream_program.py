@@ -147,7 +147,7 @@ class StreamProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         Raises
         ------
         PlanError
-            A name is empty or no text, two operators have the same name, a wait names an operator
+            A name is empty or not text, two operators have the same name, a wait names an operator
             that is not there, a buffer's size is out of bounds, a range ends before it begins or
             lies outside its buffer, the index of a share is not below the number of shares, or
             there are more shares than operators.
@@ -210,4 +210,4 @@ def _decoded(text: str | bytes, kind: type[_T]) -> _T:
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
-        raise PlanError(f"the program cannot be read: {error}; mend it there") from None
+        raise PlanError(f"the program cannot be read: {error}; correct the program there") from None

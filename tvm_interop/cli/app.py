@@ -88,8 +88,8 @@ def run_app(arguments: Sequence[str]) -> int:
 
     The code is 0 for success and 2 for an error; `check` returns 1 for an unsafe program. An error
     prints one message on standard error, and `--verbose` adds the traceback. Ctrl-C and SIGTERM end
-    the command as an error does, so that no half-written file stays. Their codes are 130 and 143,
-    as in shells.
+    the command like an error, so that no half-written file remains. Their exit codes are 130 and
+    143, as in shells.
     """
     verbose = "--verbose" in arguments or "-v" in arguments
     if verbose:

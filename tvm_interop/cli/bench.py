@@ -25,7 +25,7 @@ _HEADINGS = ("scheduler", "stages", "streams", "waits", "arena", "search", "medi
 
 @dataclass(frozen=True)
 class Row:
-    """The figures of one scheduler.
+    """The results of one scheduler.
 
     Attributes
     ----------

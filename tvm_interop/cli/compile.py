@@ -243,7 +243,7 @@ def _summary(artifact: Artifact, given: str | None) -> str:
         filling = artifact.manifest.row_sizes.mean_filling
         lines.append(
             f"shapes: {artifact.manifest.row_sizes}; in the mean over all sizes, a run computes "
-            f"{filling:.3g} times what it is given"
+            f"{filling:.3g} times the rows that it is given"
         )
     if artifact.precision_choice is not None:
         lines.append(f"precision {artifact.precision_choice}")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..measure.store import LatencyStore
 
 app = typer.Typer(
-    help="Look after the database of measured latencies: stats, export, import, prune, clear-kept.",
+    help="Manage the database of measured latencies: stats, export, import, prune, clear-kept.",
     no_args_is_help=True,
 )
 
@@ -187,7 +187,7 @@ def _open(path: Path | None) -> LatencyStore:
     Raises
     ------
     InputError
-        There is no file at `path`.
+        `path` names no file.
     """
     from ..measure.store import LatencyStore
 

@@ -97,5 +97,7 @@ def _request(model: Path | str, dims: str | None, operator: str | None) -> dict[
     if dims is None or not is_artifact(model):
         return None
     if operator is not None:
-        raise InputError("`--operator` looks at the first size of an artifact: leave --dim out")
+        raise InputError(
+            "`--operator` explains the first size of an artifact only: leave --dim out"
+        )
     return shape_options.parse_dims(dims)

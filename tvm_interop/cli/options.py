@@ -113,8 +113,8 @@ Streams = Annotated[
         "--streams",
         min=1,
         help="Number of streams that run side by side; by default one for each core of a CPU, and "
-        "up to 8 on a GPU. Only `opara` opens as many on a GPU as its algorithm asks for, unless "
-        "this option bounds it.",
+        "up to 8 on a GPU. On a GPU, `opara` opens as many as its algorithm asks for, unless this "
+        "option bounds their number.",
         rich_help_panel="Scheduling",
     ),
 ]
@@ -319,7 +319,8 @@ TimeBudget = Annotated[
         "--time-budget",
         metavar="SECONDS",
         min=0,
-        help="How long compiling may take in all; what was not tried is told at the end. With 0 "
+        help="How long compiling may take in all; the output lists the steps that were left out. "
+        "With 0 "
         "nothing is measured or checked, and the model runs sequentially.",
     ),
 ]
@@ -347,8 +348,8 @@ Providers = Annotated[
         "--providers",
         metavar="NAME,...",
         help=f"Providers whose kernels are candidates: {', '.join(PROVIDERS)}; by default every "
-        "installed provider that fits the target. For `--target cuda` on a machine without a "
-        "GPU nothing is measured: the named providers' kernels are taken, by default TVM's.",
+        "installed provider that fits the target. For `--target cuda` on a machine without a GPU, "
+        "kernels are not measured: those of the named providers are used, by default TVM's.",
         rich_help_panel="Model",
     ),
 ]

@@ -1,4 +1,4 @@
-"""The verb `tvm-interop schedule`, which schedules a model without compiling an artifact."""
+"""The verb `tvm-interop schedule`, which makes a schedule for a model but no artifact."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def schedule_model(
     """Schedule a model and write the schedule as JSON, for reading, editing and compiling.
 
     `tvm-interop compile MODEL --schedule schedule.json` compiles with a schedule. Without
-    `--output` the schedule is printed. With `--json` the command prints an object that also holds
-    figures of the schedule, such as the number of stages.
+    `--output` the schedule is printed. With `--json` the command prints an object with the schedule
+    and some numbers about it, such as the number of stages.
     """
     from ..compiler.api import new_compilation
     from ..compiler.options import CompileOptions

@@ -125,7 +125,10 @@ def _tell(records: list[Record]) -> None:
 def _recorded(
     artifact: Artifact, title: str, runs: int, request: Mapping[str, int] | None
 ) -> Record:
-    """Record the plan that runs a request, or the first plan. With 0 runs, nothing is run."""
+    """Return a record of the plan that runs a request, or of the first plan.
+
+    With 0 runs, no operator is run.
+    """
     from ..viz.record import planned, record
 
     def recorded(one: Artifact) -> Record:

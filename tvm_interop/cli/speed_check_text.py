@@ -13,7 +13,7 @@ significance level of 5%. See `docs/speed_check.rst`."""
 
 
 def speed_check_line(artifact: Artifact, given: str | None = None) -> str | None:
-    """A line with the measured ratio, the ratio needed, and what ships; None without a check.
+    """A line with the measured ratio, the required ratio, and the result; None without a check.
 
     Parameters
     ----------

@@ -166,7 +166,8 @@ def compile(
     each = shapes_to_compile(model, input_shapes, batch_sizes)
     if chosen is not None and len(each) > 1:
         raise InputError(
-            "a schedule is made for one shape: give `input_shapes` only once with `schedule`"
+            "a schedule is for one set of input shapes: with `schedule`, give `input_shapes` only "
+            "once"
         )
     try:
         artifact, *others = (
@@ -200,7 +201,7 @@ def compile(
 def _shared_out(options: CompileOptions, each: Sequence[_T]) -> Iterator[tuple[CompileOptions, _T]]:
     """Pair each of several shapes with options.
 
-    Their time budget is the shape's share of the time left.
+    The time budget in the options is an equal share of the time that is left for these shapes.
     """
     budget = options.budget
     for i, shapes in enumerate(each):
@@ -240,7 +241,7 @@ def _compilation(
     budget = options.budget
     if precision == "bf16" and budget.measures_nothing:
         raise InputError(
-            "`time_budget` is 0, and for `precision` bf16 the error must be measured: give more "
+            "`time_budget` is 0, but `precision` bf16 needs time to measure the error: give more "
             "time, or `precision` f32"
         )
     in_f32 = replace(options, precision="f32", keep_f32=())

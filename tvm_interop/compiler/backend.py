@@ -40,7 +40,7 @@ from .kept_kernels import keep_kernels, kept_kernels
 class Kernels:
     """The kernels that TVM compiles for a model.
 
-    Each step of the compilation runs once, when its result is first needed.
+    Each step of the compilation runs when its result is first needed, and only once.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class Lowered(ABC):
 
     Attributes
     ----------
-    import_anew: imports the model again and gives the Relax module before lowering. The module is
+    import_anew: imports the model again and returns the Relax module before lowering. The module is
         not kept, because it would hold a second copy of many weights.
     module: the Relax module of fused kernels, before they are scheduled.
     program: the operators, each with the kernel that was chosen for it. Large operators are divided
@@ -180,7 +180,8 @@ class Lowered(ABC):
     threads: int
 
     def with_choice(self: _L, give: Callable[[Program], Program]) -> _L:
-        """Give operators of a program on TVM's kernels to libraries, and keep the kernels in use.
+        """Let libraries run operators of a program that uses TVM's kernels. Keep only the TVM
+        kernels that are still in use.
 
         Parameters
         ----------
@@ -197,7 +198,7 @@ class Lowered(ABC):
 
     @property
     def gpu_kernels(self) -> dict[str, GpuKernel]:
-        """What each of TVM's kernels asks of a GPU, by the kernel's name; empty for a CPU."""
+        """The resources of a GPU that each of TVM's kernels needs, by name; empty for a CPU."""
         return {}
 
     def traits(self, program: Program) -> list[OperatorTraits]:
@@ -205,7 +206,7 @@ class Lowered(ABC):
         return operator_traits(program)
 
     def gpu_demand(self, program: Program, op: int) -> GpuDemand | None:
-        """What operator `op` of `program` asks of a GPU's multiprocessors; None for a CPU."""
+        """The resources of a GPU's multiprocessor that operator `op` needs; None for a CPU."""
         return None
 
     def most_streams(self, scheduler: str) -> int | None:

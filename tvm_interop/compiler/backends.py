@@ -27,5 +27,8 @@ def why_not_in_bf16(options: CompileOptions) -> str | None:
 
 
 def can_fill_up(options: CompileOptions) -> bool:
-    """Whether runs on the target can be filled up to a larger size: so far on CPUs alone."""
+    """Whether runs on the target can be filled up to a larger size.
+
+    So far only CPUs can do this.
+    """
     return not is_cuda(options.target)

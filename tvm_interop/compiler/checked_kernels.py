@@ -165,7 +165,7 @@ class KernelChecker:
         still = self._faults({name: keys[name] for name in faults}, None, plain)
         for name, fault in still.items():
             raise ExecutionError(
-                f"kernel `{name}` is wrong however it is compiled: {fault}; please report it"
+                f"kernel `{name}` is wrong with and without a schedule: {fault}; please report it"
             )
         return CheckedKernels(plain, msgspec.structs.replace(passed, plain=faults))
 
@@ -203,7 +203,10 @@ class KernelChecker:
 
     @cached_property
     def _functions(self) -> dict[str, tuple[Any, tirx.PrimFunc]]:
-        """The kernels before any schedule, by name; each with its global variable."""
+        """The kernels before any schedule.
+
+        For each kernel name, the global variable and the function.
+        """
         return {var.name_hint: (var, func) for var, func in self.as_written.functions_items()}
 
     @cached_property
@@ -335,7 +338,7 @@ class KernelChecker:
 
 
 def _counted_from(before: int, total: int, count: Count | None) -> Count | None:
-    """`count` for a later part of `total` kernels, of which `before` were counted already."""
+    """A progress function for part of `total` kernels, after `before` of them were counted."""
     return None if count is None else lambda done, _: count(before + done, total)
 
 

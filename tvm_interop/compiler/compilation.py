@@ -122,7 +122,7 @@ class Compilation:
         return self._lowered.traits(self.program)
 
     def gpu_demand(self, name: str) -> GpuDemand | None:
-        """What the operator `name` asks of a GPU, whose kernels are compiled; None for a CPU."""
+        """Compile operator `name` and return what it needs of a GPU; None for a CPU."""
         return self._lowered.gpu_demand(self.program, self.graph.names.index(name))
 
     @cached_property
@@ -163,7 +163,7 @@ class Compilation:
         Raises
         ------
         OutOfTimeError
-            The compilation's time is over, and not even the operators alone are measured.
+            The compilation's time is over before each operator was measured alone.
         """
         by_name = self.backend.prices_by_name
         source = price_source(latency, self.options.latency, scheduler, prices_by_name=by_name)
@@ -195,7 +195,7 @@ class Compilation:
         options: dict[str, Any],
         known: Mapping[str, Callable[[], Any]] | None = None,
     ) -> Schedule:
-        """Run a scheduler, and fill in options that the compilation knows and the caller left out.
+        """Run a scheduler. Options that the caller left out come from the compilation, if known.
 
         Parameters
         ----------
@@ -319,7 +319,7 @@ class Compilation:
 
     @cached_property
     def merges(self) -> OperatorMerges:
-        """The operators that could be merged, each with all of its parts."""
+        """The sets of operators that could be merged; a set has all parts of its operators."""
         return self.merges_among([op.whole or op.name for op in self.program.operators])
 
     def merges_among(self, names: Sequence[str]) -> OperatorMerges:
@@ -434,7 +434,7 @@ class Compilation:
         return self._lowered.instance(plan)
 
     def sequential(self) -> Schedule:
-        """One operator after the other, the parts of an operator on all streams: the baseline."""
+        """The baseline schedule: operators run in order, each with its parts on all streams."""
         return one_after_another(self.program, self.streams)
 
     def measure(self, schedules: Sequence[Schedule]) -> Iterator[npt.NDArray[np.float64]]:

@@ -67,11 +67,12 @@ Opara credits a part of its gain to its many streams."""
 
 
 class _BuildForCuda:
-    """Compiles kernels for some architectures, and keeps what they ask of a GPU.
+    """Compiles kernels for some architectures, and stores the resources of a GPU that the kernels
+    need.
 
     Attributes
     ----------
-    demands: what the kernels that were compiled so far ask, by architecture and kernel.
+    demands: the resources that the kernels compiled so far need, by architecture and kernel.
     """
 
     def __init__(self, archs: Sequence[str]) -> None:
@@ -101,7 +102,8 @@ class LoweredForCuda(Lowered):
 
     @property
     def gpu_kernels(self) -> dict[str, GpuKernel]:
-        """What each of TVM's kernels asks of a GPU, by the kernel's name; compiles the kernels.
+        """The resources of a GPU that each of TVM's kernels needs, by name. The kernels are
+        compiled.
 
         Raises
         ------
@@ -131,9 +133,9 @@ class LoweredForCuda(Lowered):
         return gpu_traits(program, self.gpu_kernels, demands_arch(self.build.demands))
 
     def gpu_demand(self, program: Program, op: int) -> GpuDemand | None:
-        """What operator `op` of `program` asks of the newest architecture; None if not known.
+        """The resources of the newest architecture that operator `op` needs; None if not known.
 
-        Of TVM's kernels, only the operator's own is compiled.
+        Only the kernel of this operator is compiled.
 
         Raises
         ------
@@ -287,7 +289,7 @@ class CudaBackend:
         )
 
     def why_not_measured(self) -> DeviceError | None:
-        """The error if GPU 0 or TVM's CUDA runtime is missing; None otherwise."""
+        """The error to raise if GPU 0 or TVM's CUDA runtime is missing; None if both are there."""
         try:
             require_cuda(0)
         except DeviceError as error:
@@ -295,7 +297,7 @@ class CudaBackend:
         return None
 
     def why_not_run(self, plan: Plan) -> DeviceError | None:
-        """The error if a GPU of the plan or TVM's CUDA runtime is missing; None otherwise."""
+        """The error to raise if a GPU of the plan or TVM's CUDA runtime is missing, else None."""
         return _why_not_run(plan)
 
     def why_not_compared(self) -> str | None:

@@ -21,7 +21,7 @@ from .time_budget import TimeBudget
 from .timed_search import search_limits, searched_in_time
 
 _IOS_SHARE = 0.4
-"""Share of the time of `auto` for the search by IOS that it learns from."""
+"""Share of the time of `auto` for the search by IOS, whose measurements train the predictions."""
 _AUTO_S = 60.0
 """Seconds for `auto` if its option `time_budget_s` is not given."""
 

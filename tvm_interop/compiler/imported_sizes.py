@@ -1,4 +1,4 @@
-"""A model as it is imported for several sizes, and the check of what it computes from the sizes."""
+"""Imports a model for several sizes, and checks the numbers that the model computes from them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class CannotImportError(RowsDependError):
-    """The model cannot be imported for some sizes; the text says for which, and why."""
+    """The model cannot be imported for some sizes. The text names the sizes and the reason."""
 
 
 class Imported:
@@ -63,11 +63,13 @@ class Imported:
         return made
 
     def check_sizes(self, chosen: RowRange) -> dict[int, str]:
-        """Check that what the model computes from the sizes grows evenly within the ranges.
+        """Check that the numbers that the model computes from the sizes grow evenly within the
+        ranges.
 
         Returns
         -------
-        What a size of 1 does otherwise than larger ones, by the number of the dimension.
+        How the model treats a size of 1 differently from larger sizes, by the number of the
+        dimension.
 
         Raises
         ------
@@ -84,10 +86,10 @@ class Imported:
         return self._followed(chosen.dimensions, _all_sizes(ends))
 
     def why_not_joined(self, shapes: Mapping[int, Shapes]) -> str | None:
-        """What a batch does otherwise than its rows alone; None if there is nothing.
+        """How the model treats a batch differently from its rows alone; None if it does not.
 
-        A server joins requests of any number of rows, also of fewer than the smallest size that is
-        compiled. Sizes for which the model cannot be imported have no answer to compare with.
+        A server joins requests with any number of rows, even fewer than the smallest compiled size.
+        A size for which the model cannot be imported is not compared.
 
         Parameters
         ----------
@@ -144,7 +146,10 @@ def _samples(ends: tuple[int, int]) -> list[int]:
 
 
 def _all_sizes(ends: Sequence[tuple[int, int]]) -> list[tuple[int, ...]]:
-    """All sizes; for large pairs of ranges, those at the ends of one of them, and some others."""
+    """All sizes.
+
+    For large pairs of ranges, only the pairs at the ends of one range, and some others.
+    """
     every = [range(least, most + 1) for least, most in ends]
     if len(every) == 1 or math.prod(map(len, every)) <= _MOST_SIZES:
         return list(itertools.product(*every))

@@ -65,7 +65,7 @@ def refuse_fixed_batch(
     input_shapes: Shapes | Sequence[Shapes] | None,
     shapes_of: Mapping[int, Shapes],
 ) -> None:
-    """Raise a clearer error if a model can be imported, but not for the wanted batch sizes.
+    """Raise a clearer error if only the wanted batch size keeps a model from being imported.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def check_range(
     batch_sizes: Sequence[int] | None,
     options: CompileOptions | None,
 ) -> None:
-    """Refuse what does not go with a range of a dimension, or with a set of sizes.
+    """Refuse options that cannot be combined with a range of a dimension, or with a set of sizes.
 
     Parameters
     ----------
@@ -153,8 +153,8 @@ def check_range(
         )
     if any(list_of_shapes(input_shapes)) or batch_sizes is not None:
         raise InputError(
-            "`shapes` gives all sizes, so `input_shapes` and `batch_sizes` do not go with it: "
-            "leave them out"
+            "`shapes` gives all sizes, so it cannot be combined with `input_shapes` or "
+            "`batch_sizes`: leave them out"
         )
     if options is not None and not can_fill_up(options):
         raise InputError(

@@ -3,7 +3,7 @@
 Exporters may give each input of a model names of its own, so the length of a sequence is
 `input_ids_len` in one input and `mask_len` in another. If the model can be imported where both have
 the same size, but not where they differ, they are one dimension, and get one range. This decides
-only which sizes a run may have: what is proven of them does not rest on it.
+only which sizes a run may have. The proofs about these sizes do not depend on it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _LEAST = 3
 
 
 class JoinedNames(NamedTuple):
-    """The ranges of dimensions, and which names stand for another one.
+    """The ranges of dimensions, and the names that stand for another dimension.
 
     Attributes
     ----------
     wide: the least and the greatest size, by the name of the dimension.
-    joined: the names that have the size of another dimension, and its name.
+    joined: for each name that has the size of another dimension, the name of that dimension.
     """
 
     wide: dict[str, tuple[int, int]]
@@ -39,7 +39,7 @@ def joined_names(
 ) -> JoinedNames:
     """Join the names of one dimension.
 
-    Names are tried if they stand at the same place of their inputs, such as the second dimension.
+    Two names are tried if they name the same axis of their inputs, such as the second dimension.
 
     Parameters
     ----------

@@ -41,5 +41,5 @@ def kept_kernels(kept: KeptFiles, hashes: Mapping[str, str]) -> bytes | None:
 
 
 def keep_kernels(kept: KeptFiles, hashes: Mapping[str, str], code: bytes) -> None:
-    """Keep the bytes `code` of the library with these kernels."""
+    """Store `code`, the bytes of the library with these kernels."""
     kept.put(_KIND, kernels_key(hashes), code)

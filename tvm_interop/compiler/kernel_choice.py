@@ -107,7 +107,7 @@ _CLEARLY_FASTER = 0.95
 
 
 _NEVER_US = 1e9
-"""The latency in microseconds that a kernel counts with that is not worth measuring."""
+"""The latency, in microseconds, that is assumed of a kernel that is not worth measuring."""
 
 
 class _LayoutCosts:

@@ -145,8 +145,8 @@ class KernelTuning:
         ]
         if not self._kernels:
             raise InputError(
-                "there is nothing to tune: kernel libraries run every operator of the model; "
-                "`--providers tvm` has TVM's kernels run the operators"
+                "there is nothing to tune, because kernel libraries run every operator of the "
+                "model; with `--providers tvm`, TVM's kernels run the operators"
             )
         if max_trials is None:
             max_trials = _TRIALS_A_KERNEL * len(self._kernels)

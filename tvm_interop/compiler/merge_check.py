@@ -1,4 +1,7 @@
-"""Compares merged operators with the operators that they replace, on the kernels that ship."""
+"""Compares merged operators with the operators that they replace.
+
+Both run the kernels that ship.
+"""
 
 from __future__ import annotations
 

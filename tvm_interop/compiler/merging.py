@@ -26,7 +26,7 @@ from .realized_merges import realize_merges
 
 
 class Compiled(Protocol):
-    """The part of a compilation that merging needs."""
+    """The methods of a compilation that merging needs."""
 
     @property
     def program(self) -> Program: ...
@@ -52,8 +52,8 @@ class OperatorMerges:
 
     Attributes
     ----------
-    sets: sets of ids of operators; two or more operators of one set might be merged. No operator
-        is in two sets. A set has all parts of a divided operator.
+    sets: sets of ids of operators. Two or more operators of one set might be merged. No operator is
+        in two sets, and all parts of a divided operator are in the same set.
     """
 
     def __init__(self, imported: Any, names: Sequence[str]) -> None:
@@ -107,8 +107,8 @@ class MergingLatency(LatencyOver):
     Parameters
     ----------
     base: the latency model for operators and stages without merging.
-    price_alone: lowers a module of merged operators, and gives their latencies from the source that
-        `base` has its latencies from.
+    price_alone: lowers a module of merged operators, and returns their latencies. They come from
+        the same source as the latencies of `base`.
     """
 
     def __init__(

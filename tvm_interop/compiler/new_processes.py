@@ -1,11 +1,11 @@
 """Confirms that a schedule is faster than sequential execution, in several new processes.
 
-A compiling process is not like the processes that run the artifact later: its memory is full of
-other things, its kernels come from elsewhere. And two instances of one artifact may differ by
-several percent, only because their tensors lie at other addresses. So a schedule that seemed
-faster while it was chosen must be faster in the mean over several new processes, each of which
-loads the files that would ship. These processes decide; the runs before them only choose a schedule
-and leave out those that gain nothing.
+The process that compiles differs from the processes that run the artifact later: its memory holds
+other data, and its kernels are loaded in another way. Also, two instances of one artifact may
+differ by several percent, only because their tensors lie at other addresses. So a schedule that
+seemed faster when it was chosen must be faster in the mean over several new processes. Each of
+these processes loads the files that would ship. The new processes decide; the runs before them only
+choose a schedule, and leave out schedules that gain nothing.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ Floats = npt.NDArray[np.float64]
 _ROUNDS_S = 0.25
 """About how long the rounds of a process take, in seconds."""
 _LONG_US = 15_000.0
-"""From this time of a run on, a process has one instance of the schedule instead of two."""
+"""If a run takes at least this time, a process has one instance of the schedule instead of two."""
 _LIMIT_S = 30.0
 """Seconds after which no further process begins."""
 _SOON_S = 12.0
 """The same once there are enough processes for the first test."""
 _GRACE_S = 3.0
-"""The same if the compilation has a time budget that is over."""
+"""The same limit if the time budget of the compilation is spent."""
 _ANSWER_S = 600.0
 """The longest wait for a process, in seconds."""
 _LARGEST_BYTES = 2**30
@@ -70,7 +70,7 @@ seem faster by this gain at a later test."""
 
 @dataclass(frozen=True)
 class ProcessTimes:
-    """What one process measured.
+    """The measurements of one process.
 
     Attributes
     ----------
@@ -195,7 +195,7 @@ def confirm_by(processes: Iterator[ProcessTimes], budget: Budget) -> SpeedCheck 
 
     Parameters
     ----------
-    processes: gives the times of one process after the other, for as long as it is asked.
+    processes: an iterator over the times of processes, which starts a process for each element.
     budget: the time after which no further process begins.
 
     Returns
@@ -241,7 +241,7 @@ def _may_gain(times: list[ProcessTimes]) -> bool:
 
 
 def _processes(paths: list[str]) -> Iterator[ProcessTimes]:
-    """Start one process after the other, and give what each measured."""
+    """Start one process after the other, and yield the measurements of each."""
     command = python_command(timed_files.__name__)
     environment = {**os.environ, "TVM_INTEROP_NUM_THREADS": str(num_threads())}
     seed = 0

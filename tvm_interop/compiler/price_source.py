@@ -23,7 +23,10 @@ class MeasuredHere:
 
 @dataclass(frozen=True)
 class Learned:
-    """Most latencies are predicted; stages that decide which schedule is best are measured."""
+    """Most latencies are predicted.
+
+    Only the stages that decide which schedule is best are measured.
+    """
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,8 @@ def price_source(
         )
     if scheduler in MERGING:
         raise InputError(
-            f"`{scheduler}` merges operators, and each merged operator has a kernel of its own, "
-            "which must be measured: leave `latency` out, or let `ios` or `auto` learn latencies"
+            f"`{scheduler}` merges operators, and the latencies of merged operators cannot be "
+            "learned but must be measured: leave `latency` out, or let `ios` or `auto` learn "
+            "latencies"
         )
     return Learned()

@@ -232,8 +232,8 @@ class StoredLatency(LatencyTable):
         """
         if not self._knows_copies:
             raise LatencyError(
-                f"nothing is known of the link between two `{self._setting.device}`; give its "
-                "bandwidth (`link`, or --link-gb-s)"
+                f"the link between two `{self._setting.device}` is not known; give its bandwidth "
+                "(`link`, or --link-gb-s)"
             )
         return super().transfer(u, v)
 

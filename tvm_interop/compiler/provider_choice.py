@@ -227,7 +227,10 @@ def _measured_again(theirs: MeasuredLatency, ours: MeasuredLatency, rivals: Sequ
 
 
 def _least_that_matters(times_us: npt.NDArray[np.float64]) -> float:
-    """The shortest latency above those that together take the share `_SMALL`."""
+    """The limit between small and large latencies.
+
+    All smaller latencies together make up the share `_SMALL` of the sum.
+    """
     ascending = np.sort(times_us)
     matter = ascending[np.cumsum(ascending) > _SMALL * ascending.sum()]
     return float(matter[0]) if len(matter) else 0.0

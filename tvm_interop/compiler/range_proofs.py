@@ -1,19 +1,20 @@
 """Proves that runs of a model may be filled up between the sizes that it was compiled for.
 
-A range is right in one of two ways. Rows, such as those of a batch: each row of an output depends
-on the same row of the inputs alone (`lowering.independent_rows`). Positions of a sequence: those
-that are filled up change nothing at the others (`lowering.masked_positions`).
+A range is right in one of two cases. In the first case the dimension has independent rows, such as
+a batch: each row of an output depends only on the same row of the inputs
+(`lowering.independent_rows`). In the second case the dimension has the positions of a sequence: the
+filled positions change nothing at the other positions (`lowering.masked_positions`).
 
-With two ranges, the rows of one must be independent. Call a run of `b` rows and `s` positions
-(b, s), and say it is filled up to (B, S). Three steps lead from one to the other:
+With two ranges, the rows of one must be independent. Let (b, s) be a run of `b` rows and `s`
+positions, which is filled up to (B, S). Three steps lead from one to the other:
 
-1. The first `b` rows of (B, S) have the bits of (b, S), whatever stands in those that are filled
-   up. This is the proof of rows, for programs of the length `S` and different numbers of rows.
-2. A row of (b, s) is computed in the same way for all `b` above 1: the proof of rows again, for
-   lengths that are filled up.
-3. In (B, S), positions that are filled up change nothing at the others: the proof of positions, for
-   `B` rows. With step 2 this holds for all numbers of rows above 1. A single row has a program of
-   its own, which is never filled up to several rows, so this is proven again for it.
+1. The first `b` rows of (B, S) have the bits of (b, S), whatever the other rows contain. This is
+1. the proof of rows, for programs of the length `S` and different numbers of rows.
+2. A row of (b, s) is computed in the same way for all `b` above 1. This is the proof of rows again,
+2. for lengths that are filled up.
+3. In (B, S), the filled positions change nothing at the other positions. This is the proof of
+   positions, for `B` rows. With step 2 this holds for all numbers of rows above 1. A single row has
+   a program of its own, which is never filled up to several rows, so this is proven again for it.
 
 Step 1 is proven for each length that is compiled. For step 2, rows are also proven for the smallest
 lengths that are filled up. If the positions are rows too, step 3 is the proof of rows instead.
@@ -41,8 +42,8 @@ def check_rows(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
 
     Returns
     -------
-    What the manifest says of the ranges; and whether there is one range, whose dimension is the
-    first one of all inputs and outputs, that is, a batch.
+    The manifest's entries for the ranges; and whether there is a single range and it is a batch,
+    that is, the first dimension of all inputs and outputs.
 
     Raises
     ------
@@ -109,7 +110,7 @@ def _check_one(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
 def _neither(
     not_rows: RowsDependError, not_positions: RowsDependError, name: str, axes: Mapping[str, int]
 ) -> RowsDependError:
-    """Why a dimension is neither that of independent rows nor the length of a sequence."""
+    """Why a dimension has neither independent rows nor the positions of a sequence."""
     if any(axes.values()):
         return not_positions  # The first dimension is another one, so this is mostly a sequence.
     if str(not_rows) == str(not_positions):
@@ -125,14 +126,17 @@ def _row_masks(masks: Masks) -> tuple[RowMask, ...]:
 
 
 class _Pair:
-    """The proof for two ranges; the head of this file says why its parts are enough."""
+    """The proof for two ranges. The head of this file explains why its three steps are enough."""
 
     def __init__(self, model: Any, chosen: RowRange) -> None:
         self._imported, self._chosen = Imported(model), chosen
         self._lowered: dict[tuple[int, ...], Program] = {}
 
     def sizes(self) -> RowSizes:
-        """What the manifest says of the ranges: that whose rows are independent comes first."""
+        """The manifest's entries for the ranges.
+
+        The range whose rows are independent comes first.
+        """
         names, why = self._chosen.dimensions, {}
         # The outer dimension of the inputs is mostly the batch.
         for of_rows in sorted((0, 1), key=lambda d: max(self._chosen.axes[d].values())):
@@ -223,7 +227,9 @@ def warn_of_dependent_rows(model: Any, shapes: Mapping[int, Mapping[str, tuple[i
             independent_rows(programs, axes)
             special = imported.why_not_joined(shapes)
             if special is not None:
-                raise RowsDependError(f"a few rows are not treated like many: {special}")
+                raise RowsDependError(
+                    f"the model treats a few rows differently from many rows: {special}"
+                )
     except RowsDependError as error:
         _LOG.warning(
             "the rows of a batch may depend on each other, so that requests which are joined may "
@@ -240,7 +246,7 @@ def _programs(
     """The lowered model by the size of the dimension, and the axis of the dimension by input.
 
     There are programs for the sizes above 1, and at least two unless there is no such size. A
-    single row is run as it is, so nothing needs to be proven about it.
+    single row is never filled up, so nothing needs to be proven about it.
 
     Parameters
     ----------

@@ -18,9 +18,9 @@ from ..scheduling.whole_operators import WholeOperators
 def realize_merges(schedule: Schedule, program: Program, streams: int) -> Schedule:
     """Make a schedule of the merged model from a schedule with merged stages.
 
-    If operators are divided into parts, the merged operators are divided too. Each of them then has
-    a stage of its own, in which its parts run side by side on all streams. So have the operators
-    that cut its output, behind it.
+    If operators are divided into parts, the merged operators are divided too. Each merged operator
+    then has a stage of its own, in which its parts run side by side on all streams. The operators
+    that cut its output into parts have the next stages.
 
     Parameters
     ----------
@@ -97,8 +97,8 @@ def _of_wholes(schedule: Schedule) -> Schedule:
             for whole in wholes:
                 if stage_of.get(whole, number) != number:
                     raise ScheduleError(
-                        f"the parts of `{names[whole]}` are in several stages, and the schedule "
-                        "merges operators; put all parts of each operator into one stage"
+                        f"the parts of `{names[whole]}` are in several stages, but a schedule that "
+                        "merges operators must have all parts of an operator in one stage"
                     )
             groups.append(tuple(whole for whole in wholes if whole not in stage_of))
             stage_of.update(dict.fromkeys(wholes, number))
@@ -112,9 +112,9 @@ def _realized(schedule: Schedule, graph: OpGraph) -> Schedule:
 
     A merged stage becomes a stage with a single group, on the stage's first stream: first the
     merged operator, and then the operators that cut its output into parts. Merging can make
-    operators needless, such as a concat of all the parts. Such operators are left out of the other
-    stages. A merged operator may be fused with a reader of that concat, and then read tensors that
-    a later stage makes. It then has a stage of its own behind that stage.
+    operators superfluous, such as a concat of all the parts. Such operators are left out of the
+    other stages. A merged operator may be fused with a reader of that concat. If it then reads
+    tensors that a later stage makes, it has a stage of its own after that stage.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ class _Place(NamedTuple):
     Attributes
     ----------
     stage: the number of the stage in the schedule with merged stages.
-    is_late: whether the operator is in an additional stage, right behind that stage.
+    is_late: whether the operator is in an additional stage, directly after that stage.
     group: the number of the group.
     """
 

@@ -1,8 +1,9 @@
 """Chooses the sizes that a model is compiled for, for ranges such as any batch from 1 to 32.
 
-Between the sizes, a run takes the next larger one and fills the inputs up. `range_proofs` proves
-that this is right. One or two dimensions may have a range. For two, such as a batch of sequences,
-the model is compiled for each pair of a few sizes of the one and a few of the other.
+A run of any other size uses the next larger compiled size, and its inputs are filled up.
+`range_proofs` proves that this is right. One or two dimensions may have a range. For two, such as a
+batch of sequences, the model is compiled for each pair of one of a few sizes of the first and one
+of a few sizes of the second.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MOST_SIZES = 8
 MOST_ROWS = 4096
 """The largest size of a dimension with a range."""
 _FIXED_ROWS = 1.0
-"""The time of a run that does not grow with its rows, as a number of rows that take as long."""
+"""The constant part of a run's time, given as the number of rows that take the same time."""
 
 Ranges: TypeAlias = "Mapping[str, int | tuple[int, int] | Set[int]]"
 """By the name of the dimension: a size, the least and the greatest size, or a set of sizes."""
@@ -90,8 +91,8 @@ def exact_shapes(
         return None
     if most_sizes is not None:
         raise InputError(
-            "`most_sizes` is for a range, and `shapes` gives sets of sizes, all of which are "
-            "compiled: leave it out"
+            "`most_sizes` is for a range, but `shapes` gives sets of sizes, which are all "
+            "compiled: leave `most_sizes` out"
         )
     sizes: list[list[int]] = []
     for name, given in ranges.items():
@@ -99,7 +100,7 @@ def exact_shapes(
         if isinstance(given, Sequence) and not isinstance(given, str):
             raise InputError(
                 f"`shapes` gives `{name}` a range, and another dimension a set of sizes: give both "
-                "of them sets of sizes, or one of them one size"
+                "dimensions sets of sizes, or one dimension a single size"
             )
         if not each or not all(is_whole(size) and size > 0 for size in each):
             raise InputError(
@@ -109,8 +110,8 @@ def exact_shapes(
     count = math.prod(map(len, sizes))
     if count > MAX_SHAPES:
         raise InputError(
-            f"`shapes` gives {count} combinations of sizes, and a model is compiled for each: give "
-            f"at most {MAX_SHAPES}"
+            f"`shapes` gives {count} combinations of sizes, and the model is compiled for each of "
+            f"them: give at most {MAX_SHAPES}"
         )
     found = [
         shapes_of_dims(model, dict(zip(ranges, each, strict=True)))
@@ -170,8 +171,8 @@ def row_range(model: Any, ranges: Ranges, most_sizes: int = MOST_SIZES) -> RowRa
         if not at.keys() <= least_shapes.keys():
             missing = ", ".join(f"`{each}`" for each in sorted(at.keys() - least_shapes.keys()))
             raise InputError(
-                f"`shapes` gives `{name}` a range, but other open dimensions of input {missing} no "
-                "size: give all of them"
+                f"`shapes` gives `{name}` a range, but gives no size for other open dimensions of "
+                f"input {missing}: give all sizes"
             )
     return RowRange(
         tuple(wide), chosen_sizes_of(list(wide.values()), most_sizes), axes, least_shapes
@@ -204,9 +205,9 @@ def _ends(name: str, given: Any) -> tuple[int, int]:
 def chosen_sizes_of(ends: Sequence[tuple[int, int]], count: int) -> tuple[list[int], ...]:
     """The sizes of each dimension to compile for, at most `count` combinations of them.
 
-    Two dimensions share the combinations so that the mean of the time of a filled run over the time
-    at its own size is the least. The time is taken to grow with each size by itself, as
-    `chosen_sizes` says, so this mean is the product of the means of both dimensions. Long ranges
+    The combinations minimise the mean of this ratio: the time of a run that is filled up, over the
+    time of a run at its own size. The time is assumed to be a product of a function of each size,
+    as `chosen_sizes` says. So this mean is the product of the means of both dimensions. Long ranges
     get more sizes than short ones: a batch of 1 to 8 and a length of 1 to 128 get 2 and 4. Ties:
     the fewest combinations, then the fewest sizes of the first dimension.
     """
@@ -225,7 +226,7 @@ def chosen_sizes_of(ends: Sequence[tuple[int, int]], count: int) -> tuple[list[i
 
 
 def _mean_ratio(sizes: Sequence[int]) -> float:
-    """The mean, over all sizes of a range, of the time at the next chosen one over the own time."""
+    """The mean over a range of the time at the next chosen size over the time at the size."""
     own = np.arange(sizes[0], sizes[-1] + 1)
     chosen = np.array(sizes)[np.searchsorted(sizes, own)]
     return float(np.mean((chosen + _FIXED_ROWS) / (own + _FIXED_ROWS)))
@@ -235,8 +236,8 @@ def chosen_sizes(least: int, most: int, count: int) -> list[int]:
     """The sizes from `least` to `most` to compile for, at most `count`.
 
     They minimise the mean, over all sizes of the range, of the time of a run at the next larger
-    chosen size over the time at its own size. The time is taken to grow with the size, from the
-    time of `_FIXED_ROWS` rows on. Ties: the smaller sizes.
+    chosen size over the time at its own size. The time of a run is assumed to be proportional to
+    its size plus `_FIXED_ROWS`. Ties: the smaller sizes.
     """
     count = min(count, most - least + 1)
     sizes = np.arange(least, most + 1)

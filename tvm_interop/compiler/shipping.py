@@ -44,8 +44,8 @@ def manifest_of(
     lowered: the model that ships.
     budget: the time of the compilation, with the list of the work that was left out.
     scheduler, speed_check, precision, kernel_check: as in `Manifest`.
-    merge_check: as in `Manifest`; None if no operators were merged in this compilation. Then the
-        check of `InterOpSchedule` counts, if that pass merged operators.
+    merge_check: as in `Manifest`; None if this compilation merged no operators. The manifest then
+        has the check of `InterOpSchedule`, if that pass merged operators.
     """
     return Manifest(
         tvm_interop_version=__version__,

@@ -43,8 +43,8 @@ def interleaved_rounds(executors: list[Any], clock: Clock) -> Iterator[npt.NDArr
             clock.measure_interleaved(executors, warmup, batch, seed), dtype=np.float64
         )
         yield from seconds.T * 1e6
-        # Run several rounds in one call. The streams fall asleep between two calls, and waking them
-        # up must not count.
+        # Run several rounds in one call. Between two calls the threads of the streams fall asleep,
+        # and the time to wake them must not count.
         warmup, round_s = 0, float(seconds.sum()) / batch
         batch = int(np.clip(_BATCH_S / max(round_s, 1e-9), 1, _MOST_IN_BATCH))
 

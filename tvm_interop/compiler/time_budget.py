@@ -13,10 +13,10 @@ from ..scheduling.budget import Budget
 CHOICE_SHARE = 0.4
 """Share of the time for choosing a kernel for each operator."""
 LIBRARIES_SHARE = 0.5
-"""Share of the time that is left then, for checking the kernels of libraries."""
+"""Share of the remaining time for checking the kernels of libraries."""
 SCHEDULE_SHARE = 0.8
-"""Share of the time that is left then, for the schedule and its speed check. The rest is for the
-check of TVM's kernels."""
+"""Share of the time that remains after both, for the schedule and its speed check. The rest is for
+the check of TVM's kernels."""
 
 _T = TypeVar("_T")
 _PIECE = 8

@@ -1,4 +1,4 @@
-"""Gives each thing one of two labels, so that the total cost is lowest, by a minimum cut."""
+"""Assigns one of two labels to each item, with the lowest total cost, by a minimum cut."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PairCost:
-    """The cost of the labels of two things, which depends on both labels.
+    """The cost of two items, which depends on the labels of both.
 
     Attributes
     ----------
-    first, second: the two things. None stands for a thing whose label is always 0.
+    first, second: the two items. None stands for an item whose label is always 0.
     us: microseconds for each pair of labels, as `us[label of first][label of second]`.
     """
 
@@ -29,11 +29,11 @@ class PairCost:
 def cheapest_labels(
     things: Iterable[int], costs: Iterable[PairCost], equal: Iterable[tuple[int, int]] = ()
 ) -> dict[int, int]:
-    """A label, 0 or 1, for each thing, so that the sum of `costs` is as small as possible.
+    """A label, 0 or 1, for each item, so that the sum of `costs` is as small as possible.
 
     A minimum cut can express the cost of a pair only if unlike labels are, in sum, no cheaper than
     like labels. Where unlike labels are cheaper, their cost is raised to the cost of like labels.
-    Ties: as few things as possible get label 1. Costs are rounded to whole nanoseconds, so that
+    Ties: as few items as possible get label 1. Costs are rounded to whole nanoseconds, so that
     sums are exact.
 
     Parameters
@@ -41,7 +41,7 @@ def cheapest_labels(
     equal: pairs that must get the same label.
 
     Source: V. Kolmogorov and R. Zabih, What energy functions can be minimized via graph cuts?
-    (2004), section 4. Complexity: one maximum flow over a graph with one node for each thing.
+    (2004), section 4. Complexity: one maximum flow over a graph with one node for each item.
     """
     import networkx as nx  # Here, because the import takes half a second.
 

@@ -206,7 +206,7 @@ def _check_out(out: Any, array: np.ndarray) -> None:
 
 
 def check_key(key: Any, kind: str) -> None:
-    """Refuse what is neither the name nor the index of an input or output."""
+    """Refuse a key that is neither the name nor the index of an input or output."""
     if not isinstance(key, str) and not is_whole(key):
         raise InputError(
             f"an {kind} is chosen by its name or its index, not by a `{type(key).__name__}`"

@@ -31,8 +31,8 @@ class CudaInstance:
     """One executable copy of a plan, on the GPUs that the plan names.
 
     The addresses of tensors never change, because a CUDA graph contains them. Inputs and outputs
-    are therefore copied. Those of the host go through pinned memory, which the instance allocates
-    once.
+    are therefore copied. Copies from and to the host's memory go through pinned memory, which the
+    instance allocates once.
 
     Each GPU has one block of memory for all tensors of the instance.
 

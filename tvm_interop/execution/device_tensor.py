@@ -51,7 +51,7 @@ class DeviceTensor:
         Parameters
         ----------
         stream: the handle of the consumer's stream. None and 1 mean CUDA's default stream, 2 the
-            default stream of the calling thread, and -1 that nothing is to wait.
+            default stream of the calling thread, and -1 that no stream waits.
         options: `max_version`, `dl_device` and `copy` of DLPack.
 
         Raises

@@ -248,11 +248,11 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
             self._copied_output(position, out)
 
     def start(self, /, *arrays: Any, **inputs: Any) -> None:
-        """Do the same as `run`, and do not wait for a GPU.
+        """Start a run and do not wait for the GPU; on other devices, do the same as `run`.
 
-        Later runs, and everything that sets inputs or gets outputs, come after this run. So does
-        the work of a library that takes an output of `get_output_zero_copy`. A failure of the GPU
-        shows in a later call. On other devices, this is `run`.
+        Later runs, and all calls that set inputs or get outputs, come after this run. The work of a
+        library that takes an output of `get_output_zero_copy` comes after it too. A failure of the
+        GPU shows in a later call.
 
         Raises
         ------

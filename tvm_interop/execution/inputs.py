@@ -16,7 +16,7 @@ _CPU = 1
 
 
 def as_input(value: Any, expected: Port, instance: PlanInstance) -> Any:
-    """Return what `instance.write` takes for the input `expected`: an array, or `value` itself.
+    """Return the value for `instance.write` of the input `expected`: an array, or `value` itself.
 
     The result is `value` if it is a tensor on a device of the instance's kind, such as a tensor of
     PyTorch on a GPU.

@@ -35,7 +35,7 @@ class NativeInstance:
         Parameters
         ----------
         artifact: an artifact whose `native` is not None.
-        shape: which of the model's sets of input shapes the instance is for.
+        shape: the index of the instance's set of input shapes, among the model's sets.
 
         Raises
         ------

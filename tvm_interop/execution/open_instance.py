@@ -27,11 +27,11 @@ class Shapes:
     ----------
     inputs, outputs: the model's inputs and outputs, for each set.
     batch_sizes: the batch size of each set; empty if the sets are not batch sizes.
-    row_range: the ranges of rows that the sets stand for; None if they stand for themselves alone.
+    row_range: the ranges of rows that the sets cover; None if each set covers only itself.
     """
 
     def __init__(self, artifact: Artifact, server: ServerAddress | None = None) -> None:
-        """List the sets; a model on a server has the first alone."""
+        """List the sets. A model on a server has only the first set."""
         self._artifact, self._server = artifact, server
         self._kernels: dict[int, Any] = {}
         self.inputs: list[list[Port]]

@@ -1,4 +1,4 @@
-"""Runs a model for any number of rows, at the next larger number that it was compiled for."""
+"""Runs a model for any number of rows: the run uses the next larger compiled number of rows."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ..program.row_axis import axes_of_ranges, next_larger
 
 
 class RowRange:
-    """Where the rows of a model lie, and the numbers of rows that it was compiled for.
+    """The axes along which a model's rows lie, and the numbers of rows that it was compiled for.
 
     With two ranges, such as a batch of sequences, a number of rows is a pair of numbers.
 
     Attributes
     ----------
-    dimensions: the names of the dimensions whose sizes are the numbers of rows, such as `batch`.
-        If the rows of one are positions of a sequence, it is the last.
-    sizes: the numbers of rows of each of the model's sets of input shapes: one for each dimension.
+    dimensions: the names of the dimensions whose sizes are the numbers of rows, such as `batch`. A
+        dimension whose rows are positions of a sequence is the last.
+    sizes: for each of the model's sets of input shapes, the number of rows of each dimension.
     """
 
     def __init__(
@@ -30,14 +30,14 @@ class RowRange:
         outputs: Sequence[Sequence[Port]],
         masks: Mapping[str, str] | None = None,
     ) -> None:
-        """Find where the rows lie.
+        """Find the axes along which the rows lie.
 
         Parameters
         ----------
         ranges: the number of rows of each set of input shapes, by the dimension's name.
         inputs, outputs: the inputs and outputs for each set of input shapes.
-        masks: where the inputs that are filled up with 0 must be 1, by their names: at the `first`
-            position, at `any`, or `nowhere` (see `artifact.manifest.RowMask`).
+        masks: for each input that is filled up with 0, by its name, the position at which it must
+            be 1: the `first`, `any`, or `nowhere` (see `artifact.manifest.RowMask`).
         """
         positions = {port.name: i for i, port in enumerate(inputs[0])}
         self._masks = {positions[name]: one_at for name, one_at in (masks or {}).items()}
@@ -98,12 +98,13 @@ class RowRange:
         """The numbers of rows of inputs of these shapes, by the inputs' positions.
 
         None if the inputs have another rank or other sizes than the model, or if no input among
-        them has rows. A dimension that none of them has keeps its `current` number of rows.
+        them has rows. If none of the inputs has a dimension, this dimension keeps its `current`
+        number of rows.
 
         Raises
         ------
         InputError
-            Two inputs disagree.
+            Two inputs have different numbers of rows.
         """
         found: dict[int, tuple[int, str]] = {}
         for i, shape in shapes.items():
@@ -158,11 +159,11 @@ class RowRange:
         return Port(port.value, port.name, tuple(shape), port.dtype)
 
     def filled(self, array: np.ndarray, position: int, port: Port) -> np.ndarray:
-        """An input with its last row repeated until it has the shape of `port`; a mask with 0.
+        """An input, filled up to the shape of `port`: with its last row, or a mask with 0.
 
-        A repeated row is as valid as the others: it has no index that is out of range. A mask gets
-        0 along the positions, and then rows that are copies of its last one. `check_mask` says
-        whether a mask may be filled up.
+        A copy of a row is valid data: it has no index that is out of range. A mask is filled up
+            with 0 along the positions, and then with copies of its last row. `check_mask` checks
+            whether a mask may be filled up.
         """
         for number, axis, _ in reversed(self._known_axes(position, is_output=False)):
             given, wanted = array.shape[axis], port.shape[axis]
@@ -183,7 +184,7 @@ class RowRange:
         Raises
         ------
         InputError
-            The input is a mask with which runs must not be filled up.
+            The input is a mask, and its numbers do not allow the run to be filled up.
         """
         one_at, axes = self._masks.get(position, "nowhere"), self._axes[False][position]
         axis = axes[-1]
@@ -203,9 +204,9 @@ class RowRange:
             where += f" for each {self.dimensions[0]}"
         sizes = ", ".join(map(str, sorted({size[-1] for size in self.sizes})))
         raise InputError(
-            f"input `{port.name}` is a mask, and a run of {array.shape[axis]} {name} is "
-            f"filled up: then its numbers must be from 0 to 1, and 1 {where}. Give such a mask, or "
-            f"one of the sizes that are not filled up, {sizes}"
+            f"input `{port.name}` is a mask, and a run of {array.shape[axis]} {name} is filled up: "
+            f"the mask's numbers must then be from 0 to 1, and 1 {where}. Give such a mask, or one "
+            f"of the sizes that are not filled up, {sizes}"
         )
 
     def of_rows(

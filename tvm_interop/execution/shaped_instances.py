@@ -36,16 +36,17 @@ class ShapedInstances:
 
     @property
     def runs_by_size(self) -> dict[tuple[int, ...], int]:
-        """How many runs there were at each size that a model with ranges was compiled for.
+        """The number of runs at each size that a model with ranges was compiled for.
 
         A key has the size of each dimension, in the order of `artifact.ranges.dimensions`. The
         mapping is empty for a model without ranges. Calls, `run`, `run_into` and `start` count, and
-        so does `benchmark` end to end. `profile` and runs that fail do not. Any thread may ask.
+        so does `benchmark` end to end. `profile` and runs that fail do not count. Any thread may
+        read this property.
         """
         return self._counts.runs()
 
     def count_with(self, other: ShapedInstances) -> None:
-        """Count runs together with another module of the same artifact from now on."""
+        """From now on, share the counts of runs with another module of the same artifact."""
         self._counts = other._counts
 
     def _drop_instances(self) -> None:
@@ -92,7 +93,7 @@ class ShapedInstances:
 
     @contextmanager
     def _same_shape_after_errors(self) -> Iterator[None]:
-        """Switch back if the inputs are refused, so that a later run finds those of before."""
+        """Switch back if the inputs are refused, so that a later run finds the earlier inputs."""
         before = self._instance, self._shape, self._rows
         try:
             yield
@@ -101,12 +102,12 @@ class ShapedInstances:
             raise
 
     def _check_mask(self, position: int, array: Any) -> None:
-        """Raise InputError if an input is a mask with which this run must not be filled up."""
+        """Raise InputError if an input is a mask that does not allow this run to be filled up."""
         if self._range is not None:
             self._range.check_mask(array, position, self._instance.inputs[position])
 
     def _fitting(self, sizes: Mapping[int, tuple[int, ...]]) -> tuple[int, tuple[int, ...]]:
-        """The set of input shapes that runs inputs of these shapes, and how many rows they have."""
+        """The set of input shapes that runs inputs of these shapes, and the numbers of rows."""
         now = [port.shape for port in self._current_inputs()] if sizes else []
         if all(now[i] == size for i, size in sizes.items()):
             return self._shape, self._rows
@@ -148,7 +149,7 @@ class ShapedInstances:
         return self._range.port(port, position, rows, is_output=is_output)
 
     def _write_input(self, position: int, array: Any) -> None:
-        """Copy an array into an input. Its last row fills up rows that the model has beyond it."""
+        """Copy an array into an input, and fill up the remaining rows with the array's last row."""
         port = self._instance.inputs[position]
         if self._range is not None:
             array = self._range.filled(array, position, port)
@@ -194,7 +195,7 @@ class ShapedInstances:
         return ins, outs
 
     def _set_weights(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Set weights by name, in all instances that there are and will be."""
+        """Set weights by name, in all present and later instances."""
         for shape in list(self._instances):
             self._replace_weights(shape, arrays)
         # Instances for other input shapes get these weights when they are made.
@@ -222,7 +223,7 @@ class ShapedInstances:
         return instance
 
     def _sizes_of(self, given: Mapping[str | int, Any]) -> dict[int, tuple[int, ...]]:
-        """The shapes of the given arrays by the inputs' positions, if the module has a choice."""
+        """The shapes of the given arrays, by the inputs' positions; empty if there is one set."""
         if len(self._shapes) < 2:
             return {}
         return {self._position(key): shape_of(value) for key, value in given.items()}

@@ -1,4 +1,4 @@
-"""Counts at which compiled sizes a model with ranges ran."""
+"""Counts the runs of a model with ranges, by compiled size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class SizeCounts:
     """
 
     def __init__(self, sizes: Sequence[tuple[int, ...]]) -> None:
-        """Begin at 0 for each of the sizes; there are none if a model has no range."""
+        """Begin with a count of 0 for each size. A model without a range has no sizes."""
         self._sizes = tuple(sizes)
         self._runs = [0] * len(sizes)
         self._lock = threading.Lock()

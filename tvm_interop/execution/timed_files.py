@@ -1,8 +1,8 @@
 """Times artifacts against each other, in a process that does nothing else.
 
 `compiler.new_processes` starts such processes. They import neither TVM nor a scheduler, so they run
-an artifact as its users do. They do not use `measure_interleaved`, because it needs tvm-ffi, whose
-import takes longer than the rounds do.
+an artifact like a user's process. They do not use `measure_interleaved`, because it needs tvm-ffi,
+and the import of tvm-ffi takes longer than the rounds.
 """
 
 from __future__ import annotations
@@ -60,5 +60,5 @@ def _round(modules: Sequence[GraphModule], draw: np.random.Generator) -> list[fl
 
 
 def main() -> None:
-    """Read the arguments of `time_files` from the standard input, and print what it returns."""
+    """Read the arguments of `time_files` from the standard input, and print its result."""
     print(json.dumps(time_files(**json.load(sys.stdin))))

@@ -35,7 +35,7 @@ class Explanation:
     merge_check: how far the results of merged operators are from those of separate operators; None
         for a model, and for an artifact without merged operators.
     ranges: the ranges of sizes that an artifact was compiled for; None if there are none.
-    request: the sizes at which the given request runs; None if no request was given.
+    request: the compiled sizes at which the given request runs; None if no request was given.
     """
 
     title: str
@@ -132,8 +132,8 @@ def explain(
     if pair is not None and len(pair) != 2:
         raise InputError(f"`pair` has {len(pair)} names; give two operators")
     if try_number is not None and (pair is not None or not measure):
-        raise InputError("a change is tried on a whole model and by measuring: leave `pair` and "
-                         "`measure=False` out")  # fmt: skip
+        raise InputError("`try_number` tries a change by measuring the whole model: leave `pair` "
+        "and `measure=False` out")  # fmt: skip
     if try_number is not None and is_artifact(model):
         raise InputError(
             f"`{model if isinstance(model, str | os.PathLike) else 'the model'}` is an artifact, "

@@ -154,7 +154,7 @@ def compare(
 
 
 def part_of_plan(plan: Plan, wholes: Sequence[str]) -> Plan:
-    """Return a plan with some operators of `plan` only, on the same streams and in the same order.
+    """Return a plan with only some operators of `plan`, on the same streams and in the same order.
 
     If two kept operators are ordered only through operators that are left out, the later one gets a
     wait for the earlier one.
@@ -212,7 +212,9 @@ def _measured(instances: Sequence[PlanInstance], limit_s: float) -> Cost:
 def _rounds(instances: Sequence[PlanInstance]) -> Iterator[npt.NDArray[np.float64]]:
     clock = instances[0].clock
     if clock is None:
-        raise InputError("these artifacts cannot be timed against each other here")
+        raise InputError(
+            "this machine cannot run both artifacts, so it cannot time them against each other"
+        )
     executors = [instance.executor for instance in instances]
     seed, warmup = 0, 2
     while True:

@@ -100,7 +100,7 @@ def _wholes(plan: Plan) -> dict[str, list[PlannedOperator]]:
 
 
 def _kernel(parts: list[PlannedOperator] | None) -> str:
-    """Return the name of the kernel that runs an operator, and its number of parts, as text."""
+    """Return a text with the name of an operator's kernel and the operator's number of parts."""
     if parts is None:
         return "not there"
     op = parts[0]
@@ -127,8 +127,8 @@ def _stages(schedule: Schedule) -> list[tuple[tuple[str, ...], ...]]:
 def _regions(a: Schedule, b: Schedule, both: list[str]) -> list[tuple[str, ...]]:
     """Return groups of operators that the two schedules run in different stages.
 
-    A group consists of the operators of a stage that only one of the schedules has. Groups with
-    operators in common are joined. Only operators in `both` are listed.
+    A group consists of the operators of one stage, if only one of the schedules has this stage.
+    Groups with operators in common are joined. Only operators in `both` are listed.
     """
     stages = [_stages(schedule) for schedule in (a, b)]
     differing = [

@@ -35,8 +35,8 @@ class OperatorExplanation:
     provider: the provider whose kernel runs the operator.
     parts: the number of parts that the operator is divided into; 1 if it is not divided.
     offers: each provider's offer. For a model, times are for plain layouts and one thread.
-    gpu: what the operator asks of a GPU's multiprocessors. None for a CPU, and if it is not known:
-        for a model whose kernels are not timed, and for artifacts of older versions.
+    gpu: the resources of a GPU's multiprocessor that the operator needs. None for a CPU, for a
+        model whose kernels are not timed, and for artifacts of older versions.
     """
 
     name: str

@@ -40,7 +40,7 @@ class Subject:
     compilation: the compilation of the model; None for an artifact.
     artifact: the artifact, for the input shapes that are explained; None for a model.
     ranges: the ranges of sizes of the whole artifact; None if there are none, and for a model.
-    request: the sizes at which the given request runs; None without a request.
+    request: the compiled sizes at which the given request runs; None without a request.
     """
 
     title: str
@@ -112,7 +112,10 @@ def subject_of(
 
 
 class _NotLoaded:
-    """Takes the place of a kernel library if no kernel runs, so the library need not be loaded."""
+    """A stand-in for a kernel library.
+
+    It is used if no kernel runs, so that the library need not be loaded.
+    """
 
     def get_function(self, name: str, query_imports: bool) -> _NotLoaded:
         return self
@@ -161,8 +164,9 @@ def _wholes(
 
     def measure_again(stages: Sequence[Groups]) -> None:
         latency.measure_again(stages)
-        # The operators are packed by these latencies. So a later explanation that measures nothing
-        # must find the same latencies: it would look for sets that were packed otherwise.
+        # These latencies decide on which stream each operator runs. A later explanation that
+        # measures nothing must find the same latencies. With other latencies it would look up
+        # stages that were never measured.
         latency.answer_from_store(stages)
 
     return Wholes(

@@ -53,7 +53,7 @@ def explanation_text(explained: Explanation) -> str:
 
 
 def range_lines(ranges: Ranges | None, request: RequestCost | None) -> list[str]:
-    """Return what there is to say of ranges, and of the plan that the rest of the text is of."""
+    """Return the text about ranges of sizes, and about the plan that is explained."""
     if ranges is None:
         return []
     if request is None:

@@ -114,7 +114,7 @@ def _selected(bb: relax.BlockBuilder, condition: Any, then: Any, otherwise: Any)
     if kinds[0] != kinds[1] or kinds[0][0] is None:
         shown = " and ".join(f"{dtype} of shape {shape}" for shape, dtype in kinds)
         raise UnsupportedModelError(
-            f"its branches give {shown}, and its condition is computed as the model runs: export "
+            f"its branches give {shown}, and its condition is computed when the model runs: export "
             "the model with only the branch that you need"
         )
     return bb.emit(relax.op.where(condition, then, otherwise))

@@ -1,7 +1,7 @@
-"""Says whether numbers grow evenly with one or two sizes: by the same amount for each more row.
+"""Checks whether numbers grow evenly with sizes: by the same amount for each further row.
 
-With two sizes, a number may also grow with their product. A size of 1 is a case by itself, so sizes
-of which one is 1 are compared with each other alone.
+There are one or two sizes. With two, a number may also grow with their product. A size of 1 is a
+case of its own. So combinations with a size of 1 are compared only with each other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TOLERANCE = 1e-9
 
 
 def ones_of(sizes: Sizes) -> tuple[bool, ...]:
-    """Which of the sizes are 1."""
+    """For each of the sizes, whether it is 1."""
     return tuple(size == 1 for size in sizes)
 
 
@@ -38,7 +38,7 @@ class Growth:
         self._fits = {ones: _Fit(group) for ones, group in self._by_ones.items()}
 
     def uneven(self) -> tuple[Sizes, Sizes] | None:
-        """Two sizes of which one does not follow from the others; None if all are even."""
+        """Two sizes whose numbers show that growth is uneven; None if all numbers grow evenly."""
         found = (fit.uneven() for fit in self._fits.values())
         return next((pair for pair in found if pair is not None), None)
 
@@ -48,7 +48,7 @@ class Growth:
         return None if fit is None else fit.at(sizes)
 
     def differs_at_1(self) -> Iterator[int]:
-        """The numbers of the dimensions whose size 1 does not follow from its larger sizes."""
+        """The indices of the dimensions whose size 1 does not follow from the larger sizes."""
         for ones, group in self._by_ones.items():
             for number in (i for i, is_one in enumerate(ones) if is_one):
                 larger = self._fits.get((*ones[:number], False, *ones[number + 1 :]))
@@ -59,7 +59,7 @@ class Growth:
 
 
 class Law:
-    """How each number of a tensor grows that has more numbers for larger sizes.
+    """The growth of each element of a tensor that has more elements for larger sizes.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class Law:
         self._fit = _Fit(heads)
 
     def fits(self, sizes: Sizes, array: np.ndarray) -> bool:
-        """Whether the tensor for these sizes grows like that for the largest ones."""
+        """Whether the tensor for these sizes grows like the tensor for the largest sizes."""
         if array.ndim != len(self._most) or not np.all(array.shape <= np.array(self._most)):
             return False
         common = _box(tuple(np.minimum(array.shape, self._box)))
@@ -87,7 +87,10 @@ def _box(shape: Sequence[int]) -> tuple[slice, ...]:
 
 
 class _Fit:
-    """Numbers as a function of sizes, none or all of which are 1 along a dimension."""
+    """Numbers as a function of sizes.
+
+    Along each dimension, none of the sizes or all of them are 1.
+    """
 
     def __init__(self, group: Mapping[Sizes, np.ndarray]) -> None:
         self._sizes = list(group)
@@ -127,7 +130,7 @@ class _Fit:
         return found.reshape(self._shape)
 
     def _columns(self, sizes: list[Sizes]) -> np.ndarray:
-        """What the numbers may be sums of: a constant, the sizes, and the product of all sizes."""
+        """The terms that a number may be a sum of: a constant, the sizes, and their product."""
         given = np.array(sizes, np.float64).reshape(len(sizes), -1)
         columns = [np.ones(len(sizes)), *given.T]
         if given.shape[1] > 1:
@@ -136,7 +139,7 @@ class _Fit:
 
 
 def _beside(index: int, count: int) -> Iterator[int]:
-    """All other indices, the nearest first."""
+    """All other indices, sorted by distance, the nearest first."""
     yield from sorted((i for i in range(count) if i != index), key=lambda i: abs(i - index))
 
 

@@ -64,8 +64,8 @@ def fold(
     ----------
     inputs: relax expressions; None for an optional input that is left out.
     attrs: the node's attributes; `tvm_custom` says how many outputs the node has.
-    of_any_kind: whether to fold operators outside `_FOLDED` too, except those with subgraphs. This
-        is needed for empty tensors, which no kernel takes.
+    of_any_kind: whether to fold operators outside `_FOLDED` too, except operators with subgraphs.
+        This is needed for empty tensors, which no kernel takes.
     """
     if op_type in ("Shape", "Size"):
         return _of_shape(op_type, inputs[0], attrs)

@@ -1,9 +1,10 @@
 """Converts a `GatherND` whose indices are constants that make a grid.
 
 PyTorch exports `mask[rows, columns]` this way, with the numbers of all rows and of all columns.
-Each component of such an index differs along one axis of the result alone. So the result is a
-tensor with its axes in another order, in which some are repeated. Kernels that read elements along
-axes are faster than those that look places up, and `lowering.masked_positions` knows more of them.
+Each component of such an index varies along only one axis of the result. So the result is a tensor
+with its axes in another order, some of them repeated. Kernels that read elements along axes are
+faster than kernels that look up positions, and `lowering.masked_positions` can prove more about
+them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .constants import constant_array
 def import_gather_nd(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Return the result, or None if the indices are no constants, or no grid."""
+    """Return the result; None if the indices are not constant, or do not make a grid."""
     data, indices = inputs[0], constant_array(inputs[1])
     shape = static_shape(getattr(data, "ty", None))
     if indices is None or shape is None or int(attrs.get("batch_dims", 0)) or not indices.size:
@@ -45,9 +46,9 @@ def import_gather_nd(
 
 
 def _axes_of_components(indices: np.ndarray) -> list[int | None] | None:
-    """For each component, the axis that it differs along; None if no axis, or if there is no grid.
+    """For each component, the axis along which it varies, or None. None if there is no grid.
 
-    Two components may not differ along the same axis.
+    In a grid, two components do not vary along the same axis.
     """
     axes: list[int | None] = []
     for i in range(indices.shape[-1]):
@@ -60,6 +61,6 @@ def _axes_of_components(indices: np.ndarray) -> list[int | None] | None:
 
 
 def _along(component: np.ndarray, axis: int | None) -> np.ndarray:
-    """The numbers of a component along its axis; one number without an axis."""
+    """The numbers of a component along its axis; a single number if it has no axis."""
     at = tuple(slice(None) if a == axis else 0 for a in range(component.ndim))
     return np.atleast_1d(component[at]).astype(np.int64)

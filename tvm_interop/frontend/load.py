@@ -91,8 +91,8 @@ def load_model(
         return _read(model).imported(shapes, seen)
     if is_torch_module(model):
         raise UnsupportedModelError(
-            f"a `{type(model).__name__}` is a torch.nn.Module, which is no program yet: give what "
-            "`torch.export.export(module.eval(), (example_input,))` returns"
+            f"a `{type(model).__name__}` is a torch.nn.Module, not an exported program: give the "
+            "result of `torch.export.export(module.eval(), (example_input,))`"
         )
     raise UnsupportedModelError(
         "a model must be the path of an ONNX or .pt2 file, the name of a network, an "

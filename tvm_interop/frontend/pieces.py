@@ -38,7 +38,7 @@ def import_slice(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
     begins, stops, jumps, along = [], [], [], []
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         if step == 0:
-            raise UnsupportedModelError("its step is 0: it would never end")
+            raise UnsupportedModelError("its step is 0: the slice would never end")
         axis = _axis(axis, len(shape))
         taken = _taken(start, end, step, shape[axis])
         sizes[axis] = len(taken)

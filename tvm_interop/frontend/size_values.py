@@ -1,15 +1,16 @@
 """Follows the numbers that an ONNX model computes from its input shapes, for all sizes of a range.
 
-A model may do something else for a single size, such as an `If` that asks for a batch of 7. Such a
-model computes a number from a shape, and the number is another one for this size. So each number
-that depends on shapes and constants alone is computed for all sizes, with ONNX's reference
-implementation, up to the node that uses it together with data. There it must grow evenly with the
-sizes: by the same amount for each more row.
+A model may behave differently for a single size, for example by an `If` that tests for a batch of
+7. Such a model computes a number from a shape, and this number differs for that size. So each
+number that depends on shapes and constants alone is computed for all sizes, with ONNX's reference
+implementation, up to the node that uses it together with data. At that node it must grow evenly
+with the sizes: by the same amount for each further row.
 
-In tensors that grow, such as positions or a causal mask, each number must grow evenly by itself.
+In tensors that grow, such as positions or a causal mask, each element must grow evenly.
 
-A size of 1 is looked at by itself, since a single row is compiled by itself. What it does otherwise
-than several rows is returned, because a server must not join such rows.
+A size of 1 is examined separately, since a single row is compiled separately. If the model treats a
+single row differently from several rows, the difference is returned, because a server must not join
+such rows.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from .even_growth import Growth, Law, Sizes, ones_of
 from .onnx_importer import node_name
 
 _MOST_ELEMENTS = 1 << 16
-"""What is computed from larger constants alone is a weight, and is not followed further."""
+"""A tensor that is computed from larger constants alone is a weight and is not followed further."""
 _SMALL = 4096
 """Tensors with at most this many elements are computed for all sizes."""
 _MOST_WORK = 1 << 28
-"""Of larger tensors, about this many numbers are computed in all, so not for all sizes."""
+"""Larger tensors are computed for so few sizes that about this many numbers are made in all."""
 _RANDOM = frozenset(
     {
         *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"),
@@ -59,12 +60,12 @@ def follow_sizes(
     ----------
     dimensions: the names of the dimensions with a range.
     sizes: the sizes that a run may have, one for each dimension.
-    seen: the shapes of the model's tensors for some sizes, among them the largest. Between them,
-        shapes are taken to grow evenly if they do so for all sizes that are there.
+    seen: the shapes of the model's tensors for some sizes, among them the largest. If the shapes
+        grow evenly for all these sizes, they are assumed to grow evenly between them.
 
     Returns
     -------
-    What a size of 1 does otherwise than larger ones, by the number of the dimension.
+    How the model treats a size of 1 differently from larger sizes, by the index of the dimension.
 
     Raises
     ------
@@ -101,10 +102,10 @@ class _Follower:
 
     Attributes
     ----------
-    steps: these nodes with what computes them, in order, without doubles.
+    steps: these nodes, each with the object that computes it, in order and without duplicates.
     sources: the `Shape` and `Size` nodes among them, by their outputs.
     uses: the values that a node uses together with data, and the name of the first such node.
-    most: all values for the largest sizes.
+    most: the values for the largest sizes.
     """
 
     def __init__(self, model: onnx.ModelProto, sizes: Sequence[Sizes], seen: Seen) -> None:
@@ -151,8 +152,8 @@ class _Follower:
         shape = self._seen[self._sizes[-1]].get(node.input[0])
         if shape is None:
             raise UnevenSizesError(
-                f"node `{node_name(node)}` asks for the shape of `{node.input[0]}`, which is not "
-                "known when the model is compiled"
+                f"node `{node_name(node)}` uses the shape of `{node.input[0]}`, which is not known "
+                "when the model is compiled"
             )
         key = "\0".join([node.op_type, node.input[0], *map(str, node.attribute)])
         first = self._first.setdefault(key, node).output[0]
@@ -210,11 +211,11 @@ class _Follower:
         return True
 
     def _refuse_sizes_inside(self, node: onnx.NodeProto) -> None:
-        """A subgraph that is not a branch which is always taken may do anything with a size."""
+        """Refuse sizes in a subgraph, unless the subgraph is a branch that is always taken."""
         for inner in _inner_nodes(node):
             if inner.op_type in _OF_SHAPE:
                 raise UnevenSizesError(
-                    f"node `{node_name(inner)}` asks for a size within the `{node.op_type}` "
+                    f"node `{node_name(inner)}` uses a size within the `{node.op_type}` "
                     f"`{node_name(node)}`, where sizes are not followed"
                 )
 
@@ -232,7 +233,7 @@ class _Numbers:
         self._from_sizes.update(self._sources)
 
     def special(self) -> dict[int, str]:
-        """What a size of 1 does otherwise than larger ones; raises `_Uneven`."""
+        """How the model treats a size of 1 differently from larger sizes; raises `_Uneven`."""
         for name, node in self._sources.items():
             if name in self._needed:
                 self._shapes[node.input[0]] = self._growth_of_shape(node.input[0], node)
@@ -263,7 +264,7 @@ class _Numbers:
         return growth
 
     def _series(self) -> dict[str, dict[Sizes, np.ndarray]]:
-        """The used values by name, and by size, in a form in which they must grow evenly."""
+        """The used values, by name and by size, in the form that must grow evenly."""
         steps = [(node, run) for node, run in self._steps if self._needed.intersection(node.output)]
         made = {name for node, _ in steps for name in node.output}
         work = sum(self._most[name].size for name in made if self._most[name].size > _SMALL)
@@ -320,7 +321,7 @@ class _Numbers:
         return own
 
     def _distance(self, name: str, array: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """The shape of a value that grows, and 1 behind it if a size of 1 is a case by itself."""
+        """The shape of a value that grows, followed by 1 if a size of 1 is a case of its own."""
         laws, ones = self._laws[name], ones_of(sizes)
         if ones not in laws or not laws[ones].fits(sizes, array):
             raise _Uneven(name, self._uses[name], (sizes, self._sizes[-1]))
@@ -329,7 +330,7 @@ class _Numbers:
         return np.array([*array.shape, int(not is_usual)])
 
     def _other_shapes(self) -> dict[int, str]:
-        """Which tensors have other shapes for a size of 1, such as after a `Squeeze`."""
+        """The tensors whose shapes differ for a size of 1, for example after a `Squeeze`."""
         found: dict[int, str] = {}
         for name, most in self._seen[self._sizes[-1]].items():
             shapes = {n: np.array(known[name]) for n, known in self._seen.items() if name in known}
@@ -344,14 +345,14 @@ class _Numbers:
 
 
 def _corners(sizes: Sequence[Sizes]) -> list[Sizes]:
-    """The largest sizes, and those that are smaller by 1, also where one of the sizes is 1."""
+    """The largest sizes, and sizes that are smaller by 1; the same again with one size set to 1."""
     most, known = np.max(sizes, 0), set(sizes)
     each = [sorted({size for size in (1, n - 1, n) if size >= 1}) for n in map(int, most)]
     return [found for found in itertools.product(*each) if found in known]
 
 
 def _laws(corners: Mapping[Sizes, np.ndarray]) -> dict[tuple[bool, ...], Law]:
-    """How a tensor grows, by which sizes are 1."""
+    """The growth of a tensor, for each combination of sizes that are 1."""
     groups: dict[tuple[bool, ...], dict[Sizes, np.ndarray]] = {}
     for sizes, array in corners.items():
         groups.setdefault(ones_of(sizes), {})[sizes] = array

@@ -29,7 +29,7 @@ from .launches import CUDA_PIPELINE, Launch, noting_launches
 from .linker import find_linker
 
 Demands: TypeAlias = Mapping[str, Mapping[str, tuple[KernelDemand, ...]]]
-"""What the launches of each kernel ask of a GPU, by architecture and by the kernel's name."""
+"""The resources that the launches of each kernel need, by architecture and by the kernel's name."""
 
 DEFAULT_ARCHS = ("sm_80", "sm_90")
 """Architectures that kernels are compiled for by default: A100 and H100."""
@@ -77,7 +77,8 @@ def build_cuda_kernels(
 
     Parameters
     ----------
-    tell: called with what the kernels ask of a GPU, as their machine code and launches say.
+    tell: called with the resources that the kernels need, read from their machine code and
+        launches.
 
     Raises
     ------

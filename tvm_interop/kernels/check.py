@@ -293,7 +293,7 @@ class Traits:
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The kinds of numbers that the kernel is tried on, in order."""
+        """The kinds of numbers on which the kernel is tried, in order."""
         if self.rounds_to_integers and self.below is not None:
             return ("ordinary",)  # The kernel may use a rounded float as an index.
         if self.operations > _LONGEST:
@@ -306,7 +306,7 @@ class Traits:
         return (special, "denormal", "large", "ordinary")
 
     def terms(self, size: int) -> float:
-        """Roughly how many numbers are added up for each of `size` results."""
+        """An estimate of the number of terms that are added up for each of `size` results."""
         return max(self.operations / max(size, 1), 1.0)
 
 

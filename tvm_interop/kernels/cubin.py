@@ -1,4 +1,4 @@
-"""Reads from machine code for NVIDIA GPUs what each kernel needs; no GPU and no tool is needed.
+"""Reads the resources that each kernel needs from machine code for NVIDIA GPUs, without a GPU.
 
 nvcc writes a "fatbin", which holds one "cubin" for each architecture. A cubin is an ELF file. For a
 kernel `k` it has these sections, named as `cuobjdump -elf` names them:
@@ -9,10 +9,9 @@ kernel `k` it has these sections, named as `cuobjdump -elf` names them:
   that CUDA takes of each block;
 - `.nv.info`, with the registers of a thread of each kernel, by the kernel's symbol.
 
-`ptxas -v` prints the same numbers, and the tests compare the two. The sections are read here
-because they belong to the code that ships, whoever compiled it. The text of ptxas is not made for
-programs, it changes between releases, and nvcc's processes print it for several architectures at
-once.
+`ptxas -v` prints the same numbers, and the tests compare the two. This module reads the sections,
+because they are part of the code that ships. The output of ptxas is not meant for programs: it
+changes between releases, and nvcc's processes print it for several architectures at once.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _RESERVED_BYTES = 1024
 
 @dataclass(frozen=True)
 class KernelResources:
-    """What the machine code of a kernel needs.
+    """The resources that a kernel's machine code needs.
 
     Attributes
     ----------
@@ -57,7 +56,7 @@ class KernelResources:
 def resources_in(fatbin: bytes) -> dict[str, dict[str, KernelResources]]:
     """The resources of each kernel in a fatbin, by architecture such as `sm_90` and by name.
 
-    Code for other GPUs than those it was compiled for (PTX) is left out.
+    PTX, which is code for GPUs of other architectures, is left out.
 
     Raises
     ------

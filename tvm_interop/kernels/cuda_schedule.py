@@ -36,10 +36,10 @@ class DefaultCUDASchedule:
 
     The `Matmul` rule of dlight tiles convolutions and matrix products, and its `GEMV` rule products
     with a vector. Depthwise convolutions and pooling have short sums. They get one thread for each
-    element (`short_sums`), where dlight would use a whole thread block. All other kernels get
-    dlight's rules for reductions. Reductions that TVM cannot share among threads, such as the
-    position of a maximum, get `short_sums` however long they are. What is left gets dlight's
-    fallback, which uses one thread for each element.
+    element (`short_sums`), where dlight would use a whole thread block. Then dlight's rules
+    for reductions are tried. Reductions that TVM cannot share among threads, such as the
+    position of a maximum, get `short_sums` however long they are. Kernels that no
+    rule fits get dlight's fallback, which uses one thread for each element.
 
     A kernel that is marked as scheduled stays unchanged. The module given is not changed. Equal
     kernels get equal schedules.
@@ -166,8 +166,9 @@ def _attempt(rule: Any, func: tirx.PrimFunc, target: Any, name: str) -> Any:
     try:
         schedule = rule.apply(func, target, False)
         if schedule is not None:
-            # dlight lets the threads of a block share any reduction. TVM refuses later to combine
-            # what the threads found in ways that it does not know, such as our `argmax`.
+            # dlight lets the threads of a block share any reduction. But TVM later refuses to
+            # combine the threads' results by a function that it does not know, such as our
+            # `argmax`.
             s_tir.transform.LowerCrossThreadReduction()(schedule.mod)
         return schedule
     except Exception as error:  # The next rule may fit.

@@ -1,4 +1,4 @@
-"""Reads from the code that TVM makes for the host how each kernel is launched on a GPU.
+"""Reads each kernel's launches on a GPU from the host code that TVM generates.
 
 One of TVM's kernels may launch several functions of the GPU in turn. Shapes are known when a kernel
 is compiled, so the numbers of blocks and threads are too.
@@ -23,7 +23,7 @@ CUDA_PIPELINE = "tvm_interop.cuda"
 """The name under which TVM finds its own pipeline with `_Note` after it."""
 
 _DYNAMIC_SHARED = "tirx.use_dyn_shared_memory"
-"""What TVM calls the number of bytes of dynamic shared memory among a launch's parameters."""
+"""TVM's name for the launch parameter that holds the number of bytes of dynamic shared memory."""
 
 _GRID, _BLOCK = ([f"{what}Idx.{axis}" for axis in "xyz"] for what in ("block", "thread"))
 
@@ -59,7 +59,7 @@ class Launch:
 
 @contextmanager
 def noting_launches() -> Iterator[Mapping[str, tuple[Launch, ...]]]:
-    """Note the launches of each kernel that TVM compiles within the context by `CUDA_PIPELINE`.
+    """Record the launches of each kernel that TVM compiles with `CUDA_PIPELINE` in this context.
 
     Yields
     ------

@@ -24,7 +24,10 @@ class ReferenceResults:
     def of(
         self, number: int, evaluate: Callable[[], tuple[str, list[np.ndarray]]]
     ) -> tuple[str, list[np.ndarray]]:
-        """What `evaluate` gives in the run of this number. It is called if that is not known."""
+        """The result of `evaluate` in the run of this number.
+
+        `evaluate` is called if the result is unknown.
+        """
         known = self._known.get(number)
         if known is None:
             known = evaluate()
@@ -35,13 +38,13 @@ class ReferenceResults:
 
 @dataclass
 class Room:
-    """The bytes that are left for results of references."""
+    """The number of bytes that are left for results of references."""
 
     left: int = 128 * 2**20
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, nbytes: int) -> bool:
-        """Take `nbytes` if so many are left; returns whether they were."""
+        """Take `nbytes` bytes if so many are left, and return whether they were taken."""
         with self._lock:
             if nbytes > self.left:
                 return False

@@ -23,8 +23,8 @@ class LatencyModel(ABC):
 
     Attributes
     ----------
-    is_costly: whether an answer takes long, for example because it is measured. Searches then ask
-        for few stages, and use estimates until they know which stages matter.
+    is_costly: whether an answer takes long, for example because stages are measured. Searches then
+        ask for few stages, and use estimates until they know which stages matter.
     may_refuse: whether `stages` may return inf for a stage. Such a stage is never chosen.
     stage_us: microseconds that every stage costs on top of its operators, for example for a barrier
         behind each stage. `op` does not include them. The default is 0: plans have no barriers, and
@@ -90,7 +90,7 @@ class LatencyModel(ABC):
 
 
 class LatencyOver(LatencyModel):
-    """Answers as another latency model does. A subclass adds or changes answers.
+    """Passes all requests on to another latency model. A subclass adds or changes answers.
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ from .gpu_blocks import BlockGpu, BlockKernel
 
 @dataclass(frozen=True)
 class BlockDevice:
-    """The figures of a GPU from which the times of blocks are computed.
+    """The properties of a GPU from which the times of blocks are computed.
 
     Attributes
     ----------
@@ -22,12 +22,13 @@ class BlockDevice:
     flops_a_us, bytes_a_us: operations and bytes of memory traffic per microsecond, of the whole
         GPU.
     launch_us, gap_us, wait_us: as in `BlockGpu`.
-    efficiency: the share of `flops_a_us` that kernels reach on a multiprocessor that is busy.
+    efficiency: the share of `flops_a_us` that kernels reach on a busy multiprocessor.
     busy_threads: threads that keep the arithmetic of a multiprocessor busy. A block with fewer
-        threads computes slower in proportion, and leaves the rest to other blocks.
+        threads computes proportionally slower, and leaves the rest of the arithmetic to other
+        blocks.
     thread_bytes_a_us: bytes per microsecond that one thread moves at most. A thread waits for its
-        loads, so a block moves as much only if it has enough threads.
-    block_us: microseconds that a block takes beside its work.
+        loads, so a block reaches the full rate only if it has enough threads.
+    block_us: microseconds that a block takes in addition to its work.
 
     Raises
     ------
@@ -69,8 +70,8 @@ class BlockDevice:
 
         Parameters
         ----------
-        efficiency: how fast a block of this kernel computes, as a share of other kernels. The rest
-            of the time it waits, and leaves the arithmetic to other blocks.
+        efficiency: the speed of a block of this kernel, as a share of the speed of other kernels.
+            For the rest of the time the block waits, and leaves the arithmetic to other blocks.
 
         Raises
         ------

@@ -17,10 +17,10 @@ class BlockLatency(LatencyModel):
     """Simulates the kernels of a stage's groups side by side, each group on its own stream.
 
     The host launches the first operator of each group, then the second of each group, and so on.
-    It launches the first operator while the stage before still runs. So the latency of a stage
-    leaves out one launch, and is at least as many launches as the stage has kernels. It includes
-    the gap behind the last kernel. A stage of k groups also has 2 (k - 1) waits of `gpu.wait_us`,
-    as in `LatencyTable`.
+    It launches the first operator while the previous stage still runs. So the latency of a stage
+    leaves out one launch. The latency is at least the time of one launch for each kernel of the
+    stage. It includes the gap after the last kernel. A stage of k groups also has 2 (k - 1) waits
+    of `gpu.wait_us`, as in `LatencyTable`.
 
     Stages of equal kernels are simulated once. IOS still prices as few stages as it can
     (`is_costly`), since a stage takes about a millisecond.

@@ -123,6 +123,7 @@ def _groups_of(
 def _ops_at(batch: StageBatch, at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The operators at the positions `at` of `batch.ops`.
 
-    A position may lie behind the last operator of its group. Its result then means nothing.
+    A position may lie behind the last operator of its group. The result for this position is then
+    undefined.
     """
     return batch.ops[np.minimum(at, len(batch.ops) - 1)]

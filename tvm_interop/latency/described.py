@@ -15,7 +15,7 @@ from .transfers import Link
 
 @dataclass(frozen=True)
 class DeviceDescription:
-    """The figures of a device from which latencies are computed.
+    """The properties of a device from which latencies are computed.
 
     Attributes
     ----------

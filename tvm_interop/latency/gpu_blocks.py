@@ -7,16 +7,16 @@ The model of the GPU has four rules:
   2023, section 2.1). Only the kernel at the front of the queue sends blocks, and a block that runs
   is never interrupted. So a large kernel at the front holds up all kernels behind it ("GPU
   blocking", section 2.3). Kernels that become ready at the same time join in launch order.
-- A block goes to the multiprocessor that is least full and still has room for it. How full it is,
-  is the largest share taken of its block slots, threads, registers and shared memory. Ties go by a
-  fixed order of the multiprocessors. A block stays where it is until it ends.
-- The blocks of a multiprocessor share its arithmetic. If they ask for more than it has, all of them
+- A block goes to the multiprocessor that is least full and still has room for it. The fullness of a
+  multiprocessor is the largest share taken of its block slots, threads, registers and shared
+  memory. A fixed order of the multiprocessors breaks ties. A block stays where it is until it ends.
+- The blocks of a multiprocessor share its arithmetic. If they need more than it has, all of them
   slow down by the same factor.
-- All running blocks share the memory bandwidth. If they ask for more than there is, each block gets
-  an equal part, or what it asks for if that is less (max-min fairness).
+- All running blocks share the memory bandwidth. If they need more than there is, each block gets an
+  equal part, or the bandwidth that it needs if that is less (max-min fairness).
 
-Multiprocessors whose blocks are the same at the same point are simulated as one, since the same
-happens to them. This changes no result.
+Multiprocessors that hold the same blocks at the same point of progress are simulated as one,
+because they develop in the same way. This changes no result.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ..errors import ScheduleError
 from ..plain_data import LARGEST, is_finite, is_whole
 
 RESOURCES = ("blocks", "threads", "registers", "shared memory")
-"""What blocks take of a multiprocessor, in the order of `BlockKernel.most`."""
+"""The resources of a multiprocessor that blocks occupy, in the order of `BlockKernel.most`."""
 
 _TIE = 1e-9
 """Events are at the same time if they differ by less than this share of the time until then."""
@@ -101,7 +101,7 @@ class BlockGpu:
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch in the order of launches.
+    """One launch, with the conditions under which it can start.
 
     Attributes
     ----------
@@ -246,7 +246,7 @@ class _Cohort:
     ----------
     count: number of blocks.
     left: share of each block's work that is left.
-    rate: share of its work that a block does in a microsecond.
+    rate: the share of a block's work that is done in a microsecond.
     """
 
     __slots__ = ("count", "left", "rate", "running")
@@ -259,7 +259,7 @@ class _Cohort:
 
 
 class _Alike:
-    """Multiprocessors that hold the same blocks at the same point.
+    """Multiprocessors that hold the same blocks at the same point of progress.
 
     Attributes
     ----------
@@ -343,7 +343,7 @@ class _Gpu:
         )
 
     def advance(self, step_us: float) -> list[_Running]:
-        """Let the blocks run for `step_us`. The kernels that end, by launch order."""
+        """Let the blocks run for `step_us`. Return the kernels that end, in launch order."""
         ended: list[_Running] = []
         changed = False
         for alike in self._all:

@@ -1,4 +1,4 @@
-"""Latencies of stages whose groups slow each other down by more than shared cores and bandwidth."""
+"""Latencies of stages whose groups slow each other down beyond shared cores and bandwidth."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Floats = npt.NDArray[np.float64]
 
 
 class InterferingLatency(LatencyOver):
-    """Slows down the stages of another latency model, by a share for each group that runs beside.
+    """Slows down the stages of another latency model, by a share for each group that runs at once.
 
     A stage takes 1 + `interference` * others times as long as `base` says. Here `others` is the
     mean number of other groups that run while the longest group runs: the sum of all groups'
-    latencies alone, over the longest of them, less 1. So two equal groups have one other, and a
-    short group beside a long one hardly counts. The simulation of serving has the same rule for
+    latencies alone, over the longest of them, less 1. So for two equal groups `others` is 1, and a
+    short group beside a long one adds little. The simulation of serving applies the same rule to
     instances of models (`serving.models.ServingDevice`).
 
-    Simulated GPUs share cores and bandwidth, but have no caches, over which kernels compete too.
+    On simulated GPUs, kernels share cores and bandwidth. On real GPUs they also compete for caches.
     `benchmarks.interference` fits the share to published times.
 
     Parameters

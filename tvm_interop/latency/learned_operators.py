@@ -1,8 +1,8 @@
 """Predicts latencies of single operators from measurements of other operators on the same device.
 
 `learned.py` predicts stages of several operators, and for that it needs the latency of each
-operator alone. Schedulers such as `lios+` ask for nothing but these. For them, this model predicts
-most of the operators from what they compute.
+operator alone. Schedulers such as `lios+` ask only for these latencies. For such schedulers, this
+model predicts the latencies of most operators from the work that they do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .learned import Floats, Prediction, samples_of
 from .measurement import Record, Setting, Workload
 
 _FEWEST_FOR_TREES = 16
-"""With fewer operators of its own, the model only shifts what it has learned elsewhere."""
+"""With fewer measured operators of the program, predictions learned elsewhere are only shifted."""
 _UNSURE = 1.0
 """Standard deviation of the logarithm of a latency, if the model has learned nothing elsewhere and
 has too few operators of its own for trees."""
@@ -31,11 +31,12 @@ class LearnedOperators:
     """Predicts the latency of an operator from its work, its shapes and the setting.
 
     The prediction is a sum of three logarithms. A straight line through the learned operators says
-    how the latency grows with FLOPs, bytes and the size of the result. Boosted trees add what
-    operators measured elsewhere differ from the line. The operators of this program that were
-    measured so far (`observe`) add the rest: their median while they are few, and trees of their
-    own when they are more. So records of another CPU or another target help, because their error
-    is nearly the same for all operators.
+    how the latency grows with FLOPs, bytes and the size of the result. Boosted trees add the
+    difference between this line and operators measured elsewhere. The third term comes from the
+    operators of this program that were measured so far (`observe`). It is the median of their
+    differences while they are few, and a prediction by trees of their own when they are more. So
+    records of another CPU or another target help, because their error is nearly the same for all
+    operators.
 
     Parameters
     ----------
@@ -137,7 +138,7 @@ class LearnedOperators:
         return _on_line(self._line, features) + rest, spread
 
     def _rest(self) -> tuple[Floats, float]:
-        """How far this program's operators lie from `_before` plus a shift, and the shift."""
+        """How far this program's operators are from `_before` plus a shift, and that shift."""
         if not len(self._own_log_us):
             return np.empty(0), 0.0
         apart = self._own_log_us - self._before(self._own_features)[0]

@@ -1,4 +1,4 @@
-"""The records of measurements: which operators ran, on which device, and how long they took.
+"""The records of measurements: which operators ran, on which device, and for how long.
 
 A workload describes what an operator computes, with the type and shape of each argument. A record
 holds the latency of a stage, and refers to the workloads of its operators. Names follow TVM's

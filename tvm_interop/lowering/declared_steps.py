@@ -1,8 +1,9 @@
-"""What is known of a kernel that goes through a sequence from the first step to the last.
+"""Proves facts about kernels that go through a sequence from the first step to the last.
 
 Such a kernel declares itself (`kernels.loops.STEPS`): at each position, it computes something from
-the same position and from earlier ones. Positions are filled up behind the given ones, so nothing
-that it computes at a given position depends on a filled one. Its last state does.
+the same position and from earlier ones. Filled positions come after the given positions, so no
+result at a given position depends on a filled position. The kernel's last state does depend on
+them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .position_form import Layout, one_axis
 
 
 def goes_through_positions(kernels: Sequence[tirx.PrimFunc], lengths: Sequence[int]) -> bool:
-    """Whether the kernels declare steps, and these are the positions of the sequence.
+    """Whether the kernels declare steps, and the steps are the positions of the sequence.
 
     Parameters
     ----------
@@ -44,12 +45,12 @@ def layouts_after(
     Parameters
     ----------
     kernel: the operator's kernel for this length, which `goes_through_positions`.
-    layouts: the layouts of its inputs that have positions, by their numbers.
+    layouts: the layouts of the inputs that have positions, by the inputs' indices.
 
     Raises
     ------
     UnprovenError
-        An input has its positions elsewhere.
+        An input has its positions along another axis.
     """
     along = {
         i: one_axis([int(size) for size in kernel.params[i].shape], axis, length)
@@ -58,12 +59,12 @@ def layouts_after(
     }
     count = len(op.inputs)
     if {i: layout for i, layout in along.items() if i < count} != dict(layouts):
-        raise UnprovenError("goes through the positions, and an input has them elsewhere")
+        raise UnprovenError("goes through the positions, and an input has them along another axis")
     return {op.outputs[i - count]: layout for i, layout in along.items() if i >= count}
 
 
 def results_of_all(op: Operator, kernel: tirx.PrimFunc) -> set[int]:
-    """The results that depend on all positions, the filled ones too, such as the last state."""
+    """The results that depend on all positions, filled ones included, such as the last state."""
     axes = _axes(kernel)[len(op.inputs) :]
     return {v for v, axis in zip(op.outputs, axes, strict=True) if axis == AFTER_LAST_STEP}
 
@@ -71,14 +72,15 @@ def results_of_all(op: Operator, kernel: tirx.PrimFunc) -> set[int]:
 def bounds_after(
     program: Program, op: Operator, inputs: Sequence[Bounds], layouts: Mapping[int, Layout]
 ) -> dict[int, Bounds]:
-    """The bounds of an operator's results, from those of its inputs.
+    """Compute the bounds of an operator's results from the bounds of its inputs.
 
-    A filled position may get numbers from given ones, so its bound is that of all elements.
+    A filled position may get numbers from given positions, so its bound is the bound of all
+    elements.
 
     Raises
     ------
     UnprovenError
-        Nothing is known of a whole number.
+        The bound of a whole number is unknown.
     """
     kernel = program.kernels[op.kernel]
     found = {}
@@ -97,7 +99,7 @@ def bounds_after(
 def _of_sum(each: Bound, count: int, dtype: str) -> Bound:
     """The bound of a sum of at most `count` numbers.
 
-    It must not look like that of data, since such a sum may be exactly 0.
+    It must differ from the bound of data, since such a sum may be exactly 0.
     """
     found, whole = Bound(count * min(each.least, 0), count * max(each.greatest, 0)), ordinary(dtype)
     is_small = found.greatest - found.least <= WIDE
@@ -111,13 +113,13 @@ def _of_sum(each: Bound, count: int, dtype: str) -> Bound:
 
 
 def _is_data(bounds: Bounds) -> bool:
-    """Whether sums of elements are data too, of which nothing else is known."""
+    """Whether sums of elements are data too, so that nothing else is known about them."""
     each = (bounds.all, *(b for b in bounds.filled if b != ZERO))
     return all(b.greatest - b.least > WIDE for b in each)
 
 
 def _is_ordinary(bounds: Bounds) -> bool:
-    """Whether no element is shown to be larger than other numbers, or to be no number."""
+    """Whether no element is known to be larger than other numbers, or to be NaN."""
     each = (bounds.all, *bounds.filled)
     return all(b.least >= -ORDINARY and b.greatest <= ORDINARY for b in each)
 

@@ -2,13 +2,13 @@
 
 The proof works on the kernels of a lowered model, before they are scheduled. The model is lowered
 for several sizes of a dimension, such as the batch. In each kernel, every statement must compute
-one row of its result from the same row of what it reads, and in the same way for all rows and all
-sizes. By induction over the statements, the model then computes each row of its outputs from the
-same row of its inputs alone.
+one row of its result from the same row of the tensors that it reads, in the same way for all rows
+and all sizes. By induction over the statements, the model then computes each row of its outputs
+only from the same row of its inputs.
 
-A tensor that has rows is described by the number of elements that lie together in one row, its
-block: the element at position p of the flat tensor belongs to row `p // block % size`. A reshape
-does not change this.
+A tensor that has rows is described by its block, the number of elements that lie together in one
+row. The element at position p of the flat tensor belongs to row `p // block % size`. A reshape does
+not change this.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def independent_rows(
     Raises
     ------
     RowsDependError
-        There is no proof. This does not say that the rows do depend on each other.
+        There is no proof. The rows may be independent all the same.
     """
     assert len(programs) > 1, "one size alone does not say what grows with it"
     assert min(programs) > 1, "a single row has no neighbours"
@@ -64,7 +64,7 @@ class _Proof:
     Attributes
     ----------
     _blocks: the block of each value that has rows, the same for all sizes. A value without rows is
-        the same for all rows and sizes, and is not in it.
+        the same for all rows and sizes, and has no entry.
     _counters: the weights whose numbers grow with the row.
     _proven: what `_KernelProof` has found, by all that it depends on. Layers of a network mostly
         have the same kernels.
@@ -185,14 +185,14 @@ def constant_in_words(program: Program, v: int) -> str:
 
 
 def check_alike(programs: Sequence[Program], grows: str) -> None:
-    """Raise RowsDependError if programs for another `grows`, a size or length, differ otherwise."""
+    """Raise RowsDependError if the programs differ in more than their size or length, `grows`."""
     first = _structure(programs[0])
     if any(_structure(program) != first for program in programs[1:]):
         raise RowsDependError(f"the model has other operators for another {grows}")
 
 
 def take_operators(programs: Sequence[Program], take: Callable[[Sequence[Operator]], None]) -> None:
-    """Call `take` with each operator as it is in all programs, in order.
+    """Call `take` for each operator, in order, with the operator's forms in all programs.
 
     Raises
     ------
@@ -207,7 +207,7 @@ def take_operators(programs: Sequence[Program], take: Callable[[Sequence[Operato
 
 
 def _structure(program: Program) -> Any:
-    """What must be equal for all sizes: names, and how operators are connected."""
+    """The properties that must be equal for all sizes: names, and connections of operators."""
     return (
         [(value.name, value.dtype, value.alias_of, value.offset) for value in program.values],
         [(op.name, op.inputs, op.outputs) for op in program.operators],
@@ -218,7 +218,7 @@ def _structure(program: Program) -> Any:
 
 
 class _KernelProof:
-    """The proof for one kernel, whose forms for all sizes are compared statement by statement."""
+    """The proof for one kernel. Its forms for all sizes are compared statement by statement."""
 
     def __init__(
         self,
@@ -254,7 +254,8 @@ class _KernelProof:
     def _named(self, size: int, kernel: tirx.PrimFunc, stores: Sequence[Store]) -> Buffers:
         """Name the kernel's buffers by their order.
 
-        Their own names differ, since kernels that are equal for one size are one kernel there.
+        Their own names cannot be used: kernels that are equal for one size are one kernel there,
+            and its names differ.
         """
         names = {param: f"parameter{i}" for i, param in enumerate(kernel.params)}
         for store in stores:
@@ -263,7 +264,7 @@ class _KernelProof:
         return Buffers(size, names, counters)
 
     def _declared(self) -> dict[int, int]:
-        """The blocks of a kernel that says itself along which axes its rows lie."""
+        """The blocks of a kernel that declares the axes of its rows."""
         kernel, size = self._kernels[0], self._sizes[0]
         shapes = [[int(dim) for dim in param.shape] for param in kernel.params]
         axes = [int(axis) for axis in kernel.attrs[ROWS]]
@@ -315,7 +316,7 @@ class _KernelProof:
     def _possible_blocks(
         self, stores: Sequence[Store], blocks: Sequence[Mapping[Any, int]], is_new: bool
     ) -> list[int | None]:
-        """The blocks that the buffer of a statement may have; None if it has no rows."""
+        """The possible blocks of a statement's buffer; None if the buffer has no rows."""
         if not is_new:
             return [blocks[0].get(stores[0].buffer)]
         shapes = [[int(size) for size in store.buffer.shape] for store in stores]
@@ -328,7 +329,7 @@ class _KernelProof:
         return [each * inner for each in _divisors(shapes[0][axis] // self._sizes[0])]
 
     def _check(self, stores: Sequence[Store], blocks: Sequence[Mapping[Any, int]]) -> None:
-        """Check that a statement computes each row from the same row, in the same way."""
+        """Check that a statement computes all rows in the same way, each from the same row."""
         if len({len(store.loops) for store in stores}) > 1:
             raise UnprovenError("has other loops for another size")
         extents = list(zip(*([extent for _, extent in s.loops] for s in stores), strict=True))

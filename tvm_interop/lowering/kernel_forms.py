@@ -117,7 +117,7 @@ class KernelForms:
         yield from layouts_of(shapes, self._lengths)
 
     def _loops(self, stores: Sequence[Store]) -> Iterator[dict[int, PositionLoop]]:
-        """The loops over positions, as the loops of a statement may be divided into them."""
+        """The possible ways to divide a statement's loops into loops over positions."""
         if len({len(store.loops) for store in stores}) > 1:
             raise UnprovenError("has other loops for another length")
         growing: dict[int, list[PositionLoop]] = {}

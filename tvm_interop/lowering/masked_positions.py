@@ -1,16 +1,17 @@
-"""Proves that positions of a sequence which are filled up do not change results at the others.
+"""Proves that the filled positions of a sequence do not change results at the other positions.
 
-Attention mixes positions, so the steps of a sequence are not independent, as rows of a batch are
+Attention mixes positions, so the steps of a sequence are not independent like the rows of a batch
 (`independent_rows`). Here a run may be filled up if two things are proven of the lowered kernels:
 
 - Each statement computes an element at some positions from elements at the same positions, or at a
-  fixed one such as the first, in the same way for all lengths (`position_form`).
+  fixed position such as the first, in the same way for all lengths (`position_form`).
 - A statement that combines positions, such as the sum of a product or the maximum of a softmax,
-  gets nothing from those that are filled up: exactly 0 for a sum, and less than another value for a
-  maximum (`padding_bounds`). Mostly a mask among the inputs does this, which is filled with 0.
+  gets nothing from the filled positions: exactly 0 in a sum, and less than another value in a
+  maximum (`padding_bounds`). Usually a mask among the inputs causes this. The mask is filled up with
+  0.
 
-So the results at given positions have the same bits whatever numbers stand at the filled ones,
-except for the sign of a zero, under the condition that `padding_bounds` states.
+So the results at given positions have the same bits whatever numbers the filled positions hold,
+except for the sign of a zero. This holds under the condition that `padding_bounds` states.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ Anchor: TypeAlias = 'Literal["first", "any", "nowhere"]'
 
 
 class Masks(NamedTuple):
-    """Which inputs must be filled with 0.
+    """The inputs that must be filled up with 0.
 
     Attributes
     ----------
     names: the inputs.
-    anchor: what else must hold for results to be right. For `first` or `any`, the inputs are masks:
-        each number in them must be from 0 to 1, and they must be 1 at the first position, or at any
-        position. For `nowhere`, nothing more must hold.
+    anchor: a further condition for right results. For `first` or `any`, the inputs are masks: each
+        of their numbers must be from 0 to 1, and they must be 1 at the first position, or at any
+        position. For `nowhere`, there is no further condition.
     """
 
     names: tuple[str, ...]
@@ -74,7 +75,7 @@ def masked_positions(
     Raises
     ------
     RowsDependError
-        There is no proof. This does not say that filling up does change results.
+        There is no proof. Filling up may be right all the same.
     """
     assert len(programs) > 1, "one length alone does not say what grows with it"
     return masked_in_all([(programs, {})], inputs, least)
@@ -89,7 +90,7 @@ def masked_in_all(
 
     Parameters
     ----------
-    each: the programs of each model by length, and how many independent rows each of its inputs has
+    each: for each model, its programs by length, and the number of independent rows of each input
         (`independent_rows`), by name. A mask that must be 1 at `any` position must be so in each of
         these rows: a row is computed as in a batch of copies of it, and all copies have their 1 at
         the same position.
@@ -108,7 +109,7 @@ def masked_in_all(
 
 
 def _masks(proofs: Sequence[_Proof], inputs: Mapping[str, int]) -> Masks:
-    """Find the inputs that must be masks; the fewest, and those with the weakest condition."""
+    """Find the fewest inputs that must be masks, and the weakest condition on them."""
     furthest, why = -1, RowsDependError("no input has positions")
     for masks in proofs[0].candidates(inputs):
         for proof in proofs:
@@ -144,7 +145,7 @@ class _Proof:
         self._known: dict[Any, tuple[tuple[Form, ...], dict[int, Layout]]] = {}
 
     def take(self, inputs: Mapping[str, int]) -> None:
-        """Find the forms of all statements, and check that outputs have positions in one axis."""
+        """Find the forms of all statements. Each output must have its positions along one axis."""
         first = self._programs[0]
         check_alike(self._programs, "length")
         for v in first.inputs:
@@ -158,7 +159,7 @@ class _Proof:
             self._check_output(v)
 
     def _take_weight(self, v: int) -> None:
-        """A constant for a shorter sequence is the beginning of that for a longer one."""
+        """Check that the constant for a short sequence begins the one for a longer sequence."""
         arrays = [program.weights[v] for program in self._programs]
         shapes = [array.shape for array in arrays]
         if all(shape == shapes[0] for shape in shapes):
@@ -221,7 +222,9 @@ class _Proof:
         names = tuple(op.kernel for op in ops)
         places = {i: self._places[v] for i, v in enumerate(stored) if v in self._places}
         if self._of_all.intersection(stored):
-            raise UnprovenError("reads a result of the last position, which may be a filled one")
+            raise UnprovenError(
+                "reads a result of the last position, which may be a filled position"
+            )
         if layouts and goes_through_positions(kernels, self._lengths):
             self._forms.append(None)
             self._layouts.update(layouts_after(ops[0], kernels[0], layouts, self._lengths[0]))
@@ -254,7 +257,7 @@ class _Proof:
             raise RowsDependError(f"the positions of output `{name}` do not lie in one axis")
 
     def candidates(self, inputs: Mapping[str, int]) -> Iterator[Masks]:
-        """Which inputs may be the masks, in the order to try them."""
+        """The sets of inputs that may be the masks, in the order in which they are tried."""
         first = self._programs[0]
         values = [first.values[v] for v in first.inputs if first.values[v].name in inputs]
         elements = {v.name: math.prod(v.shape) for v in values if v.dtype in MASK_TYPES}
@@ -266,15 +269,15 @@ class _Proof:
                 yield Masks(names, "nowhere")
                 if wide.intersection(names):
                     continue  # A mask has one number for a position.
-                # A mask must be 1 at the same position of all its rows, so there must be one row,
-                # apart from those that are independent.
+                # A mask must be 1 at the same position of all its rows. So it must have a single
+                # row, not counting independent rows.
                 alone = self._lengths[0] * self._rows.get(names[0], 1)
                 if len(names) == 1 and elements[names[0]] == alone:
                     yield Masks(names, "any")
                 yield Masks(names, "first")
 
     def _is_wide(self, value: Value, axis: int) -> bool:
-        """Whether an input has several numbers for a position of a row, so that it is no mask.
+        """Whether an input has several numbers for a position of a row, and so cannot be a mask.
 
         If the sequence comes first, the rows of a batch lie within a position. It is not known that
         rows are independent if the batch has one size; then floats may be features.
@@ -284,7 +287,7 @@ class _Proof:
         return within not in (1, self._rows.get(value.name)) and not may_be_rows
 
     def proven(self, masks: Masks) -> tuple[int, RowsDependError | None]:
-        """How many operators are proven if these inputs are masks, and why no more are."""
+        """How many operators are proven if these inputs are masks, and why the next one is not."""
         program = self._programs[self._largest]
         bounds: dict[int, Bounds] = {}
         for v in program.inputs:

@@ -1,14 +1,14 @@
 """Bounds the values of a tensor where its positions are filled up.
 
-A tensor has three bounds. The first holds for all its elements. The second holds for those at a
-position that is filled up, and the third for those at the anchor, a position which the mask leaves
-in. For each of its positions (`position_form`), a tensor has a second and a third bound of its own.
-The second holds where the other positions of the element are given, the third wherever they are.
+A tensor has three bounds. The first holds for all its elements. The second holds for elements at a
+filled position. The third holds for elements at the anchor, which is a position that the mask
+keeps. For each of its positions (`position_form`), a tensor has a second and a third bound of its
+own. The second holds if the other positions of the element are given. The third always holds.
 
 The bounds rest on one condition: all floats that the model computes, at given and at filled
-positions, are finite and at most `ORDINARY` in size, apart from those that the bounds themselves
+positions, are finite and at most `ORDINARY` in size. Excepted are floats that the bounds themselves
 show to be larger, such as the summand of a mask. A filled position holds the numbers that the model
-computes for a sequence which repeats its last element there with a mask of 0.
+computes for a sequence whose last element is repeated there, with a mask of 0.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from .position_form import Form, Position, Tree
 ORDINARY = 1e30
 """The largest size of a float that is no mask."""
 WIDE = 1e6
-"""Bounds this far apart are those of data, of which nothing else is known."""
+"""Bounds this far apart belong to data, about which nothing else is known."""
 _VANISHES = -1000.0
 """The exponential of this number, and of all below it, is exactly 0 in every float."""
 
 
 class Bound(NamedTuple):
-    """The least and the greatest value. From -inf to inf, a value may be no number too."""
+    """The least and the greatest value. If they are -inf and inf, a value may also be NaN."""
 
     least: float
     greatest: float
@@ -48,8 +48,8 @@ class Bounds(NamedTuple):
     Attributes
     ----------
     all: the bound of all elements.
-    filled, anchor: for each position of an element, the bound where it is filled up, and where it
-        is the anchor.
+    filled, anchor: for each position of an element, the bound if the position is filled up, and the
+        bound if it is the anchor.
     """
 
     all: Bound
@@ -58,13 +58,13 @@ class Bounds(NamedTuple):
 
 
 def plain(dtype: str, positions: int) -> Bounds:
-    """The bounds of a tensor of which nothing is known."""
+    """The bounds of a tensor about which nothing is known."""
     whole = ordinary(dtype)
     return Bounds(whole, (whole,) * positions, (whole,) * positions)
 
 
 def ordinary(dtype: str) -> Bound:
-    """The bound of a value of which nothing is known."""
+    """The bound of a value about which nothing is known."""
     if dtype == "bool":
         return _TRUTH
     if dtype.startswith("uint"):
@@ -87,7 +87,7 @@ def after(form: Form, known: Mapping[str, Bounds], is_first: bool) -> Bounds:
     Raises
     ------
     UnprovenError
-        The statement combines positions, and those that are filled up may change the result.
+        The statement combines positions, and filled positions may change the result.
     """
     parts = (form.value, *form.conditions, *form.places)
     if form.mixed and any(_is_mixed(part, form) for part in parts):
@@ -112,7 +112,7 @@ def after(form: Form, known: Mapping[str, Bounds], is_first: bool) -> Bounds:
 
 
 def reads_later(forms: Sequence[Form]) -> bool:
-    """Whether a statement reads what a later one writes, as it may in a loop around both."""
+    """Whether a statement reads a buffer that a later one writes, as in a loop around both."""
     for i, form in enumerate(forms):
         later = {each.buffer for each in forms[i + 1 :]}
         parts = (form.value, *form.conditions, *form.places)
@@ -122,7 +122,7 @@ def reads_later(forms: Sequence[Form]) -> bool:
 
 
 def _each(form: Form, bound: Callable[[Mapping[str, str]], Bound]) -> Bounds:
-    """The bounds of what a statement writes, from its bound where some loops are."""
+    """The bounds of a statement's result, computed from its bound at given loop positions."""
     return Bounds(
         bound({}),
         tuple(bound({str(p): "filled"}) for p in form.positions),
@@ -147,7 +147,7 @@ def _accumulated(form: Form) -> tuple[str | None, Tree]:
             if mine[:4] == own and not _reads(other, form.buffer):
                 return value[0], other
     if value[0] == "select" and value[3][:4] == own and value[1][0] == "or":
-        # A maximum or minimum that passes on what is no number, as ONNX asks for.
+        # A maximum or minimum that passes on NaN, as ONNX demands.
         new = value[2]
         (kind, *compared), is_nan = value[1][1][:3], value[1][2]
         is_one = compared == [new, value[3]] and is_nan[:2] == ("call isnan", new)
@@ -166,7 +166,7 @@ def _reads(tree: Any, buffer: str) -> bool:
 
 
 def _is_mixed(part: Any, form: Form) -> bool:
-    """Whether a part of a statement differs with a loop that is combined, or reads its buffer."""
+    """Whether a part of a statement varies with a combined loop, or reads its own buffer."""
     if isinstance(part, str):
         return any(name in part for name in form.mixed)
     if not isinstance(part, tuple) or not part:
@@ -178,7 +178,7 @@ def _is_mixed(part: Any, form: Form) -> bool:
 
 
 def _repeated(kind: str, old: Bound, new: Bound, dtype: str) -> Bound:
-    """The bound of `old` combined with one value or more in the bound `new`."""
+    """The bound of `old`, combined with one or more values that lie in the bound `new`."""
     if kind == "max":
         return Bound(max(old.least, new.least), max(old.greatest, new.greatest))
     if kind == "min":
@@ -195,13 +195,15 @@ def _repeated(kind: str, old: Bound, new: Bound, dtype: str) -> Bound:
 def _combined(form: Form, known: Mapping[str, Bounds]) -> Bounds:
     """The bounds of a statement that combines positions.
 
-    What the filled positions add to a sum must be 0. What they give to a maximum must be below the
-    value at the anchor, and above it for a minimum.
+    In a sum, the terms of filled positions must be 0. In a maximum, their values must be below the
+    value at the anchor. In a minimum, they must be above it.
     """
     kind, operand = _accumulated(form)
     before = known.get(form.buffer)
     if len(form.mixed) != 1 or kind is None or before is None or form.conditions:
-        raise UnprovenError("combines positions otherwise than by a sum, a maximum or a minimum")
+        raise UnprovenError(
+            "combines positions by an operation other than a sum, a maximum or a minimum"
+        )
     (mixed,) = form.mixed
 
     def bound(where: Mapping[str, str], at: str = "") -> Bound:
@@ -210,17 +212,20 @@ def _combined(form: Form, known: Mapping[str, Bounds]) -> Bounds:
     filled, anchor, dtype = bound({}, "filled"), bound({}, "anchor"), form.value[-1]
     if kind == "add" and filled != ZERO:
         raise UnprovenError(
-            "sums over positions, and what the filled ones add may differ from 0: they need a mask "
-            "that makes it exactly 0"
+            "sums over positions, and the terms of filled positions may differ from 0: a mask must "
+            "make these terms exactly 0"
         )
     if kind == "max" and not filled.greatest <= anchor.least:
         raise UnprovenError(
-            "takes the maximum over positions, and filled ones may be the greatest: they need a "
-            "mask that adds the least float or minus infinity, and that leaves in one and the same "
-            "position for all others (a window, or a mask of queries too as in DeBERTa, does not)"
+            "takes the maximum over positions, and a filled position may be the greatest: a mask "
+            "must add the least float or minus infinity to filled positions, and must keep one "
+            "position that is the same for all others (a window does not, nor does a mask that "
+            "also excludes queries, as in DeBERTa)"
         )
     if kind == "min" and not filled.least >= anchor.greatest:
-        raise UnprovenError("takes the minimum over positions, and filled ones may be the least")
+        raise UnprovenError(
+            "takes the minimum over positions, and a filled position may be the least"
+        )
 
     def result(where: Mapping[str, str], old: Bound) -> Bound:
         everywhere = _hull(bound(where), bound(where, "filled"))
@@ -249,8 +254,8 @@ def bound_of(tree: Tree, known: Mapping[str, Bounds], where: Mapping[str, str]) 
 
     Parameters
     ----------
-    where: for some loops over positions, whether their position is `filled` or the `anchor`. Others
-        may be any position.
+    where: for some loops over positions, whether their position is `filled` or the `anchor`. All
+        other loops may be at any position.
     """
     kind, dtype = tree[0], tree[-1]
     if kind == "const":
@@ -278,7 +283,7 @@ def bound_of(tree: Tree, known: Mapping[str, Bounds], where: Mapping[str, str]) 
         choose = max if kind == "max" else min
         return Bound(choose(least), choose(greatest))
     if kind == "div" and parts[0] == ZERO and not _at_filled(tree[2], where):
-        return ZERO  # A divisor of 0 would make no number of what is given too.
+        return ZERO  # A divisor of 0 would make NaN at the given positions too.
     if kind in ("add", "sub", "mul", "div"):
         return _arithmetic(kind, parts[0], parts[1], dtype)
     return _of_call(kind, parts, dtype)
@@ -363,7 +368,7 @@ def _cast(value: Bound, before: str, after_it: str) -> Bound:
 
 
 def _rounded(value: Bound, dtype: str) -> Bound:
-    """A bound whose ends are too large for a float type become infinite."""
+    """The bound, with infinity in place of an end that is too large for a float type."""
     most = {"float16": 65504.0, "float64": 1.7976931348623157e308}.get(dtype, 3.4028234663852886e38)
     least = -math.inf if value.least < -most else value.least
     greatest = math.inf if value.greatest > most else value.greatest
@@ -371,7 +376,7 @@ def _rounded(value: Bound, dtype: str) -> Bound:
 
 
 def widened(value: Bound, dtype: str) -> Bound:
-    """A bound that holds for numbers rounded to a type too; the smallest may become 0."""
+    """A bound that also holds for numbers rounded to a type; the smallest may become 0."""
     if "float" not in dtype:
         return value
     kind: Any = {"float16": np.float16, "float64": np.float64}.get(dtype, np.float32)
@@ -460,7 +465,7 @@ def _of_call(kind: str, parts: list[Bound], dtype: str) -> Bound:
         return ANY
     if parts == [ZERO] and kind not in ("call cos", "call sigmoid"):
         return ZERO
-    # What is no data must not look like data, since it may be exactly 0.
+    # A result that may be exactly 0 must not get the bounds of data.
     most = 1 + max(4.0, *(abs(end) for part in parts for end in part))
     return Bound(-most, most)
 
@@ -471,11 +476,11 @@ _NO_LARGER = frozenset(
         "call bitwise_or", "call bitwise_xor", "call bitwise_not", "call shift_right",
     )
 )  # fmt: skip
-"""Functions of whole numbers whose results are hardly larger than what they are given."""
+"""Functions of whole numbers whose results are hardly larger than their arguments."""
 
 
 def _of_whole_numbers(kind: str, parts: list[Bound], dtype: str) -> Bound:
-    """The bound of a function whose result is a whole number or a truth."""
+    """The bound of a function whose result is a whole number or a truth value."""
     whole = ordinary(dtype)
     if dtype == "bool" or any(part.greatest - part.least > WIDE for part in parts):
         return whole

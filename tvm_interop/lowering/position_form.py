@@ -1,9 +1,8 @@
-"""Says what a statement of a kernel computes at one position of a sequence, for any length.
+"""Describes what a statement of a kernel computes at one position of a sequence, for any length.
 
-A tensor may have the sequence several times: scores of attention have a position for the query and
-one for the key. Its layout lists the numbers of elements between them: with the layout
-`(a, b, c)`, the flat tensor is one of shape `(a, length, b, length, c)`. A reshape does not change
-this.
+A tensor may have several axes of positions: scores of attention have one for the query and one for
+the key. Its layout lists the numbers of elements between these axes. With the layout `(a, b, c)`,
+the flat tensor is one of shape `(a, length, b, length, c)`. A reshape does not change this.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ Tree: TypeAlias = "tuple[Any, ...]"
 """An expression that names neither the length nor the buffers of one kernel: the kind, the operands
 and the dtype. A load is `("load", buffer, positions, other indices, dtype)`."""
 Position: TypeAlias = "str | int | tuple[str, str, str]"
-"""The loop over positions whose position is read, by its name, or a number that is fixed. A
-position before it, as a causal convolution reads it, is `("earlier", loop, distance)`."""
+"""A position that is read: the name of the loop over positions, or a fixed number. A position
+before that of the loop, as a causal convolution reads it, is `("earlier", loop, distance)`."""
 
 
 class PositionLoop(NamedTuple):
-    """A loop over the positions: how many of its steps lie outside and inside of one position."""
+    """A loop over the positions, with its numbers of steps outside and inside of a position."""
 
     outer: int
     inner: int
 
 
 class Known(NamedTuple):
-    """What is known of a kernel's buffers, for one length.
+    """The facts that are known about a kernel's buffers, for one length.
 
     Attributes
     ----------
@@ -44,8 +43,9 @@ class Known(NamedTuple):
     names: the names of all buffers, equal for all lengths.
     layouts: the layout of each buffer that has positions.
     numbers: the number in each constant that is one whole number.
-    places: the constants that hold places in a flat tensor: a number of whole sequences, and the
-        position. Exporters make them to read a mask. The value is the greatest such number.
+    places: the constants that hold indices into a flat tensor, each the sum of a number of whole
+        sequences and the position. Exporters make them to read a mask. The value is the greatest
+        such number of sequences.
     is_padded: whether the kernel reads a padded tensor; see `padded_tensors`.
     """
 
@@ -65,7 +65,7 @@ class Form(NamedTuple):
     ----------
     buffer: the name of the buffer that is written.
     positions: the loops whose positions are written.
-    mixed: the loops over positions that are not in `positions`: their results are combined.
+    mixed: the other loops over positions. The statement combines the results of their steps.
     loops: the lengths of the loops around the statement; a `PositionLoop` for those over positions.
     places: the indices that are written, apart from the positions.
     conditions: the statement runs if all of them hold.
@@ -81,7 +81,7 @@ class Form(NamedTuple):
 
 
 def axes_of_layout(shape: Sequence[int], layout: Layout, length: int) -> list[int | None]:
-    """For each axis, the number of indices that lie together at one position; None without one.
+    """For each axis, the number of indices that lie together at one position, or None.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def axes_of_layout(shape: Sequence[int], layout: Layout, length: int) -> list[in
     """
     found: list[int | None] = []
     axes = [int(size) for size in reversed(shape)]
-    rest = list(reversed(layout))  # What is left of the numbers between positions, innermost first.
+    rest = list(reversed(layout))  # The remaining sizes between positions, innermost first.
     for size in axes:
         if rest[0] % size == 0:
             rest[0] //= size
@@ -207,7 +207,7 @@ class _Reader:
             if name is None:
                 raise UnprovenError("reads a tensor that nothing wrote")
             if self._known.places.get(node.source, 0):
-                raise UnprovenError("computes with places that grow with the length")
+                raise UnprovenError("computes with indices that grow with the length")
             return ("load", name, *self._place(node.source, node.indices), dtype)
         if isinstance(node, tirx.Select):
             return self._select(node.condition, node.true_value, node.false_value, dtype)
@@ -258,7 +258,7 @@ class _Reader:
         return self._analyzer.simplify(found)
 
     def _whole_number(self, node: Any) -> Any:
-        """What is read from a constant whose numbers are known."""
+        """The value that is read from a constant whose numbers are known."""
         dtype = str(node.ty.dtype)
         if node.source in self._known.numbers:
             return tirx.const(self._known.numbers[node.source], dtype)
@@ -284,7 +284,7 @@ class _Reader:
     def _place(
         self, buffer: Any, indices: Sequence[Any]
     ) -> tuple[tuple[Position, ...], tuple[Any, ...]]:
-        """The positions of an element that is read or written, and the rest of its indices."""
+        """The positions of an element that is read or written, and its other indices."""
         layout, length = self._known.layouts.get(buffer), self._known.length
         inner: list[int | None] = [None] * len(indices)
         if layout is not None:
@@ -305,7 +305,7 @@ class _Reader:
             for part in (simple // (each * length), simple % each):
                 found = self._analyzer.simplify(part)
                 if any(uses(found, p) for p in self._positions.values()):
-                    raise UnprovenError("reads a place that depends on the position")
+                    raise UnprovenError("reads an element whose index depends on the position")
                 places.append(str(found))
         return tuple(positions), tuple(places)
 
@@ -340,7 +340,7 @@ class _Reader:
             if int(found.value) < self._known.least:
                 return int(found.value)
             raise UnprovenError(
-                f"reads position {int(found.value)}, which may be one that is filled up"
+                f"reads position {int(found.value)}, which may be a filled position"
             )
         if self._known.is_padded:
             raise UnprovenError(
@@ -364,7 +364,7 @@ def _has_loads(expression: Any, known: Mapping[Any, int]) -> bool:
 
 
 def splits(count: int) -> list[PositionLoop]:
-    """The ways in which `count` steps may lie outside and inside of one position."""
+    """The ways to divide `count` steps into steps outside and inside of one position."""
     return [
         PositionLoop(count // inner, inner) for inner in range(1, count + 1) if count % inner == 0
     ]

@@ -1,4 +1,4 @@
-"""Says what a statement of a kernel computes for one row, the same text for all batch sizes."""
+"""Describes what a statement of a kernel computes for one row, by a text for all batch sizes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .kernel_stores import Store, UnprovenError, loop_variable, with_values
 class Counter(NamedTuple):
     """A constant of whole numbers that grow by `step` from row to row.
 
-    Exporters make such constants to read elements of a flat tensor by their places.
+    Exporters make such constants as indices into a flat tensor.
 
     Attributes
     ----------
@@ -28,12 +28,12 @@ class Counter(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """How the rows lie in one axis of an input or output.
+    """The position of the rows in one axis of an input or output.
 
     Attributes
     ----------
     axis: the axis.
-    each: how many neighbouring indices of the axis belong to one row.
+    each: the number of neighbouring indices of the axis that belong to one row.
     """
 
     axis: int
@@ -58,8 +58,8 @@ class RowLoop(NamedTuple):
     Attributes
     ----------
     position: the loop's position among the loops around the statement.
-    each: how many of its steps belong to one row.
-    neighbours: how many neighbouring steps belong to one row.
+    each: the number of the loop's steps that belong to one row.
+    neighbours: the number of consecutive steps that belong to one row before the next row begins.
     """
 
     position: int
@@ -68,7 +68,7 @@ class RowLoop(NamedTuple):
 
 
 class Buffers(NamedTuple):
-    """What is known of the buffers of a kernel, for one size.
+    """The facts that are known about a kernel's buffers, for one size.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class Buffers(NamedTuple):
 def row_form(
     store: Store, buffers: Buffers, blocks: Mapping[Any, int], loop: RowLoop | None
 ) -> str:
-    """What a statement computes for one row, as a text that names neither the row nor the size.
+    """Describe what a statement computes for one row. The text names neither row nor size.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def row_form(
     Raises
     ------
     UnprovenError
-        The statement does not compute each row from the same row alone, or not in the same way.
+        The statement does not compute each row only from the same row, or not in the same way.
     """
     return _Form(store, buffers, blocks, loop).text()
 
@@ -115,7 +115,10 @@ class _Form:
             self._enter(i, var, extent)
 
     def _enter(self, position: int, var: Any, extent: int) -> None:
-        """Give the variable of a loop a value; in the loop over rows it is made of the row."""
+        """Give the variable of a loop a value.
+
+        In the loop over rows, the value contains the row.
+        """
         loop, size = self._loop, self._buffers.size
         if loop is None or position != loop.position:
             self._values[var] = loop_variable(self._analyzer, f"i{position}", extent)
@@ -172,7 +175,7 @@ class _Form:
         return self._bases[str(found)] + tirx.Cast(dtype, self._row * counter.step)
 
     def _in_one_row(self, buffer: Any, indices: Sequence[Any]) -> list[Any]:
-        """The indices within one row, if the buffer has rows; it must be the row of the loop."""
+        """The indices within one row, if the buffer has rows. The row must be that of the loop."""
         analyzer, row, size = self._analyzer, self._row, self._buffers.size
         found = [analyzer.simplify(index) for index in indices]
         if buffer in self._blocks:
@@ -187,7 +190,7 @@ class _Form:
                 index // (place.each * size) * place.each + index % place.each
             )
         if any(uses(index, row) for index in found):
-            raise UnprovenError("reads a place that depends on the row")
+            raise UnprovenError("reads an element whose index depends on the row")
         return found
 
 

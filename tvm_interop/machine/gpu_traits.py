@@ -1,14 +1,15 @@
-"""The traits of operators on a GPU: what their kernels ask of a multiprocessor.
+"""The traits of operators on a GPU: the resources of a multiprocessor that their kernels need.
 
-TVM's kernels say so themselves, in their machine code. Which kernel a library will launch is known
-only on a GPU. For a library's operator this module assumes the default configuration of a matrix
-product in CUTLASS 3.5 (`cutlass/gemm/device/default_gemm_configuration.h`, which NVIDIA publishes),
-and marks the demand as assumed:
+For TVM's kernels, the machine code has these numbers. The kernel that a library will launch is
+known only on a GPU. For a library's operator this module assumes the default configuration of a
+matrix product in CUTLASS 3.5 (`cutlass/gemm/device/default_gemm_configuration.h`, which NVIDIA
+publishes), and marks the demand as assumed:
 
 - float32: tiles of 128x128, steps of 8 along the sum, 256 threads, two stages.
 - float16, and float32 with TF32 allowed: tiles of 128x256 on tensor cores, 256 threads. From sm_80
-  on, steps of 64 numbers of 2 bytes and three stages. Before that, and where a block cannot have so
-  much shared memory, steps of 32 such numbers and two stages. Numbers of 4 bytes are half as many.
+  on, steps of 64 numbers of 2 bytes and three stages. Before sm_80, and where a block cannot have
+  so much shared memory, steps of 32 such numbers and two stages. For numbers of 4 bytes, a step has
+  half as many.
 
 The registers are our own assumption: 128 for float32, so that two blocks fit into a multiprocessor,
 and 255, the most there are, on tensor cores, where each thread keeps 128 sums.
@@ -55,9 +56,9 @@ def gpu_traits(
 
     Parameters
     ----------
-    kernels: what TVM's kernels ask of a GPU, by the kernel's name.
-    arch: the architecture, such as `sm_90`. With None the demands are not known, and a warning says
-        so.
+    kernels: the resources of a GPU that TVM's kernels need, by the kernel's name.
+    arch: the architecture, such as `sm_90`. If it is None, the demands are unknown, and a warning
+        says so.
 
     Raises
     ------
@@ -72,7 +73,7 @@ def gpu_traits(
     ]
     if arch is None:
         _LOG.warning(
-            "what the operators ask of a multiprocessor is not known, because none of the "
+            "the resources that the operators need are not known, because none of the "
             "architectures is among %s; operators are compared by flops and bytes",
             ", ".join(MULTIPROCESSORS),
         )
@@ -101,7 +102,7 @@ def largest_share(launches: Sequence[KernelDemand], arch: str) -> float:
 def launches_of(
     op: Operator, kernels: Mapping[str, GpuKernel], arch: str
 ) -> tuple[KernelDemand, ...]:
-    """What the launches of an operator ask of a GPU of `arch`.
+    """The resources that the launches of an operator need on a GPU of `arch`.
 
     Raises
     ------
@@ -123,7 +124,7 @@ def launches_of(
 
 
 def assumed_demand(op: LibraryOp, arch: str) -> KernelDemand:
-    """What a library's kernel for `op` is assumed to ask of a GPU of `arch`.
+    """The assumed resources that a library's kernel for `op` needs on a GPU of `arch`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""How many blocks of a kernel a GPU's multiprocessor holds at once.
+"""Computes how many blocks of a kernel a GPU's multiprocessor holds at once.
 
 The rules are those of NVIDIA's occupancy calculator (`cuda_occupancy.h` of the CUDA toolkit), which
 the tests compile and compare with this module:
@@ -10,8 +10,8 @@ the tests compile and compare with this module:
   of 128 bytes since. Since 8.0 CUDA takes 1 KiB of it for itself.
 - A multiprocessor holds at most a certain number of blocks and of warps.
 
-A multiprocessor can be set to have less shared memory and more cache. This module takes the most
-shared memory, as a launch does whose kernel asks for it.
+A multiprocessor can be set to have less shared memory and more cache. This module assumes the
+largest setting of shared memory, as for a kernel that asks for it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _before_80(blocks: int, warps: int, shared_kib: int) -> Multiprocessor:
 
 
 def _since_80(blocks: int, warps: int, shared_kib: int) -> Multiprocessor:
-    """A multiprocessor of which a block may take all shared memory but what CUDA reserves."""
+    """A multiprocessor since capability 8.0, where a block may take all shared memory but 1 KiB."""
     return Multiprocessor(blocks, warps, shared_kib * _KIB, (shared_kib - 1) * _KIB)
 
 
@@ -141,7 +141,7 @@ class Residency:
     Attributes
     ----------
     blocks: blocks that it holds; 0 if the kernel cannot be launched.
-    limited_by: what allows no more: `blocks`, `threads`, `registers` or `shared memory`. With
+    limited_by: the limiting resource: `blocks`, `threads`, `registers` or `shared memory`. With
         several such limits, the first in this order.
     """
 
@@ -167,7 +167,7 @@ def multiprocessor(arch: str) -> Multiprocessor:
 
 
 def residency(demand: KernelDemand, arch: str) -> Residency:
-    """How many blocks of a launch a multiprocessor of `arch` holds, and what limits it.
+    """The number of blocks of a launch that a multiprocessor of `arch` holds, and its limit.
 
     Raises
     ------
@@ -180,7 +180,7 @@ def residency(demand: KernelDemand, arch: str) -> Residency:
 
 
 def residency_limits(demand: KernelDemand, arch: str) -> dict[str, int]:
-    """The most blocks of a launch that a multiprocessor of `arch` holds, by what limits them.
+    """The most blocks of a launch that a multiprocessor of `arch` holds, by limiting resource.
 
     The keys are `blocks`, `threads`, `registers` and `shared memory`, in this order. Each number
     counts this resource alone. It is 0 if a single block asks for more than there is.
@@ -202,8 +202,9 @@ def residency_limits(demand: KernelDemand, arch: str) -> dict[str, int]:
 def share_of_multiprocessor(demand: KernelDemand, arch: str) -> float:
     """The largest share of a multiprocessor's threads, registers or shared memory of one block.
 
-    The share is of what the multiprocessor sets aside for the block, so it is at least what the
-    block asks for. It is above 1 if the kernel cannot be launched for lack of one of the three.
+    The share is computed from the resources that the multiprocessor sets aside for the block, which
+    are at least the resources that the block asks for. It is above 1 if the kernel cannot be
+    launched for lack of one of the three.
 
     Raises
     ------
@@ -249,8 +250,8 @@ def _by_registers(demand: KernelDemand, sm: Multiprocessor) -> int:
     of_warp = _registers_of_warp(demand)
     if of_warp == 0:
         return sm.blocks
-    # Whether a block fits at all is judged as if each part of the multiprocessor held equally many
-    # of its warps.
+    # A block is assumed to fit if it fits when its warps are spread evenly over the parts of the
+    # multiprocessor.
     if of_warp * _rounded_up(_warps(demand), _PARTS) > sm.block_registers:
         return 0
     return sm.registers // _PARTS // of_warp * _PARTS // _warps(demand)

@@ -74,7 +74,7 @@ class CpuStageTimer:
     def implementation(self, op: int) -> str:
         """The name of the implementation that the operator's library chose; "" for TVM's kernels.
 
-        The library prepares the kernel for that, as for a stage of this operator alone.
+        To find the name, the library prepares the kernel, as for a stage of this operator alone.
 
         Raises
         ------
@@ -92,7 +92,7 @@ class CpuStageTimer:
         return (job(self._rounds) for job in jobs)
 
     def close(self) -> None:
-        """Do nothing, because this timer holds no device that it could give back."""
+        """Do nothing, because this timer has no device to give back."""
 
     def _rounds(self, stages: Sequence[Streams]) -> Measure:
         return measured_by(_runtime, [self._executor(streams) for streams in stages], self._seed)

@@ -35,7 +35,7 @@ _LEAST_S = 1e-9
 
 @dataclass
 class _Chain:
-    """Two graphs that run a stage `times` times in a row, and twice as often."""
+    """Two graphs. The first runs a stage `times` times in a row, the second twice as often."""
 
     times: int
     short: _cuda.CudaExecutor
@@ -43,10 +43,10 @@ class _Chain:
     short_s: list[float] = field(default_factory=list)
 
     def latencies_s(self, short_s: Sequence[float], long_s: Sequence[float]) -> list[float]:
-        """The stage's latency by each run of the longer graph, in seconds.
+        """The stage's latency according to each run of the longer graph, in seconds.
 
-        All runs of the shorter graph so far tell the time that is subtracted, because one run of it
-        may have been held up.
+        The time that is subtracted comes from all runs of the shorter graph so far, because other
+        work may have delayed a single run.
         """
         self.short_s += short_s
         base_s = float(np.median(undisturbed(self.short_s)))
@@ -56,10 +56,10 @@ class _Chain:
 class CudaStageTimer:
     """Runs stages on GPU 0.
 
-    A stage's latency is what it adds to a CUDA graph. One graph has the stage `_IN_A_ROW` times in
-    a row, and another has it twice as often. CUDA events before and after a graph tell its time.
-    The difference of the two times, divided by `_IN_A_ROW`, leaves out what it takes to begin a
-    graph, which is more than many operators take. It includes the gap between two operators.
+    A stage's latency is the time that it adds to a CUDA graph. One graph has the stage `_IN_A_ROW`
+    times in a row, and another has it twice as often. CUDA events before and after a graph give its
+    time. The difference of the two times, divided by `_IN_A_ROW`, leaves out the time to begin a
+    graph, which is longer than many operators take. It includes the gap between two operators.
 
     Each repetition finds the stage's data in the L2 cache. So operators that are limited by memory
     seem faster than they are after other operators.
@@ -135,7 +135,7 @@ class CudaStageTimer:
         return (job(self._rounds) for job in jobs)
 
     def close(self) -> None:
-        """Do nothing, because this timer holds no device that it could give back."""
+        """Do nothing, because this timer has no device to give back."""
 
     def _rounds(self, stages: Sequence[Streams]) -> Measure:
         chains = [self._chain(streams) for streams in stages]
@@ -155,7 +155,10 @@ class CudaStageTimer:
         return measure
 
     def _chain(self, streams: Streams) -> _Chain:
-        """The graphs of a stage. Long stages are repeated less often, because it matters less."""
+        """The graphs of a stage.
+
+        Long stages are repeated less often, because the time to begin a graph matters less.
+        """
         once = self._executor(streams, 1)
         us = _cuda.time(once, 1) * 1e6
         if us > _LONG_US:

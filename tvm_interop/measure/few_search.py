@@ -1,7 +1,7 @@
 """Runs any scheduler with few measurements, because the latencies of most stages are predicted.
 
 `active.py` does the same for IOS alone, and knows which stages decide among IOS's schedules. Here a
-scheduler is a function that is called again and again, and what it chose is measured.
+scheduler is a function that is called repeatedly, and the stages that it chose are measured.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from .few_measured import LEAST_SAMPLES, FewMeasured
 _ROUND = 8
 """Number of kinds of operators that are measured in a round."""
 _UNSURE = 0.05
-"""No more operators are measured when those that are not measured make up this share of the
-uncertainty: the sum of their latencies, each times its standard deviation, over the sum of all
-latencies."""
+"""Operators are measured until the uncertainty of the others is at most this share. The uncertainty
+is the sum of their latencies, each times its standard deviation, over the sum of all latencies."""
 _OPTIMISM = 1.0
-"""How many standard deviations below the expected latency a predicted stage is taken to lie."""
+"""The prediction for a stage is its expected latency less this many standard deviations."""
 _PATIENCE = 3
 """The search ends after this many rounds in a row that made the best schedule faster by less than
 `_STABLE` in all."""

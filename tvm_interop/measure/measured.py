@@ -37,7 +37,7 @@ _WITNESS_US = 100.0
 _LOOK_EVERY_S = 0.25
 _WAIT_AT_MOST_S = 5.0
 """How long all waits of one model for a core for each stream may take together. On a virtual
-machine of two cores, stretches without were 0.1 to 2 seconds long (`python -m
+machine of two cores, a stream had to wait 0.1 to 2 seconds for a core of its own (`python -m
 benchmarks.shared_cores`). Beside another program, which may have a core for hours, waiting does not
 help."""
 _BUSY_US = 200.0
@@ -53,14 +53,14 @@ Programs = dict[str, Streams]
 class Progress(Protocol):
     """Report that `stages_done` of `stages_total` stages are measured.
 
-    An optional method `say` is called with a text that says what is being done (see `tell`).
+    An optional method `say` gets a text that describes the current step (see `tell`).
     """
 
     def __call__(self, stages_done: int, stages_total: int) -> None: ...
 
 
 def tell(progress: Progress | None, what: str) -> None:
-    """Tell `progress` what is being done from now on, for example `compiling 57 kernels`."""
+    """Tell `progress` the step that begins now, for example `compiling 57 kernels`."""
     say = getattr(progress, "say", None)
     if say is not None:
         say(what)
@@ -69,8 +69,8 @@ def tell(progress: Progress | None, what: str) -> None:
 def counter(progress: Progress | None) -> Progress | None:
     """`progress` if it can count things other than stages; else None.
 
-    Its method `say` must tell users what is counted (see `tell`). Without this method, users would
-    take the counted things for stages.
+    Its method `say` must tell users which things are counted (see `tell`). Without this method,
+    users would think that the counted things are stages.
     """
     return progress if hasattr(progress, "say") else None
 
@@ -79,16 +79,16 @@ class MeasuredLatency(LatencyModel):
     """Latencies measured by running stages on a device, in microseconds.
 
     A stage runs as it will in the model: its groups are packed onto the streams by the same rule,
-    and run at once on the same executor. Stages run interleaved, in random order. A timed
-    stage runs right after the same stage, so that it does not matter what ran before. Otherwise a
-    stage could seem faster than its own operators, if these ran after larger operators that emptied
-    the caches.
+    and run at once on the same executor. Stages run interleaved, in random order. A timed stage
+    runs right after an untimed run of the same stage, so that its time does not depend on the work
+    before it. Otherwise a stage could seem faster than its own operators, if these ran after larger
+    operators that emptied the caches.
 
     The latency is the median of 5 to 30 runs, without runs that other programs held up (see
-    `undisturbed`). Long stages run less often, and so do stages whose runs agree. What is measured
-    for the first time need not be exact (`QUICK`); `measure_again` is `THOROUGH`. The latency of an
-    empty stage is measured too, and is subtracted, because a model pays for starting a run only
-    once. On a GPU, `CudaStageTimer` leaves out what it takes to begin a CUDA graph, too.
+    `undisturbed`). Long stages run less often, and so do stages whose runs agree. A first
+    measurement need not be exact (`QUICK`); `measure_again` is `THOROUGH`. The latency of an empty
+    stage is measured too, and is subtracted, because a model pays for starting a run only once. On
+    a GPU, `CudaStageTimer` also leaves out the time to begin a CUDA graph.
 
     Stages of the same kernels on the same shapes share one measurement. They share it within a
     model, between models and, through the store, between processes.
@@ -160,8 +160,8 @@ class MeasuredLatency(LatencyModel):
         """Whether the library of operator `op` has only its reference implementation for it.
 
         Such an implementation computes one number after the other, without vectors. It takes up to
-        a thousand times as long as other kernels, so it need not be measured. An operator that was
-        measured before is not asked about: its latency is known.
+        a thousand times as long as other kernels, so it need not be measured. The library is not
+        asked about an operator that was measured before, because its latency is known.
         """
         if not np.isnan(self.known([[[op]]])[0]):
             return False
@@ -208,7 +208,7 @@ class MeasuredLatency(LatencyModel):
         Raises
         ------
         OutOfTimeError
-            The time is over, and a stage is unknown. What was measured before is kept.
+            The time is over, and a stage is unknown. Earlier measurements are kept.
         """
         if any(len(groups) > self._num_streams for groups in stages):
             self._measure_ops()
@@ -227,7 +227,7 @@ class MeasuredLatency(LatencyModel):
         return np.array([self._known[k] for k in keys])
 
     def _side_by_side(self, key: str, streams: Streams) -> float:
-        """How many times as long a measured stage takes as its longest group takes alone.
+        """The latency of a measured stage, divided by the latency of its longest group alone.
 
         The result is 0 if at most one stream runs, or if the groups were not measured alone.
         """
@@ -237,7 +237,10 @@ class MeasuredLatency(LatencyModel):
         return self._known[key] / max(sum(self._op_us[op] for op in ops) for ops in running)
 
     def _find_witness(self, measured: Programs) -> None:
-        """Remember the shortest stage that runs well side by side; it is looked at later."""
+        """Remember the shortest stage that runs well side by side.
+
+        `_wait_for_cores` times it later.
+        """
         for key, streams in measured.items():
             us = self._known[key]
             if us < _WITNESS_US or not 0 < self._side_by_side(key, streams) <= _SIDE_BY_SIDE:
@@ -248,9 +251,9 @@ class MeasuredLatency(LatencyModel):
     def _wait_for_cores(self) -> None:
         """Wait while the host of a virtual machine runs two cores on one, for a limited time.
 
-        During such a stretch all that runs side by side takes twice as long. The virtual machine's
-        own counters show nothing of it: both threads run all the time, each at half its speed. So
-        a stage is looked at that ran well side by side before.
+        During such a time, everything that runs side by side takes twice as long. The virtual
+        machine's own counters do not show it: both threads run all the time, each at half its
+        speed. So this method times a stage that ran well side by side before.
         """
         if self._witness is None:
             return
@@ -285,9 +288,9 @@ class MeasuredLatency(LatencyModel):
         return self.measured - before
 
     def answer_from_store(self, stages: Sequence[Sequence[Sequence[int]]]) -> None:
-        """Make this model answer for these stages as a process that opens the database later.
+        """Give these stages the latencies that a later process would read from the database.
 
-        That process answers with the estimate from all runs of a stage (see `measure_again`).
+        These are the estimates from all runs of a stage (see `measure_again`).
         """
         for key in self.keys(stages):
             self._known.pop(key, None)
@@ -431,7 +434,7 @@ class MeasuredLatency(LatencyModel):
     def _check_time(self) -> None:
         if self._budget.left_s() <= 0:
             raise OutOfTimeError(
-                "the time budget is spent, and stages would have to be measured: give a larger "
+                "the time budget is spent before all stages are measured: give a larger "
                 "`time_budget`"
             )
 

@@ -33,7 +33,7 @@ _MOST_OF_LONG = 10
 
 @dataclass(frozen=True)
 class Care:
-    """How exact latencies must be.
+    """The required exactness of latencies.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Care:
 QUICK = Care(stage_s=0.01, known_well=0.02, to_tell=5)
 """For latencies that are compared with very different ones, or measured again if they matter."""
 THOROUGH = Care(stage_s=0.025, known_well=0.01, to_tell=10)
-"""For latencies of which a difference of some percent matters."""
+"""For latencies whose differences of a few percent matter."""
 _SHORT_S = 100e-6
 """A stage that is shorter than this many seconds is always measured with the care of `THOROUGH`.
 Its runs cost little, and vary more than those of long stages."""
@@ -69,8 +69,8 @@ def run_repeatedly(measure: Measure, count: int, care: Care = THOROUGH) -> list[
 
     A stage runs more often than `repeats_for` says if nearly all its runs were held up. It runs
     less often if its runs agree: on a quiet machine nearly all stages are known to a percent after
-    10 runs, and to two percent after 5; long stages after half as many. To tell apart two stages
-    whose latencies differ by less, measure them again.
+    10 runs, and to two percent after 5 runs. Long stages need half as many. To tell apart two
+    stages whose latencies differ by less, measure them again.
     """
     runs = [list(times) for times in measure(range(count), 1)]
     short = [i for i in range(count) if runs[i][0] <= _HOPELESS_S]
@@ -97,7 +97,7 @@ def _goes_on(seconds: Sequence[float], care: Care) -> bool:
 
 
 def _care_for(median_s: float, care: Care) -> Care:
-    """The care for a stage that takes `median_s` seconds."""
+    """The required exactness for a stage that takes `median_s` seconds."""
     if median_s < _SHORT_S:
         return THOROUGH
     if median_s < _LONG_S:
@@ -111,6 +111,6 @@ def _is_known_well(seconds: Sequence[float], care: Care) -> bool:
 
 
 def repeats_for(median_s: float, care: Care = THOROUGH) -> int:
-    """How often to run a stage that takes `median_s` seconds."""
+    """The number of runs of a stage that takes `median_s` seconds."""
     affordable = care.stage_s / 2 / max(median_s, 1e-9)
     return next((repeats for repeats in REPEATS[1:] if repeats >= affordable), REPEATS[-1])

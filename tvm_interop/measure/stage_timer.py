@@ -24,8 +24,8 @@ class StageTimer(Protocol):
     """Runs stages of one program on one kind of device, and times them.
 
     A timer makes no decisions about measuring. `MeasuredLatency` has a timer, and decides how often
-    a stage runs, what is subtracted from its latency and what is kept. A class that fits this
-    protocol adds a new kind of device.
+    a stage runs, which time is subtracted from its latency, and which latencies are kept. A class
+    that fits this protocol adds a new kind of device.
 
     Attributes
     ----------

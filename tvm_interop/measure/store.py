@@ -257,8 +257,8 @@ class LatencyStore:
             connection.execute(f"PRAGMA user_version = {_LAYOUT}")
 
     def _check_origin(self) -> None:
-        # All four answers come from one state of the file. Another process writes the tables, the
-        # application id and the layout in one transaction, which may end between two questions.
+        # One transaction, so that all four answers describe the same state of the file. Without it,
+        # another process could make the tables between two of the questions.
         with self._transaction("DEFERRED"):
             occupied, is_old = self._has(), self._has("latency")
             origin, layout = self._pragma("application_id"), self._pragma("user_version")
@@ -272,7 +272,7 @@ class LatencyStore:
             )
         if origin or layout or occupied:
             raise TVMInteropError(
-                f"`{self.path}` is a database of something else, no latency database; {named}"
+                f"`{self.path}` is a database, but not a latency database; {named}"
             )
 
     def _write_ahead(self) -> None:
@@ -320,14 +320,15 @@ class LatencyStore:
             yield
         except sqlite3.OperationalError as error:
             raise TVMInteropError(
-                f"the latency database `{self.path}` cannot be used now: {error}; see who else "
-                f"uses the file, its rights and the room on its disk, or name another in "
+                f"the latency database `{self.path}` cannot be used now: {error}; check whether "
+                "another program uses the file, its permissions, and the free space on its disk, "
+                "or name another file in "
                 f"{_ENVIRONMENT}"
             ) from error
         except sqlite3.DatabaseError as error:
             raise TVMInteropError(
                 f"`{self.path}` cannot be used as a latency database ({error}): it is damaged, or "
-                f"something else; remove it, or name another file in {_ENVIRONMENT}"
+                f"another kind of file; remove it, or name another file in {_ENVIRONMENT}"
             ) from error
 
 

@@ -1,4 +1,4 @@
-"""Describes a network in figures, which are computed from its graph alone."""
+"""Describes a network by numbers that are computed from its graph alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .units import unit_graph
 
 @dataclass(frozen=True)
 class Description:
-    """The figures of a network, as `describe` returns them.
+    """The properties of a network, as `describe` returns them.
 
     Attributes
     ----------

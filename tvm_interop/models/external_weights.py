@@ -1,7 +1,7 @@
 """Reads models without their large weights, which are read one by one when they are needed.
 
 `onnx.load` reads all weights at once, and the importer copies each weight. Memory would then hold
-the model twice. Large weights may be in separate files, or in the model's own file.
+the model twice. Large weights may be in separate files, or in the file of the model itself.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _with_outside(
     model: onnx.ModelProto,
     is_left: Callable[[onnx.TensorProto], bool],
 ) -> onnx.ModelProto:
-    """Read the weights of `model` that are in files, but those that `is_left` selects."""
+    """Read the weights of `model` that are in files, except the weights that `is_left` selects."""
     outside = [
         tensor
         for tensor in model.graph.initializer

@@ -1,8 +1,8 @@
-"""Reads an ONNX file without its large weights, and says where in the file each of them is.
+"""Reads an ONNX file without its large weights, and finds the place of each in the file.
 
 Protobuf can only read a message as a whole. A model of 400 MB then takes seconds to read, and each
-later step that hands the model to ONNX, such as its checker, copies all weights twice. So the
-fields of the file are walked here, and only the small ones are given to protobuf.
+later step that passes the model to ONNX, such as ONNX's checker, copies all weights twice. So this
+module walks through the fields of the file, and gives only the small fields to protobuf.
 
 See "Encoding" in the documentation of protobuf, and `onnx.proto` for the numbers of fields.
 """
@@ -28,7 +28,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 class _Field(NamedTuple):
-    """A field of a message: its number, its wire type, and where it and its content are."""
+    """A field of a message: its number, its wire type, its place and the place of its content."""
 
     number: int
     kind: int
@@ -38,7 +38,7 @@ class _Field(NamedTuple):
 
 
 class _UnusualError(ValueError):
-    """The file is not as this module expects."""
+    """The file does not have the form that this module expects."""
 
 
 def read_without(path: Path, itemsizes: dict[int, int], at_least: int) -> onnx.ModelProto | None:
@@ -53,8 +53,8 @@ def read_without(path: Path, itemsizes: dict[int, int], at_least: int) -> onnx.M
 
     Returns
     -------
-    The model; None if it has no such weight, or is not written as expected. Such a model can be
-    read by `onnx.load`, or is damaged.
+    The model. None if it has no such weight, or if the file does not have the expected form.
+    `onnx.load` can read such a file, unless it is damaged.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def _model(
 def _large(
     data: mmap.mmap, field: _Field, name: str, itemsizes: dict[int, int], at_least: int
 ) -> TensorProto | None:
-    """The weight without its bytes, whose place it names; None if the model needs the bytes.
+    """The weight with the place of its bytes instead of the bytes; None if the model needs them.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def _fields(data: mmap.mmap, begin: int, end: int) -> Iterator[_Field]:
 
 
 def _varint(data: mmap.mmap, at: int, end: int) -> tuple[int, int]:
-    """The number at `at`, and the place behind it."""
+    """The number at position `at`, and the position after it."""
     value = 0
     for place in range(at, min(at + 10, end)):
         byte = data[place]

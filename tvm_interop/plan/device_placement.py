@@ -11,7 +11,7 @@ from ..program.storage import PEER_COPY, dependencies, span
 
 @dataclass(frozen=True)
 class Placement:
-    """A program over several devices, in which an operator's tensors lie on the operator's device.
+    """A program over several devices. The tensors of an operator lie on the operator's device.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class _Placer:
         self._names |= {op.name for op in program.operators}
         homes = self._homes()
         self._devices = [homes[program.storage_of(v)] for v in range(len(program.values))]
-        # The copies of parts of tensors. The key of a copy is (id of the tensor's root value, first
+        # Maps a part of a tensor to its copy. The key is (id of the tensor's root value, first
         # byte, end byte, device).
         self._here: dict[tuple[int, int, int, str], int] = {}
         # The copy that an operator on another device reads, by (value, device).

@@ -1,6 +1,6 @@
 """An execution plan: the stream and the waits of each operator, and the place of each tensor.
 
-A plan is all the executor needs besides kernels and weights. `make.make_plan` makes a plan,
+Besides kernels and weights, the executor needs only a plan. `make.make_plan` makes a plan,
 `check.check_plan` proves it safe, and the artifact holds it as JSON. Plans do not depend on Relax.
 """
 
@@ -33,7 +33,7 @@ class Stream(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PlannedValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A tensor and where its bytes are.
+    """A tensor and the place of its bytes.
 
     Attributes
     ----------

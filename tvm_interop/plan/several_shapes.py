@@ -118,7 +118,7 @@ def _in_words(ranges: Mapping[str, Sequence[int]]) -> str:
 def check_masks(
     masks: Mapping[str, str], ranges: Mapping[str, Sequence[int]], plans: Sequence[Plan]
 ) -> None:
-    """Check that the inputs which are filled up with 0 can be masks.
+    """Check that the inputs that are filled up with 0 can be masks.
 
     Parameters
     ----------
@@ -129,8 +129,8 @@ def check_masks(
     Raises
     ------
     ArtifactError
-        There is no such input with rows, its type is not one of masks, or it must be 1 at `any`
-        position and has several elements at each. The message names it.
+        There is no such input with rows, its type is not a type of masks, or it must be 1 at `any`
+        position and has several elements at each position. The message names the input.
     """
     sizes = list(zip(*ranges.values(), strict=True))
     for name, one_at in masks.items():

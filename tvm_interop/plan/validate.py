@@ -1,7 +1,8 @@
 """Checks an artifact before anything in it is used, because its file may come from anywhere.
 
-The hashes in the file show damage, but no malice: an attacker who writes a file also writes its
-hashes. So no number in the file is trusted. The functions of this module check the following:
+The hashes in the file reveal damage, but not an attack: an attacker who writes a file also writes
+    its hashes. So no number in the file is trusted. The functions of this module check the
+    following:
 
 - each number is within bounds, so that nothing computed from the numbers overflows;
 - no memory is allocated for data that the file does not hold;
@@ -51,7 +52,7 @@ def decoded(name: str, data: str | bytes, kind: type[_T]) -> _T:
 
     Parameters
     ----------
-    name: what error messages call the text.
+    name: the name of the text in error messages.
 
     Raises
     ------

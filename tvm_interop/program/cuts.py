@@ -67,7 +67,7 @@ class Tensors(Protocol):
 
 
 def most_products(op: Tensors, *, shares_weight: bool) -> int:
-    """How many parts of an operator that sums up products are worth making at most.
+    """The largest number of parts worth making of an operator that sums up products.
 
     The latency is the longer of two times: the time to compute the products, and the time to read
     the weight. With few pixels or a single row, the reading takes longer than the computing. If
@@ -78,7 +78,7 @@ def most_products(op: Tensors, *, shares_weight: bool) -> int:
 
 
 def most_reads(op: Tensors, numbers_each: int = 1) -> int:
-    """How many parts of an operator are worth making at most, if reading limits its speed.
+    """The largest number of parts worth making of an operator that is limited by reading.
 
     For each number of its result, the operator reads `numbers_each` numbers.
     """

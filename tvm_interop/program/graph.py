@@ -124,7 +124,7 @@ class OpGraph:
 
     @property
     def layers(self) -> tuple[Layer, ...] | None:
-        """What each operator is, by id (see `from_edges`); None if not known."""
+        """The description of each operator, by id (see `from_edges`); None if not known."""
         return self._layers
 
     @cached_property

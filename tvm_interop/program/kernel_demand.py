@@ -1,4 +1,4 @@
-"""What one launch of a GPU kernel asks of the GPU: threads, registers, shared memory and blocks."""
+"""The resources of a GPU that one launch needs: threads, registers, shared memory and blocks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..plain_data import LARGEST
 
 
 class KernelDemand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The resources of one launch. All blocks of a launch ask for the same.
+    """The resources of one launch. All blocks of a launch need the same resources.
 
     Attributes
     ----------
@@ -49,13 +49,13 @@ class KernelDemand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GpuKernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is known of one of TVM's kernels for GPUs.
+    """The properties of one of TVM's kernels for GPUs.
 
     Attributes
     ----------
     flops: floating-point operations of the kernel.
-    launches: what its launches ask of a GPU, in order, by architecture such as `sm_90`. Only the
-        machine code differs between architectures: blocks and threads do not.
+    launches: the resources that its launches need, in order, by architecture such as `sm_90`. Only
+        the machine code differs between architectures. Blocks and threads are the same.
     """
 
     flops: int = 0

@@ -1,4 +1,4 @@
-"""A model as schedulers and planners see it: operators, the tensors between them, and weights.
+"""A model in the form for schedulers and planners: operators, tensors between them, weights.
 
 Lowering turns a Relax function into a `Program`, a flat list of kernel calls in topological order.
 A program does not depend on Relax. So everything after lowering (planning, measuring, executing)

@@ -1,4 +1,4 @@
-"""Finds the axes of a tensor along which the rows of a batch, or positions, lie."""
+"""Finds the axes along which a tensor has the rows of a batch, or the positions of a sequence."""
 
 from __future__ import annotations
 
@@ -68,10 +68,11 @@ def grows_with_rows(shapes: Sequence[Sequence[int]], sizes: Sequence[Sequence[in
 
 
 def next_larger(sizes: Sequence[Sequence[int]], rows: Sequence[int]) -> int:
-    """The index of the smallest sizes that are large enough in each range.
+    """The index of the smallest combination of sizes that is large enough in each range.
 
-    It is the combination with the least product, since time grows with what is computed. As there
-    is one for each combination, this is the next larger size of each range, without ties.
+    It is the combination with the least product, since time grows with the number of computed
+    elements. There is a shape for each combination of sizes, so the result has the next larger size
+    of each range, and there are no ties.
 
     Parameters
     ----------

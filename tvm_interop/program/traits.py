@@ -28,8 +28,8 @@ class OperatorTraits:
         to the most flops of any operator, and its bytes to the most bytes of any operator.
     memory_bound: whether memory limits the operator, and not arithmetic. If None, the operator's
         flops per byte decide.
-    kernels: what the launches of the operator ask of a GPU, in order. Empty on a CPU, and if it is
-        not known.
+    kernels: the resources that the operator's launches need of a GPU, in order. Empty on a CPU, and
+        if they are not known.
     """
 
     flops: float = 0.0

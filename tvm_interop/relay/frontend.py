@@ -50,8 +50,9 @@ def from_onnx(
     """
     if not freeze_params:
         raise InputError(
-            "freeze_params=False has no meaning here: weights are constants; to keep them apart "
-            "use tvm.relax.frontend.onnx.from_onnx(model, keep_params_in_input=True)"
+            "freeze_params=False is not supported, because weights become constants of the module; "
+            "to keep weights apart use tvm.relax.frontend.onnx.from_onnx(model, "
+            "keep_params_in_input=True)"
         )
     if opset is not None and isinstance(model, onnx.ModelProto):
         _check_opset(model, opset)

@@ -111,9 +111,10 @@ def auto(
        the best of the others. Predictions of staged and streamed schedules cannot be compared,
        because only the latency of a stage includes contention between operators. `evaluate`
        runs the finalists against each other, with `sequential` twice, and the fastest is chosen.
-       Only those run that may gain 1% by their predictions. For a streamed schedule, the parts of
-       an operator then count with the time that they take side by side, as `baseline` runs them.
-       Without `evaluate`, the finalist with the shortest predicted makespan wins.
+       A finalist runs only if its prediction allows a gain of 1%. In this prediction for a streamed
+       schedule, the parts of an operator have the latency that they have side by side, as
+       `baseline` runs them. Without `evaluate`, the finalist with the shortest predicted makespan
+       wins.
     4. The fastest of several measured schedules owes part of its lead to luck. So `evaluate` runs
        the chosen schedule again, only against `sequential`. The chosen schedule wins if it is
        faster by more than 1% in these new rounds, at a significance level of 5%
@@ -134,13 +135,13 @@ def auto(
     streams: number of streams; None for as many as a scheduler can use.
     time_budget_s: seconds for all steps. With `evaluate`, 35% of the time is for runs. Runs end
         after about 14 seconds and the search after 8, or later in proportion if the budget is
-        larger than 60 seconds. With `evaluate`, a network of more than 5 milliseconds gets less
-        time if it can gain less than 5%, and is not searched if it can gain less than 1%: no
-        schedule does more than keep all streams busy with its operators. Of the time to search,
-        60% is for the latencies of the stages of `ios`. A candidate is dropped if there is no time
-        to ask for the latency of one of its stages. Single operators and the stages of `sequential`
-        always get their latencies, even if that takes more time. If then no time is left to run
-        schedules, `sequential` wins.
+        larger than 60 seconds. With `evaluate`, the search of a network of more than 5 milliseconds
+        takes less time if the possible gain is below 5%. There is no search if the possible gain is
+        below 1%. The possible gain is that of a schedule that keeps all streams busy all the time.
+        Of the time to search, 60% is for the latencies of the stages of `ios`. A candidate is
+        dropped if there is no time to ask for the latency of one of its stages. Single operators
+        and the stages of `sequential` always get their latencies, even if that takes more time. If
+        then no time is left to run schedules, `sequential` wins.
     finalists: number of candidates that run against `sequential`, 2 or more.
     max_group_ops, max_groups, endings: options of `ios`. `greedy` uses `max_groups` too.
     traits: an option of `opara`.
@@ -237,10 +238,10 @@ def auto(
 
 
 def _worth(entered: Candidates, op_us: Floats, streams: int | None) -> float:
-    """The share, 0 to 1, of the time to search that a search is worth; 0 if nothing can be gained.
+    """The share, 0 to 1, of the search time that a search is worth; 0 if nothing can be gained.
 
-    No schedule takes less time than the operators do if they keep all streams busy from beginning
-    to end. The operators count with the time that each takes alone.
+    The possible gain is that of a schedule that keeps all streams busy from beginning to end. No
+    schedule is faster. Its time is computed from the latency of each operator alone.
     """
     in_turn_us = entered.candidates["sequential"].predicted_us
     if in_turn_us < _LONG_US:
@@ -412,7 +413,7 @@ def _choose(
 
 
 def _rounds_within(limit_s: float, round_s: float, at_least: int) -> int:
-    """How many rounds of `round_s` seconds fit into `limit_s`, but at least `at_least`."""
+    """The number of rounds of `round_s` seconds that fit into `limit_s`; at least `at_least`."""
     return max(at_least, int(min(limit_s / max(round_s, 1e-9), MOST_ROUNDS)))
 
 

@@ -38,10 +38,10 @@ def simulate_blocks(
     One host thread launches the kernels in the schedule's launch order, `gpu.launch_us` apart. The
     kernel of launch n (from 1) arrives at the GPU after n launches. It is ready `gpu.gap_us` after
     the kernel before it on its stream has ended, and `gpu.wait_us` after each operator on another
-    stream that its operator waits for. The waits are those that plans have (`sync_plan`); a stage
-    with a barrier waits for the stage before it. From there on, the rules of `latency.gpu_blocks`
-    hold. A schedule without a launch order is launched round robin over its streams, as plans are
-    (`planning.launch_order`).
+    stream that its operator waits for. The waits are the same as in a plan (`sync_plan`), and a
+    stage with a barrier waits for the stage before it. When a kernel is ready, the rules of
+    `latency.gpu_blocks` decide how its blocks run. A schedule without a launch order is launched
+    round robin over its streams, like a plan (`planning.launch_order`).
 
     Parameters
     ----------
@@ -51,8 +51,8 @@ def simulate_blocks(
     Raises
     ------
     ScheduleError: as in `Schedule.validate`; for a merged stage, because its operator has no
-        kernels here; for a schedule over several GPUs; if `kernels` has another number of operators
-        than the graph; for a kernel that cannot run, naming its operator.
+        kernels here; for a schedule over several GPUs; if `kernels` and the graph have different
+        numbers of operators; for a kernel that cannot run, naming its operator.
 
     Complexity: see `run_launches`.
     """

@@ -35,7 +35,7 @@ class Budget:
         return max(self._end_s - now_s(), 0.0)
 
     def share(self, part: float) -> Budget:
-        """Make a budget of a fraction `part`, from 0 to 1, of the time that is left."""
+        """Make a budget of the fraction `part`, from 0 to 1, of the time that is left."""
         return Budget(self.left_s() * part)
 
 
@@ -44,8 +44,9 @@ class BudgetedLatency(LatencyModel):
 
     Stages are passed on in chunks that should fit into the time that is left. Once the budget is
     spent, all further stages are refused. A refused stage gets the latency inf, so that no search
-    chooses it. A stage of a single operator is never refused, because its latency is known. Nor is
-    a stage of the parts of a divided operator: a search needs the latencies of all whole operators.
+    chooses it. Two kinds of stages are never refused: a stage of a single operator, because its
+    latency is known, and a stage of the parts of a divided operator, because a search needs the
+    latencies of all whole operators.
 
     Parameters
     ----------
@@ -129,7 +130,7 @@ class BudgetedLatency(LatencyModel):
         return again
 
     def _affordable(self, chunk: int) -> int:
-        """How many stages of a chunk probably fit into the time that is left; at least 1."""
+        """The number of stages of a chunk that probably fit into the time left; at least 1."""
         if not self._stage_s:
             return chunk
         return max(int(min(chunk, self._budget.left_s() / self._stage_s)), 1)

@@ -74,9 +74,9 @@ class Candidates:
     def promises_gain(self, name: str) -> bool:
         """Whether a candidate is predicted to be 1% faster than `sequential`, so that it may ship.
 
-        A streamed schedule must also be faster if all parts of operators take as long as they do
-        side by side. Its makespan comes from the latencies of operators alone, and parts that share
-        caches and memory take up to a fifth longer.
+        A streamed schedule must also be faster when the parts of operators have the latencies that
+        they have side by side. Its makespan comes from the latencies of operators alone, and parts
+        that share caches and memory take up to a fifth longer.
         """
         candidate, bar_us = self.candidates[name], self.candidates["sequential"].predicted_us
         bar_us *= 1 - LEAST_GAIN

@@ -1,9 +1,9 @@
-"""Lets IOS search the blocks that a user gives, in place of those that are found in the graph.
+"""Lets IOS search the blocks that a user gives, instead of the blocks that are found in the graph.
 
 Ding et al., "IOS: Inter-Operator Scheduler for CNN Acceleration", MLSys 2021, section 4.2: a
 network is a stack of blocks, and each block is optimised separately. `OpGraph.blocks` finds blocks
 where all operators before a cut reach all operators after it. A cell of NASNet-A reads the two
-cells before it, so no such cut parts its cells, and only a user can.
+cells before it, so no such cut separates the cells. The user must then give the blocks.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _matching(named: dict[str, list[int]], pattern: object) -> list[int]:
 
 
 def _together(stats: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The stats of the whole graph from those of its blocks."""
+    """Combine the `stats` of the blocks into the `stats` of the whole graph."""
     together: dict[str, Any] = {}
     for key in stats[0]:
         values = [of_block[key] for of_block in stats]

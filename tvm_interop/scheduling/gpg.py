@@ -179,7 +179,7 @@ def gpg_scored(
 
 @dataclass(frozen=True)
 class _Way:
-    """The endings chosen so far, their total latency, and the estimated latency of the rest."""
+    """The endings chosen so far, their total latency, and an estimate for the other operators."""
 
     spent_us: float
     rest_us: float

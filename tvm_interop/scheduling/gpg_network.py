@@ -33,10 +33,10 @@ INPUTS = {
     "layers": LAYER_FEATURES,
     "both": FEATURES + LAYER_FEATURES,
 }
-"""What a network knows of an operator, and in how many numbers.
+"""The number of features of an operator that a network reads, by the name of the set of features.
 
-`device` is what is known of any operator with a latency, `Block.features`. `layers` is what TOP's
-paper lists: types, shapes and windows.
+`device` is the set in `Block.features`, which every operator with a latency has. `layers` is the
+set that TOP's paper lists: types, shapes and windows.
 """
 WIDTH = 32
 """Length of the vector (the embedding) of an operator or a state."""
@@ -143,11 +143,12 @@ class Block:
     def features(self) -> Floats:
         """(n, FEATURES) features of each operator, defined on any graph.
 
-        TOP uses types and shapes (`layers`), which not every graph has. The features here are the
-        latency (its logarithm over the mean, and
-        its share of the longest path), the use of the device (cores, bandwidth), the position
-        (number of inputs, number of readers, longest path to the operator and from it), and the
-        size of the block.
+        TOP uses types and shapes (`layers`), which not every graph has. The features here describe
+        - the latency: its logarithm relative to the mean, and its share of the longest path;
+        - the use of the device: cores and bandwidth;
+        - the position: number of inputs, number of readers, longest path to the operator and from
+          it;
+        - the size of the block.
         """
         path = max(float(self.path_us.max(initial=0.0)), 1e-12)
         from_us = self.us.copy()
@@ -240,7 +241,7 @@ class Block:
         return longest, total
 
     def ending_scalars(self, groups: Sequence[Sequence[Mask]], members: Bools) -> Floats:
-        """(k, ENDING_SCALARS) scalars of each ending: how much of the device it uses.
+        """(k, ENDING_SCALARS) scalars of each ending: the shares of the device that it uses.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Searches blocks that are too large for exact IOS.
+"""Searches blocks that are too large for an exact search by IOS.
 
 A beam search finds good stages quickly. Then windows of neighbouring stages are searched again,
 until the given number of transitions or the given time is used up.
@@ -61,13 +61,16 @@ class Allowance:
         self._whole: Allowance | None = None
 
     def spend(self, transitions: int) -> None:
-        """Subtract transitions from this allowance, and from the one that it is a share of."""
+        """Subtract transitions from this allowance.
+
+        If it is a share of another allowance, subtract them there too.
+        """
         self._transitions -= transitions
         if self._whole is not None:
             self._whole.spend(transitions)
 
     def share(self, part: float) -> Allowance:
-        """Give a fraction `part`, from 0 to 1, of the transitions or the time that is left."""
+        """Make an allowance of the fraction `part`, from 0 to 1, of the rest of this one."""
         shared = Allowance(0, None)
         shared._whole = self
         shared._transitions = self._transitions * part

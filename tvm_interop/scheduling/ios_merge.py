@@ -49,11 +49,12 @@ def ios_both(
     is the same as with `ios`.
 
     By the latencies of the model, the result is never slower than that of `ios`, nor slower than
-    one operator after the other. Neither a search of large blocks nor latencies below their bounds
-    would guarantee this. So `ios-both` searches twice, with merging and without, and takes the
-    faster schedule, on a tie that with merging. Each search gets half of `time_budget_s`. If the
-    time to measure stages ends in the second search, the first schedule is taken. `stats` holds the
-    counts of the search whose schedule was taken, and the times of both.
+    one operator after the other. A single search with merging would not guarantee this for large
+    blocks, or if latencies are below their bounds. So `ios-both` searches twice, with merging and
+    without, and takes the faster schedule. On a tie, it takes the schedule with merging. Each
+    search gets half of `time_budget_s`. If the time to measure stages ends in the second search,
+    the first schedule is taken. `stats` holds the counts of the search whose schedule was taken,
+    and the times of both.
 
     Parameters
     ----------
@@ -144,7 +145,7 @@ def _in_turn(stages: Iterable[Stage]) -> Iterator[Stage]:
 
 
 class _InOrder(LatencyTable):
-    """Latencies on one stream: the latency of a stage is the sum of those of its operators.
+    """Latencies on one stream. The latency of a stage is the sum of the latencies of its operators.
 
     The latencies of merged operators come from `model`.
     """

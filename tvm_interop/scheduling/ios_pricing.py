@@ -127,7 +127,7 @@ class StagePrices:
 
     @property
     def certain(self) -> float:
-        """Share of the longest path that any schedule takes at least; 0 if merging is allowed."""
+        """Lower bound of any schedule, as a share of the longest path; 0 if merging is allowed."""
         if self.set_of:
             return 0.0
         return self.scale if self.below_bound else 1.0

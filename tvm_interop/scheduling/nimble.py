@@ -42,8 +42,8 @@ def nimble(graph: OpGraph, latency: LatencyModel | None, streams: int | None = N
 
     `stats` counts reduced_edges `|E'|`, matching `|M|`, chains, waits and streams.
 
-    Complexity: O(edges * n / 64) for E', and O(n^2 / 64) for each phase of a matching. The phases
-    are few.
+    Complexity: O(edges * n / 64) for E', and O(n^2 / 64) for each phase of a matching. There are
+        few phases.
     """
     check_streams(streams)
     started = time.perf_counter()

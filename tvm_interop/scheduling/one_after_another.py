@@ -1,4 +1,4 @@
-"""The baseline for divided operators: operators in order, the parts of each side by side."""
+"""The baseline for divided operators: operators run in order, parts of one run side by side."""
 
 from __future__ import annotations
 

@@ -33,10 +33,10 @@ def opara(
     operator that has been ready for longest: the paper appends ready operators to a list, and takes
     the least of the list. Of operators that became ready together, the lowest id is taken.
 
-    The demand is what section 3.2 has profiled, the threads, shared memory and registers of a
-    block. When a model is compiled for a GPU, these numbers are read from the machine code of its
-    kernels (`machine.gpu_traits`). The paper classifies operators as memory-bound by a table that
-    its authors collected; here their flops per byte decide.
+    The demand is the number of threads, the shared memory and the registers of a block. Section 3.2
+    of the paper profiles these numbers. When a model is compiled for a GPU, these numbers are read
+    from the machine code of its kernels (`machine.gpu_traits`). The paper classifies operators as
+    memory-bound by a table that its authors collected; here their flops per byte decide.
 
     Then the operators are put onto streams in launch order, by Algorithm 1 and as in the authors'
     code. An operator goes to the stream of a predecessor if no other reader of this predecessor is

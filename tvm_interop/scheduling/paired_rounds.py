@@ -130,9 +130,9 @@ def may_gain(rounds: Floats, contestant: int) -> bool:
     looks for (`_SOUGHT_GAIN`, 3%). If the result is False, further rounds would hardly let the
     contestant pass the test, or they would cost more than the gain is worth.
 
-    A gain of 2% is ruled out at a significance level of 5% as long as the rounds are cheap, that
-    is, as long as they took less than two seconds. Then it is ruled out at a level of 20%. On a
-    noisy machine this takes a quarter of the rounds.
+    While the rounds have taken less than two seconds in all, a gain of 2% is ruled out at a
+    significance level of 5%. After that, it is ruled out at a level of 20%. On a noisy machine the
+    second level needs a quarter of the rounds of the first.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def may_gain(rounds: Floats, contestant: int) -> bool:
 
 
 def is_cheap(rounds: Floats) -> bool:
-    """Whether rounds of these microseconds took little time in all."""
+    """Whether rounds of these lengths, in microseconds, took little time in all."""
     return float(rounds.sum()) < _CHEAP_US
 
 
@@ -297,7 +297,9 @@ def checked_rounds(rounds: Iterable[npt.ArrayLike], contestants: int) -> Iterato
             )
         yield np.maximum(times_us, LEAST_US)
     if not number:
-        raise ScheduleError("`evaluate` gave no round; give as many as are asked for")
+        raise ScheduleError(
+            "`evaluate` gave no round; it must give rounds until `auto` stops asking"
+        )
 
 
 def _log_ratios(times_us: Floats, baseline_us: Floats) -> Floats:
@@ -334,7 +336,7 @@ def _rounds_needed(apart: Floats) -> float:
 
 @lru_cache(maxsize=64)
 def _signed_rank_quantile(rounds: int, level: float) -> int | None:
-    """A quantile of the number of Walsh averages above 0, for equally fast contestants.
+    """A quantile of the number of Walsh averages above 0, if the contestants are equally fast.
 
     The quantile is the largest k for which the probability of k or fewer averages above 0 is at
     most `level`. It is None if already k = 0 has a higher probability. The distribution is exact:

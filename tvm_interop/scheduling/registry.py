@@ -32,8 +32,9 @@ def schedule(
     ----------
     graph: the operators, with an edge from each operator to each reader of its output.
     name: one of `schedulers()`.
-    latency: how long operators and stages take, in microseconds. `sequential`, `greedy`, `nimble`
-        and `opara` accept None. The other schedulers of this package need a model.
+    latency: the model that gives the latencies of operators and stages, in microseconds.
+        `sequential`, `greedy`, `nimble` and `opara` accept None. The other schedulers of this
+        package need such a model.
     options: options of the scheduler; the docstring of its function explains them.
 
     Returns
@@ -140,5 +141,5 @@ def _check_options(name: str, scheduler: Scheduler, options: dict[str, Any]) -> 
 
 
 def _option_parameters(scheduler: Scheduler) -> list[inspect.Parameter]:
-    """The parameters of `scheduler` after the graph and the latency model."""
+    """The parameters of `scheduler`, without the graph and the latency model."""
     return list(inspect.signature(scheduler).parameters.values())[2:]

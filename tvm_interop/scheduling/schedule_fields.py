@@ -24,7 +24,7 @@ def as_ids(ops: Any, where: str) -> tuple[int, ...]:
     for op in ids:
         if not is_whole(op):
             raise ScheduleError(
-                f"{where} holds {op!r}; an operator is its id, a whole number: the position of its "
+                f"{where} holds {op!r}; give an operator by its id, which is the position of its "
                 "name in `op_names`"
             )
     return tuple(map(int, ids))

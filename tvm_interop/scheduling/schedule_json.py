@@ -200,7 +200,9 @@ def _decoded(text: str, kind: type[_T]) -> _T:
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError as error:
-        raise ScheduleError(f"the schedule cannot be read: {error}; mend it there") from None
+        raise ScheduleError(
+            f"the schedule cannot be read: {error}; correct the schedule there"
+        ) from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise ScheduleError(
             f"the schedule is no valid JSON: {error}; write it with to_json"
@@ -253,7 +255,9 @@ def _lines(items: Iterable[str]) -> Iterator[str]:
 def _name(op: int, names: Sequence[str]) -> str:
     if 0 <= op < len(names):
         return names[op]
-    raise ScheduleError(f"the schedule holds operator {op}, but has {len(names)}, numbered from 0")
+    raise ScheduleError(
+        f"the schedule holds operator {op}, but has {len(names)} operators, numbered from 0"
+    )
 
 
 def _dump(value: Any) -> str:

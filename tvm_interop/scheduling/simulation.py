@@ -93,9 +93,9 @@ def simulate(
     Raises
     ------
     ScheduleError: as in `Schedule.validate`; for a stage of kind `merge`, because `latency` does
-        not know the merged operator; if `contention` describes another number of operators than
-        the graph has; if it makes the run longer than a float can hold.
-    LatencyError: `latency` gives a number that is no latency. The message names the operator.
+    not know the merged operator; if `contention` and the graph have different numbers of operators;
+    if the time of the run is too large for a float. LatencyError: `latency` gives a number that is
+    no latency. The message names the operator.
 
     Complexity: O(operators * streams), plus the time to plan the waits.
     """

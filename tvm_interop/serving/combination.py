@@ -175,7 +175,7 @@ def _packed(
 
 @dataclass(frozen=True)
 class Window:
-    """What happened in one window of a `CombinedServing`.
+    """The results of one window of a `CombinedServing`.
 
     Attributes
     ----------

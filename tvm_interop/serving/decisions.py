@@ -292,7 +292,7 @@ class Outcome:
 
 
 class Process(Protocol):
-    """What a training needs of its environment."""
+    """The interface of an environment, as a training uses it."""
 
     space: Space
     rule: RewardRule
@@ -406,7 +406,7 @@ def figures_of(run: ServingRun, gain: float, variance: float) -> Floats:
 
 @dataclass(frozen=True)
 class RewardRule:
-    """How z-scores become a reward.
+    """The rule by which z-scores become a reward.
 
     Attributes
     ----------

@@ -23,7 +23,7 @@ _EVEN = 50
 
 @dataclass(frozen=True)
 class Load:
-    """What arrives while agents learn or a search searches.
+    """The requests that arrive during a training or a search.
 
     Attributes
     ----------
@@ -69,9 +69,9 @@ class ServingProcess:
     """An environment like `decisions.Environment`, in which serving goes on from step to step.
 
     A step serves for a fixed time by its decision. Queues, requests between blocks and the running
-    combined block are those that the step before left. The state is observed during the step: it
-    has the queue lengths, and the blocks that requests were in. An episode begins with empty
-    queues; without episodes, the queues of an overload would grow for ever.
+    combined block carry over from the previous step. The state is observed during the step: it has
+    the queue lengths, and the blocks that requests were in. An episode begins with empty queues;
+    without episodes, the queues of an overload would grow for ever.
 
     Attributes
     ----------
@@ -101,10 +101,10 @@ class ServingProcess:
         seconds: length of a step.
         episode: number of steps that are served before the queues are emptied.
         most: maximum number of blocks in a combined block (TOP's H).
-        reward: what the first figure is: `paper` for the utilisation, `throughput` for requests
-            per millisecond, or `mix` for requests of whole mixes per millisecond. The mix is
-            `load.per_model`.
-        rule: how figures make a reward.
+        reward: the meaning of the first figure: `paper` for the utilisation, `throughput` for
+            requests per millisecond, or `mix` for requests of whole mixes per millisecond. The mix
+            is `load.per_model`.
+        rule: the rule by which figures become a reward.
         schedule, barriers, buffer: as for `simulate_combined`.
         seed: seed of the arrivals, and of the times at which states are sampled.
         """
@@ -204,7 +204,7 @@ class ServingProcess:
 
 
 def mix_rate(served: npt.ArrayLike, mix: npt.ArrayLike) -> float:
-    """Return how many of the served requests make up whole mixes, of any size."""
+    """Return the number of served requests that make up whole mixes, of any size."""
     shares = np.asarray(mix, dtype=np.float64)
     shares = shares / shares.sum()
     wanted = shares > 0

@@ -56,14 +56,17 @@ def application(
     try:
         from ray import serve
     except ImportError:
-        raise DeviceError("Ray Serve is not here: pip install 'tvm-interop[ray]'") from None
+        raise DeviceError("Ray Serve is not installed: pip install 'tvm-interop[ray]'") from None
     if not models:
         raise InputError("there is nothing to serve; give a model")
     for name in models:
         check_name(name)
     for option in _OF_THE_NETWORK:
         if option in options:
-            raise InputError(f"`{option}` is not for replicas: Ray listens, and models are fixed")
+            raise InputError(
+                f"`{option}` cannot be set for replicas, because Ray listens for "
+                "requests and the models are fixed"
+            )
     config = with_options(ServerConfig(), options, "`application`")
     paths = {name: str(Path(path).resolve()) for name, path in models.items()}
     chosen = {

@@ -1,4 +1,4 @@
-"""Compiles the models of a session in a process of its own, while the session answers already."""
+"""Compiles a session's models in another process, while the session already answers requests."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from .compiled_once import Order, is_own_scheduler, is_plain
 _LOG = logging.getLogger("tvm_interop")
 
 LENGTH_BYTES = 8
-"""The job for the process is preceded by its length, as a number of so many bytes."""
+"""The length of the job, a number of this many bytes, is sent to the process before the job."""
 _ENDS_WITHIN_S = 5.0
 """A process that is told to end has this many seconds. Then it is killed."""
 _MOST_SAID = 600
-"""How many of the last characters that a failed process wrote become part of the error."""
+"""The error of a failed process contains at most this many of the last characters it wrote."""
 
 Use = Callable[[Artifact], None]
 """A function that takes a finished artifact into use."""
 
 
 class CompileState(NamedTuple):
-    """What a session runs for one combination of input shapes.
+    """The artifact that a session runs for one combination of input shapes, and how it got there.
 
     Attributes
     ----------
     shapes: the shapes of the inputs that the model leaves open, by name; empty if there are none.
     runs_on: `quick` for the artifact that was compiled without measurements, `whole` for the
-        artifact that was compiled as `compile` does.
-    since: the time from which on the session has run this artifact.
+        artifact that was compiled with all measurements and checks.
+    since: the time at which the session began to run this artifact.
     background: `waiting`, `compiling` or `failed`; `done` if nothing is left to be compiled.
     error: why the compilation in the background failed; None if it did not.
     """
@@ -63,13 +63,13 @@ class _Job(NamedTuple):
 class Background:
     """Compiles models one after another, each in a process of its own of low priority.
 
-    A thread of this process waits for each of them. The process ends when `close` is called, and by
-    itself when this process ends, even if it is killed. In a fork of this process nothing is
-    compiled: what was not finished counts as failed there.
+    A thread of this process waits for each compiling process. A compiling process ends when `close`
+    is called, or when this process ends, even if it is killed. A forked child of this process
+    compiles nothing: unfinished compilations count as failed there.
     """
 
     def __init__(self) -> None:
-        """Prepare; no process is started yet."""
+        """Make the object. The first process is started when something is to be compiled."""
         self._states: dict[tuple[Any, ...], CompileState] = {}
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
@@ -87,7 +87,7 @@ class Background:
         return [_of_fork(state) for state in states]
 
     def note_whole(self, order: Order) -> None:
-        """Note that the session runs a whole artifact for the shapes of `order`."""
+        """Record that the session runs a whole artifact for the shapes of `order`."""
         self._note(CompileState(order.shapes, "whole", _now(), "done"))
 
     def forget(self, shapes: Sequence[tuple[int, ...]]) -> None:
@@ -112,7 +112,7 @@ class Background:
             self._thread.start()
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait until nothing is left to be compiled; returns whether all succeeded."""
+        """Wait until nothing is left to compile, and return whether all compilations succeeded."""
 
         def is_over() -> bool:
             return self._is_closed or all(
@@ -125,7 +125,7 @@ class Background:
         return all(state.background == "done" for state in self.states())
 
     def let_go(self) -> None:
-        """Tell the process to end, and wait only if an artifact is being taken into use."""
+        """Tell the process to end. Wait only while the session changes to a new artifact."""
         if os.getpid() != self._pid:
             return  # The process belongs to the process that this one was forked from.
         self._is_closed = True
@@ -204,7 +204,7 @@ class Background:
             self._changed.notify_all()
 
     def _change(self, order: Order, **changes: Any) -> bool:
-        """Change the state of the shapes of `order`; returns whether they are still known."""
+        """Change the state of the shapes of `order`. Return whether the shapes are still known."""
         with self._changed:
             state = self._states.get(tuple(order.shapes.values()))
             if state is not None:
@@ -213,7 +213,7 @@ class Background:
 
 
 def job_of(order: Order) -> dict[str, Any]:
-    """Return what the process must know to compile `order`, as data that can be pickled."""
+    """Return the job for the process that compiles `order`, as data that can be pickled."""
     from .._native.runtime import num_threads
 
     model = order.source.model
@@ -248,7 +248,8 @@ def check_background(options: dict[str, Any], model: Any, digest: str | None) ->
     Raises
     ------
     InputError
-        An option or the model cannot be handed to another process, or there is no use in it.
+        An option or the model cannot be passed to another process, or compiling in the background
+        would change nothing.
     """
     advice = "leave `compile_in_background` out"
     if not str(options.get("target", "llvm")).startswith("llvm"):
@@ -262,19 +263,20 @@ def check_background(options: dict[str, Any], model: Any, digest: str | None) ->
         raise InputError(f"`time_budget` is 0, so nothing is left for the background; {advice}")
     if not is_own_scheduler(options):
         raise InputError(
-            f"scheduler `{options['scheduler']}` was registered in this process, and the process "
-            f"that compiles in the background does not know it; {advice}"
+            f"scheduler `{options['scheduler']}` was registered in this process, so the process "
+            f"that compiles in the background cannot find it; {advice}"
         )
     for name, value in options.items():
         if name != "progress" and not (is_plain(value) or isinstance(value, os.PathLike)):
             raise InputError(
-                f"option `{name}` is a `{type(value).__name__}`, and only plain data can be handed "
+                f"option `{name}` is a `{type(value).__name__}`, and only plain data can be passed "
                 f"to the process that compiles in the background; {advice}"
             )
     if digest is None and not isinstance(model, (str, os.PathLike)):
         raise InputError(
-            "the model is no file and no ONNX model of at most 2 GiB, so it cannot be handed to "
-            f"the process that compiles in the background: write it to a file, or {advice}"
+            "the model is neither a file nor an ONNX model of at most 2 GiB, so it cannot be "
+            "passed to the process that compiles in the background: write it to a file, or "
+            f"{advice}"
         )
 
 
@@ -283,7 +285,10 @@ def _command() -> list[str]:
 
 
 def _answer(process: subprocess.Popen[bytes], payload: bytes) -> dict[str, Any]:
-    """Hand the job to the process and return its answer, which is empty if it ended before."""
+    """Pass the job to the process and return its answer.
+
+    The answer is empty if the process ended too early.
+    """
     assert process.stdin is not None
     assert process.stdout is not None
     with contextlib.suppress(BrokenPipeError, ValueError):  # It ended, or was told to end.
@@ -298,14 +303,14 @@ def _answer(process: subprocess.Popen[bytes], payload: bytes) -> dict[str, Any]:
 
 
 def _loaded(order: Order, path: str, is_kept: bool) -> Artifact:
-    """Load what the process has compiled.
+    """Load the artifact that the process compiled.
 
     Raises
     ------
     ArtifactError
         The file is damaged.
     ExecutionError
-        The file is not in the store any more.
+        The file is no longer in the store.
     """
     if not is_kept:
         artifact = load(path, trusted_keys=())  # The process that this one started has made it.
@@ -313,7 +318,7 @@ def _loaded(order: Order, path: str, is_kept: bool) -> Artifact:
         return artifact
     found = None if order.kept is None else order.kept.find(order.source.name, order.key)
     if found is None:
-        raise ExecutionError(f"`{path}` was compiled, and is not there any more")
+        raise ExecutionError(f"`{path}` was compiled, but no longer exists")
     return found
 
 
@@ -329,7 +334,7 @@ def _why_it_ended(process: subprocess.Popen[bytes], said: IO[bytes]) -> str:
 
 
 def _tell_to_end(process: subprocess.Popen[bytes]) -> None:
-    """Close the process's input, which it watches."""
+    """Close the process's input. The process watches its input and ends."""
     assert process.stdin is not None
     with contextlib.suppress(OSError, ValueError):
         # A fork of this process may hold the pipe open too, so a byte is written to it first.
@@ -339,7 +344,7 @@ def _tell_to_end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Let the process end, and kill it and all that it started if it does not."""
+    """Wait for the process to end. If it does not, kill it and all processes that it started."""
     _tell_to_end(process)
     try:
         process.wait(_ENDS_WITHIN_S)
@@ -362,7 +367,7 @@ _FORKED = (
 
 
 def _of_fork(state: CompileState) -> CompileState:
-    """The state of what a session compiled when its process was forked, as the fork sees it."""
+    """The state of an unfinished compilation, in a forked child of the session's process."""
     if state.background not in ("waiting", "compiling"):
         return state
     return state._replace(background="failed", error=_FORKED)

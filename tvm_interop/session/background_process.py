@@ -1,4 +1,4 @@
-"""The process that compiles a model for a session that answers already (see `background`)."""
+"""The process that compiles a model in the background, while a session answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NICENESS = 10
 it for nine tenths of the time."""
 _LOOK_EVERY_S = 0.5
 _ENDS_WITHIN_S = 2.0
-"""When the session is gone, this process removes its temporary files, and has this many seconds."""
+"""When the session has ended, this process has this many seconds to remove its temporary files."""
 _INPUT = 0
 
 
@@ -39,7 +39,7 @@ def main() -> None:
     """Read a job from standard input, compile, and write the artifact's path to standard output.
 
     The end of standard input ends this process, and so does the end of the process that started
-    it. Whatever other code prints goes to standard error.
+    it. The output of all other code goes to standard error.
     """
     answers = os.dup(1)  # A process that this one starts does not inherit it.
     os.dup2(2, 1)
@@ -58,7 +58,10 @@ def main() -> None:
 
 
 def _read(length: int) -> bytes:
-    """Read so many bytes of standard input, and not one more, since the watch needs the rest."""
+    """Read exactly `length` bytes of standard input.
+
+    The thread that watches the input reads the rest.
+    """
     parts = []
     while length:
         part = os.read(_INPUT, min(length, 1 << 20))

@@ -25,13 +25,13 @@ class Binding:
     `tvm_interop.aligned_empty` makes such arrays. Any other array is copied in each run, and so is
     an output that is in the memory of another tensor. `repr` says what is copied.
 
-    On a GPU everything that is bound is copied in each run, because a CUDA graph contains the
+    On a GPU every bound array or tensor is copied in each run, because a CUDA graph contains the
     addresses of its tensors. Tensors on the GPU are copied on the GPU, and the host waits once for
     all copies from and to its own memory. An output that is not bound is not copied: `get_outputs`
     returns it in the GPU's memory.
 
-    If the session compiles in the background, the first run after that changes to the new artifact.
-    What was bound stays bound.
+    If the session compiles in the background, the first run after the compilation changes to the
+    new artifact. Bound arrays stay bound.
     """
 
     def __init__(self, current: Callable[[], tuple[Artifact, GraphModule] | None]) -> None:
@@ -146,10 +146,10 @@ class Binding:
         self._module.run_into(self._copied_in, self._copied_out)
 
     def get_outputs(self) -> list[Any]:
-        """Return the outputs of the last run where they are, in the model's order.
+        """Return the outputs of the last run without a copy, in the model's order.
 
-        What was bound is returned. Any other output is in the memory of this binding, and the next
-        run changes it.
+        A bound output is the array or tensor that was bound. Any other output is in the memory of
+        this binding, and the next run changes it.
         """
         bound = {name: self._copied_out.get(name) for name in self._outputs}
         return [

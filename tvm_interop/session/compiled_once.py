@@ -69,7 +69,7 @@ class Order(NamedTuple):
     def compiled_quickly(self) -> Artifact:
         """Compile the model without measuring anything; the artifact is not stored.
 
-        It runs only where the kernel libraries of this machine are.
+        The artifact runs only on machines with the kernel libraries of this machine.
 
         Raises
         ------

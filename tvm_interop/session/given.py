@@ -1,4 +1,4 @@
-"""Checks and converts what a user gives to a session."""
+"""Checks and converts the arguments that a user gives to a session."""
 
 from __future__ import annotations
 

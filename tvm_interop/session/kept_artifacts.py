@@ -29,7 +29,7 @@ _LOG = logging.getLogger("tvm_interop")
 
 _FOLDER = "artifacts"
 _LOCK = ".compiling"
-"""The file that the process holds locked that compiles in the background."""
+"""The file that is locked by the process that compiles in the background."""
 MAX_BYTES = 8 << 30
 """The largest total size of the stored artifacts, in bytes.
 

@@ -1,4 +1,4 @@
-"""The instances of one artifact, which the runs of a session share."""
+"""The instances of one artifact. The runs of a session share them."""
 
 from __future__ import annotations
 

@@ -92,8 +92,9 @@ class Session(AbstractContextManager["Session"]):
         instances: the number of runs that can be active at once. All instances share the threads of
             this process.
         compile_in_background: whether to answer as soon as possible. A model that must be compiled
-            is first compiled without measurements, in seconds. Another process then compiles it as
-            ever, and later runs use its result. Answers of the two may differ in the last bits.
+            is first compiled without measurements, in seconds. Another process then compiles it in
+            full, and later runs use its result. The answers of the two artifacts may differ in the
+            last bits.
         options: more options for `compile`, such as `input_shapes`, `scheduler` or `progress`.
 
         Raises
@@ -204,7 +205,7 @@ class Session(AbstractContextManager["Session"]):
 
     @property
     def runs_by_size(self) -> dict[tuple[int, ...], int]:
-        """How many runs of this session there were at each size; see `GraphModule.runs_by_size`.
+        """The number of runs of this session at each size; see `GraphModule.runs_by_size`.
 
         Runs of all instances and of bindings count. Any thread may ask.
         """
@@ -382,16 +383,16 @@ class Session(AbstractContextManager["Session"]):
 
     @property
     def states(self) -> list[CompileState]:
-        """What runs for each combination of input shapes, if `compile_in_background` was given.
+        """The state of each combination of input shapes, if `compile_in_background` was given.
 
-        Each element says whether the quick or the whole artifact runs, since when, how far the
-        compilation in the background is, and why it failed if it did. Without
+        Each element says whether the quick or the whole artifact runs and since when, and gives the
+        state of the compilation in the background, with the error if it failed. Without
         `compile_in_background`, or if the session was made from an artifact, the list is empty.
         """
         return [] if self._background is None else self._background.states()
 
     def wait_until_compiled(self, timeout: float | None = None) -> bool:
-        """Wait until the background has compiled all shapes that there were so far.
+        """Wait until all shapes that the session has seen are compiled in the background.
 
         Parameters
         ----------
@@ -446,7 +447,9 @@ class Session(AbstractContextManager["Session"]):
             return  # There were other shapes in between. The next run finds the stored artifact.
         made = Pool(artifact, self._instances)
         if made.infos() != old.infos():
-            raise ExecutionError("what was compiled in the background has other inputs or outputs")
+            raise ExecutionError(
+                "the artifact that was compiled in the background has other inputs or outputs"
+            )
         made.count_with(old)
         with self._compiling:
             if self._is_closed:
@@ -458,7 +461,7 @@ class Session(AbstractContextManager["Session"]):
             self.path = artifact.path
 
     def _current(self) -> tuple[Artifact, GraphModule] | None:
-        """The artifact that runs now and a module of it; None if the session was closed."""
+        """The artifact that runs now, and one of its modules; None if the session was closed."""
         pool = self._pool
         return None if pool is None else (pool.artifact, pool.first)
 

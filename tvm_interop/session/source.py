@@ -64,7 +64,7 @@ def artifact_or_source(given: Any) -> Artifact | Source:
         raise InputError(f"make a session from a model, an artifact or a path, not from a `{kind}`")
     if importlib.util.find_spec("tvm") is None:
         what = f"`{given}`" if is_path else "what was given"
-        raise only_runtime(f"{what} is a model and no artifact. Compiling it")
+        raise only_runtime(f"{what} is a model, not an artifact. Compiling it")
     if is_path and os.fspath(given).endswith(".pt2"):
         digest = _digest_of_files([Path(given)]) if Path(given).is_file() else None
         return Source(given, Path(given).stem, digest, [], [], {})
@@ -173,7 +173,7 @@ def require_compiler(source: Source) -> None:
 
 def _no_compiler(what: str, missing: str) -> DeviceError:
     return DeviceError(
-        f"{what} is a model and no artifact, and compiling it needs {missing}, or compile the "
+        f"{what} is a model, not an artifact, and compiling it needs {missing}. Or compile the "
         "model on another machine with `tvm-interop compile MODEL -o model.tar`, and give "
         "`model.tar`"
     )

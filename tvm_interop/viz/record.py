@@ -37,8 +37,8 @@ class OperatorRecord:
     copies_to: for a copy between GPUs, the GPU that receives the data; None for other operators.
     lost_us: microseconds for which the operator could have run but had no core.
     off_core_us: the part of `lost_us` that lies between `start_us` and `end_us`.
-    gpu: what the operator asks of a GPU's multiprocessors; None for a CPU, for a copy, and if the
-        artifact does not say so.
+    gpu: the resources of a GPU's multiprocessor that the operator needs; None for a CPU, for a
+        copy, and if the artifact does not have them.
     """
 
     name: str

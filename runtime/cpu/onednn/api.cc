@@ -13,8 +13,8 @@ std::vector<const char*>& KindFunctionNames() {
 }
 
 Layout Api::Blocked() const {
-  // Kernels with AVX-512 take 16 channels at a time, and kernels for older x86 CPUs take 8. oneDNN
-  // names no instructions, so the number is 0, on other processors.
+  // Kernels with AVX-512 take 16 channels at a time, and kernels for older x86 CPUs take 8. On
+  // other processors, oneDNN names no instructions, so the number is 0.
   const int isa = get_effective_cpu_isa();
   return isa == 0 || (isa & kAvx512) != 0 ? Layout::kBlocked16 : Layout::kBlocked8;
 }

@@ -55,7 +55,7 @@ constexpr tvi_type TypeFor() {
   return static_cast<tvi_type>(0);
 }
 
-// Whether elements of this type hold those of a tensor. C++17 has no floats of 16 bits, so their
+// Whether this type can hold the elements of a tensor. C++17 has no floats of 16 bits, so their
 // bits are given as uint16_t.
 template <typename Element>
 constexpr bool Holds(tvi_type type) {
@@ -266,8 +266,8 @@ class Instance {
     }
     return result;
   }
-  // What the user should know about how the instance runs, such as that its operators are launched
-  // one by one; empty if there is nothing.
+  // A warning about the way in which the instance runs, for example that its operators are launched
+  // one by one; empty if there is none.
   std::string warning() const {
     const char* text = tvi_instance_warning(get());
     return text == nullptr ? "" : text;

@@ -31,10 +31,10 @@ class TopConfig:
     ----------
     gpg, agents: configurations of the two trainings.
     gpg_blocks: number of random combined blocks that GPG is trained on.
-    gpg_most: largest number of blocks in these; None for `most`.
+    gpg_most: largest number of blocks in such a combined block; None for `most`.
     gpg_options: further options of the scheduler, such as `width` of `gpg-scored`.
-    most: largest number of blocks in a combined block (H), by number of multiprocessors of the
-        device: the entry with the largest number that the device reaches.
+    most: largest number of blocks in a combined block (H). The key of an entry is a number of
+        multiprocessors. The entry with the largest key that the device reaches counts.
     interval: see `Space`.
     reward, rule, barriers: see `ServingProcess`.
     step_s: seconds of serving in a step; None for the time of `step_requests` requests that run one
@@ -63,7 +63,10 @@ class TopConfig:
         return max((least, most) for least, most in self.most if least <= max(cores, 1))[1]
 
     def fields(self) -> dict[str, Any]:
-        """Return all fields; those of the two trainings are called `gpg.NAME` and `agents.NAME`."""
+        """Return all fields.
+
+        The fields of the two trainings are named `gpg.NAME` and `agents.NAME`.
+        """
         found: dict[str, Any] = {}
         for name, value in asdict(self).items():
             if name in ("gpg", "agents"):
@@ -94,7 +97,7 @@ PAPER = TopConfig(
 )
 """The sizes, rewards, discount factors and steps of the paper.
 
-What the paper does not say is as the docstrings of `gpg` and `maddpg` describe."""
+The docstrings of `gpg` and `maddpg` describe our choices where the paper names no value."""
 
 OURS = TopConfig(
     gpg=GpgConfig(variant="gpg-scored", steps=600, features="both"),
@@ -113,9 +116,9 @@ OURS = TopConfig(
     episode=25,
     threshold=0.0,
 )  # fmt: skip
-"""What our experiments with the parts of TOP suggest; `DIFFERENCES` says so field by field.
+"""The options that our experiments with the parts of TOP suggest, as `DIFFERENCES` says of each.
 
-It was not tuned as a whole."""
+They were not tuned together."""
 
 DIFFERENCES: Mapping[str, str] = {
     "gpg.variant": "a number that stands for an ending moves with the number of endings, so ours "
@@ -179,7 +182,7 @@ class TopTraining:
         Parameters
         ----------
         programs: the served models and the device.
-        load: what arrives while the agents learn.
+        load: the requests that arrive while the agents learn.
         folder: where the files of the training are; it is made if it does not exist.
         gpg_folder: where the files of GPG are, which trainings of several seeds may share, as the
             paper trains GPG once for a device. None for `folder`.
@@ -219,7 +222,7 @@ class TopTraining:
         return self._with_weights(self.weights)
 
     def run(self, every: int = 250, quiet: bool = True) -> dict[str, Any]:
-        """Train what is not trained yet. Return the curves and the seconds of this process.
+        """Do the part of the training that is left. Return the curves and this process's seconds.
 
         Parameters
         ----------
@@ -256,8 +259,9 @@ class TopTraining:
     def estimate_s(self, steps: int = 20) -> float:
         """Return the seconds that the whole training will take, from the time of a few steps.
 
-        The steps are those of another training, of which nothing is kept. GPG has random weights in
-        it, so combined blocks take as long to schedule as at the beginning of the training.
+        The steps belong to a separate training, of which nothing is kept. Its GPG has random
+        weights, so combined blocks take as long to schedule as at the beginning of the real
+        training.
         """
         config = self.config
         gpg = GpgTraining(self._tasks(), replace(config.gpg, steps=steps))

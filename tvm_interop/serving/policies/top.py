@@ -1,7 +1,7 @@
 """The policies `top` and `top+`.
 
 In `top`, trained agents choose combined blocks and dequeue intervals. `top+` runs combined blocks
-without barriers, and finds them by search.
+without barriers. A search finds these combined blocks.
 """
 
 from __future__ import annotations

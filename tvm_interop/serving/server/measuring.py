@@ -85,7 +85,7 @@ def _busy_cores(model: AnyModel, size: int) -> float:
 
 
 def _side_by_side(model: AnyModel, size: int) -> float:
-    """Return the median latency in seconds while another instance runs all the time."""
+    """Return the median latency, in seconds, while another instance runs all the time."""
     stop = threading.Event()
     started = threading.Event()
 

@@ -197,7 +197,7 @@ class Model(AnyModel):
         return self._range.rows_of(shapes, self._range.sizes[0])
 
     def _cut(self, results: list[np.ndarray], inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """The parts of the outputs that belong to what was given."""
+        """The parts of the outputs that belong to the given rows."""
         rows = self._rows(inputs)
         assert self._range is not None, "asked only then"
         assert rows is not None, "`check` has found the shape by them"

@@ -204,7 +204,7 @@ def array_from_values(
 
 
 def read_schedule(parameters: Mapping[str, Any]) -> tuple[int, float | None]:
-    """Return the priority of a request as policies use it, and its timeout in microseconds.
+    """Return the priority of a request in the form for policies, and its timeout in microseconds.
 
     The timeout is None if the request has none.
 

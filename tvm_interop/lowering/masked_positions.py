@@ -7,8 +7,8 @@ Attention mixes positions, so the steps of a sequence are not independent like t
   fixed position such as the first, in the same way for all lengths (`position_form`).
 - A statement that combines positions, such as the sum of a product or the maximum of a softmax,
   gets nothing from the filled positions: exactly 0 in a sum, and less than another value in a
-  maximum (`padding_bounds`). Usually a mask among the inputs causes this. The mask is filled up with
-  0.
+  maximum (`padding_bounds`). Usually a mask among the inputs causes this. The mask is filled up
+  with 0.
 
 So the results at given positions have the same bits whatever numbers the filled positions hold,
 except for the sign of a zero. This holds under the condition that `padding_bounds` states.

@@ -12,21 +12,30 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 INSIDE = sorted((Path(__file__).parent / "inside").glob("test_*.py"))
-# One process runs all of these short files, which saves the time to start the others. The tests in
-# them do not depend on what ran before.
-SHORT = (
+# One process runs all of these files, which saves the time to start the others. The tests in them
+# do not depend on what ran before.
+TOGETHER = (
+    "test_asynchronous",
+    "test_biased_measuring",
+    "test_c_interface",
     "test_conformance",
     "test_device_inputs",
     "test_device_outputs",
     "test_executor",
     "test_first_wrong",
     "test_kernels",
+    "test_no_gpu",
     "test_opara_streams",
     "test_planted_bugs",
     "test_stage_prices",
+    "test_staging",
+    "test_strict_calls",
     "test_strict_captures",
+    "test_two_gpus",
 )
-LONG = [path for path in INSIDE if path.stem not in SHORT]
+# The other files begin with a process in which nothing has happened yet. Some count on choices of
+# algorithms that no test has made before.
+ALONE = [path for path in INSIDE if path.stem not in TOGETHER]
 # These tests look at no times, so they also hold if the fake CUDA works asynchronously.
 WITHOUT_TIMES = [path for path in INSIDE if path.stem in ("test_conformance", "test_two_gpus")]
 SLOW = [path for path in INSIDE if "mark.slow" in path.read_text()]
@@ -42,19 +51,18 @@ def fake_cuda_folder() -> Path:
     return built[-1].parent
 
 
-@pytest.mark.parametrize("tests", LONG, ids=lambda path: path.stem)
+@pytest.mark.parametrize("tests", ALONE, ids=lambda path: path.stem)
 def test_inside(tests: Path) -> None:
     run_inside([tests], "not slow")
 
 
-def test_short_files_inside() -> None:
-    run_inside([path for path in INSIDE if path.stem in SHORT], "not slow")
+def test_files_inside() -> None:
+    run_inside([path for path in INSIDE if path.stem in TOGETHER], "not slow")
 
 
-@pytest.mark.parametrize("tests", WITHOUT_TIMES, ids=lambda path: path.stem)
-def test_inside_asynchronous(tests: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inside_asynchronous(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_CUDA_ASYNC", "3")
-    run_inside([tests], "not slow")
+    run_inside(WITHOUT_TIMES, "not slow")
 
 
 @pytest.mark.slow

@@ -171,6 +171,21 @@ def test_a_border_of_reflections_is_refused() -> None:
         proof(model(lambda net: padded(net, "reflect")))
 
 
+def test_the_error_says_that_positions_are_joined() -> None:
+    """As in wav2vec2, convolutions with strides make fewer positions, which get summands."""
+
+    def speech(net: Masked) -> str:
+        weights = net.weight(WIDTH, WIDTH, 3)
+        made = net.do("Conv", turned(net, "x"), weights, strides=[2], pads=[1, 1])
+        x = turned(net, made)
+        length = net.do("Gather", net.do("Shape", x), net.number(1, np.int64))
+        places = net.do("Range", net.number(0, np.int64), length, net.number(1, np.int64))
+        return net.do("Add", x, net.do("Gather", net.weight(20, WIDTH), places))
+
+    with pytest.raises(RowsDependError, match="makes one position of several"):
+        proof(model(speech))
+
+
 def test_the_error_says_that_the_convolution_is_not_causal() -> None:
     with pytest.raises(RowsDependError, match=r"Conv` reads later positions .* not causal"):
         proof(model(REFUSED["padded on both sides"]))

@@ -27,6 +27,7 @@ def net_of(
     stride: int = 1,
     step: int = 1,
     with_bias: bool = True,
+    axis: int = 2,
     also: Callable[[Net], str] | None = None,
 ) -> onnx.ModelProto:
     """A convolution of ten positions, of whose results a part is taken."""
@@ -34,7 +35,7 @@ def net_of(
     weights = [net.weight(5, 3, 3), *([net.weight(5)] if with_bias else [])]
     net.input("x", [2, 3, 10])
     net.op("Conv", ["x", *weights], "c", kernel_shape=[3], pads=list(pads), strides=[stride])
-    begin, end, along, by = (net.constant(np.array([n])) for n in (*ends, 2, step))
+    begin, end, along, by = (net.constant(np.array([n])) for n in (*ends, axis, step))
     outputs = [net.op("Slice", ["c", begin, end, along, by], "y")]
     return net.model(*outputs, *([also(net)] if also else []), check=False)
 
@@ -50,11 +51,13 @@ CUT = {
     "with a bias": net_of((2, 2), (0, 10)),
     "without a bias": net_of((2, 2), (0, 10), with_bias=False),
     "not all padding": net_of((2, 2), (0, 11)),
+    "counted from the last axis": net_of((2, 2), (0, 10), axis=-1),
     "padded at the end alone": net_of((0, 2), (0, 9)),
 }
 LEFT = {
     "more than the padding": net_of((2, 1), (0, 9)),
     "at the beginning": net_of((2, 2), (2, 12)),
+    "at the beginning of the last axis": net_of((2, 2), (2, 12), axis=-1),
     "with a stride": net_of((2, 2), (0, 5), stride=2),
     "in steps": net_of((2, 2), (0, 10), step=2),
     "read elsewhere": net_of((2, 2), (0, 10), also=lambda net: net.op("Relu", ["c"], "z")),
@@ -74,8 +77,8 @@ def test_results_are_right(name: str) -> None:
 @pytest.mark.parametrize("name", CUT)
 def test_what_is_cut_off_is_not_computed(name: str) -> None:
     made = CUT[name]
-    kept = 10 if name in ("with a bias", "without a bias") else 11 if "not" in name else 9
-    assert convolved(made) == kept
+    kept = {"not all padding": 11, "padded at the end alone": 9}
+    assert convolved(made) == kept.get(name, 10)
 
 
 @pytest.mark.parametrize("name", LEFT)

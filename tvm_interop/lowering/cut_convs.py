@@ -87,7 +87,7 @@ def _cut(
         return None
     numbers = [[int(getattr(n, "value", -1)) for n in arg.fields] for arg in call.args[1:]]
     axes, begins, _, *steps = numbers
-    is_end = all(begins[i] == 0 for i, axis in enumerate(axes) if axis == 2)
+    is_end = all(begins[i] == 0 for i, axis in enumerate(axes) if axis % 3 == 2)
     if not is_end or any(step != 1 for each in steps for step in each):
         return None
     name = getattr(source, "name", "")

@@ -186,6 +186,11 @@ class _Proof:
         if self._take_places(v, arrays):
             return
         name = constant_in_words(self._programs[0], v)
+        if next(layouts_of(shapes, self._lengths), None) is None:
+            raise RowsDependError(
+                f"{name} has no fixed number of elements for each position: perhaps the model "
+                "makes one position of several, as convolutions with strides do in models of speech"
+            )
         raise RowsDependError(f"{name} for a shorter sequence does not begin that for a longer one")
 
     def _take_places(self, v: int, arrays: Sequence[np.ndarray]) -> bool:

@@ -317,6 +317,8 @@ class _Reader:
             distance = self._analyzer.simplify(position - index)
             if any(uses(distance, p) for p in self._positions.values()):
                 continue
+            if _has_loads(distance, {}):
+                continue
             if isinstance(distance, tirx.IntImm) and int(distance.value) == 0:
                 return None  # It is the same position.
             if self._analyzer.const_int_bound(distance).min_value >= 0 and (

@@ -161,9 +161,9 @@ def test_foreign_files(saved: Path, tmp_path: Path) -> None:
         load_in_both(text)
     with pytest.raises(ArtifactError, match=r"manifest\.json"):
         load_in_both(write(tmp_path / "other.tar", {"data.bin": b"1234"}))
-    with pytest.raises(ArtifactError, match="is no file"):
+    with pytest.raises(ArtifactError, match="is not a file"):
         load_in_both(tmp_path / "nowhere.tar")
-    with pytest.raises(ArtifactError, match="is no file"):
+    with pytest.raises(ArtifactError, match="is not a file"):
         load_in_both(tmp_path)
 
 

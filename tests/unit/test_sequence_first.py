@@ -175,7 +175,7 @@ def test_both_reasons_are_given() -> None:
     with pytest.raises(
         InputError,
         match=r"for a batch of `n`.*`scores/Softmax`.*rows; and for a sequence of `n`, operator "
-        r"`scores/Softmax` takes the maximum over positions.*need a mask",
+        r"`scores/Softmax` takes the maximum over positions.*a mask must add",
     ):
         tvm_interop.compile(net.model("y"), shapes={"n": (1, 4)}, **QUICK)
 

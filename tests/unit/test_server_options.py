@@ -101,7 +101,10 @@ def test_a_model_that_does_not_load_ends_it(tmp_path: Path) -> None:
         (["a.tar", "--log-level", "loud"], "--log-level `loud`"),
         (["a.tar", "--policy", "streems"], "did you mean `streams`"),
         ([], "nothing to serve"),
-        (["nothing.tar", "--http-port", "0", "--grpc-port", "0"], "`nothing.tar`: it is not a file"),
+        (
+            ["nothing.tar", "--http-port", "0", "--grpc-port", "0"],
+            "`nothing.tar`: it is not a file",
+        ),
     ],
 )
 def test_command_lines_of_no_use(

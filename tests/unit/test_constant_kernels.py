@@ -10,6 +10,7 @@ import pytest
 import tvm
 from tvm import relax
 
+import tvm_interop
 from tests.nets import Net
 from tvm_interop.frontend import load
 from tvm_interop.frontend.load import load_model, read_once
@@ -78,6 +79,18 @@ def test_a_call_whose_kernel_cannot_be_built_stays(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(constant_kernels, "_build", lambda kernel: None)
     mod = _module(lambda: op.exp(relax.const(_X)))
     assert not run_on_constants(mod, mod["main"])
+
+
+def test_kernels_that_the_importer_made_are_not_looked_for() -> None:
+    """The importer writes running products as a kernel of its own, and the rest is folded."""
+    net = Net()
+    axis = net.constant(np.array(1, np.int64))
+    product = net.op("CumProd", [net.constant(_X), axis], "product")
+    made = net.model(net.op("Neg", [product], "y"), opset=26)
+    artifact = tvm_interop.compile(made, time_budget=0, latency_db=":memory:")
+    run = tvm_interop.GraphModule(artifact)
+    run.run()
+    np.testing.assert_allclose(run.get_output(0).numpy(), -np.cumprod(_X, axis=1), rtol=1e-6)
 
 
 def test_a_call_that_reads_an_input_stays() -> None:

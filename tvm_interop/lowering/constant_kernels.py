@@ -32,8 +32,8 @@ _lock = threading.Lock()
 def run_on_constants(mod: tvm.IRModule, function: relax.Function) -> Constants:
     """The results of the kernel calls in a function that read only constants.
 
-    Calls without arguments, and those whose kernels cannot be built, are left out, and so is what
-    reads their results.
+    Three kinds of calls are left out: those without arguments, those whose kernels are not in
+    `mod`, and those whose kernels cannot be built. So is what reads their results.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def _constants(value: relax.Expr, known: Constants) -> list[tvm.ir.GenericConst]
 def _called(
     mod: tvm.IRModule, call: relax.Call, known: Constants
 ) -> list[tvm.ir.GenericConst] | None:
-    kernel = mod[call.args[0]]
+    kernel = mod.functions.get(call.args[0])  # The importer made some kernels itself.
     given = _constants(call.args[1], known) if len(call.args) == 2 else None
     if not given or not isinstance(kernel, tirx.PrimFunc):
         return None

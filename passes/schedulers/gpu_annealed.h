@@ -198,17 +198,24 @@ class Annealed {
     return true;
   }
 
+  // Sets the times at which GPUs become free to those of the last mark up to position `from`, and
+  // returns the position of the mark.
+  int BackToMark(int from) {
+    if (from == 0) {
+      free_us_.assign(gpus_, 0.0);
+      return 0;
+    }
+    const int number = from / kBetweenMarks;
+    const auto mark = marks_.begin() + static_cast<std::ptrdiff_t>(number) * gpus_;
+    free_us_.assign(mark, mark + gpus_);
+    return number * kBetweenMarks;
+  }
+
   // Computes the end times of all stages from position `from` on, and returns the makespan. Returns
   // kTooLate as soon as the makespan cannot be below `limit_us`.
   double Visit(int from, double limit_us) {
-    int i = from / kBetweenMarks * kBetweenMarks;
-    if (from == 0) {
-      free_us_.assign(gpus_, 0.0);
-    } else {
-      const auto mark = marks_.begin() + static_cast<std::ptrdiff_t>(i / kBetweenMarks) * gpus_;
-      free_us_.assign(mark, mark + gpus_);
-      for (; i < from; ++i) free_us_[stages_[sequence_[i]].gpu] = stages_[sequence_[i]].end_us;
-    }
+    int i = BackToMark(from);
+    for (; i < from; ++i) free_us_[stages_[sequence_[i]].gpu] = stages_[sequence_[i]].end_us;
     for (; i < Size(); ++i) {
       Stage& stage = stages_[sequence_[i]];
       double start_us = free_us_[stage.gpu];
@@ -228,13 +235,7 @@ class Annealed {
   }
 
   void Commit(int from) {
-    int i = from / kBetweenMarks * kBetweenMarks;
-    if (from == 0) {
-      free_us_.assign(gpus_, 0.0);
-    } else {
-      const auto mark = marks_.begin() + static_cast<std::ptrdiff_t>(i / kBetweenMarks) * gpus_;
-      free_us_.assign(mark, mark + gpus_);
-    }
+    int i = BackToMark(from);
     marks_.resize(static_cast<size_t>(i / kBetweenMarks) * gpus_);
     for (; i < Size(); ++i) {
       Stage& stage = stages_[sequence_[i]];

@@ -156,6 +156,26 @@ def test_large_models_are_not_run_again(
     assert artifact.manifest.speed_check == (confirmed_by if largest else FAST)
 
 
+def test_a_choice_that_nothing_confirmed_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no new process can decide, `confirm_choice=False` must not ship what `auto` chose."""
+    slow = msgspec.structs.replace(FAST, shipped="sequential", paired_ratio=1.2)
+    asked: list[bool] = []
+
+    def check(self: api.Compilation, schedule: tvm_interop.Schedule, rough: bool) -> SpeedCheck:
+        asked.append(rough)
+        return slow
+
+    monkeypatch.setattr(new_processes, "_LARGEST_BYTES", 0)
+    monkeypatch.setattr(api.Compilation, "check_speed", check)
+    monkeypatch.setattr(api, "speed_check_by_auto", lambda schedule: FAST)
+    monkeypatch.setattr(api, "_scheduled", lambda compilation, *_: compilation.schedule("nimble"))
+    artifact = tvm_interop.compile(
+        branches(), streams=2, latency_db=":memory:", confirm_choice=False
+    )
+    assert asked == [False]
+    assert artifact.manifest.speed_check == slow
+
+
 def test_without_new_processes_the_model_runs_sequentially(
     compilation: api.Compilation,
     temporary: Path,

@@ -34,7 +34,7 @@ from .input_shapes import (
 )
 from .kept_choice import KeptChoice, choice_is_kept
 from .merging import merged_stages
-from .new_processes import check_twice, to_be_confirmed
+from .new_processes import can_confirm, check_twice, to_be_confirmed
 from .options import CompileOptions
 from .precision import MAX_ERROR, measured_precision
 from .range_proofs import check_rows, warn_of_dependent_rows
@@ -297,7 +297,9 @@ def _compile_one(
         confirmed_later = not keep_slower and "evaluate" not in options
         more = to_be_confirmed(compilation, scheduler) if confirmed_later else {}
         chosen = _scheduled(compilation, scheduler, latency, {**more, **options})
-        if "evaluate" not in options:
+        # If nothing confirms the choice of `auto`, neither here nor later, its runs do not count.
+        is_confirmed = options.get("confirm_choice", True) or can_confirm(compilation)
+        if "evaluate" not in options and is_confirmed:
             measured = speed_check_by_auto(chosen)
     chosen.validate(compilation.graph)
     checked = None if keep_slower else measured

@@ -9,6 +9,7 @@ from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
 
 from ..errors import UnsupportedModelError
+from .common_subexpressions import CommonSubexpressions
 from .cut_convs import CutConvs
 from .fold_affine import FoldAffine
 from .fold_arrays import FoldArrays
@@ -37,6 +38,7 @@ class LowerToUnits:
 
     The passes do the following:
 
+    - Of several equal operators on the same values, only the first is computed.
     - A transposed convolution becomes a convolution.
     - A convolution of sequences does not compute results that are cut off at its end.
     - A convolution of sequences or volumes becomes a convolution of images.
@@ -121,6 +123,7 @@ def _lowering(
     return tvm.transform.Sequential(
         [
             QuantisedProducts(int8_libraries),
+            CommonSubexpressions(),
             TransposedConvs(),
             PadsIntoConvs(),
             CutConvs(),

@@ -361,13 +361,15 @@ def lowered(model: onnx.ModelProto) -> Program:
     return concat_in_place(extract(LowerToUnits(libraries=("onednn",))(load_model(model))))
 
 
-def test_a_reference_implementation_is_not_measured() -> None:
+@pytest.mark.parametrize("where", ["blocked", "plain", "both"])
+def test_a_reference_implementation_is_not_measured(where: str) -> None:
     class Slow(_MadeUp):
         def has_only_reference(self, op: int) -> bool:
             operator = self._operators[op]
             assert operator.description is not None
-            named = operator.name.startswith("grouped")
-            return named and set(operator.description.layouts) != {"plain"}
+            is_plain = set(operator.description.layouts) == {"plain"}
+            named = operator.library is not None and operator.name.startswith("grouped")
+            return named and (where == "both" or where == ("plain" if is_plain else "blocked"))
 
         def stages(self, stages: object) -> np.ndarray:
             for groups in stages:  # type: ignore[attr-defined]
@@ -379,10 +381,13 @@ def test_a_reference_implementation_is_not_measured() -> None:
     program = lowered(grouped(28))
     found = choose_kernels(program, ("tvm", "onednn"), lambda p: Slow(p, liked_by()))
     names = {op.name.split("/")[0]: op for op in found.operators}
-    images = {name: found.values[op.outputs[0]].layout for name, op in names.items()}
-    assert images["grouped"] == "plain"
-    (of_grouped,) = (op for name, op in names.items() if name == "grouped")
-    assert found.values[of_grouped.inputs[0]].layout == "plain"
+    of_grouped = names["grouped"]
+    layouts = {found.values[v].layout for v in (of_grouped.inputs[0], of_grouped.outputs[0])}
+    if where == "plain":
+        assert layouts == {"blocked16"}
+    else:
+        assert layouts == {"plain"}
+    assert of_grouped.library == (None if where == "both" else "onednn")
 
 
 def test_a_timer_tells_a_reference_implementation_from_others() -> None:

@@ -95,7 +95,7 @@ def fastest_plain(
         longer = ours.take_longer(rivals, [bars_us[i] for i in rivals])
         slower = {i for i, is_slower in zip(rivals, longer, strict=True) if is_slower}
         taken = [i for i in candidates if i not in rivals or i in slower]
-        kept = [i for i in candidates if i not in taken]
+        kept = [i for i in described if i not in taken]
         best_us |= dict(zip(kept, ours.stages([[[i]] for i in kept]).tolist(), strict=True))
         best_us |= {i: float(times_us[i]) for i in taken}
         chosen = given_to(chosen, taken, name)

@@ -55,7 +55,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "masked_steps",
         "merge_convs", "merge_products",
         "parts_of_products",
-        "quantised_kernels", "schedule_units", "split_operators", "taps_as_channels",
+        "quantised_kernels", "schedule_units", "split_operators", "summed_convs", "taps_as_channels",
         "transposed_convs",
     ),
     "machine": ("cpu_features", "gpu_traits", "multiprocessors", "onednn", "onednn_process"),

@@ -23,6 +23,7 @@ from .pads_into_convs import PadsIntoConvs
 from .quantised import QuantisedProducts
 from .reshapes import ReshapesOfMain
 from .rows_as_images import RowsAsImages
+from .summed_convs import SummedConvs
 from .taps_as_channels import TapsAsChannels
 from .transposed_convs import TransposedConvs
 from .volumes_as_images import VolumesAsImages
@@ -43,6 +44,7 @@ class LowerToUnits:
     - A convolution of sequences does not compute results that are cut off at its end.
     - A convolution of sequences or volumes becomes a convolution of images.
     - Batch norms are folded into the convolutions before them.
+    - Convolutions of one image whose results are only added become one convolution.
     - Convolutions and matrix products of float16 add up their terms in float32.
     - A convolution with few output channels becomes a 1x1 convolution and a sum of shifts, unless
       results are stored as bfloat16, which would round the terms of the sum.
@@ -128,6 +130,8 @@ def _lowering(
             PadsIntoConvs(),
             CutConvs(),
             FoldAffine(),
+            passes.DeadCodeElimination(),
+            SummedConvs(),
             RowsAsImages(),
             VolumesAsImages(),
             WideSums(),

@@ -1,0 +1,268 @@
+"""Makes one convolution of several that read one image and whose results are added.
+
+Networks that are trained with parallel branches, such as RepVGG and MobileOne, are often exported
+with these branches. A convolution is linear in its weights, so the sum of the branches is one
+convolution, whose weights are the sum of their weights. A smaller window lies within a larger one,
+with zeros around it, and a scale of channels is a window of one pixel.
+
+Source: Ding et al., RepVGG: Making VGG-style ConvNets Great Again, CVPR 2021, section 3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import relax
+from tvm.ir.transform import PassContext, module_pass
+
+from .names import bindings_of, replace_bindings
+from .static_shape import static_shape
+
+_CONV = tvm.ir.Op.get("relax.nn.conv2d")
+_ADD, _MULTIPLY = tvm.ir.Op.get("relax.add"), tvm.ir.Op.get("relax.multiply")
+
+Array = npt.NDArray[np.float64]
+
+
+@module_pass(opt_level=0, name="SummedConvs")
+class SummedConvs:
+    """Merge convolutions of one image whose results are only added to each other.
+
+    They must agree in strides and groups, have float32 numbers and constant weights, and no
+    dilation. A batch norm of the image, which is a scale of its channels here, joins them. The
+    numbers of the model change as little as by folding a batch norm: the weights are summed in
+    float64, and rounded once.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
+        """Rewrite `main`; called by TVM's pass machinery."""
+        main = mod["main"]
+        sums = _Sums(main)
+        merged = mod.clone()
+        merged.update_func(merged.get_global_var("main"), replace_bindings(main, sums.rewritten))
+        return merged
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A convolution, or a scale of channels, as one summand.
+
+    Attributes
+    ----------
+    image: the tensor that it reads.
+    weights: shape (outputs, inputs of a group, height, width).
+    padding: rows above, columns to the left, rows below, columns to the right.
+    conv: the convolution; None for a scale of channels.
+    """
+
+    image: relax.Var
+    weights: Array
+    padding: tuple[int, ...]
+    conv: relax.Call | None
+
+    def within(self, other: _Window) -> Array | None:
+        """The weights as a window of the size of `other`; None if they do not fit into it."""
+        margins = [theirs - own for theirs, own in zip(other.padding, self.padding, strict=True)]
+        size = self.weights.shape[2:]
+        is_inside = min(margins) >= 0 and all(
+            size[axis] + margins[axis] + margins[axis + 2] == other.weights.shape[axis + 2]
+            for axis in (0, 1)
+        )
+        if not is_inside:
+            return None
+        around = [(margins[axis], margins[axis + 2]) for axis in (0, 1)]
+        return np.pad(self.weights, [(0, 0), (0, 0), *around])
+
+
+class _Sums:
+    """The sums of a function, each with all of its summands."""
+
+    def __init__(self, main: relax.Function) -> None:
+        self._values = {
+            b.var: b.value for b in bindings_of(main) if isinstance(b, relax.VarBinding)
+        }
+        self._readers: dict[relax.Var, list[relax.Var | None]] = {}
+        for var, value in self._values.items():
+            for read in relax.analysis.free_vars(value):
+                self._readers.setdefault(read, []).append(var)
+        for read in relax.analysis.free_vars(main.body.body):
+            self._readers.setdefault(read, []).append(None)
+
+    def rewritten(self, binding: relax.Binding) -> list[relax.Binding]:
+        """The bindings that replace `binding`; a later pass removes bindings that nothing reads."""
+        var = binding.var
+        if not self._is_sum(var) or self._is_summand(var):
+            return [binding]
+        leaves = self._leaves(var)
+        windows = {leaf: window for leaf in leaves if (window := self._window(leaf)) is not None}
+        merged = _merged(list(windows.items()))
+        if not merged:
+            return [binding]
+        gone = {leaf for group in merged.values() for leaf in group[1:]}
+        made: list[relax.Binding] = []
+        builder = relax.BlockBuilder()
+
+        def bound(call: relax.Expr, name: str) -> relax.Var:
+            call = builder.normalize(call)
+            made.append(relax.VarBinding(relax.DataflowVar(name, call.ty), call))
+            return made[-1].var
+
+        parts = [leaf for leaf in leaves if leaf not in gone and not _is_constant(leaf)]
+        total: relax.Expr | None = None
+        for leaf in parts:
+            part: relax.Expr = leaf
+            if leaf in merged:
+                part = bound(_call_of([windows[each] for each in merged[leaf]]), leaf.name)
+            total = part if total is None else bound(relax.op.add(total, part), var.name)
+            if leaf is parts[0] and (shift := _total_shift(leaves)) is not None:
+                total = bound(relax.op.add(total, shift), var.name)
+        # The last of these computes the whole sum: there is at least the merged convolution.
+        return [*made[:-1], relax.VarBinding(var, made[-1].value)]
+
+    def _is_sum(self, var: relax.Expr) -> bool:
+        value = self._values.get(var) if isinstance(var, relax.Var) else None
+        shape = static_shape(var.ty)
+        return (
+            isinstance(value, relax.Call)
+            and value.op == _ADD
+            and not value.args[0].same_as(value.args[1])
+            and shape is not None
+            and len(shape) == 4
+            and all(_is_constant(arg) or static_shape(arg.ty) == shape for arg in value.args)
+        )
+
+    def _is_summand(self, var: relax.Var) -> bool:
+        """Whether a sum is only a part of another sum."""
+        readers = self._readers.get(var, [])
+        return len(readers) == 1 and readers[0] is not None and self._is_sum(readers[0])
+
+    def _leaves(self, var: relax.Expr) -> list[relax.Expr]:
+        """The summands of a sum, in order, without those that are sums themselves."""
+        value = self._values[var]
+        found = []
+        for arg in value.args:
+            is_inner = self._is_sum(arg) and len(self._readers.get(arg, [])) == 1
+            found += self._leaves(arg) if is_inner else [arg]
+        return found
+
+    def _window(self, leaf: relax.Expr) -> _Window | None:
+        if not isinstance(leaf, relax.Var) or len(self._readers.get(leaf, [])) != 1:
+            return None
+        value = self._values.get(leaf)
+        if not isinstance(value, relax.Call) or str(leaf.ty.dtype) != "float32":
+            return None
+        if value.op == _CONV:
+            return _window_of_conv(value)
+        return _window_of_scale(value) if value.op == _MULTIPLY else None
+
+
+def _window_of_conv(conv: relax.Call) -> _Window | None:
+    attrs = conv.attrs
+    layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout))
+    is_plain = layouts == ("NCHW", "OIHW", "NCHW") and all(int(d) == 1 for d in attrs.dilation)
+    image, weights = conv.args[:2]
+    if not is_plain or not isinstance(image, relax.Var) or not _is_constant(weights):
+        return None
+    array = weights.value.numpy()
+    if array.dtype != np.float32 or not np.isfinite(array).all():
+        return None
+    return _Window(image, array.astype(np.float64), tuple(int(p) for p in attrs.padding), conv)
+
+
+def _window_of_scale(scale: relax.Call) -> _Window | None:
+    """The scale of an image's channels by constants, as a window of one pixel for each channel."""
+    image, factors = scale.args
+    shape = static_shape(image.ty)
+    if not isinstance(image, relax.Var) or shape is None or not _is_constant(factors):
+        return None
+    array = factors.value.numpy()
+    if array.shape != (1, shape[1], 1, 1) or not np.isfinite(array).all():
+        return None
+    return _Window(image, array.astype(np.float64).reshape(-1, 1, 1, 1), (0, 0, 0, 0), None)
+
+
+def _total_shift(leaves: list[relax.Expr]) -> relax.Expr | None:
+    """The sum of the constants among the summands; None if there is none."""
+    arrays = [leaf.value.numpy().astype(np.float64) for leaf in leaves if _is_constant(leaf)]
+    if not arrays:
+        return None
+    return relax.const(np.asarray(sum(arrays)).astype(np.float32), "float32")
+
+
+def _merged(
+    windows: list[tuple[relax.Expr, _Window]],
+) -> dict[relax.Expr, list[relax.Expr]]:
+    """The summands that become one convolution, by the one in whose place it stands.
+
+    The list begins with the largest window; ties: the first one.
+    """
+    groups: dict[Hashable, list[tuple[relax.Expr, _Window]]] = {}
+    for leaf, window in windows:
+        if window.conv is not None:
+            groups.setdefault(_kind(window), []).append((leaf, window))
+    scales = [(leaf, window) for leaf, window in windows if window.conv is None]
+    merged: dict[relax.Expr, list[relax.Expr]] = {}
+    for group in groups.values():
+        place, largest = max(group, key=lambda each: each[1].weights[0, 0].size)
+        fitting = [leaf for leaf, w in group if leaf is not place and w.within(largest) is not None]
+        taken = [
+            (leaf, window)
+            for leaf, window in scales
+            if _may_hold(largest, window) and window.within(largest) is not None
+        ]
+        scales = [each for each in scales if each not in taken]
+        fitting += [leaf for leaf, _ in taken]
+        by_leaf = dict(windows)
+        if fitting and np.isfinite(_sum_of([by_leaf[leaf] for leaf in (place, *fitting)])).all():
+            merged[place] = [place, *fitting]
+    return merged
+
+
+def _kind(window: _Window) -> Hashable:
+    """A key that is equal for convolutions that may be merged."""
+    conv = window.conv
+    assert conv is not None
+    strides = tuple(int(stride) for stride in conv.attrs.strides)
+    return window.image, strides, int(conv.attrs.groups), window.weights.shape[:2]
+
+
+def _may_hold(window: _Window, scale: _Window) -> bool:
+    """Whether a convolution has an output in place of each number of the scaled image."""
+    assert window.conv is not None
+    return (
+        window.image.same_as(scale.image)
+        and all(int(stride) == 1 for stride in window.conv.attrs.strides)
+        and window.weights.shape[0] == scale.weights.shape[0]
+    )
+
+
+def _call_of(windows: list[_Window]) -> relax.Call:
+    """The convolution that stands for all of these summands, of which the first is the largest."""
+    largest, conv = windows[0], windows[0].conv
+    assert conv is not None
+    weights = relax.const(_sum_of(windows), "float32")
+    return relax.Call(conv.op, [largest.image, weights], conv.attrs)
+
+
+def _sum_of(windows: list[_Window]) -> npt.NDArray[np.float32]:
+    """The weights of the convolution that stands for all of these summands."""
+    weights = windows[0].weights.copy()
+    for window in windows[1:]:
+        placed = window.within(windows[0])
+        assert placed is not None
+        if window.conv is not None:
+            weights += placed
+            continue
+        inputs = weights.shape[1]  # Of a group; output and input of a scale have one number.
+        for channel in range(len(weights)):
+            weights[channel, channel % inputs] += placed[channel, 0]
+    with np.errstate(over="ignore"):
+        return weights.astype(np.float32)
+
+
+def _is_constant(expr: relax.Expr) -> bool:
+    return isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType)

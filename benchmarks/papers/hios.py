@@ -69,8 +69,8 @@ def figure_1() -> Record:
     checks = []
     for size, ratio in zip(SIZES, ratios, strict=True):
         what = f"time one after the other over time side by side, {size}x{size}"
-        # The paper measured parallel execution to be slower from 128x128 on. A ratio up to 1 is
-        # taken as such, so that equal times do not count as faster.
+        # The paper measured parallel execution to be slower from 128x128 on. A ratio of exactly 1
+        # counts as slower, so that equal times do not count as faster.
         checks.append(above(what, ratio, 1.0) if size <= 64 else Check(what, None, ratio, most=1.0))
     return Record(
         "Two 5x5 convolutions of 48 channels run faster side by side than one after the other if "

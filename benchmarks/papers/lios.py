@@ -24,7 +24,8 @@ STREAMS = 8
 RUNS = 50
 _VARIANTS = ("lios-rand1", "lios-rand2", "lios-rand")
 _LIMIT = 3.0
-"""A ratio of search times may differ from the paper's by this factor: its programs are others."""
+"""A ratio of search times may differ from the paper's by this factor, because the paper's
+programs are different."""
 
 EDGES = ((1, 2), (1, 3), (1, 4), (1, 5), (5, 8), (2, 6), (3, 6), (4, 7), (6, 9), (7, 9), (8, 9),
          (9, 10))  # fmt: skip
@@ -42,7 +43,7 @@ TABLE_4 = {
     "nasnet_a": (374, 576),
 }
 SPEEDUP = {"randwire": 1.13, "nasnet_a": 1.36, "inception_v3": 1.59}
-"""LIOS over sequential, in the conclusion of RQ1."""
+"""The time of LIOS divided by that of sequential execution, in the conclusion of RQ1."""
 
 
 @experiment("lios", "Table III", "the running example, step by step", seconds=1)

@@ -41,8 +41,8 @@ constexpr size_t kMostSteps = size_t{1} << 27;
 
 using Range = std::pair<int64_t, int64_t>;
 
-// The first contiguous bytes of `range` that no range in `covers` holds. Empty if `covers` holds
-// all bytes of `range`.
+// The first run of contiguous bytes of `range` that is in no range of `covers`. Empty if `covers`
+// holds all bytes of `range`.
 Range FirstUncovered(Range range, std::vector<Range> covers) {
   std::sort(covers.begin(), covers.end());
   int64_t end = range.second;

@@ -240,7 +240,7 @@ def test_artifacts_of_version_1(name: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(outputs[0][i], outputs[2][i], rtol=1e-5, atol=1e-6)
 
 
-# Weights stay in the file until they are used.
+# The next tests are about weights, which stay in the file until they are used.
 
 
 def test_weights_are_in_memory_once(saved: Path) -> None:
@@ -272,7 +272,7 @@ def test_weights_of_a_module_that_is_in_use(saved: Path, tmp_path: Path) -> None
     assert not (load_in_both(path).weights[v] == 7).any()
 
 
-# Files that somebody made on purpose to do harm. Every digest in them is right.
+# The next tests are about malicious files, in which every digest is right.
 
 
 def crafted(saved: Path, path: Path, **changes: bytes | None) -> Path:
@@ -352,7 +352,7 @@ def test_manifests_out_of_bounds(saved: Path, tmp_path: Path) -> None:
         ({"weights": {**manifest["weights"], first: -64}}, "does not fit there"),
         ({"weights": {**manifest["weights"], first: 4}}, "does not fit there"),
         ({"weights": {**manifest["weights"], first: 2**70}}, "."),
-        ({"sha256": {**manifest["sha256"], "x.bin": "00"}}, "`x.bin` that is no SHA-256"),
+        ({"sha256": {**manifest["sha256"], "x.bin": "00"}}, "`x.bin` that is not a SHA-256"),
         (
             {"sha256": {**manifest["sha256"], "x.bin": "0" * 64}},
             "a member `'x.bin'`, and artifacts have no",

@@ -153,7 +153,7 @@ def test_one_clear_line_for_what_is_wrong(
         (["compile", small, "--streams", "two"], "--streams"),
         (["compile", "sqeezenet"], "did you mean `squeezenet`?"),
         (["run", small, "--sha256", "0"], "are for artifacts"),
-        (["run", tar, "--inputs", small], "is no .npz file; write it with numpy.savez"),
+        (["run", tar, "--inputs", small], "is not an .npz file; write it with numpy.savez"),
         (["run", tar, "--inputs", nowhere], "No such file"),
         (["run", tar, "-o", nowhere], f"no folder `{tmp_path / 'nowhere'}`"),
         (["show", tar, "-o", nowhere], f"no folder `{tmp_path / 'nowhere'}`"),

@@ -148,8 +148,8 @@ def test_the_bytes_of_all_requests_are_bounded_together(small_server: Server) ->
             b"POST /v2/models/net/infer HTTP/1.1\r\nHost: localhost\r\n"
             b"Content-Type: application/json\r\nContent-Length: 20000\r\n\r\n" + padding
         )
-        # Wait first. If this request came before the slow one, it would hold bytes that the slow
-        # one needs.
+        # Wait, so that the slow request comes first. Otherwise this request would hold bytes that
+        # the slow one needs.
         wait_until(lambda: service.held._held == len(padding))
         status, said = post(small_server, fits + b" " * 500)
         assert status == 429, said

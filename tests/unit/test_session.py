@@ -219,7 +219,7 @@ def test_memory_that_cannot_be_bound(path: Path) -> None:
 
 
 def test_memory_that_is_copied(path: Path) -> None:
-    """An array can be bound although its address is no multiple of 64 bytes: it is copied."""
+    """An array can be bound although its address is not a multiple of 64 bytes: it is copied."""
     session = Session(path)
     binding = session.io_binding()
     first = binding.bind_output("scores")

@@ -1,8 +1,8 @@
 """Fuses operators into units, and names each unit after the bindings that it was made of.
 
-`FuseOps` gives its units new names, and equal groups of operators share one function. Nothing says
-which bindings a group was made of, so this module finds out by matching. It goes through the
-function of each group with the arguments that the group is called with. For each call in the
+`FuseOps` gives its units new names, and equal groups of operators share one function. TVM does not
+record which bindings a group was made of, so this module finds them by matching. It goes through
+the function of each group with the arguments that the group is called with. For each call in the
 function, it looks for a call before fusion that has the same kernel and the same arguments.
 """
 

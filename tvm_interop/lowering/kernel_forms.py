@@ -60,8 +60,8 @@ class KernelForms:
         """Return the forms, and the layouts of the parameters that have positions."""
         if ROWS in (self._kernels[0].attrs or {}) and self._layouts:
             raise UnprovenError(
-                "goes through positions, and not from the first one on as a running sum does: "
-                "perhaps from the last one on"
+                "goes through positions, but not from the first to the last as a running sum does: "
+                "perhaps from the last to the first"
             )
         each = [list(stores_of(kernel.body, [], [])) for kernel in self._kernels]
         if len({len(stores) for stores in each}) > 1:

@@ -295,8 +295,8 @@ def _check_operators(plan: Plan) -> None:
 def _check_interface(plan: Plan) -> None:
     """Check the inputs and outputs of the model.
 
-    Each input must have storage `input` and a name of its own, and must be no copy. All inputs and
-    outputs must have the plain layout.
+    Each input must have storage `input` and a name of its own, and must not be a copy. All inputs
+    and outputs must have the plain layout.
     """
     if not all(v in range(len(plan.values)) for v in (*plan.inputs, *plan.outputs)):
         raise ArtifactError("an input or output of the model is not among the plan's values")
@@ -341,7 +341,7 @@ def _check_aliases(plan: Plan) -> None:
         begin = value.offset or 0
         if begin % alignment or begin + value.nbytes > plan.values[root].nbytes:
             raise ArtifactError(
-                f"value `{value.name}` of {value.nbytes} bytes at {begin} is no part of the value "
+                f"value `{value.name}` of {value.nbytes} bytes at {begin} is not part of the value "
                 f"that it aliases, which has {plan.values[root].nbytes} bytes"
             )
     for v in plan.outputs:

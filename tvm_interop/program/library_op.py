@@ -269,7 +269,7 @@ def from_document(given: Any) -> LibraryOp:
     name = given.get("op")
     found = kinds().get(name) if isinstance(name, str) else None
     if found is None:
-        raise ValueError(f"`{name}` is no kind of operator that this version knows")
+        raise ValueError(f"`{name}` is not a kind of operator that this version knows")
     paths = _paths(found)
     nested: dict[str, Any] = {}
     for field, value in given.items():

@@ -50,7 +50,7 @@ def artifact_or_source(given: Any) -> Artifact | Source:
     UnsupportedModelError
         `given` is a path, and the file is neither an artifact nor a model.
     InputError
-        `given` is no model at all.
+        `given` is not a model at all.
     DeviceError
         `given` is a model, and a package that is needed to compile it is not installed.
     """

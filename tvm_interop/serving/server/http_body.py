@@ -93,7 +93,7 @@ class InferBody:
         Raises
         ------
         InputError
-            The body is no valid request; the message says where.
+            The body is not a valid request; the message says where.
         TooLargeError
             The JSON of the body is too large.
         """

@@ -76,7 +76,7 @@ def asked(shape: str = "[1, 12]", data: str = "", datatype: str = "FP32", **more
     [
         (asked("[" + "9" * 4000 + ", 12]"), "the shape of input `x` may have at most 2048 bytes"),
         (asked(f"[{'7' * 100}, 12]"), "the shape of input `x` does not follow the protocol"),
-        (asked("[0, 4611686018427387904]", "[]"), "which no memory holds"),
+        (asked("[0, 4611686018427387904]", "[]"), "which no memory is large enough for"),
         (asked(str([1] * 65), "[1]"), "has 65 dimensions; at most 32"),
         (asked(parameters='{"timeout": 1' + "0" * 400 + "}"), "`timeout` is 1000"),
         (asked(parameters='{"timeout": 1' + "0" * 10_000 + "}"), "out of range"),
@@ -218,7 +218,7 @@ def message_of(shape: list[int], **parameters: int) -> bytes:
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        (message_of([0, 2**62]), "which no memory holds"),
+        (message_of([0, 2**62]), "which no memory is large enough for"),
         (message_of([1] * 65), "dimensions; at most 32"),
         (message_of([1, 12], timeout=2**64 - 1), "`timeout` is 1844"),
         (message_of([1, 12], timeout=2**63), "`timeout` is 9223"),

@@ -215,7 +215,7 @@ def test_a_wrong_stride_of_a_matrix_is_found() -> None:
 def test_a_matrix_at_an_odd_address_is_found() -> None:
     pattern = r"(nvcuda::wmma::load_matrix_sync\(.*, )(\(?&.*), (\d+)\);"
     fault = planted_in(half_product(), pattern, r"\g<1>1 + \g<2>, \g<3>);").fault
-    assert "no multiple of 32 bytes" in fault
+    assert "not a multiple of 32 bytes" in fault
 
 
 @pytest.mark.slow

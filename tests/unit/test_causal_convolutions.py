@@ -188,7 +188,7 @@ def test_the_error_says_that_positions_are_joined() -> None:
 
 
 def test_the_error_says_that_the_convolution_is_not_causal() -> None:
-    with pytest.raises(RowsDependError, match=r"Conv` reads later positions .* not causal"):
+    with pytest.raises(RowsDependError, match=r"Conv` reads positions after .* not causal"):
         proof(model(REFUSED["padded on both sides"]))
 
 

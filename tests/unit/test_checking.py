@@ -332,7 +332,7 @@ def operator(**changes):
     ("wrong", "says"),
     [
         (document(version=2), "version 2"),
-        (document(format="json"), "no program of streams"),
+        (document(format="json"), "not a program of streams"),
         (document(colour=1), "colour"),
         (document(operators=operator(waits=["b"])), "waits for `b`, which is not an operator"),
         (document(operators=operator() * 2), "two operators are called `a`"),
@@ -348,7 +348,7 @@ def operator(**changes):
         (document(operators=operator(writes=[{"buffer": "x", "share": [2, 2]}])), "share 2 of 2"),
         (document(operators=operator(writes=[{"buffer": "x", "share": [0, 9]}])), "share 0 of 9"),
         (document(buffers={"x": -1}), "-1 bytes"),
-        ({}, "no program of streams"),
+        ({}, "not a program of streams"),
     ],
 )
 def test_what_is_no_program_is_refused(wrong, says):

@@ -122,7 +122,7 @@ def test_old_targets(small: str, tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert run_app(["compile", small, "-o", out, "--target", target]) == 0
     capsys.readouterr()
     assert "`-libs`" in refused(capsys, "compile", small, "--target", "llvm -libs=cblas")
-    assert "no JSON" in refused(capsys, "compile", small, "--target", '{"kind"')
+    assert "is not JSON" in refused(capsys, "compile", small, "--target", '{"kind"')
     assert "`nonsense`" in refused(capsys, "compile", small, "--target", "nonsense")
 
 

@@ -71,7 +71,7 @@ def test_a_number_of_steps_for_each_row_is_proven() -> None:
 @pytest.mark.parametrize("kind", GATES)
 @pytest.mark.parametrize("direction", ["reverse", "bidirectional"])
 def test_a_layer_from_the_last_step_on_is_refused(kind: str, direction: str) -> None:
-    with pytest.raises(RowsDependError, match=f"{kind}.* from the last one on"):
+    with pytest.raises(RowsDependError, match=f"{kind}.* from the last to the first"):
         proof(layer(kind, direction=direction))
 
 

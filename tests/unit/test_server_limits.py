@@ -89,11 +89,11 @@ def asked(shape: str = "[1, 12]", data: str = "", datatype: str = "FP32", **more
         (asked(data="[" + "9" * 10_000 + ", 1" * 11 + "]"), "out of the range of FP32"),
         (asked(data="[0." + "9" * 200_000 + ", 1" * 11 + "]"), "more than 4096 characters"),
         (asked(data="[NaN" + ", 1" * 11 + "]"), "does not follow the protocol"),
-        (asked(data="[null" + ", 1" * 11 + "]"), "no numbers of type FP32"),
-        (asked(data='["1"' + ", 1" * 11 + "]"), "no numbers of type FP32"),
-        (asked(data="[{}" + ", 1" * 11 + "]"), "no numbers of type FP32"),
+        (asked(data="[null" + ", 1" * 11 + "]"), "not numbers of type FP32"),
+        (asked(data='["1"' + ", 1" * 11 + "]"), "not numbers of type FP32"),
+        (asked(data="[{}" + ", 1" * 11 + "]"), "not numbers of type FP32"),
         (asked(data="null"), "neither `data` nor `binary_data_size`"),
-        (asked(data="[" + "0, " * 5000 + "{}" + ", {}" * 5000 + "]"), "at most 4096 objects"),
+        (asked(data="[" + "0, " * 5000 + "{}" + ", {}" * 5000 + "]"), "at most 4096 JSON objects"),
         (asked(datatype="A" * 5000), "does not follow the protocol"),
         (b'{"inputs": [' + b"0, " * 400_000 + b"0]}", "does not follow the protocol"),
         (b'{"inputs": []' + b', "outputs": [{"name": "y"}]' * 5 + b"}", "no input `x`"),
@@ -343,7 +343,7 @@ def test_data_of_another_form_are_refused(text: str) -> None:
     ],
 )  # fmt: skip
 def test_numbers_of_another_type_are_refused(datatype: str, text: str) -> None:
-    with pytest.raises(InputError, match=r"range|no numbers"):
+    with pytest.raises(InputError, match=r"range|not numbers"):
         read(datatype, [2], f"[{text}, {text}]")
 
 

@@ -162,7 +162,7 @@ def test_arguments_of_the_wrong_kind(path: Path) -> None:
         with pytest.raises(InputError, match=f"`threads` is {threads!r}; give a whole number"):
             Session(path, threads=threads)  # type: ignore[arg-type]
     for model in (None, 3):
-        with pytest.raises(InputError, match=f"not from a `{type(model).__name__}`"):
+        with pytest.raises(InputError, match=f"cannot be made from a `{type(model).__name__}`"):
             Session(model)
 
 

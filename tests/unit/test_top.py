@@ -389,5 +389,5 @@ def test_options_that_are_none_are_refused():
     wrong = make_policy("top", agents=random_agents(random_models(6, 3)))
     with pytest.raises(InputError, match="the agents are for models of"):
         serve(models, wrong, random_device(5))
-    with pytest.raises(InputError, match="these weights are not of"):
+    with pytest.raises(InputError, match="these weights do not belong to"):
         Agents(Space((2, 2)), {})

@@ -165,7 +165,7 @@ def _machine_name(name: str, machine: Any) -> str:
     if isinstance(machine, str):
         return f"{machine.split(' [')[0]}, {machine.rpartition(' x')[2]} cores"
     if name in _UNTIMED:
-        return "none: nothing is timed"
+        return "none, because nothing is timed"
     return "simulated" if name.startswith(_SIMULATED) else "not recorded"
 
 

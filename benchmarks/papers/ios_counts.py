@@ -11,7 +11,7 @@ from .record import Check, Record, Table, equal, near, within
 from .registry import experiment
 from .simulated import choose_2
 
-_COUNTED = "none: operators and schedules are counted"
+_COUNTED = "none, because operators and schedules are counted"
 TABLE_1 = {
     "randwire": (33, 8, 3.7e9, None, 9.2e22),
     "nasnet_a": (18, 8, 5.2e6, 3.1e5, 7.2e12),

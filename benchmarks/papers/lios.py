@@ -58,7 +58,7 @@ def table_3() -> Record:
     sequential = schedule(graph, "sequential", latency)
     return Record(
         "Ten operators run on three streams. LIOS reduces the makespan from 73 to 38.",
-        "none: the schedule is computed",
+        "none, because the schedule is computed",
         [
             equal("operators on the paper's stream and start", 10, agree),
             equal("makespan of LIOS", 38, made.makespan or 0.0),
@@ -81,7 +81,7 @@ def table_4() -> Record:
     return Record(
         "SqueezeNet has 50 vertices and 65 edges, Inception-V3 119 and 153, RandWire 120 and 260, "
         "NASNet-A 374 and 576.",
-        "none: operators and edges are counted",
+        "none, because operators and edges are counted",
         checks,
         remarks="RandWire's graph is random. Its seed is chosen so that it has these counts.",
     )

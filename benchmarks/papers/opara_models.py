@@ -299,7 +299,7 @@ def section_3_2() -> Record:
     return Record(
         "A profiler run on the GPU gives the threads, the shared memory and the registers of each "
         "operator's blocks, from which Opara orders the launches.",
-        "none: read from the machine code that nvcc makes for sm_80",
+        "none, because the numbers are read from the machine code that nvcc makes for sm_80",
         [equal("least share of kernels with known demands, of all networks", 1.0, min(known))],
         why="A kernel's machine code could not be read.",
         remarks=f"{made('kernel_demands')} Figure 4 of the paper is a drawing.",

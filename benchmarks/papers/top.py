@@ -75,7 +75,7 @@ def table_ii() -> Record:
     ]
     return Record(
         "Inception V3 has 13 blocks and 119 operators, ResNet-50 5 and 87, SqueezeNet 12 and 50.",
-        "none: counted",
+        "none, because operators and blocks are counted",
         checks,
         why="Our program joins neighbouring blocks into at most as many as the paper has, so that "
         "the longest one takes as little time as possible. Where fewer blocks reach that time, it "

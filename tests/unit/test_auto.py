@@ -294,7 +294,10 @@ def test_no_worse_than_any_scheduler_by_the_same_prices():
 
 
 def test_the_budget_stops_pricing(monkeypatch):
-    """The latency of each stage takes one second, and the test counts the stages."""
+    """Each request for the latency of a stage takes one second of the clock.
+
+    The test counts these requests.
+    """
     clock = Clock(monkeypatch)
 
     class Slow(Contended):

@@ -99,7 +99,7 @@ class _Matcher:
         self._fused = fused
         self._before: dict[Hashable, list[_Member]] = defaultdict(list)
         self._numbers: dict[Hashable, Hashable] = {}
-        # The key of each variable of the fused `main`, made of variables of `before`.
+        # A key for each variable of the fused `main`. Keys consist of variables of `before`.
         self._held: dict[relax.Var, Hashable] = {}
         held: dict[relax.Var, Hashable] = {}
         for binding in bindings_of(before):

@@ -98,7 +98,7 @@ def _goes_on(seconds: Sequence[float], care: Care) -> bool:
 
 
 def _care_for(median_s: float, care: Care) -> Care:
-    """The required exactness for a stage that takes `median_s` seconds."""
+    """How exactly the latency of a stage must be known if its median is `median_s` seconds."""
     if median_s < _SHORT_S:
         return THOROUGH
     if median_s < _LONG_S:

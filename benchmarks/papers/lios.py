@@ -269,8 +269,8 @@ def table_6() -> Record:
         "about equally long. The text at hand lacks the table's numbers.",
         "this machine's CPU; the latencies are simulated",
         checks,
-        why="In C++ all these schedulers take less than a few milliseconds, so that making the "
-        "stages of greedy takes longer than the whole of LIOS.",
+        why="Ours are in C++, and all but ios take at most a few milliseconds. Making the stages "
+        "of greedy takes longer than the whole of LIOS.",
         tables=[Table("Milliseconds of a search", ["", *_searches("squeezenet")], rows)],
         remarks=f"LIOS has {OPTIONS['lios']['streams']} streams.",
     )

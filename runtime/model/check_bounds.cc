@@ -130,7 +130,7 @@ void CheckOperator(const Plan& plan, int64_t index) {
   const PlannedOperator& op = plan.operators[index];
   const std::string which = "operator " + Quoted(op.name);
   if (op.name.empty()) Refuse("operator " + std::to_string(index) + " has an empty name");
-  if (op.kernel.empty() && !op.library.has_value()) Refuse(which + " names no kernel");
+  if (op.kernel.empty() && !op.library.has_value()) Refuse(which + " does not name a kernel");
   if (op.stream < 0 || op.stream >= static_cast<int64_t>(plan.streams.size())) {
     Refuse(which + " is planned on stream " + std::to_string(op.stream) + ", but the plan has " +
            std::to_string(plan.streams.size()) + " streams, numbered from 0");
@@ -217,7 +217,7 @@ void CheckAliases(const Plan& plan) {
     }
     const int64_t root = value.alias_of.value_or(-1);
     if (!IsValue(plan, root) || plan.values[root].storage == Storage::kAlias) {
-      Refuse("value " + Quoted(value.name) + " is an alias of no value with storage");
+      Refuse("value " + Quoted(value.name) + " is not an alias of a value that has storage");
     }
     const int64_t begin = value.offset.value_or(0);
     if (begin % alignment != 0 || begin + value.Nbytes() > plan.values[root].Nbytes()) {

@@ -59,7 +59,10 @@ def main() -> int:
 
 
 def child(first: int, last: int, log: Path, *, ranges: bool) -> int:
-    """Judge these seeds, and write a line of the log for each. A slow graph ends the process."""
+    """Judge these seeds, and write a line of the log for each.
+
+    A graph that takes too long ends the process.
+    """
     from . import judge
     from . import ranges as judge_of_ranges
 

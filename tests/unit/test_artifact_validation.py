@@ -125,9 +125,9 @@ def test_aliases_that_are_no_part() -> None:
     refused(changed(plan, "right", offset=NBYTES + 64), "`right` of 256 bytes at 320 is not part")
     refused(changed(plan, "right", offset=NBYTES + 4), "`right` of 256 bytes at 260 is not part")
     refused(changed(plan, "left", offset=-64), "`left` lies at byte -64")
-    refused(changed(plan, "right", alias_of=2), "`right` is an alias of no value")
-    refused(changed(plan, "right", alias_of=99), "`right` is an alias of no value")
-    refused(changed(plan, "right", alias_of=None), "`right` is an alias of no value")
+    refused(changed(plan, "right", alias_of=2), "`right` is not an alias of a value")
+    refused(changed(plan, "right", alias_of=99), "`right` is not an alias of a value")
+    refused(changed(plan, "right", alias_of=None), "`right` is not an alias of a value")
 
 
 def test_inputs_and_weights_are_not_written() -> None:
@@ -242,7 +242,7 @@ def test_names_and_waits_twice() -> None:
     refused(with_operator(without(plan, "R"), again), "two operators are called `L`")
     nameless = msgspec.structs.replace(operator(plan, "R"), name="")
     refused(with_operator(without(plan, "R"), nameless), "operator 3 has an empty name")
-    refused(changed(plan, "L", kernel=""), "`L` names no kernel")
+    refused(changed(plan, "L", kernel=""), "`L` does not name a kernel")
     twice = operator(plan, "S[1/2]").waits * 2
     refused(changed(plan, "S[1/2]", waits=twice), r"`S\[1/2\]` waits twice")
 

@@ -158,7 +158,7 @@ def test_one_clear_line_for_what_is_wrong(
         (["run", tar, "-o", nowhere], f"no folder `{tmp_path / 'nowhere'}`"),
         (["show", tar, "-o", nowhere], f"no folder `{tmp_path / 'nowhere'}`"),
         (["schedule", small, "--scheduler", "greedy", "-o", nowhere], "no folder"),
-        (["bench", small, "--schedulers", ","], "--schedulers names no scheduler"),
+        (["bench", small, "--schedulers", ","], "--schedulers does not name a scheduler"),
         (["db", "import", nowhere], f"No such file or directory: `{nowhere}`"),
     ):
         line = refused(capsys, *arguments)

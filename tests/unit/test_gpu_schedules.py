@@ -106,7 +106,7 @@ def test_a_circle_through_two_gpus_names_its_operators():
 @pytest.mark.parametrize(
     ("stages", "says"),
     [
-        ([Stage(([0],), (0,), device=0), Stage(([1],), (0,))], "stage 1 names no device"),
+        ([Stage(([0],), (0,), device=0), Stage(([1],), (0,))], "stage 1 does not name a device"),
         ([Stage(([0],), (0,), device=0), Stage(([1],), (0,), device=1)], "stream 0 is on device 0"),
     ],
 )

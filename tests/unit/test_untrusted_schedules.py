@@ -1,4 +1,4 @@
-"""Tests that malformed input of users and their schedulers is refused, and each fault named."""
+"""Tests that malformed input of users and of their schedulers is refused with a clear error."""
 
 from __future__ import annotations
 

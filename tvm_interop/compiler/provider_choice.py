@@ -251,7 +251,7 @@ def why_not(library: str, op: Operator) -> str:
     """
     if op.description is None:
         refused = "" if op.refused is None else why_refused(library, op.refused)
-        return refused or "is of no kind that libraries compute"
+        return refused or "is not of a kind that libraries compute"
     if len(op.outputs) > 1:
         return f"`{op.description.op}` has several results, and libraries compute only one"
     return why_refused(library, op.description)

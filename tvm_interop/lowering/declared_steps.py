@@ -119,7 +119,7 @@ def _is_data(bounds: Bounds) -> bool:
 
 
 def _is_ordinary(bounds: Bounds) -> bool:
-    """Whether no element is known to be larger than other numbers, or to be NaN."""
+    """Whether all elements have an ordinary size, and none of them is NaN."""
     each = (bounds.all, *bounds.filled)
     return all(b.least >= -ORDINARY and b.greatest <= ORDINARY for b in each)
 

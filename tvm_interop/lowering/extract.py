@@ -46,7 +46,7 @@ def extract(mod: tvm.IRModule, func_name: str = "main") -> Program:
     Raises
     ------
     UnsupportedModelError
-        The module has no such function, or a binding is of no kind listed above: for example
+        The module has no such function, or a binding is not of a kind listed above: for example
         control flow, a packed call or a dynamic shape. The message names the binding.
     """
     if func_name not in [var.name_hint for var in mod.get_global_vars()]:

@@ -290,10 +290,12 @@ class _KernelProof:
     def _solved(
         self, statements: Sequence[Sequence[Store]], i: int, blocks: list[dict[Any, int]]
     ) -> list[dict[Any, int]]:
-        """The blocks after all statements from number `i` on, by the buffers of each size's kernel.
+        """Find the blocks of the buffers that the statements from number `i` on write.
 
-        A statement that writes a buffer for the first time may allow several blocks for it. If one
-        of them does not fit the later statements, the next one is tried.
+        The result has a dictionary for the kernel of each size, with the block of each buffer.
+        `blocks` holds what earlier statements have decided. A statement that writes a buffer for
+        the first time may allow several blocks for it. If one of them does not fit the later
+        statements, the next one is tried.
         """
         if i == len(statements):
             return blocks

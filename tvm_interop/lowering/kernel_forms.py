@@ -87,7 +87,10 @@ class KernelForms:
     def _solved(
         self, statements: Sequence[Sequence[Store]], i: int, layouts: dict[str, Layout]
     ) -> tuple[tuple[Form, ...], dict[str, Layout]]:
-        """The forms of all statements from number `i` on, and the layouts after them."""
+        """Find the forms of the statements from number `i` on, and the layouts that result.
+
+        `layouts` holds the layouts that earlier statements have decided.
+        """
         if i == len(statements):
             return (), layouts
         stores, why = statements[i], UnprovenError(_UNEVEN)

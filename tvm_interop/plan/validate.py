@@ -257,7 +257,7 @@ def _check_operators(plan: Plan) -> None:
         if not op.name:
             raise ArtifactError(f"operator {i} has an empty name")
         if not op.kernel and op.library is None:
-            raise ArtifactError(f"operator `{op.name}` names no kernel")
+            raise ArtifactError(f"operator `{op.name}` does not name a kernel")
         if op.name in names:
             raise ArtifactError(f"two operators are called `{op.name}`; names must be unique")
         names.add(op.name)
@@ -337,7 +337,7 @@ def _check_aliases(plan: Plan) -> None:
             continue
         root = -1 if value.alias_of is None else value.alias_of
         if root not in range(len(plan.values)) or plan.values[root].storage == "alias":
-            raise ArtifactError(f"value `{value.name}` is an alias of no value with storage")
+            raise ArtifactError(f"value `{value.name}` is not an alias of a value that has storage")
         begin = value.offset or 0
         if begin % alignment or begin + value.nbytes > plan.values[root].nbytes:
             raise ArtifactError(

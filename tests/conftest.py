@@ -106,8 +106,10 @@ def _own_latency_db(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _quick_starts() -> Iterator[None]:
-    """Let the processes that tests start import TVM without PyTorch, which takes a third of the
-    time. If a test sets `PYTHONPATH` itself, its processes import both, as users' processes do.
+    """Let the processes that tests start import TVM without PyTorch.
+
+    Without PyTorch, the import takes a third of the time. If a test sets `PYTHONPATH` itself, its
+    processes import both, as users' processes do.
     """
     folder = str(Path(__file__).parent / "started")
     with pytest.MonkeyPatch.context() as patch:

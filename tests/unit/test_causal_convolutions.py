@@ -124,7 +124,11 @@ def test_filled_positions_change_nothing(name: str, batch: int) -> None:
 
 
 def masked_before(net: Masked) -> str:
-    """Filled positions read given positions, so their summands are not 0."""
+    """Sums over all positions, of which some are filled up.
+
+    The convolution at a filled position also reads positions of the input, so the filled position
+    adds a number other than 0 to the sum.
+    """
     made = turned(net, conv(net, turned(net, net.columns("x")), (2, 0)))
     return net.do("ReduceSum", made, net.ints(1))
 

@@ -263,7 +263,7 @@ def test_a_caller_may_confirm_the_choice(us, confirm_choice, wins):
         ([1.0, 2.0], "as round 1"),
         ([[1.0] * 9], "as round 1"),
         (itertools.repeat([float("nan")] * 5), "as round 1"),
-        (["fast"], "no list"),
+        (["fast"], "not a list"),
     ],
 )
 def test_rounds_of_no_use(rounds, says):

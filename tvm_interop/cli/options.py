@@ -467,7 +467,7 @@ def read_blocks(path: Path) -> list[list[str]]:
 
     Raises
     ------
-    InputError: the file is not JSON, or no list of lists of names; the message names the file.
+    InputError: the file is not JSON, or not a list of lists of names; the message names the file.
     """
     import json
 

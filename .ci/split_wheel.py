@@ -3,8 +3,8 @@
     python .ci/split_wheel.py dist/tvm_interop-0.2.0-py3-none-manylinux_2_28_x86_64.whl
 
 `tvm-interop-runtime` needs NumPy and oneDNN alone. `tvm-interop` then requires it in the same
-version. Both are imported as `tvm_interop`, and no file is in both. Whoever installs from the
-sources gets everything in one piece.
+version. Both are imported as `tvm_interop`, and no file is in both. An installation from the
+sources is not split.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ FILES = (
     "session/source.py",
     "session/tensor_info.py",
 )
-"""What the runtime's wheel holds of the folder `tvm_interop`."""
+"""The parts of the folder `tvm_interop` that the runtime's wheel holds."""
 DEPENDENCIES = ("numpy", "onednn-cpu-gomp")
-"""What the runtime requires, of the requirements of the whole."""
+"""The requirements of the runtime, chosen from the requirements of the whole package."""
 
 
 def split(wheel: Path) -> None:

@@ -57,7 +57,8 @@ class Row:
         measured once more after the search.
     ships: whether the schedule of `ios-both` ships, by compilation.
     checks: the speed check of each schedule, as the ratio of its time to sequential execution of
-        its compilation; by compilation. Without an entry the schedule is sequential execution.
+        its compilation; by compilation. A compilation without an entry has sequential execution as
+        its schedule.
     us: microseconds of the artifacts that ship, and of sequential execution twice, in undisturbed
         runs.
     ratios: the time of the artifact that ships with all cores, over the time of each other

@@ -1,9 +1,9 @@
 """Fits the simulator of thread blocks to one half of the IOS paper's times, and tests the other.
 
 The paper's networks run on its V100, in the five schedules of its section 6.1. The data sheet, the
-limits of a multiprocessor and the blocks assumed in `paper_kernels` are given. Five parameters are
-fitted (`Parameters`), to the schedules of Inception-V3 and RandWire that take no search for stages
-side by side. SqueezeNet and NASNet-A are never seen by the fit.
+limits of a multiprocessor and the blocks assumed in `paper_kernels` are fixed. Five parameters
+(`Parameters`) are fitted to those schedules of Inception-V3 and RandWire that need no search for
+stages side by side. The fit never sees SqueezeNet and NASNet-A.
 """
 
 from __future__ import annotations
@@ -29,10 +29,13 @@ PAPER_MS: Mapping[str, tuple[float, ...]] = {
 """Milliseconds on a V100 at batch 1, for each of `FORMS`.
 
 Ding et al., "IOS: Inter-Operator Scheduler for CNN Acceleration", MLSys 2021, Fig. 6. The figure
-has throughputs relative to the best, and these are the times behind it. Of them, the paper's text
-names 4.03 ms alone (Table 3)."""
+has throughputs relative to the best, and these are the times from which they were computed. The
+paper's text gives only one of the times, 4.03 ms (Table 3)."""
 TENSORRT_MS = {"inception_v3": 5.21, "randwire": 8.33, "nasnet_a": 24.66, "squeezenet": 0.80}
-"""The same for TensorRT, the fastest other library of Fig. 7 on most networks."""
+"""Milliseconds of TensorRT at batch 1.
+
+It is the fastest other library of Fig. 7 on most networks.
+"""
 
 FITTED_NETWORKS = ("inception_v3", "randwire")
 FITTED_FORMS = ("sequential", "greedy", "ios-merge")
@@ -70,7 +73,7 @@ class Parameters:
 
 TILES = (32, 64, 128)
 _FACTORS = (1.5, 1.2, 1.08, 1.03)
-"""By how much a parameter is changed at a time, from coarse to fine."""
+"""The factors by which a parameter is changed, from coarse to fine."""
 
 
 def device(found: Parameters, sheet: str = "v100") -> BlockDevice:

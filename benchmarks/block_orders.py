@@ -30,14 +30,14 @@ SHEETS = {"a100": (19.5e6, 1555e3, "sm_80"), "rtx2080super": (11.2e6, 496e3, "sm
 """The GPUs of the paper on Opara: flops and bytes per microsecond, and the architecture for which
 the kernels were compiled.
 
-The figures are NVIDIA's for fp32: of the A100 PCIe with 40 GB, and of the RTX 2080 SUPER. For the
-latter's sm_75 the kernels have not been compiled. Blocks and threads are the same on every
-architecture. Registers and shared memory are assumed to be those of sm_80."""
+The figures are NVIDIA's for fp32: of the A100 PCIe with 40 GB, and of the RTX 2080 SUPER. The
+kernels have not been compiled for sm_75, the architecture of the RTX 2080 SUPER. Blocks and threads
+are the same on every architecture. Registers and shared memory are assumed to be those of sm_80."""
 GRAPH_LAUNCH_US = 1.0
 """Microseconds from one kernel of a CUDA graph to the next. This is our own assumption."""
 ORDERS = 1000
 FEWER_ORDERS = {"nasnet_a": 100}
-"""How many random orders of a network are simulated, where 1,000 would take too long."""
+"""The number of random orders of a network that are simulated if 1,000 would take too long."""
 SEED = 2023
 
 
@@ -73,7 +73,8 @@ class Orders:
     sequential_us: one stream, in order of the ids.
     nimble_us: Nimble's streams, launched by the ids.
     ids_us, paper_us: Opara's streams along the launch order by the ids, and along the paper's.
-    best_us, median_us, worst_us: the same for random launch orders.
+    best_us, median_us, worst_us: Opara's streams along random launch orders: the best, the median
+        and the worst.
     orders: number of random orders.
     queued: for the paper's order, the share of operators that were ready and found no room.
     """
@@ -147,7 +148,7 @@ def assumed(name: str, gpu: str, found: Parameters, launch_us: float, batch: int
 
 
 def orders_of(subject: Subject, count: int = ORDERS) -> Orders:
-    """Simulate a network in all launch orders, `count` of them random."""
+    """Simulate a network in each kind of launch order, and in `count` random orders."""
     graph, kernels, gpu = subject.graph, subject.kernels, subject.on
 
     def us(made: Schedule) -> float:
@@ -179,7 +180,8 @@ def orders_of(subject: Subject, count: int = ORDERS) -> Orders:
 
 
 def along(graph: OpGraph, priorities: Sequence[float]) -> Schedule:
-    """Opara's streams along the launch order in which the ready operator of least priority is next.
+    """Opara's streams along the launch order that always takes the ready operator with the least
+    priority.
 
     Algorithm 2 of the paper launches in this order if no operator is bound by memory and the
     priorities are the demands.

@@ -1,8 +1,8 @@
 """Measures how much slower artifacts are that were compiled within a `time_budget`.
 
 Each built-in network is compiled without a budget, once more without one, and with each budget.
-Each compilation has a process and an empty cache folder of its own, where the latency database lies
-too. Then the artifacts of a network run in turns in one process, in random order. The second
+Each compilation has its own process and its own empty cache folder, which also holds the latency
+database. Then the artifacts of a network run in turns in one process, in random order. The second
 artifact without a budget shows how far apart two equal compilations are.
 
 Run it as ``python -m benchmarks.budgets FOLDER [NETWORK ...]``. The artifacts are kept in the

@@ -363,8 +363,8 @@ def _several_gpus() -> list[str]:
         "`multi-gpu` took part in this figure alone. All five figures, with standard deviations, "
         "are in `benchmarks/results/hios`.",
         table(["GPUs", *columns, "over the bound", "search s"], rows),
-        "### What changes along the paper's figures\n\nEach entry says how many times shorter "
-        "than sequential execution a schedule is, from the figure's first point to its last. The "
+        "### What changes along the paper's figures\n\nEach entry gives the speedup over "
+        "sequential execution, at the figure's first point and at its last point. The "
         "paper's entries for layers are computed from its milliseconds. In the paper, this speedup "
         "falls as edges are added and as transfers take longer. It hardly falls once operators "
         "wait only for the operators that they depend on (`exact`).",

@@ -80,7 +80,8 @@ SCHEDULERS: dict[str, dict[str, Any]] = {
 PREFERRING = ", priorities"
 """Suffix of a schedule's name if the stream with the longest chain of operators has priority."""
 LIBRARY_PLAN = "libraries.json"
-"""File beside a network's artifact, with the plan in which libraries run all operators they can."""
+"""The file beside a network's artifact with the plan in which libraries run all operators that
+they can run."""
 LIBRARIES = "sequential, libraries"
 FASTEST = "sequential, fastest kernels"
 """Name of sequential execution with the fastest kernel of each operator, TVM's or a library's."""
@@ -117,7 +118,8 @@ class Bench:
         Parameters
         ----------
         folder: the network's folder in the bundle.
-        deadline: time of `time.monotonic()`, in seconds, after which no schedule is begun.
+        deadline: time of `time.monotonic()`, in seconds, after which no further schedule is
+            started.
         report: where results go; None makes a new one.
         ios_seconds: seconds in which `ios` may have stages measured.
         write: called with the report after each stage of the work.
@@ -394,7 +396,7 @@ class Bench:
         found = [name for name in libraries if library_version(name) is not None]
         plan = read_plan((self._folder / LIBRARY_PLAN).read_bytes())
         program = program_of(plan, self._artifact.weights)
-        # As before any operator was given to a library.
+        # The program as it was before any operator was given to a library.
         program = replace(
             program, operators=[replace(op, library=None) for op in program.operators]
         )

@@ -131,7 +131,7 @@ def _add_artifacts(
 def _samples(
     compilation: Compilation, artifact: Artifact, expected: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Compute each operator by a kernel for this CPU, and keep some numbers of its results."""
+    """Compute each operator with a kernel for this CPU, and store some numbers of its results."""
     as_written = extract(compilation.module).kernels
     target = tvm.target.Target("llvm")
     schedule: Any = DefaultCPUSchedule(target)

@@ -16,7 +16,7 @@ from tests.gpu.sanitized_run import TensorsApart
 from tvm_interop.plan.plan import Plan
 
 SAMPLES = 64
-"""Numbers of a result that are kept, and the parts of a result whose mean values are kept."""
+"""How many numbers of a result are stored, and of how many parts of it the means are stored."""
 SAMPLES_FILE = "operators.npz"
 """File beside a network's artifact, with the numbers of its operators."""
 

@@ -36,7 +36,7 @@ __global__ void Spin(long long cycles) {
   }
 }
 
-// Lets the next kernel of the stream start early, and itself waits for the kernel before it.
+// Lets the next kernel of the stream start early, but itself waits for the kernel before it.
 __global__ void SpinDependent(long long cycles) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();
@@ -317,7 +317,8 @@ Partition NewPartition(const CUdevResource& part) {
 
 // Whether streams of green contexts, which have their own multiprocessors, keep them in a graph that
 // is captured across both. One stream has a kernel that fills the GPU, and the other a chain of
-// short kernels: `alone` is the chain's time by itself, and the others its time beside the kernel.
+// short kernels: `alone` is the chain's time by itself, and the other numbers are its time beside
+// the kernel.
 void GreenContexts(const std::vector<cudaStream_t>& streams) {
   auto* get = DriverFunction<decltype(cuDeviceGetDevResource)>("cuDeviceGetDevResource");
   auto* split = DriverFunction<decltype(cuDevSmResourceSplitByCount)>("cuDevSmResourceSplitByCount");

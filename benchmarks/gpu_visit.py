@@ -39,7 +39,7 @@ from typing import Any
 from .step_facts import DONE, MISSING, MISSING_KEY, WRONG_KEY
 
 NOT_NEEDED = "not needed"
-"""The state of a step that is for a failure of other steps, which have not failed."""
+"""The state of a step that examines failures of other steps, if these have not failed."""
 DONE_STATES = ("done", "missing", NOT_NEEDED)
 """States of steps that ran, or that could not be run here, or that are not needed."""
 ENDED_STATES = ("done", "missing", "failed", "killed", "stopped")
@@ -201,7 +201,7 @@ class Visit:
         self._running = None
 
     def skip(self, step: Step, why: str) -> None:
-        """Keep the reason why a step was not begun. It is run when the visit goes on."""
+        """Record the reason why a step was not begun. The step runs when the visit goes on."""
         self.records[step.name] = {"state": "not begun", "why": why}
         self._say(f"== {step.name}: not begun, {why}")
         self._write()
@@ -212,7 +212,7 @@ class Visit:
         return not step.after_failure_of or "failed" in states or "killed" in states
 
     def leave_out(self, step: Step) -> None:
-        """Record that a step is not needed. It is run when that changes."""
+        """Record that a step is not needed. The step runs if that changes."""
         why = f"none of these has failed: {', '.join(step.after_failure_of)}"
         self.records[step.name] = {"state": NOT_NEEDED, "why": why}
         self._say(f"== {step.name}: {NOT_NEEDED}, {why}")
@@ -286,7 +286,9 @@ def main() -> int:
     parser.add_argument("--copy", type=Path, help="copy the results here after each step")
     parser.add_argument("--only", metavar="STEP", help="run this step, even if it has ended before")
     parser.add_argument("--call", type=int, help="run the steps of this group")
-    parser.add_argument("--minutes", type=float, default=9.5, help="begin no step after this time")
+    parser.add_argument(
+        "--minutes", type=float, default=9.5, help="start no further step after this time"
+    )
     parser.add_argument("--list", action="store_true", help="list the steps and run none")
     arguments = parser.parse_args()
     bundle = arguments.bundle.resolve()

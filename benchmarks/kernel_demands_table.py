@@ -23,7 +23,7 @@ from .markdown import table
 
 _GPU_OF = {"sm_80": "a100", "sm_90": "h100"}
 _PUBLISHED = {"googlenet": (28, 4)}
-"""Streams of Opara and of Nimble that the paper on Opara names (section 5.2)."""
+"""The numbers of streams of Opara and of Nimble in the paper on Opara (section 5.2)."""
 _EXAMPLE, _EXAMPLE_ARCH, _BLOCK = "googlenet", "sm_90", "inception_3a/"
 
 

@@ -249,7 +249,7 @@ import numpy as np
 folder = sys.argv[1]
 feed = dict(np.load(folder + "/feed.npz"))
 def peak():
-    # Not `ru_maxrss`, which a process inherits from the one that started it.
+    # `ru_maxrss` would be wrong, because a process inherits it from the process that started it.
     return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024
 """
 _MEMORY_OF = {

@@ -243,7 +243,7 @@ def _stages(name: str, first: Recorded, other: Recorded, own: int) -> dict[str, 
     The operators alone are measured on the target itself.
     """
     (source, source_work, stored), samples = first, other[0]
-    # A model learns from its own device only. Here it shall learn from the other one, too.
+    # A model usually learns only from its own device. Here it must learn from the other device too.
     here = samples.setting
     records = [
         structs.replace(r, setting=structs.replace(source.setting, device=here.device))
@@ -299,7 +299,7 @@ def by_choice(folder: Path) -> list[dict[str, Any]]:
 
 
 class AsRecorded(LatencyOver):
-    """Latencies as they were recorded. None is measured again, so the best schedule stays best."""
+    """Recorded latencies. No stage is measured again, so the best schedule stays the best."""
 
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
         return 0
@@ -343,7 +343,7 @@ def _error(predicted_us: Floats, measured_us: Floats) -> Error:
 
 
 def _means(errors: dict[str, list[Error]]) -> dict[str, Any]:
-    """The mean and the interval of both numbers, for each way to predict."""
+    """The mean of each of the two numbers with its interval, for each way to predict."""
     return {
         way: {
             "error": mean_interval([off for off, _ in found]),

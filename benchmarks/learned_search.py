@@ -136,7 +136,10 @@ def main() -> int:
         print(json.dumps(facts))
         return 0
     if not machine.is_quiet:
-        print(f"**The machine was not quiet** ({machine.busy:.0%} busy): no basis for a claim.\n")
+        print(
+            f"**The machine was not quiet** ({machine.busy:.0%} busy), "
+            "so these figures do not support a claim.\n"
+        )
     print(table(found))
     for name, error in transfer.items():
         print(

@@ -27,6 +27,17 @@ def machine(report: dict[str, Any]) -> str:
     return f"{found['cores']} cores of {found['cpu'].split(' [')[0]}{quiet}"
 
 
+def named_machine(text: str) -> str:
+    """The number of cores and the CPU in a text such as `AMD EPYC [avx] x2`."""
+    return f"{text.rpartition(' x')[2]} cores of {text.split(' [')[0]}"
+
+
+def at_commit(commit: str) -> str:
+    """A commit of a result file in words: the ending `-dirty` means uncommitted changes."""
+    clean = commit.removesuffix("-dirty")
+    return f"`{clean}`" if clean == commit else f"`{clean}` with uncommitted changes"
+
+
 def geometric(numbers: Sequence[float]) -> float:
     """The geometric mean of positive numbers."""
     return math.exp(sum(map(math.log, numbers)) / len(numbers))

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .markdown import geometric, interval, machine, table
+from .markdown import geometric, interval, machine, named_machine, table
 from .zoo_tables import RESTED, beyond, short
 
 RESULTS = Path(__file__).parent / "results"
@@ -35,23 +35,31 @@ def _block() -> str:
     beside = _beside_others(busy)
     return "\n\n".join(
         [
-            f"We measured {len(ran)} exported networks on {machine(zoo)}, at batch 1 in "
-            "float32. A ratio below 1 means that we are faster:",
+            f"**Beside other runtimes.** We measured {len(ran)} exported networks on "
+            f"{machine(zoo)}, at batch 1 in float32. A ratio below 1 means that we are faster:",
             table(["our time over that of", "geometric mean", "least", "most"], rows),
             "Kernels and memory layouts make most of this difference: with sequential execution of "
             "the same kernels, the geometric mean over onnxruntime would be "
-            f"{_mean_if_sequential(ran):.2f}. "
-            f"On {machine(shipped)}, {tried - ships} of {tried} networks ship sequential, "
-            f"since no schedule was faster there. {ships} ship a schedule. "
-            f"{'All' if len(ratios) == ships else len(ratios)} of these "
-            f"ran again for {shipped['rounds']} rounds. Faster than sequential execution, beyond "
-            f"the 95% interval of the ratio: {', '.join(named) or 'none'}. Slower: "
+            f"{_mean_if_sequential(ran):.2f}.",
+            f"**Schedules beside sequential execution.** These figures are from {machine(shipped)}"
+            f"{_other_machine(zoo, shipped)}. {tried - ships} of {tried} networks ship sequential "
+            f"there, because no schedule was faster. {ships} ship a schedule, and "
+            f"{'all' if len(ratios) == ships else len(ratios)} of these ran again for "
+            f"{shipped['rounds']} rounds. Faster than sequential execution, beyond the 95% "
+            f"interval of the ratio: {', '.join(named) or 'none'}. Slower: "
             f"{', '.join(map(short, slower)) or 'none'}.",
-            "With one or two other programs that compute on the same cores, "
-            f"{beside['networks']} networks take {interval(beside['ends'], 2)} times onnxruntime's "
-            f"time (geometric mean {beside['mean']:.2f}).",
+            "**Beside other programs.** One or two other programs computed on the same "
+            f"{named_machine(busy['machine'])}. {beside['networks']} networks then took "
+            f"{interval(beside['ends'], 2)} times onnxruntime's time (geometric mean "
+            f"{beside['mean']:.2f}).",
         ]
     )
+
+
+def _other_machine(first: dict[str, Any], second: dict[str, Any]) -> str:
+    """A warning if two reports are of different machines."""
+    same = first["machine"]["cpu"] == second["machine"]["cpu"]
+    return "" if same else ", another machine, so do not combine them with the table above"
 
 
 def _mean_if_sequential(rows: list[dict[str, Any]]) -> float:

@@ -60,7 +60,7 @@ class Report:
         if self.forced:
             lines.append(
                 f"**The machine was not quiet** ({self.machine.busy:.0%} busy with other things). "
-                "These figures are no basis for a claim."
+                "These figures do not support a claim."
             )
         lines += [
             "",

@@ -79,10 +79,12 @@ The figures in this documentation come from the files of `benchmarks/results` th
 `python -m benchmarks.figures` writes this page. A test fails if the page differs from the files. It
 also fails if a file has changed and nobody has noted the command that made it.
 
-*Commit* is the commit that a file names, or else the commit at which the file was recorded. If
-*machine* says "simulated", the times come from data sheets and not from a clock. The column
-"{_AGE}" is added when the site is built, or by `python -m benchmarks.results_page`. The
-older a file is, the less it says of today's code."""
+*Commit* is the commit that a file names, or else the commit at which the file was recorded. The
+ending `-dirty` means that the file was made by that commit with changes that were not committed
+yet. So that commit alone does not give exactly the code behind the figures. If *machine* says
+"simulated", the times come from data sheets and not from a clock. The column "{_AGE}" is
+added when the site is built, or by `python -m benchmarks.results_page`. The older a file is, the
+less it says of today's code."""
 
 
 def page() -> str:
@@ -163,7 +165,7 @@ def _machine_name(name: str, machine: Any) -> str:
     if isinstance(machine, str):
         return f"{machine.split(' [')[0]}, {machine.rpartition(' x')[2]} cores"
     if name in _UNTIMED:
-        return "none: nothing is timed"
+        return "none, because nothing is timed"
     return "simulated" if name.startswith(_SIMULATED) else "not recorded"
 
 

@@ -27,6 +27,16 @@ def table(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _busy(machine: dict[str, Any]) -> str:
+    """A sentence that says that a machine was not quiet; empty if it was."""
+    if machine["quiet"]:
+        return ""
+    return (
+        f" It was **not quiet**: other programs took {machine['busy']:.0%} of the processor time "
+        "before the measurement."
+    )
+
+
 def section(found: dict[str, Any]) -> list[str]:
     """The paragraphs of the section in `docs/benchmarks.md`."""
     networks = " and ".join(f"{name} at {size} pixels" for name, size in found["networks"])
@@ -35,14 +45,15 @@ def section(found: dict[str, Any]) -> list[str]:
         "## The server under load\n\nMeasured by `python -m benchmarks.serving_load`. The "
         f"networks are {networks}. The machine is {found['machine']['cpu']}, with "
         f"{found['machine']['cores']} cores, which server and clients share. Its load averages "
-        f"before the measurement were {load}.\n\nFirst {found['clients']} clients of each network "
-        "send requests in a closed loop: each client sends its next request as soon as the last "
-        "one is answered. The throughput of the closed loop is the capacity of the server. Then "
-        f"requests arrive as a Poisson process, for {found['seconds']:.0f} s at each load and with "
-        "the same rate for each network. A load of 1 is the capacity. An answer is in "
-        f"time if it takes at most {found['bound']:.0f} times as long as its network takes alone "
-        "behind the same server. At a load of 1, random arrivals leave gaps, and no order of "
-        "requests brings back the time that is lost in them.",
+        f"before the measurement were {load}.{_busy(found['machine'])}\n\n"
+        f"First {found['clients']} clients of each network send requests in a closed loop: each "
+        "client sends its next request as soon as the last one is answered. The throughput of the "
+        "closed loop is the capacity of the server. Then requests arrive as a Poisson process, for "
+        f"{found['seconds']:.0f} s at each load and with the same rate for each network. A load of "
+        "1 is the capacity. An answer is in time if it takes at most "
+        f"{found['bound']:.0f} times as long as its network takes alone behind the same server. At "
+        "a load of 1, random arrivals leave gaps, and no order of requests brings back the time "
+        "that is lost in them.",
         table(found),
     ]
 

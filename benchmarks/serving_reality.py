@@ -104,7 +104,8 @@ class Network:
         module = self.instances[0]
         profiles = [module.profile() for _ in range(runs)]
         op_us = np.median([[row.end_us - row.start_us for row in p] for p in profiles], axis=0)
-        # A run also has time between operators. Scale the latencies so that they add up to a run.
+        # A run also has time between operators. So the latencies are scaled to add up to the time
+        # of a run.
         op_us *= self.alone_us(module, runs) / op_us.sum()
         names = [f"{i}:{row.name}" for i, row in enumerate(profiles[0])]
         graph = OpGraph.from_edges(names, [(i - 1, i) for i in range(1, len(names))])
@@ -207,7 +208,7 @@ def validate(
     served: list[ServedModel] = []
     cores: list[float] = []
     for _ in range(rounds):
-        # Machines drift, so the latencies of operators alone are measured anew in each round.
+        # Machines drift, so each round measures the latencies of operators alone again.
         served = [network.served(10) for network in networks]
         cores.append(max(1.0, min(2.0, observe(0.2).cores_at_once)))
         for name, requests in lists.items():

@@ -22,9 +22,9 @@ import tvm_interop
 _PRODUCTS, _ROWS, _WIDTH = 6, 32, 1024
 _RUNS = 10
 _SLOW = 1.5
-"""A median of `_RUNS` runs that is this many times the fastest one is slow."""
+"""A median of `_RUNS` runs counts as slow if it is this many times the fastest median."""
 _AT_ONCE = 1.7
-"""If at least so many operators ran at the same time, no other program took a core from them."""
+"""If at least this many operators ran at the same time, no other program took a core from them."""
 
 
 def products() -> onnx.ModelProto:

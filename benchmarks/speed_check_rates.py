@@ -8,7 +8,7 @@ real schedules is truly faster.
 
 Runs follow each other in time, in the order of the rounds. The noise belongs to the machine and
 does not depend on the schedule. The last kind of noise is different: each contestant drifts
-independently. No test of paired runs can promise anything in that case.
+independently. No test that compares runs in pairs can promise anything in that case.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _CHUNK = 50
 _RUN_US = 1000.0
 """Microseconds of a run of sequential execution."""
 _ROUNDS_OF_PROCESS = 60
-"""How many rounds a new process has time for."""
+"""The number of rounds for which a new process has time."""
 _SLOW_RUN_US = 50_000.0
-"""The same for a large network, for which rounds are dear."""
+"""The number of rounds of a new process for a large network, whose rounds take long."""
 SPEEDS = (1.03, 1.0, 0.98, 0.97, 0.95)
 """Times of the schedule relative to sequential execution."""
 _GRAPH = OpGraph.from_edges(

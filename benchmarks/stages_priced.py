@@ -50,7 +50,7 @@ DEVICES: dict[str, tuple[Callable[[str], tuple[PaperNetwork, LatencyModel]], dic
     "2 CPU cores": (_on_two_cores, {"streams": 2}),
     "2 CPU cores, bound by cores": (_on_two_cores, {"streams": 2, "cores": 2}),
 }
-"""By name of a device, a function that makes the latency model of a network, and options of IOS."""
+"""For each device, by name: a function that makes a network's latency model, and options of IOS."""
 
 
 @dataclass(frozen=True)

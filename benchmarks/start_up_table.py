@@ -10,7 +10,7 @@ from .markdown import machine, table
 
 MAKING = ("loaded ms", "made ms")
 """Milliseconds from the start of a process until the model was loaded and its instance was made.
-Only our program in C tells them."""
+Only our program in C reports them."""
 COLUMNS = ("first ms", "second ms", "fifth ms", "twentieth ms", "peak MiB", "steady MiB")
 """The results of one process: milliseconds from its start until an output was there, its peak
 memory until the first output, and its memory after all runs."""

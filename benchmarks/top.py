@@ -64,9 +64,9 @@ PAPER = MaddpgConfig(steps=CALLS, random_steps=1000, gamma=0.0, centring=0.05)
 decision of that step, so rewards are not discounted. A penalty keeps the actors away from the ends
 of their range."""
 SMALL = replace(PAPER, critic=(256, 128, 64), actor=(128, 64), actor_rate=3e-4)
-"""Networks with a tenth of the cost, for cells that run with many seeds."""
+"""The configuration for cells that run with many seeds, at a tenth of the cost."""
 PRINTED = replace(SMALL, gamma=0.95, centring=0.0)
-"""As `SMALL`, but with the discount factor of the paper, and without a penalty."""
+"""Like `SMALL`, but with the discount factor of the paper and without a penalty."""
 ABLATIONS = {
     "launcher off": Setup(variant="no launcher"),
     "combination off": Setup(variant="no combination"),

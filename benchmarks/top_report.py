@@ -133,7 +133,7 @@ def _exact(cells: dict[str, Any]) -> list[Claim]:
 
 
 def _calls_needed(rows: Sequence[dict[str, Any]]) -> str:
-    """The call from which on each seed always decided within 2% of the best, as text."""
+    """A text with the call from which on each seed always decided within 2% of the best."""
     needed = []
     for row in rows:
         far = [step for step, ratio in row["curve"] if ratio < 0.98]

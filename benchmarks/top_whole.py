@@ -91,7 +91,7 @@ class Place:
         return _programs(self)
 
     def load(self) -> Load:
-        """The clients among which agents and searches learn."""
+        """The number of clients while agents and searches learn."""
         return Load("closed", MIXES[self.mix].clients)
 
 
@@ -134,7 +134,7 @@ def training_cell(
 def serving_cell(
     place: Place, config: str, seed: int, share: float, folder: Path, arrivals: int
 ) -> dict[str, Any]:
-    """Serve by agents that were trained, once with their GPG and once with `greedy` in its place.
+    """Serve by agents that were trained, once with their GPG and once with `greedy` instead.
 
     Parameters
     ----------
@@ -156,7 +156,8 @@ def serving_cell(
 
 
 def search_cell(place: Place, method: str, calls: int, seed: int, folder: Path) -> dict[str, Any]:
-    """Search in the process in which our agents learn, with as many calls of the simulator.
+    """Search with as many calls of the simulator as a training of our agents, under the same
+    conditions.
 
     Each call begins with empty queues, and its value is the rate of whole mixes. The stages are
     those of `greedy`.

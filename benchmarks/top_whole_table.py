@@ -22,7 +22,8 @@ _COLUMNS = {
 
 
 def section(cells: dict[str, Any]) -> list[str]:
-    """The section in Markdown, one part for each table; empty without cells.
+    """The parts of the section in Markdown, with one part for each table. Empty if there are no
+    cells.
 
     Parameters
     ----------
@@ -61,7 +62,8 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def wins(cells: dict[str, Any]) -> bool:
-    """Whether trained agents beat `auto` anywhere in requests of the mix, with intervals apart."""
+    """Whether trained agents serve clearly more requests of the mix than `auto` anywhere, so
+    that the intervals do not overlap."""
     for place in {(row["device"], row["mix"]) for row in cells.values()}:
         here = [row for row in cells.values() if (row["device"], row["mix"]) == place]
         for load in _LOADS:

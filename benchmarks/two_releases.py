@@ -108,7 +108,7 @@ def _worker(python: str, path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def _turn(worker: subprocess.Popen[str], path: Path, name: str) -> float:
-    """The median microseconds of the runs of one turn."""
+    """The median time of the runs in one turn, in microseconds."""
     assert worker.stdin is not None
     assert worker.stdout is not None
     with contextlib.suppress(BrokenPipeError):

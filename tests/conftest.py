@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect no garbage while tests are collected, which saves a quarter of that time.
-
-    Afterwards Python never looks again at what the modules of all tests hold.
+    """Switch the garbage collector off while pytest collects tests, which saves a quarter of that
+    time. Afterwards the collector ignores all objects that the test modules have made.
     """
     gc.disable()
     try:
@@ -50,7 +49,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 LONG = ("test_tutorials.py",)
-"""Files that run first. At the end, one worker would run such a file while the other waits."""
+"""Files that take long, and so run first.
+
+If one ran last, the other worker would have to wait for it.
+"""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -104,9 +106,10 @@ def _own_latency_db(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _quick_starts() -> Iterator[None]:
-    """Let the processes that tests start import TVM without PyTorch, which is three times as fast.
+    """Let the processes that tests start import TVM without PyTorch.
 
-    A process whose test sets `PYTHONPATH` anew imports both, as users' processes do.
+    Without PyTorch, the import takes a third of the time. If a test sets `PYTHONPATH` itself, its
+    processes import both, as users' processes do.
     """
     folder = str(Path(__file__).parent / "started")
     with pytest.MonkeyPatch.context() as patch:
@@ -118,8 +121,8 @@ def _quick_starts() -> Iterator[None]:
 def _object_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectFiles]:
     """Let the processes of one run share the kernels that several tests compile.
 
-    The workers of a run share the folder above their own. The variable passes that folder to the
-    tests that a test runs in another process, such as the tests under the fake CUDA.
+    The kernels lie in the folder above the workers' own folders. An environment variable passes
+    this folder to tests that run in another process, such as the tests under the fake CUDA.
     """
     base = tmp_path_factory.getbasetemp()
     own = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "objects"
@@ -154,7 +157,10 @@ _SCHEDULES = ("tvm_interop.kernels.cpu_schedule", "tvm_interop.kernels.cuda_sche
 
 @pytest.fixture(autouse=True)
 def _no_faults_in_schedules(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Fail a test if a rule of ours fails on a kernel. Such a kernel is slow but right."""
+    """Fail a test if one of our schedule rules fails on a kernel.
+
+    Without the rule, the kernel would be correct but slow, so no other test would notice.
+    """
     yield
     faults = [
         record.getMessage()

@@ -15,8 +15,8 @@ from tvm_interop.program.graph import OpGraph
 def layered(num_ops: int, seed: int, *, layer: int = 6, reach: int = 2) -> OpGraph:
     """A random graph of layers of 1 to `layer` operators.
 
-    Each operator reads 1 to 3 operators of the `reach` layers before it. Ids are shuffled, so they
-    are not a topological order. Some edges are given twice.
+    Each operator reads 1 to 3 operators of the `reach` layers before its own. Ids are shuffled, so
+    that they are not a topological order. Some edges are given twice.
     """
     rng = random.Random(seed)
     layers: list[list[int]] = []
@@ -49,7 +49,7 @@ def sparse(num_ops: int, seed: int, degree: float = 2.0) -> OpGraph:
 
 
 def randwire(num_ops: int, seed: int, *, neighbours: int = 4, rewire: float = 0.75) -> OpGraph:
-    """A stage of RandWire: a Watts-Strogatz ring, each edge from its lower to its higher end.
+    """A stage of RandWire: a Watts-Strogatz ring whose edges lead from the lower to the higher id.
 
     The last of the `num_ops` operators reads all operators that no other operator reads.
     """
@@ -69,7 +69,7 @@ def randwire(num_ops: int, seed: int, *, neighbours: int = 4, rewire: float = 0.
 
 
 def latencies(num_ops: int, seed: int) -> list[float]:
-    """Random latencies in whole microseconds. So sums are exact, and ties happen."""
+    """Random latencies in whole microseconds, so that sums are exact and ties happen."""
     rng = random.Random(seed)
     return [float(rng.randint(1, 40)) for _ in range(num_ops)]
 

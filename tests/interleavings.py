@@ -13,7 +13,7 @@ Half = tuple[str, int, int]
 
 
 def is_safe(program: StreamProgram) -> bool:
-    """Whether in every order of starts and ends each operator reads the right data."""
+    """Whether each operator reads the right data, in every order of starts and ends."""
     return _Oracle(program).runs_all(frozenset(), frozenset(), {})
 
 
@@ -81,14 +81,15 @@ def _written(program: StreamProgram, op: StreamOperator) -> dict[Half, object]:
 
 
 def _collide(program: StreamProgram, a: StreamOperator, b: StreamOperator) -> bool:
-    """Whether two operators touch the same half of a byte, and one of them writes."""
+    """Whether two operators touch the same half of a byte, and at least one of them writes it."""
     written = [{h for w in op.writes for h in _halves(program, w)} for op in (a, b)]
     read = [{h for r in op.reads for h in _halves(program, r)} for op in (a, b)]
     return bool(written[0] & (written[1] | read[1]) or written[1] & read[0])
 
 
 def _finds(program: StreamProgram, access: Access, memory: dict[Half, object]) -> bool:
-    """Whether a read finds its tensor, or the memory as it was before the first operator."""
+    """Whether a read finds its tensor, or memory that no operator has written, if that was
+    meant."""
     if access.tensor is None:
         return True
     return all(memory.get(h, access.tensor) == access.tensor for h in _halves(program, access))

@@ -2,10 +2,10 @@
 
 The runtime library must have every function that a kernel needs (`runtime/model/tvm_imports.cc`).
 This program builds TVM's kernels of the random graphs with seeds FIRST to LAST - 1, and counts the
-imports. It measures and runs nothing, so a graph takes two or three seconds. `--target` names
-another CPU, such as `llvm -mcpu=x86-64`. With `--target cuda` the program builds the code that runs
-on the host of a GPU, and leaves out the code for the GPU itself, so it needs neither a GPU nor
-nvcc. It ends with 1 if a kernel imports a function that is not listed.
+imports. It measures nothing and runs nothing, so a graph takes two or three seconds. `--target`
+names another CPU, such as `llvm -mcpu=x86-64`. With `--target cuda` the program builds the code
+that runs on the host of a GPU, and leaves out the code for the GPU itself, so it needs neither a
+GPU nor nvcc. Its exit code is 1 if a kernel imports a function that is not listed.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def host_code(model: onnx.ModelProto) -> bytes:
 
 @contextmanager
 def without_gpu_code() -> Iterator[None]:
-    """Take a few bytes in place of what nvcc would compile."""
+    """Return a few bytes instead of the machine code that nvcc would compile."""
     patched: Any = build_cuda
     before = patched.compile_fatbin, patched._require_nvcc
     patched.compile_fatbin = lambda source, archs: b"no machine code"

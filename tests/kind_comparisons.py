@@ -28,7 +28,7 @@ OWN = (
     "runtime/cuda/cublaslt/matmul.cc",
     "tvm_interop/program/concat_in_place.py",
 )
-"""The files of the kinds. The last file does what the kind `concat` exists for."""
+"""The files of the kinds. The last file does the work for which the kind `concat` exists."""
 OTHER_NAMES = ("tvm_interop/frontend/", "tvm_interop/models/", "tvm_interop/viz/")
 """Folders in which the same words name operators of ONNX, or groups in drawings."""
 

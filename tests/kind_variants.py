@@ -112,7 +112,7 @@ def _who(op: LibraryOp | None) -> str:
     said = {name: why_unsupported(name, op) for name in ("onednn", "cudnn", "cublaslt")}
     able = [name for name, why in said.items() if not why]
     why = said["onednn"].removeprefix(f"`{op.op}` ")
-    return ", ".join(able) or ("no library's" if why == "is no kind of operator" else why)
+    return ", ".join(able) or ("no library's" if why == "is not a kind of operator" else why)
 
 
 def _divides(op: LibraryOp) -> bool:

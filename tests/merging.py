@@ -39,7 +39,7 @@ class Eager(LatencyTable):
 def by_hand(made: Compilation, names: Sequence[str]) -> Schedule:
     """A schedule with one operator in each stage.
 
-    The named operators form one merged stage, at the place of the last of them.
+    The named operators form one merged stage, at the place of the last named operator.
     """
     ids = [made.graph.names.index(name) for name in names]
     stages = []
@@ -63,7 +63,7 @@ def two_convs() -> onnx.ModelProto:
 def fire() -> onnx.ModelProto:
     """Two convolutions whose results a concat joins, so that no part is cut out.
 
-    The shapes are those of `two_convs`, so that kernels that cut are built only once.
+    The shapes are those of `two_convs`, so that the kernels that cut parts out are built only once.
     """
     net = Net()
     x = net.input("x", [1, 4, 8, 8])
@@ -92,7 +92,7 @@ def small_inception() -> onnx.ModelProto:
 
 
 def cut_too_late(patch: pytest.MonkeyPatch) -> None:
-    """Plant a fault: each part is cut out one channel behind its place, as far as there is one."""
+    """Plant a fault: each part is cut out one channel too late, if there is such a channel."""
     cut = relax.op.strided_slice
 
     def off_by_one(whole: Any, axes: Any, begin: list[int], end: list[int]) -> Any:

@@ -10,7 +10,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 
 class Net:
-    """Builds an ONNX model operator by operator. An operator has the name of its first output."""
+    """Builds an ONNX model operator by operator.
+
+    The name of an operator is the name of its first output.
+    """
 
     def __init__(self, *, name_nodes: bool = True) -> None:
         self._rng = np.random.default_rng(0)

@@ -23,7 +23,10 @@ SMALL = {
 """The size of each network's input, in pixels, tokens, rows of a table or features."""
 
 BATCH = {"wide_deep": 16, "dlrm": 16, "task_heads": 4, "mixture_of_experts": 4}
-"""The batch sizes of networks that give few numbers for each input. Other networks have 1."""
+"""The batch sizes of networks with few output numbers for each input.
+
+Other networks have batch size 1.
+"""
 
 _VALUES = {"token_type_ids": 2, "categories": 50, "crossed": 50}
 """The number of different values of each integer input. Other integer inputs are tokens."""

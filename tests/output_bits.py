@@ -1,4 +1,5 @@
-"""Runs an artifact once, to compare its outputs bit by bit with those of another."""
+"""Runs an artifact once, so that its outputs can be compared bit by bit with those of another
+artifact."""
 
 from __future__ import annotations
 

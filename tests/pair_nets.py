@@ -1,4 +1,4 @@
-"""Networks on batches of sequences, and what runs of them that are filled up must give."""
+"""Networks on batches of sequences, and the results that they must give if inputs are filled up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tvm_interop.compiler.range_proofs import check_rows
 from tvm_interop.compiler.row_ranges import Ranges, row_range
 
 GIVEN, FILLED = (2, 4), (3, 7)
-"""How many rows and positions the tests give, and to how many they are filled up."""
+"""The numbers of rows and positions that the tests give, and the numbers after filling up."""
 RANGES: Ranges = {"batch": (1, FILLED[0]), "seq": (1, FILLED[1])}
 
 
@@ -39,12 +39,15 @@ def shared_mask_model(build: Build) -> onnx.ModelProto:
 
 
 def proven(model: onnx.ModelProto, ranges: Ranges = RANGES, most_sizes: int = 4) -> RowSizes:
-    """What is proven of a model for two ranges. Raises InputError if there is no proof."""
+    """The facts that are proven about a model for two ranges.
+
+    Raises InputError if there is no proof.
+    """
     return check_rows(model, row_range(model, ranges, most_sizes))[0]
 
 
 def feed_of(model: onnx.ModelProto, sizes: tuple[int, int], seed: int) -> dict[str, Any]:
-    """Random inputs; each row of whole numbers begins with 0 and 1, unless it is shorter."""
+    """Random inputs. Each row of integers begins with 0 and 1 if it has two numbers or more."""
     rng, found = np.random.default_rng(seed), {}
     names = {"batch": sizes[0], "seq": sizes[1]}
     for value in model.graph.input:
@@ -63,7 +66,8 @@ def feed_of(model: onnx.ModelProto, sizes: tuple[int, int], seed: int) -> dict[s
 def filled_feed(
     model: onnx.ModelProto, feed: Mapping[str, np.ndarray], rows: RowSizes, seed: int
 ) -> dict[str, np.ndarray]:
-    """Inputs filled up with garbage: rows that are no numbers, and positions that are large."""
+    """Inputs filled up with garbage: NaN in the added rows, and large numbers at the added
+    positions."""
     junk, found = np.random.default_rng(seed), {}
     masks = rows.where_one
     positions = "seq" if rows.second is None else rows.second.dimension
@@ -89,11 +93,11 @@ def filled_feed(
 
 
 def is_true(model: onnx.ModelProto, rows: RowSizes, first: int | None = None) -> bool:
-    """Whether results of given rows and positions are those that they have alone.
+    """Whether the given rows and positions have the same results as without filling up.
 
     Parameters
     ----------
-    first: what the first number of each row of whole numbers must be; 1 if masks ask for it.
+    first: the value that the first number of each row of integers must have; 1 if masks need it.
     """
     feed = feed_of(model, GIVEN, 5)
     if "first" in rows.where_one.values():
@@ -114,7 +118,7 @@ def is_true(model: onnx.ModelProto, rows: RowSizes, first: int | None = None) ->
 
 
 def decoder(layers: int = 1, vocabulary: int = 30, most: int = 64) -> onnx.ModelProto:
-    """A GPT-2-like decoder with random weights: causal attention, and a mask of what is padding."""
+    """A GPT-2-like decoder with random weights: causal attention, and a mask for padding."""
     net, width = Masked.__new__(Masked), 16
     Net.__init__(net)
     net.batch, net._count = "batch", 0

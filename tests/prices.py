@@ -1,9 +1,9 @@
-"""Replaces measured latencies: by given latencies for a test, or by random ones to find bad tests.
+"""Replaces measured latencies. A test can give latencies, and random latencies find bad tests.
 
 The choices of a compiler depend on its measurements, and so on other programs on the machine. A
-test must hold for each of these choices, or give the latencies that it is about. With `pytest
+test must hold for each of these choices, or give the latencies that it needs. With `pytest
 --random-prices SEED` nothing is timed. Every stage and every schedule runs, and then gets a random
-time. A test that fails then would also fail on some machine, on some day.
+time. A test that fails with random times could also fail with measured times.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _FEWEST_US, _MOST_US = 1.0, 1000.0
 def random_clock(seed: int, run: Callable[[Any], None]) -> Callable[..., list[list[float]]]:
     """A function that takes the place of `measure_interleaved`, which measures all CPU latencies.
 
-    Each executor gets a typical time, spread evenly over orders of magnitude. The times of its runs
-    vary as on a busy machine.
+    Each executor gets a typical time, drawn evenly over several orders of magnitude. The times of
+    its runs vary as on a busy machine.
 
     Parameters
     ----------
@@ -59,7 +59,10 @@ START_US = 5.0
 
 
 class GivenTimer:
-    """A timer of a device whose stages take given times. Otherwise it is like `CpuStageTimer`."""
+    """A timer of a device whose stages take given times.
+
+    In all other respects it is like `CpuStageTimer`.
+    """
 
     stages_per_job = 32
     waits_of_stage = 2
@@ -105,7 +108,7 @@ def by_bytes(program: Program, op: int) -> float:
 
 
 def usual(seed: int) -> OpUs:
-    """Latencies by bytes, in which kernels compare as they often do.
+    """Latencies by bytes, with usual ratios between the kernels of one operator.
 
     A library's kernel takes half the time of TVM's, and less on blocked tensors. For one operator
     in eight, TVM's kernel is the fastest. `seed` decides for which.

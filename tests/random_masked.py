@@ -1,4 +1,7 @@
-"""Random graphs on a sequence with a mask, some of which filled positions would change."""
+"""Random graphs on a sequence with a mask.
+
+Filled positions would change the results of some of these graphs.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,8 @@ class RandomMasked:
         return net.model(net.op("Relu", [x], "y"), check=False)
 
     def feed(self, garbage: int | None, zeros: tuple[str, ...]) -> dict[str, np.ndarray]:
-        """Inputs of `GIVEN` positions, filled up with garbage or `zeros`; not if it is None."""
+        """Inputs of `GIVEN` positions, filled up with garbage, or with zeros if `zeros`; not
+        filled up if `zeros` is None."""
         rng = np.random.default_rng(self._seed)
         x = rng.standard_normal((1, GIVEN, WIDTH)).astype(np.float32)
         if "x" in zeros:
@@ -61,7 +65,8 @@ class RandomPair(RandomMasked):
 
 
 def _attention(net: Masked, x: str, rng: np.random.Generator) -> str:
-    """Attention that leaves out masked positions, later ones, both or none, in several ways."""
+    """Attention that leaves out masked positions, later positions, both or none, written in
+    several ways."""
     scores = net.do("Mul", net.scores(x), net.number(0.1))
     for chosen in rng.permutation(6)[: int(rng.integers(1, 3))]:
         if chosen == 0:
@@ -89,7 +94,7 @@ def _positions(net: Masked, x: str, rng: np.random.Generator) -> str:
 
 
 def _masked_mean(net: Masked, x: str, rng: np.random.Generator) -> str:
-    """Subtracts a mean over positions, of which some are wrong."""
+    """Subtracts a mean over positions. Some of these means also count filled positions."""
     masked = net.columns(x) if rng.integers(4) else x
     total = net.do("ReduceSum", masked, net.ints(1))
     if rng.integers(3):
@@ -107,14 +112,14 @@ def _normalise(net: Masked, x: str, rng: np.random.Generator) -> str:
 
 
 def _product(net: Masked, x: str, rng: np.random.Generator) -> str:
-    """Linear attention: a product over all positions, one side of it masked or none."""
+    """Linear attention: a product over all positions, in which one factor is masked or none is."""
     side = net.columns(x) if rng.integers(3) else x
     kept = net.do("MatMul", net.do("Transpose", x, perm=[0, 2, 1]), side)
     return net.do("MatMul", x, net.do("Mul", kept, net.number(0.1)))
 
 
 def _running(net: Masked, x: str, rng: np.random.Generator) -> str:
-    """Reads a neighbour, or a position by position product."""
+    """Reads a neighbour, or multiplies positions by positions."""
     if rng.integers(2):
         return net.do("Mul", x, x)
     shifted = net.do("Concat", net.do("Slice", x, net.ints(1), net.ints(99), net.ints(1)),
@@ -147,7 +152,7 @@ def _seq_major(net: Masked, x: str, rng: np.random.Generator) -> str:
 
 
 def _across_rows(net: Masked, x: str, rng: np.random.Generator) -> str:
-    """Reads another row, a sum over rows, a mask of another row, or only the own row."""
+    """Reads another row, a sum over rows, a mask of another row, or only its own row."""
     chosen = int(rng.integers(6))
     if chosen == 0:
         return net.do("Add", x, net.do("Gather", x, net.ints(0), axis=0))
@@ -160,7 +165,8 @@ def _across_rows(net: Masked, x: str, rng: np.random.Generator) -> str:
 
 
 def _by_sizes(net: Masked, x: str, rng: np.random.Generator) -> str:
-    """Divides by a number that is made of both sizes, which is the same for all or not."""
+    """Divides by a number that is computed from both sizes, and that is the same everywhere or
+    not."""
     batch, length = _sizes(net)
     both = net.do("Mul", batch, length)
     least = [batch, length, both, net.do("Min", batch, length)][int(rng.integers(4))]

@@ -83,7 +83,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "tests": (
         "audit", "code_blocks", "environment_page", "house", "install_page", "links",
         "random_graphs_runner", "random_ranges",
-        "release", "rooms", "tutorials", "workflow",
+        "release", "rooms", "tutorials", "words", "workflow",
     ),
     "tvmc": ("tvmc",),
     "viz": ("page_in_browser", "viz"),

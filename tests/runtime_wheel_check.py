@@ -18,7 +18,7 @@ INSTALLED = {"numpy", "onednn-cpu-gomp", "pip", "setuptools", "tvm-interop-runti
 
 
 def refusal(what: Callable[[], object], kind: type[Exception] = tvm_interop.DeviceError) -> str:
-    """What the error says that a call raises."""
+    """The text of the error that a call raises."""
     try:
         what()
     except kind as error:
@@ -27,7 +27,7 @@ def refusal(what: Callable[[], object], kind: type[Exception] = tvm_interop.Devi
 
 
 def main() -> None:
-    """Run the artifact in each way, and ask for what only the whole package can do."""
+    """Run the artifact in each way, and call functions that only the whole package has."""
     checkout = Path(__file__).resolve().parent.parent
     assert checkout not in Path(tvm_interop.__file__).resolve().parents, "not the installed package"
     found = {each.metadata["Name"] for each in importlib.metadata.distributions()}

@@ -7,7 +7,7 @@ mutated messages, costly requests and halves of requests. All of this stays on 1
 
 The exit code is 1 in these cases: an answer was wrong or shows a defect of the server; the 99th
 percentile of `/v2/health/live` was 100 ms or more; the server took over 128 MiB more than for the
-honest clients alone; or descriptors are left.
+honest clients alone; or descriptors are left open at the end.
 """
 
 from __future__ import annotations
@@ -45,8 +45,11 @@ This is a test of faults, not of load.
 _LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 _WORST_LIVE_S = 0.1
 _MOST_GROWTH = 128 * 2**20
-"""The most bytes beyond the memory for honest clients. It is no share of that memory, because what
-requests hold does not depend on what the process has imported."""
+"""The most bytes beyond the memory for honest clients.
+
+It is not a share of that memory, because the memory of requests does not depend on the modules that
+the process has imported.
+"""
 
 
 def mutated(data: bytes, draw: random.Random) -> bytes:

@@ -36,7 +36,7 @@ from tvm_interop.models.catalog import build
 WORKERS = 3
 NETWORK = "squeezenet"
 GROWN_MIB = 40
-"""Memory may grow by this much: from one moment to the next it differs by up to 24 MiB."""
+"""Memory may grow by this much, because it varies by up to 24 MiB from one moment to the next."""
 
 
 class Load:
@@ -182,8 +182,8 @@ def _settled(load: Load) -> dict[str, int]:
         modules.clear()
     gc.collect()
     Chain(load.kernels, 2).check(0.0)
-    # The C library keeps freed memory, by tens of MiB more or less from one moment to the next. Now
-    # it gives all of it back, so that only memory counts that was left behind.
+    # The C library keeps freed memory, by tens of MiB more or less from one moment to the next.
+    # This call gives all of it back, so that only leaked memory counts.
     ctypes.CDLL(None).malloc_trim(0)
     found = usage()
     for gate in load.gates:

@@ -33,7 +33,7 @@ def check_memory(
     """Raise `PlanError` if a user of a buffer reads other data than its producers wrote.
 
     Also raise `PlanError` if a buffer lies outside of the arena. Several producers of a buffer each
-    write a share of it. Users that no wait orders after the producers read nothing here, because
+    write a share of it. Users that no wait orders after the producers are left out here, because
     `check_sync` finds this fault.
     """
     reads: list[list[Access]] = [[] for _ in range(graph.num_ops)]

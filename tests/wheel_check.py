@@ -42,7 +42,7 @@ def two_branches() -> onnx.ModelProto:
 
 
 def by_runtime_library(path: Path, data: np.ndarray) -> np.ndarray:
-    """Run a model as a program in C does, with the library that the wheel brought."""
+    """Run a model as a program in C does, with the library that the wheel installed."""
     library = ctypes.CDLL(str(runtime_file("library")))
     library.tvi_last_error.restype = ctypes.c_char_p
     model, instance = ctypes.c_void_p(), ctypes.c_void_p()

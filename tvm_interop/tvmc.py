@@ -147,7 +147,7 @@ def _take_target(options: dict[str, Any]) -> None:
     given = {key: value for key, value in found.items() if value is not None}
     for key in given:
         if not key.startswith(f"{_OPTION}{kind}-"):
-            raise InputError(f"`--target-{key.removeprefix(_OPTION)}` is no option of `{kind}`")
+            raise InputError(f"`--target-{key.removeprefix(_OPTION)}` is not an option of `{kind}`")
     words = [f"-{key.removeprefix(f'{_OPTION}{kind}-')}={value}" for key, value in given.items()]
     if words:
         options["target"] = json.dumps(read_target(" ".join([options["target"] or "llvm", *words])))

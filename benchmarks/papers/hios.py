@@ -69,8 +69,8 @@ def figure_1() -> Record:
     checks = []
     for size, ratio in zip(SIZES, ratios, strict=True):
         what = f"time one after the other over time side by side, {size}x{size}"
-        # The paper measured parallel execution to be slower from 128x128 on. A ratio up to 1 is
-        # taken as such, so that equal times do not count as faster.
+        # The paper measured parallel execution to be slower from 128x128 on. A ratio of exactly 1
+        # counts as slower, so that equal times do not count as faster.
         checks.append(above(what, ratio, 1.0) if size <= 64 else Check(what, None, ratio, most=1.0))
     return Record(
         "Two 5x5 convolutions of 48 channels run faster side by side than one after the other if "
@@ -219,7 +219,7 @@ def figure_4() -> Record:
     return Record(
         "HIOS-LP maps three paths of eight operators to two GPUs. The second path gives a latency "
         "of 18 or 16, the third one too, and the result of 16 is the optimum.",
-        "none: an example by hand",
+        "none, because the example is computed by hand",
         checks,
         why="An algorithm or the example has changed.",
         remarks=f"{_WEIGHTS} Figures 3 and 6 are drawings without numbers in the text.",
@@ -265,7 +265,7 @@ def figure_5() -> Record:
     return Record(
         "With windows of two operators, Algorithm 2 groups v2 with v4 and v5 with v7, and improves "
         "the latency from 18 to 16.",
-        "none: an example by hand",
+        "none, because the example is computed by hand",
         [
             equal("latency before", 18, before),
             equal("latency after", 16, after),

@@ -34,7 +34,8 @@ FORMS: Mapping[str, tuple[str, dict[str, Any]]] = {
 }
 """The schedules of the paper's section VI, as schedulers and options of ours."""
 LINKS = (Link(56.25e3, COPY_US), Link(56.25e3, 50.0), Link(20e3, 20.0))
-"""Connections of the two GPUs: the data sheet's, one with slow starts, and one that is slow."""
+"""Connections of the two GPUs: the data sheet's connection, one whose copies start slowly, and
+one with a low bandwidth."""
 RUNS = 36
 """How often the authors' program measures each latency."""
 
@@ -168,7 +169,7 @@ def figure_12() -> Record:
 
 
 def _slower_links() -> Table:
-    """HIOS-LP's savings over sequential execution and HIOS-MR, if transfers are slower."""
+    """HIOS-LP's savings over sequential execution and over HIOS-MR if transfers are slower."""
     name = "inception_v3"
     rows = []
     for link in LINKS:
@@ -206,7 +207,8 @@ def _saved(name: str, over: str, least: float | None, most: float) -> list[Check
 
 
 def _beside_the_paper(checks: Sequence[Check]) -> Chart:
-    """The shares that HIOS-LP saves, as latencies over the other schedule's."""
+    """HIOS-LP's latency as a share of the other schedule's latency, computed from the shares
+    that it saves."""
     shown = {check.what.partition(", ")[0]: check for check in checks if "most of" in check.what}
     points = [
         what.replace(": share of latency that HIOS-LP saves over ", ", over ") for what in shown
@@ -235,7 +237,7 @@ def _by_size(name: str) -> Chart:
 def figure_13() -> Record:
     """Takes the schedules of Figure 12, at the smallest and the largest images.
 
-    Alone, this function makes these schedules first, and takes as long as Figure 12.
+    If it runs alone, this function first makes these schedules, and takes as long as Figure 12.
     """
     gains = {
         ("inception_v3", "largest"): (9.9, 0.982),
@@ -294,7 +296,8 @@ def figure_13() -> Record:
 def figure_14() -> Record:
     """Adds up the measuring time of each scheduler on a device, and the scheduler's own time.
 
-    Alone, this function makes the schedules of Figure 12 first, and takes as long.
+    If it runs alone, this function first makes the schedules of Figure 12, and takes as long as
+    that figure.
     """
     minutes = {
         (name, size, form): _minutes(forms[form], form)

@@ -81,7 +81,7 @@ _ENDS = {
 
 
 def _speedups(number: int, points: dict[str, Any]) -> Chart:
-    """The speedups over sequential execution, beside those that the paper's text gives."""
+    """The speedups over sequential execution, beside the speedups in the paper's text."""
     series: dict[str, list[float | None]] = {
         f"{name}, {evaluator}": [
             point["sequential"][0] / point[f"{name.lower()}, {evaluator}"][0]

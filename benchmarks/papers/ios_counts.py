@@ -11,13 +11,14 @@ from .record import Check, Record, Table, equal, near, within
 from .registry import experiment
 from .simulated import choose_2
 
-_COUNTED = "none: operators and schedules are counted"
+_COUNTED = "none, because operators and schedules are counted"
 TABLE_1 = {
     "randwire": (33, 8, 3.7e9, None, 9.2e22),
     "nasnet_a": (18, 8, 5.2e6, 3.1e5, 7.2e12),
     "squeezenet": (6, 3, 2.2e2, 51, 1.3e2),
 }
-"""Operators, width, bound of transitions, transitions and schedules of each largest block."""
+"""For the largest block of each network: operators, width, bound of transitions, transitions and
+schedules."""
 _ROUNDED = 0.05
 """The paper gives two digits, so its numbers may be off by a twentieth."""
 TABLE_2 = {

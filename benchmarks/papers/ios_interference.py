@@ -29,7 +29,8 @@ from .simulated import subject
 TRIED = np.arange(0.0, 0.3001, 0.0025)
 """The interferences that the fit tries."""
 PAPER = {name: ms[0] / ms[1] for name, ms in PAPER_MS.items()}
-"""The paper's time of the sequential schedule over that of the greedy schedule, by network."""
+"""The paper's time of the sequential schedule, divided by that of the greedy schedule, by
+network."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Greedy:
     schedule: Schedule
 
     def gain(self, interference: float) -> float:
-        """The time of the sequential schedule over that of the greedy schedule."""
+        """The time of the sequential schedule, divided by that of the greedy schedule."""
         latency = InterferingLatency(self.latency, interference)
         return self.sequential_us / self.schedule.simulate(self.graph, latency)
 
@@ -66,7 +67,7 @@ def on_blocks() -> dict[str, Greedy]:
 
 
 def error(networks: Mapping[str, Greedy], names: Sequence[str], interference: float) -> float:
-    """Mean of |ours - the paper's| / the paper's gain over some networks."""
+    """The mean of |our gain - the paper's gain| / the paper's gain over some networks."""
     return float(np.mean([abs(networks[n].gain(interference) / PAPER[n] - 1) for n in names]))
 
 
@@ -132,7 +133,8 @@ def interference() -> Record:
 
 
 def _gains(simulated: Mapping[str, Mapping[str, Greedy]]) -> list[list[str]]:
-    """Sequential over greedy, in the paper and without interference."""
+    """The time of the sequential schedule divided by that of the greedy schedule, in the paper
+    and without interference."""
     ours = [
         [f"{gpu}, no interference", *(f"{found[name].gain(0.0):.2f}" for name in PAPER)]
         for gpu, found in simulated.items()

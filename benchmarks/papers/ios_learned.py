@@ -119,7 +119,8 @@ def scheduler_checks(rows: list[dict[str, Any]], counted: str) -> list[Check]:
 
 
 def _share(counts: dict[str, int]) -> float:
-    """The number of measurements of the search with few, over that of the search with all."""
+    """The number of measurements of the search with few measurements, divided by that of the
+    search with all."""
     return counts["few"] / counts["full"]
 
 

@@ -24,7 +24,8 @@ STREAMS = 8
 RUNS = 50
 _VARIANTS = ("lios-rand1", "lios-rand2", "lios-rand")
 _LIMIT = 3.0
-"""A ratio of search times may differ from the paper's by this factor: its programs are others."""
+"""A ratio of search times may differ from the paper's by this factor, because the paper's
+programs are different."""
 
 EDGES = ((1, 2), (1, 3), (1, 4), (1, 5), (5, 8), (2, 6), (3, 6), (4, 7), (6, 9), (7, 9), (8, 9),
          (9, 10))  # fmt: skip
@@ -42,7 +43,7 @@ TABLE_4 = {
     "nasnet_a": (374, 576),
 }
 SPEEDUP = {"randwire": 1.13, "nasnet_a": 1.36, "inception_v3": 1.59}
-"""LIOS over sequential, in the conclusion of RQ1."""
+"""The time of LIOS divided by that of sequential execution, in the conclusion of RQ1."""
 
 
 @experiment("lios", "Table III", "the running example, step by step", seconds=1)
@@ -57,7 +58,7 @@ def table_3() -> Record:
     sequential = schedule(graph, "sequential", latency)
     return Record(
         "Ten operators run on three streams. LIOS reduces the makespan from 73 to 38.",
-        "none: the schedule is computed",
+        "none, because the schedule is computed",
         [
             equal("operators on the paper's stream and start", 10, agree),
             equal("makespan of LIOS", 38, made.makespan or 0.0),
@@ -80,7 +81,7 @@ def table_4() -> Record:
     return Record(
         "SqueezeNet has 50 vertices and 65 edges, Inception-V3 119 and 153, RandWire 120 and 260, "
         "NASNet-A 374 and 576.",
-        "none: operators and edges are counted",
+        "none, because operators and edges are counted",
         checks,
         remarks="RandWire's graph is random. Its seed is chosen so that it has these counts.",
     )
@@ -268,8 +269,8 @@ def table_6() -> Record:
         "about equally long. The text at hand lacks the table's numbers.",
         "this machine's CPU; the latencies are simulated",
         checks,
-        why="In C++ all these schedulers take less than a few milliseconds, so that making the "
-        "stages of greedy takes longer than the whole of LIOS.",
+        why="Ours are in C++, and all but ios take at most a few milliseconds. Making the stages "
+        "of greedy takes longer than the whole of LIOS.",
         tables=[Table("Milliseconds of a search", ["", *_searches("squeezenet")], rows)],
         remarks=f"LIOS has {OPTIONS['lios']['streams']} streams.",
     )

@@ -27,13 +27,14 @@ from .sources import made, read
 _BATCHES = (1, 2, 4, 8, 16, 32)
 _ORDER_1 = "Opara's streams, order 1"
 _SAVED = {"rtx2080super": 0.29, "a100": 0.103}
-"""The most that Opara's order saved of GoogLeNet's latency in the paper."""
+"""The largest share of GoogLeNet's latency that Opara's order saved in the paper."""
 _CALLS = 25
 
 
 @experiment("opara", "Figure 2", "launch orders of GoogLeNet", seconds=3)
 def figure_2() -> Record:
-    """Launches GoogLeNet depth first, and in Opara's order, over the same kind of streams."""
+    """Launches GoogLeNet depth first and in Opara's order, with streams that are made in the
+    same way."""
     times = {
         gpu: {
             form: [ms("googlenet", gpu, form, batch) for batch in _BATCHES]
@@ -58,8 +59,8 @@ def figure_2() -> Record:
         "an RTX 2080 SUPER and an A100, simulated block by block",
         checks,
         why=f"The depth-first order is already a good one in the simulator. {_spread()} The paper "
-        "launched PyTorch's operators on its own streams, of which the text says too little to "
-        "repeat them.",
+        "launched PyTorch's operators on its own streams. Its text says too little about these "
+        "streams to repeat them.",
         remarks=f"{KERNELS} The paper does not name its batches. {made('block_simulation')}",
         tables=[
             Table(f"Milliseconds on the {GPU_NAMES[gpu]}, simulated",
@@ -176,7 +177,7 @@ def figure_8() -> Record:
 
 @experiment("opara", "Figure 9", "Inception-V3 on an A100 by batch", seconds=1)
 def figure_9() -> Record:
-    """The same as Figure 8 on a larger GPU."""
+    """Runs the schedules of Figure 8 on a larger GPU."""
     batches = _BATCHES[:4]
     times = {form: [ms("inception_v3", "a100", form, b) for b in batches] for form in FORMS}
     gain = [base / ours for ours, base in zip(times["Opara"], times["CUDA Graph"], strict=True)]

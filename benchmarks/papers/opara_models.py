@@ -33,7 +33,7 @@ _SHARES = {
     ("googlenet", 1): 0.0253, ("googlenet", 16): 0.0912, ("inception_v3", 1): 0.1204,
     ("inception_v3", 16): 0.2148, ("bert_base", 1): 0.185, ("bert_base", 16): 0.548,
 }  # fmt: skip
-"""SM efficiency on an A100 in section 2.2, by model and batch."""
+"""The SM efficiency on an A100 in section 2.2, by model and batch."""
 _MORE_ACTIVE = {"inception_v3": 0.36, "googlenet": 0.58, "bert_base": 0.20, "t5_encoder": 0.19}
 """How much more of the GPU Opara uses than a CUDA graph, in section 5.2."""
 
@@ -84,7 +84,7 @@ class Planned:
     ----------
     streams: number of streams.
     waits: number of waits between streams.
-    arena_mb: megabytes that all tensors share that are neither weights, inputs nor outputs.
+    arena_mb: megabytes of the memory that all intermediate tensors share.
     """
 
     streams: int
@@ -299,7 +299,7 @@ def section_3_2() -> Record:
     return Record(
         "A profiler run on the GPU gives the threads, the shared memory and the registers of each "
         "operator's blocks, from which Opara orders the launches.",
-        "none: read from the machine code that nvcc makes for sm_80",
+        "none, because the numbers are read from the machine code that nvcc makes for sm_80",
         [equal("least share of kernels with known demands, of all networks", 1.0, min(known))],
         why="A kernel's machine code could not be read.",
         remarks=f"{made('kernel_demands')} Figure 4 of the paper is a drawing.",

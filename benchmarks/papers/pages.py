@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from ..markdown import table
+from ..markdown import at_commit, table
 from . import pictures, rankings, store
 from .record import CONTRADICTED, NOT_TO_BE_HAD, VERDICTS, Check, Record, verdict
 from .registry import PAPERS, order_of
@@ -150,7 +150,7 @@ def _section(paper: str, name: str, entry: dict[str, Any], record: Record) -> li
     seed = f", {record.seed}" if record.seed else ""
     parts.append(
         f"Made by `{made['command']}` in {made['seconds']:.1f} s on {made['date'][:10]}, at commit "
-        f"`{made['commit']}`, on {made['cores']} cores of {made['cpu']}, "
+        f"{at_commit(made['commit'])}, on {made['cores']} cores of {made['cpu']}, "
         f"{made['busy']:.0%} busy with other programs{seed}."
     )
     return parts
@@ -182,7 +182,10 @@ def accepted(check: Check) -> str:
 
 
 def _rounded(limit: float) -> float:
-    """A limit without the last bit, by which `above` and `below` differ from their bounds."""
+    """A limit as the bound that was given.
+
+    `above` and `below` store it with a different last bit.
+    """
     return 0.0 if abs(limit) < sys.float_info.min else float(f"{limit:.12g}")
 
 

@@ -1,8 +1,8 @@
 """Compares the simulators' rankings of schedulers with the papers' rankings, by Kendall's tau.
 
 Most papers rank only some pairs of schedulers, in words or by a ratio. So tau counts the pairs that
-the paper ranks. It is the number of pairs that our numbers rank alike, less the number of pairs
-that they rank the other way, over the number of all these pairs. If the two numbers of a pair
+the paper ranks. It is the number of pairs that our numbers rank alike, minus the number of pairs
+that they rank the other way, divided by the number of all these pairs. If the two numbers of a pair
 differ by less than 1%, the pair counts as neither.
 """
 
@@ -21,14 +21,15 @@ from .record import Chart, Record
 from .registry import PAPERS
 
 EQUAL = 0.01
-"""Latencies that differ by less than this share rank nothing, here and in the papers."""
+"""If two latencies differ by less than this share, the pair is not ranked, here and in the
+papers."""
 
 Pair = tuple[str, str]
 """The better and the worse of two schedulers."""
 
 
 def in_order(*tiers: Sequence[str]) -> tuple[Pair, ...]:
-    """The pairs of schedulers in which the first is in an earlier, that is better, tier."""
+    """The pairs of schedulers in which the first is in an earlier tier, which is better."""
     return tuple(
         pair for better, worse in combinations(tiers, 2) for pair in product(better, worse)
     )
@@ -136,7 +137,7 @@ RANKINGS = (
         for number in (7, 8, 9, 10)
     ),
     *(
-        # At this share, HIOS-MR takes 0.99 times as long as IOS in the paper, so they count equal.
+        # Here HIOS-MR takes 0.99 times as long as IOS in the paper, so the two count as equal.
         _of_hios_models(11, evaluator, at={"1.2": _without_mr_and_ios(evaluator)})
         for evaluator in ("exact", "clock")
     ),
@@ -187,8 +188,8 @@ RANKINGS = (
         in_order(["TOP, searched"], ["POS that waits", "POS that skips"]), more_is_better=True,
     ),
 )  # fmt: skip
-"""The rankings that the texts of the papers give and our stored results have too. The rankings of
-IOS's Figure 6 come from its printed times (`ios_agreement`)."""
+"""The rankings that the papers give in words and that our stored results can confirm or contradict.
+The rankings of IOS's Figure 6 come from its printed times (`ios_agreement`)."""
 
 
 def agreement(found: Ranking, record: Record) -> Agreement:

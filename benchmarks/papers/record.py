@@ -40,7 +40,7 @@ class Check:
 
     @property
     def holds(self) -> bool:
-        """Whether our number lies in the range. A number that is not finite never does."""
+        """Whether our number lies in the range. An infinite number or NaN is never in the range."""
         low = -math.inf if self.least is None else self.least
         high = math.inf if self.most is None else self.most
         return math.isfinite(self.ours) and low <= self.ours <= high
@@ -58,17 +58,17 @@ def equal(what: str, paper: float, ours: float) -> Check:
 
 
 def above(what: str, ours: float, bound: float, paper: float | None = None) -> Check:
-    """Our number must be above `bound`, as it is by the paper's statement."""
+    """Check that our number is above `bound`, as the paper states."""
     return Check(what, paper, ours, least=math.nextafter(bound, math.inf))
 
 
 def below(what: str, ours: float, bound: float, paper: float | None = None) -> Check:
-    """Our number must be below `bound`, as it is by the paper's statement."""
+    """Check that our number is below `bound`, as the paper states."""
     return Check(what, paper, ours, most=math.nextafter(bound, -math.inf))
 
 
 def within(what: str, ours: float, least: float, most: float, paper: float | None = None) -> Check:
-    """Our number must lie between `least` and `most`, as it does by the paper's statement."""
+    """Check that our number lies between `least` and `most`, as the paper states."""
     return Check(what, paper, ours, least, most)
 
 
@@ -110,7 +110,7 @@ class Record:
     says: the claims of the paper, in whole sentences.
     device: the source of the numbers, such as `a V100, simulated from its data sheet`.
     checks: our numbers beside the paper's. Empty only if the experiment is not possible here.
-    why: why our numbers differ from the paper's. It must be there if a check does not hold.
+    why: why our numbers differ from the paper's. It must be given if a check does not hold.
     missing: the missing equipment, if the experiment is not possible here.
     remarks: facts that a reader needs whatever the verdict is.
     seed: the seeds that were used; empty if nothing is random.

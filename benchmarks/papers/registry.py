@@ -35,7 +35,7 @@ PAPERS = {
         "on GPU",
     ),
 }
-"""The short name of each paper and what it is, by the name on the command line."""
+"""The short name and the description of each paper, by its name on the command line."""
 
 
 @dataclass(frozen=True)

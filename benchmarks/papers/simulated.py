@@ -23,8 +23,11 @@ NETWORKS = ("inception_v3", "randwire", "nasnet_a", "squeezenet")
 LIMITS = {"max_group_ops": 3, "max_groups": 8}
 """The limits r and s of the IOS paper's experiments."""
 FEW = {"max_transitions": 20_000}
-"""A limit of the search, with which NASNet-A takes a second in place of minutes. Its schedule is
-then a few per cent slower than the one that a complete search of its cells finds."""
+"""A limit of the search.
+
+With it, NASNet-A takes a second instead of minutes, but its schedule is a few per cent slower than
+that of a complete search of its cells.
+"""
 
 
 _NO_MERGES = ("ios", "ios-parallel")

@@ -17,12 +17,13 @@ SEARCHED = (
     "its trained agents."
 )
 KAPPAS = ("0.0", "0.03", "0.1")
-"""How much further running operators slow an operator down, in the simulator."""
+"""The share by which each further running operator slows an operator down, in the simulator."""
 _PAPER_DEVICES = {
     "Jetson Nano": ("nano", 0.5, 128, 128), "Jetson TX2": ("tx2", 1.3, 256, 128),
     "Xavier NX": ("xavier-nx", 6.8, 384, 64), "Server (A100)": ("a100", 19.5, 6912, 64),
 }  # fmt: skip
-"""Table I: our name, TFLOPS, CUDA cores; and the cores of a multiprocessor of the architecture."""
+"""Table I: our name for the device, TFLOPS and CUDA cores, and the cores in a multiprocessor of
+its architecture."""
 _PAPER_MODELS = {"inception_v3": (13, 119), "resnet50": (5, 87), "squeezenet": (12, 50)}
 """Table II: blocks and operators."""
 
@@ -74,7 +75,7 @@ def table_ii() -> Record:
     ]
     return Record(
         "Inception V3 has 13 blocks and 119 operators, ResNet-50 5 and 87, SqueezeNet 12 and 50.",
-        "none: counted",
+        "none, because operators and blocks are counted",
         checks,
         why="Our program joins neighbouring blocks into at most as many as the paper has, so that "
         "the longest one takes as little time as possible. Where fewer blocks reach that time, it "
@@ -86,7 +87,7 @@ def table_ii() -> Record:
 
 @experiment("top", "Figure 2", "IOS under a rate of requests", seconds=1)
 def figure_2() -> Record:
-    """Reads latencies by rate, with IOS's schedule and no control."""
+    """Reads latencies by rate, with IOS's schedule and without control of the launches."""
     found = figures("2")
     checks = []
     for kappa in KAPPAS:
@@ -116,7 +117,7 @@ def figure_2() -> Record:
 
 @experiment("top", "Figure 3", "POS under unequal rates", seconds=1)
 def figure_3() -> Record:
-    """Reads latency and utilisation of both readings of POS."""
+    """Reads the latency and the utilisation for both interpretations of POS."""
     found = figures("3")
     checks = []
     for absent in ("wait", "skip"):

@@ -25,7 +25,8 @@ _LEARNERS = {
 }
 """The trainings by their names on the page: the beginning of the files, and the number of seeds.
 All have smaller networks than the paper's. `MADDPG` does not discount, and keeps actions away from
-the ends of their range. `MADDPG as printed` has the paper's discount and no such care."""
+the ends of their range. `MADDPG as printed` has the paper's discount, and does not keep actions
+away from the ends."""
 _SEARCHES = {
     "random search": ("search-random search", 3), "hill climbing": ("search-hill climbing", 3),
     "cross-entropy": ("search-cross-entropy", 3),
@@ -252,7 +253,8 @@ def figure_21() -> Record:
 
 @experiment("top", "Figure 22", "training of MADDPG", seconds=1)
 def figure_22() -> Record:
-    """Reads the rewards of the trainings by step, and those of searches with as many calls."""
+    """Reads the rewards of the trainings by step, and the rewards of searches with as many
+    calls."""
     runs = {name: seeds(*_LEARNERS[name]) for name in ("MADDPG", "MADDPG as printed")}
     curves = {
         name: np.mean([[reward for _, reward in run["curve with noise"]] for run in each], axis=0)
@@ -323,7 +325,7 @@ def figure_23() -> Record:
 
 @experiment("top", "Figure 25", "stages and groups by batch", seconds=10)
 def figure_25() -> Record:
-    """Reads the mean number of stages by batch, and adds those of the paper's network."""
+    """Reads the mean number of stages by batch, and adds the numbers for the paper's network."""
     found = cell("graphs-by-batch")
     batches = (1, 4, 16, 64)
     schedulers = ("gpg", "gpg-scored", "ios", "greedy")

@@ -38,7 +38,7 @@ _THRESHOLD = 2e5
 
 
 def programs(names: Sequence[str], batch: int = 1) -> Programs:
-    """Models on the A100. A request of theirs is a whole batch."""
+    """Models on the A100, where each request is a whole batch."""
     models = [served_model(name, SHEETS["a100"], (batch,) if batch > 1 else ()) for name in names]
     models = [replace(model, costs={1: model.costs[batch]}) for model in models]
     device = ServingDevice.described(SHEETS["a100"], _KAPPA)
@@ -197,9 +197,8 @@ def figure_26() -> Record:
 
 @experiment("top", "Figure 27", "baselines by batch", seconds=1)
 def figure_27() -> Record:
-    """Takes the runs of Figure 26, and those of single models.
-
-    Alone, this function takes as long as Figure 26.
+    """Uses the runs of Figure 26, and runs of single models. If it runs alone, this function takes
+    as long as Figure 26.
     """
     checks: list[Check] = []
     for label in (_ALL, *NETWORKS):
@@ -329,7 +328,7 @@ def _shares(training: Any, parts: dict[str, tuple[tuple[str, str], ...]]) -> dic
 
 @experiment("top", "Overheads", "time of a decision and of a new graph", seconds=1)
 def overheads() -> Record:
-    """Reads the time of a decision, and makes the stages of a decision anew."""
+    """Reads the time of a decision, and makes the stages of a decision again."""
     decision = cell("inference")
     measured = {row["policy"]: row for row in read("serving/top_measured")["rows"]}
     rebuild_s = max(_rebuild_seconds(seed) for seed in range(3))

@@ -41,8 +41,8 @@ constexpr size_t kMostSteps = size_t{1} << 27;
 
 using Range = std::pair<int64_t, int64_t>;
 
-// The first contiguous bytes of `range` that no range in `covers` holds. Empty if `covers` holds
-// all bytes of `range`.
+// The first run of contiguous bytes of `range` that is in no range of `covers`. Empty if `covers`
+// holds all bytes of `range`.
 Range FirstUncovered(Range range, std::vector<Range> covers) {
   std::sort(covers.begin(), covers.end());
   int64_t end = range.second;
@@ -124,8 +124,8 @@ class Checker {
     Add(Fault::kRace, is_turned ? b : a, is_turned ? a : b, Common(a, b));
   }
 
-  // Checks that a read finds its own tensor. If another tensor was written to the bytes of the
-  // read, the read's own tensor must be written there again afterwards, and before the read.
+  // Checks that a read finds the tensor that it names. Another tensor may have been written to the
+  // same bytes. Then the named tensor must be written there again between that write and the read.
   void CheckFindsItsTensor(size_t read) {
     const Access& reader = accesses_[read];
     std::vector<size_t> strangers, own;

@@ -17,8 +17,8 @@ struct Access {
   int64_t begin = 0;
   int64_t end = 0;
   bool writes = false;
-  // The tensor that the bytes belong to, or -1 if unknown. A read of a tensor must find the bytes
-  // that were last written as that tensor.
+  // The tensor that the bytes belong to, or -1 if unknown. A read of a tensor must find bytes whose
+  // last write was of that tensor.
   int tensor = -1;
   // Several operators may write one range together, each a different share of it. The shares are
   // numbered from 0 to `shares` - 1. A write by a single operator is share 0 of 1.
@@ -53,7 +53,7 @@ struct Fault {
 };
 
 struct Verdict {
-  // Operators that wait for each other in a cycle. If there are any, `faults` is empty.
+  // Operators that wait for each other in a circle. If there are any, `faults` is empty.
   std::vector<int> circle;
   // At most one fault for each pair of operators and kind. The faults are sorted by the higher
   // number of the pair, then by the lower number.

@@ -8,15 +8,15 @@
 namespace tvm_interop::check {
 namespace {
 
-// The last accesses of a range of bytes. Every access so far covers all of the range or nothing of
-// it.
+// The last accesses of a range of bytes. Every access so far covers either all of the range or no
+// byte of it.
 struct Segment {
   int64_t end = 0;
   // The last writer, or the writers of the shares of the last tensor.
   std::vector<const Access*> writers;
   std::vector<int> readers;  // the operators that have read the bytes since the last write
 
-  // If the bytes are written in shares: the readers and writers before the first of these writes.
+  // The readers and writers before the first write of a share, if the bytes are written in shares.
   std::vector<int> before;
 };
 

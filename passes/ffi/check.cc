@@ -23,7 +23,8 @@ std::vector<int64_t> Numbers(const ffi::Bytes& bytes) {
 
 int ToInt(int64_t number) {
   if (number < std::numeric_limits<int>::min() || number > std::numeric_limits<int>::max()) {
-    throw std::invalid_argument("a number of more than 32 bits");
+    throw std::invalid_argument("the number " + std::to_string(number) +
+                                " of the program does not fit into 32 bits");
   }
   return static_cast<int>(number);
 }
@@ -49,7 +50,7 @@ StreamProgram ToProgram(const ffi::Bytes& streams, const ffi::Bytes& waits,
   return program;
 }
 
-// Returns the operators that wait for each other in a cycle, if there is one, and the faults. Each
+// Returns the operators that wait for each other in a circle, if there is one, and the faults. Each
 // fault is a row of five numbers: kind of fault, index of the first access, index of the second
 // access, first byte, end byte.
 ffi::Array<ffi::Bytes> Check(ffi::Bytes streams, ffi::Bytes waits, ffi::Bytes takes_no_overlap,

@@ -121,9 +121,18 @@ Combination ToCombination(const ffi::Array<ServedProgramRef>& programs,
   combination.interval_us = Unpack<double>(interval_us);
   combination.buffer = ToInt(buffer);
   if (combination.interval_us.size() != combination.program_of.size() || combination.buffer < 1) {
-    throw ScheduleError("a combination and its intervals do not fit each other");
+    throw ScheduleError("a combination has " + std::to_string(combination.interval_us.size()) +
+                        " intervals for " + std::to_string(combination.program_of.size()) +
+                        " models, and buffers of " + std::to_string(combination.buffer) +
+                        "; give one interval for each model, and a buffer of 1 or more");
   }
   return combination;
+}
+
+void CheckArrivals(const std::vector<double>& at_us, const std::vector<int>& models) {
+  if (at_us.size() == models.size()) return;
+  throw ScheduleError("there are " + std::to_string(at_us.size()) + " times of arrival for " +
+                      std::to_string(models.size()) + " requests; give one time for each request");
 }
 
 // A follower (see `Follower`) is three numbers: a model, the next model and a delay in
@@ -171,9 +180,7 @@ ffi::Array<ffi::Bytes> SimulateCombinedOf(ffi::Bytes device, ffi::Array<ServedPr
   const Combination combination = ToCombination(programs, places, interval_us, buffer);
   const ArrivalList list = {Unpack<double>(arrivals[0]), ToModels(arrivals[1]),
                             ToFollowers(arrivals[2])};
-  if (list.at_us.size() != list.models.size()) {
-    throw ScheduleError("there are not as many times of arrivals as models");
-  }
+  CheckArrivals(list.at_us, list.models);
   const CombinedRun run = SimulateCombined(ToDevice(device), combination, list, until_us);
   ffi::Array<ffi::Bytes> found = PackRequests(run.requests);
   found.push_back(PackFigures(run.busy_us, run.rounds));
@@ -200,9 +207,7 @@ ffi::Array<ffi::Bytes> RunCombined(CombinedServingRef serving, ffi::Array<ffi::B
                                    double until_us, ffi::Bytes at_us) {
   const std::vector<double> times = Unpack<double>(arrivals[0]);
   const std::vector<int> models = ToModels(arrivals[1]);
-  if (times.size() != models.size()) {
-    throw ScheduleError("there are not as many times of arrivals as models");
-  }
+  CheckArrivals(times, models);
   serving->serving.Add(times, models);
   const CombinedWindow window = serving->serving.Run(until_us, Unpack<double>(at_us));
   ffi::Array<ffi::Bytes> found = PackRequests(window.requests);

@@ -26,7 +26,7 @@ std::vector<std::vector<int>> OrderSuccessors(const OpGraph& graph,
                                               const std::vector<Edge>& edges);
 
 // A topological order of the operators, given the successors of each. If there is none, throws
-// PlanError, which names operators that wait for each other in a cycle.
+// PlanError, which names operators that wait for each other in a circle.
 std::vector<int> OrderOrThrow(const OpGraph& graph,
                               const std::vector<std::vector<int>>& successors);
 

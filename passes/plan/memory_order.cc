@@ -5,7 +5,7 @@
 namespace tvm_interop {
 namespace {
 
-// Counts the bytes in use while operators run one after the other.
+// Counts the bytes that are in use while operators run one after the other.
 class Usage {
  public:
   Usage(size_t num_ops, const std::vector<Buffer>& buffers) : buffers_(buffers), touched_(num_ops) {

@@ -22,9 +22,10 @@ struct EndingLimits {
   bool single_root = false;
 };
 
-// For each b up to `most`, the number of ways to choose 1 to `max_groups` of b operators. If
-// `max_groups` is 0, any number of operators may be chosen. A state in which b operators have no
-// readers has at least this many endings, because such operators are endings in any combination.
+// Returns for each b up to `most` how many sets of 1 to `max_groups` operators can be chosen from b
+// operators. If `max_groups` is 0, any number of operators may be chosen. A state in which b
+// operators have no readers has at least this many endings, because such operators are endings in
+// any combination.
 inline std::vector<double> LeastEndings(int most, int max_groups) {
   // Pascal's triangle: choose[k] is "b choose k" while row b is built.
   std::vector<double> choose(static_cast<size_t>(most) + 1);

@@ -40,10 +40,10 @@ struct Note {
   std::vector<int> gpus;
 };
 
-// A schedule to which random changes are made. A change that is not kept is undone.
+// A schedule to which random changes are made. A change that does not pay is undone.
 class Annealed {
  public:
-  // The makespan of a schedule that is known to be too slow.
+  // Stands for the makespan of a schedule that is known to be too slow.
   static constexpr double kTooLate = std::numeric_limits<double>::infinity();
 
   Annealed(const GpuCosts& costs, const GpuStages& initial, const StagePrices& prices, int window,
@@ -164,7 +164,8 @@ class Annealed {
     }
     std::vector<int> order = TopologicalOrder(successors);
     if (order.size() < stages_.size()) {
-      throw ScheduleError("the stages to refine wait for each other in a circle");
+      throw ScheduleError(
+          "the stages to refine wait for each other in a circle; give a schedule that can run");
     }
     std::vector<double> start_us(stages_.size());
     for (int source : order) {
@@ -198,8 +199,8 @@ class Annealed {
     return true;
   }
 
-  // Sets the times at which GPUs become free to those of the last mark up to position `from`, and
-  // returns the position of the mark.
+  // Finds the last mark that is not after position `from`. Sets the times at which GPUs become free
+  // to those stored at the mark, and returns the mark's position.
   int BackToMark(int from) {
     if (from == 0) {
       free_us_.assign(gpus_, 0.0);
@@ -327,7 +328,7 @@ class Annealed {
     Remember(s);
     if (is_alone) {
       stages_[s].gpu = gpu;
-      // When the stage leaves its old position, all later positions become one lower.
+      // When the stage leaves its old position, each later stage moves forward by one position.
       if (to > at) --to;
       const int first = std::min(at, to);
       RememberSequence(first, std::max(at, to) + 1);

@@ -35,7 +35,7 @@ struct RefineResult {
 // a cycle. Operators of a longest path are moved most often. Operators are put side by side only if
 // `prices` has a price for them together.
 //
-// Throws ScheduleError if the stages of `initial` wait for each other in a cycle or have no price.
+// Throws ScheduleError if the stages of `initial` wait for each other in a circle or have no price.
 // Takes O(trials * (n + edges)) at worst. After a change, only the stages from the changed position
 // on are computed again, and only until the change is known to be too slow.
 RefineResult RefineOnGpus(const GpuCosts& costs, const GpuStages& initial,

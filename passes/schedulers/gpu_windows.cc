@@ -14,7 +14,8 @@ namespace {
 
 constexpr double kNoLower = std::numeric_limits<double>::infinity();
 
-// An order of all operators that agrees with the dependencies and with the order of each GPU.
+// Returns an order of all operators that agrees with the dependencies and with each GPU's own
+// order.
 std::vector<int> CommonOrder(const OpGraph& graph, const GpuOrders& orders) {
   std::vector<std::vector<int>> successors(graph.num_ops());
   for (int op = 0; op < graph.num_ops(); ++op) successors[op] = graph.successors(op);
@@ -73,7 +74,7 @@ class Sequence {
 
   // Returns the latency of the schedule if the operators in `ranks` become one stage that takes
   // `us`. These operators must follow each other on a GPU. Returns kNoLower if the latency is not
-  // below `limit_us`, or if stages would wait for each other in a cycle.
+  // below `limit_us`, or if stages would wait for each other in a circle.
   double Try(const std::vector<int>& ranks, double us, double limit_us) {
     const Region region = RegionOf(ranks);
     if (region.has_circle) return kNoLower;

@@ -10,7 +10,8 @@
 
 namespace tvm_interop {
 
-// The stages of each GPU, in order. A stage is a list of ids of operators that start together.
+// The stages of each GPU, in order. A stage is the list of the ids of operators that start
+// together.
 using GpuStages = std::vector<std::vector<std::vector<int>>>;
 
 struct GpuSchedule {
@@ -31,7 +32,7 @@ StageBatch WindowCandidates(const GpuCosts& costs, const GpuOrders& orders, int 
 // Merges neighbouring operators on a GPU into stages, so that they run side by side (HIOS,
 // Algorithm 2). Such a stage is called a window. It holds an operator that was alone in its stage,
 // and up to `window` - 1 operators that follow it on the GPU. Operators are merged if three
-// conditions hold: none of them depends on another, no stages then wait for each other in a cycle,
+// conditions hold: none of them depends on another, no stages then wait for each other in a circle,
 // and the latency of the schedule gets lower. If several windows begin with the same operator, the
 // one with the lowest latency of the schedule is taken, with ties to the smallest window.
 //
@@ -43,7 +44,7 @@ StageBatch WindowCandidates(const GpuCosts& costs, const GpuOrders& orders, int 
 // A stage starts once its GPU is free and all inputs of all its operators have arrived. Its
 // operators end together. Operators are not merged if `prices` has no latency for them. With
 // `window` 1, no operators are merged, and the makespan is that of `orders`. Throws ScheduleError,
-// naming the operators, if the orders make operators wait for each other in a cycle.
+// naming the operators, if the orders make operators wait for each other in a circle.
 //
 // Takes O(n + edges) for each operator on a longest path. A window without an operator on the known
 // longest path is not tried, because it cannot shorten that path.

@@ -12,8 +12,8 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // The gap is the additional cost, compared with the cheapest way, that the searched ways may have.
-// The next call asks for more stages, so it starts with this multiple of the gap that this call
-// needed. A gap that is too small costs a second search, which takes longer than one search with a
+// The next call asks for more stages. So it starts with the gap that this call needed, times this
+// number. A gap that is too small costs a second search, which takes longer than one search with a
 // gap that is too large.
 constexpr double kGapGrowth = 1.25;
 

@@ -97,9 +97,8 @@ class PartSearchOf : public PartSearch {
     for (uint32_t state : smallest_first_) {
       if (state_sizes_[state] == 0) continue;  // the empty state costs nothing
 
-      // Since the last call, totals can only have risen. If the total of the transition that the
-      // last call chose has not changed, this transition is still the cheapest, and still wins
-      // ties.
+      // Since the last call, totals can only have risen. If the total of the last chosen transition
+      // has not changed, it is still the cheapest, and still wins ties.
       size_t first = ways->first[state];
       if (first != CheapestWays::kUnknown &&
           Total(transitions_[first], value_us, *ways) == ways->cost_us[state]) {
@@ -276,7 +275,7 @@ class PartSearchOf : public PartSearch {
   size_t num_stages_ = 0;
 };
 
-// The search of a part that always runs as one stage. It has nothing to choose.
+// The search of a part that always runs as one stage. There is nothing to choose.
 class FixedPart : public PartSearch {
  public:
   FixedPart(const OpGraph& graph, std::vector<int> ops) : graph_(graph), ops_(std::move(ops)) {}

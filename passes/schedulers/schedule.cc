@@ -140,7 +140,7 @@ void CheckBetweenStages(const OpGraph& graph, const std::vector<Stage>& stages,
     for (int source : graph.predecessors(op)) {
       if (places[source].stage <= places[op].stage) continue;
       // If the two stages are on different GPUs, their order in the list does not matter.
-      // LaunchOrder checks that stages do not wait for each other in a cycle.
+      // LaunchOrder checks that stages do not wait for each other in a circle.
       if (stages[places[source].stage].device != stages[places[op].stage].device) continue;
       throw ScheduleError(Reads(graph, op, source) + " but is in stage " +
                           std::to_string(places[op].stage) + ", before it in stage " +

@@ -65,7 +65,9 @@ void CheckBatch(const StageBatch& batch, size_t num_ops) {
   CheckEnds(batch.stage_ends, batch.group_ends.size(), "stage");
   int64_t begin = 0;
   for (int64_t end : batch.stage_ends) {
-    if (end == begin) throw LatencyError("a batch of stages has a stage without groups");
+    if (end == begin)
+      throw LatencyError(
+          "a batch of stages has a stage without groups; give each one group or more");
     begin = end;
   }
   for (int64_t op : batch.ops) {

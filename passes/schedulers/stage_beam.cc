@@ -76,7 +76,7 @@ class StageBeamOf : public StageBeam {
         State next = {from.done | step.ops,   step.ready, from.cost_us + price_us_[step.stage], 0,
                       static_cast<int>(done), step.from};
         const double rest_us = LongestPath(next.ready);
-        // A sequence that costs exactly `below_us` is no improvement.
+        // A sequence that costs exactly `below_us` is not an improvement.
         if (!(next.cost_us + options.certain * rest_us < options.below_us)) continue;
         const double work_us = total_us - WorkOf(next.done);
         next.rank_us = next.cost_us + std::max(rest_us, work_us / options.parallelism);

@@ -48,10 +48,11 @@ class CombinedServing::State {
       : device_(device), followers_(std::move(followers)) {}
 
   void Decide(const Combination& combination) {
-    for (const auto& blocks : combination.program_of) {
-      if (blocks.empty()) throw ScheduleError("a model is divided into no blocks");
-    }
     for (size_t model = 0; model < combination.program_of.size(); ++model) {
+      if (combination.program_of[model].empty()) {
+        throw ScheduleError("model " + std::to_string(model) +
+                            " has no blocks; divide each model into one block or more");
+      }
       for (size_t block = 0; block < combination.program_of[model].size(); ++block) {
         CheckPlace(combination, model, block);
       }
@@ -59,7 +60,9 @@ class CombinedServing::State {
     if (buffers_.empty()) {
       Size(combination);
     } else if (!HasTheSize(combination)) {
-      throw ScheduleError("a decision has other models or blocks than the decision before");
+      throw ScheduleError(
+          "a decision differs from the decision before in its number of models or in a model's "
+          "number of blocks; keep both");
     }
     combination_ = combination;
     has_input_.resize(combination.programs.size());
@@ -70,7 +73,10 @@ class CombinedServing::State {
     for (size_t i = 0; i < at_us.size(); ++i) {
       CheckModel(models[i]);
       if (at_us[i] < (at_us_.empty() ? 0 : at_us_.back())) {
-        throw ScheduleError("a request arrives before an earlier request");
+        throw ScheduleError("request " + std::to_string(at_us_.size()) + " arrives at " +
+                            std::to_string(at_us[i]) +
+                            " us, before the request that comes before it in the list; sort the "
+                            "requests by time");
       }
       at_us_.push_back(at_us[i]);
       models_.push_back(models[i]);
@@ -138,7 +144,7 @@ class CombinedServing::State {
       return;
     }
     throw ScheduleError("block " + std::to_string(block) + " of model " + std::to_string(model) +
-                        " is in no combined block");
+                        " is in no combined block; put each block into one of them");
   }
   void CheckModel(int model) const {
     if (model >= 0 && model < static_cast<int>(queues_.size())) return;
@@ -147,7 +153,7 @@ class CombinedServing::State {
                         " models, numbered from 0");
   }
 
-  // Notes what the state was at the times to observe that lie before `us`.
+  // Notes the state at each time of observation before `us`.
   void ObserveBefore(double us) {
     for (; num_observed_ < observe_us_->size() && (*observe_us_)[num_observed_] < us;
          ++num_observed_) {
@@ -288,7 +294,7 @@ class CombinedServing::State {
   // Lets the running combined block end. Returns false if it does not end by `until_us`.
   bool Finish(double until_us) {
     const double end_us = flight_.end_us();
-    // Only the time within the window counts.
+    // Only the part of the run inside the window counts.
     const double from_us = std::max(flight_.began_us, begin_us_);
     const bool is_within = flight_.began_us >= begin_us_ && end_us <= until_us;
     window_.busy_us += is_within ? flight_.alone.busy_us

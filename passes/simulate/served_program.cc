@@ -20,19 +20,22 @@ ServedProgram::ServedProgram(const OpGraph& graph, const std::vector<std::vector
   ValidateStreams(graph, streams);
   for (int op = 0; op < graph.num_ops(); ++op) {
     if (ops[op].part < 0 || ops[op].part > 63) {
-      throw ScheduleError("operator `" + graph.name(op) + "` is of part " +
+      throw ScheduleError("operator `" + graph.name(op) + "` belongs to part " +
                           std::to_string(ops[op].part) + "; a program has parts 0 to 63");
     }
     num_parts_ = std::max(num_parts_, ops[op].part + 1);
     predecessors_[op] = graph.predecessors(op);
     for (int source : predecessors_[op]) {
       if (ops[source].part != ops[op].part) {
-        throw ScheduleError("operator `" + graph.name(op) + "` reads `" + graph.name(source) +
-                            "`, which is of another part of the program");
+        throw ScheduleError(
+            "operator `" + graph.name(op) + "` reads `" + graph.name(source) +
+            "`, which belongs to another part of the program; put both into one part");
       }
       if (ops[source].segment > ops[op].segment) {
-        throw ScheduleError("operator `" + graph.name(op) + "` reads `" + graph.name(source) +
-                            "`, which runs in a later stage");
+        throw ScheduleError(
+            "operator `" + graph.name(op) + "` reads `" + graph.name(source) +
+            "`, which runs in a later stage; run an operator after the operators that "
+            "it reads");
       }
     }
   }
@@ -40,7 +43,8 @@ ServedProgram::ServedProgram(const OpGraph& graph, const std::vector<std::vector
     for (size_t i = 1; i < stream.size(); ++i) {
       if (ops[stream[i - 1]].segment <= ops[stream[i]].segment) continue;
       throw ScheduleError("operator `" + graph.name(stream[i]) +
-                          "` comes after an operator of a later stage on its stream");
+                          "` comes after an operator of a later stage on its stream; sort each "
+                          "stream by stage");
     }
   }
   std::stable_sort(launch_order_.begin(), launch_order_.end(),

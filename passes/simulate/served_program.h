@@ -11,7 +11,7 @@
 
 namespace tvm_interop {
 
-// A device that serves requests, and the delays that its host adds.
+// A device that serves requests, and the delays that the host adds.
 struct ServingDevice {
   DeviceLimits limits;
   double wait_us = 0;     // how long a wait delays the stream that waits
@@ -31,7 +31,7 @@ struct ServedOp {
   int part;  // the operator's part of the program, counted from 0
 };
 
-// The time that one run of a program takes on a device that runs nothing else.
+// The duration of one run of a program on a device that runs nothing else.
 struct AloneRun {
   double us;
   double busy_us;  // see SharedDevice::busy_us
@@ -61,7 +61,7 @@ class ServedProgram {
     mutable AloneRun alone = {-1, 0};
   };
 
-  // `ops` describes each operator by its id, and `streams` hold each operator once. Throws
+  // `ops` describes each operator by its id, and `streams` holds each operator once. Throws
   // ScheduleError for streams that ValidateStreams refuses; for an operator that reads an operator
   // of a later segment; for an operator that comes after an operator of a later segment on its
   // stream; for a part outside 0 to 63; and for an edge between two parts.

@@ -10,13 +10,16 @@ namespace tvm_interop {
 int ServingEngine::Start(const ServedProgram& program, uint64_t present, bool alone) {
   if (present == 0 || (present & ~program.all_parts()) != 0) {
     throw ScheduleError(
-        "an instance runs no part of its program, or a part that the program does not have");
+        "an instance runs no part of its program, or a part that the program does not have; "
+        "choose one or more of its parts");
   }
   if (program.Of(present).ops.empty()) {
     throw ScheduleError("an instance runs no operator; give graphs that have some");
   }
   if (runs_alone_ || (alone && num_running_ > 0)) {
-    throw ScheduleError("an instance was started beside an instance that is to run alone");
+    throw ScheduleError(
+        "an instance was started beside an instance that is to run alone; start it when the other "
+        "has ended");
   }
   int number;
   if (free_.empty()) {

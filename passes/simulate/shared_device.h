@@ -16,8 +16,8 @@ struct DeviceLimits {
   double interference = 0;
 };
 
-// Throws ScheduleError if the time is infinity or NaN. The message says that the simulated run
-// takes too long.
+// Throws ScheduleError, which says that the simulated run takes too long, if the time is infinity
+// or NaN.
 void CheckSimulatedTime(double value);
 
 // Operators that run at once and slow each other down.

@@ -42,7 +42,7 @@ tvi_status Fail(tvi_status status, const char* text) noexcept {
   return status;
 }
 
-// Runs `body`, and turns an exception into a status. `prefix` begins the error's text.
+// Runs `body`, and turns an exception into a status. The error's text begins with `prefix`.
 template <typename Body>
 tvi_status Guarded(const std::string& prefix, Body&& body) noexcept {
   try {

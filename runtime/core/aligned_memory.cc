@@ -23,8 +23,7 @@ std::shared_ptr<char> AlignedMemory(size_t nbytes) {
 }
 
 std::shared_ptr<char> AlignedZeros(size_t nbytes) {
-  // Large memory comes from the system, which has cleared it. `calloc` then does not clear it
-  // again.
+  // The system has already cleared large memory, and `calloc` does not clear it again.
   void* const whole = std::calloc(1, Rounded(nbytes) + kAlignment);
   if (whole == nullptr) throw std::bad_alloc();
   void* begin = whole;

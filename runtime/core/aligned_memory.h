@@ -7,8 +7,8 @@
 namespace tvm_interop {
 
 // Return memory at an address that is a multiple of 64, with any contents or with zeros. The
-// address is not null, even if `nbytes` is 0. The memory goes on to the next multiple of 64, and so
-// do the zeros. Throw std::bad_alloc.
+// address is not null, even if `nbytes` is 0. The memory and the zeros extend to the next multiple
+// of 64. Throw std::bad_alloc.
 std::shared_ptr<char> AlignedMemory(size_t nbytes);
 std::shared_ptr<char> AlignedZeros(size_t nbytes);
 

@@ -8,8 +8,8 @@ namespace tvm_interop {
 
 namespace {
 
-// The contents of caches matter little to a run of this length: a cache of a core holds a megabyte,
-// and is filled in some 50 microseconds.
+// The contents of the caches matter little to a run of this length. A core's cache holds a
+// megabyte, and filling it takes some 50 microseconds.
 constexpr double kLongSeconds = 2e-3;
 
 }  // namespace

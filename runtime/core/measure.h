@@ -16,8 +16,8 @@ namespace tvm_interop {
 // alike. The first `warmup` rounds are not recorded.
 //
 // If `primed` is true, each executor runs once, untimed, before each timed run. Then its streams
-// are awake, and the caches hold as much of its data as fits. After a timed run of more than 2
-// milliseconds it is not primed any more, because a run of that length gains little by it. If
+// are awake, and the caches hold as much of its data as fits. An executor whose timed run took more
+// than 2 milliseconds is not primed any more, because a run of that length gains little from it. If
 // `primed` is false, the time depends on which executor ran before. For example, a stage that
 // follows large stages finds its tensors gone from the cache.
 std::vector<double> MeasureInterleaved(const std::vector<Timed*>& executors, int warmup,

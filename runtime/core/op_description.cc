@@ -81,7 +81,7 @@ std::string WhyMalformed(const OpDescription& op) {
       if (dim < 1) return "`" + op.op + "` has an empty tensor";
     }
     if (op.layouts[i] != Layout::kPlain && op.shapes[i].size() != 4) {
-      return "`" + op.op + "` has a blocked tensor that is no image";
+      return "`" + op.op + "` has a blocked tensor that is not an image";
     }
   }
   const Ending& ending = op.ends();

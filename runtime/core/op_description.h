@@ -78,7 +78,7 @@ class OpDescription {
 class UnknownKind : public std::runtime_error {
  public:
   explicit UnknownKind(const std::string& kind)
-      : std::runtime_error("`" + kind + "` is no kind of operator") {}
+      : std::runtime_error("`" + kind + "` is not a kind of operator") {}
 };
 
 // Makes an operator of this kind; the caller fills in its fields. Throws UnknownKind.

@@ -8,8 +8,8 @@ namespace tvm_interop {
 namespace {
 
 // Whether `output` is a possible height or width of the result, which is the number of windows
-// along this axis. Usually each window fits into the padded input. If the size may be rounded up,
-// one more window may hang over the edge.
+// along this axis. Usually each window lies within the padded input. If the size may be rounded up,
+// the last window may extend beyond the edge.
 bool IsOutputSize(int64_t output, int64_t input, int64_t window, int64_t stride, int64_t dilation,
                   int64_t pad_begin, int64_t pad_end, bool may_round_up) {
   const int64_t room = input + pad_begin + pad_end - ((window - 1) * dilation + 1);

@@ -27,7 +27,7 @@ struct Window {
 
   // Returns why this window cannot turn `input` into `output`, or an empty string if it can. Both
   // shapes are N,C,H,W. If `may_round_up` is true, the output's size may be rounded up, so that the
-  // last window hangs over the edge.
+  // last window extends beyond the edge.
   std::string WhyWrong(const std::vector<int64_t>& input, const std::vector<int64_t>& output,
                        bool may_round_up) const;
 

@@ -26,8 +26,8 @@ class BlockedSignals {
   sigset_t before_;
 };
 
-// The signals that a computing thread must be able to receive: its own faults, and the signal that
-// profilers use to sample threads.
+// The signals that a computing thread must be able to receive. They are the thread's own faults,
+// and the signal that profilers use to sample threads.
 constexpr std::initializer_list<int> kSignalsOfComputing = {SIGSEGV, SIGBUS,  SIGFPE, SIGILL,
                                                             SIGTRAP, SIGABRT, SIGSYS, SIGPROF};
 

@@ -38,7 +38,7 @@ class FloatMode {
 
  private:
 #if defined(__x86_64__)
-  // The bits of the mode register that record past exceptions. They are no part of the mode.
+  // The bits of the mode register that record past exceptions. They are not part of the mode.
   static constexpr unsigned kExceptionFlags = 0x3f;
 #endif
   uint64_t bits_ = 0;

@@ -43,8 +43,8 @@ class Loop : public Job {
     for (;;) {
       const Claims claims(seen);
       if (claims.next == claims.tasks) return helped;
-      // These values belong to this loop if the claim below succeeds, because they do not change
-      // before all tasks of the loop have ended.
+      // The values do not change before all tasks of the loop have ended. So they belong to this
+      // loop if the claim below succeeds.
       const LoopTask body = body_.load(std::memory_order_relaxed);
       void* const data = data_.load(std::memory_order_relaxed);
       const FloatMode float_mode = float_mode_.load(std::memory_order_relaxed);

@@ -26,8 +26,8 @@ namespace tvm_interop {
 namespace {
 
 std::atomic<ThreadPool*> pool_of_process{nullptr};
-// Guards the making of a pool. A fork takes this mutex first, so that no child is born with the
-// mutex locked by another thread.
+// Guards the making of a pool. A fork takes this mutex first. Otherwise a child could begin with a
+// mutex that a thread of its parent has locked.
 std::mutex& MakingPool() {
   static auto* mutex = new std::mutex;
   return *mutex;
@@ -262,7 +262,7 @@ void ThreadPool::Run(Job* job, int helpers) {
   const CallerCount counted(this);
   std::optional<Confined> pinned;
   if (pins() && runs_inside == 1) pinned.emplace(AllowedCpus().front());
-  // `pool_` is written only if it must change, because a late helper may be reading it.
+  // `pool_` is written only if it must change, because a late helper may read it at the same time.
   if (job->pool_ != this) job->pool_ = this;
   if (this_helper == nullptr) KeepHelpersOffThisCore();
   std::atomic<Job*>* const slot = Enlist(job);

@@ -23,8 +23,8 @@ using Function = struct FunctionObject*;
 enum Status : int { kSuccess = 0, kInitializationError = 3, kPeerAccessAlreadyEnabled = 704 };
 enum StreamFlags : unsigned { kNonBlocking = 1 };
 enum EventFlags : unsigned { kWithTiming = 0, kWithoutTiming = 2 };
-// In a capture, `kExternal` makes the record a node of the graph: each run of the graph records the
-// event.
+// In a capture, `kExternal` makes the record a node of the graph, so that each run of the graph
+// records the event.
 enum RecordFlags : unsigned { kNow = 0, kExternal = 1 };
 // In this mode, calls of CUDA by other threads do not break the capture. For example, PyTorch may
 // call `cudaMalloc` in another thread.
@@ -196,7 +196,8 @@ struct Closer {
  private:
   template <typename Object>
   static void Close(int (*destroy)(Object), Object object) {
-    // An error that nobody asked for would be reported to the next user of CUDA in this thread.
+    // Asks for the error, because CUDA would otherwise report it to the next user of CUDA in this
+    // thread.
     if (IsUsable() && destroy(object) != kSuccess) Api::Get().GetLastError();
   }
 };

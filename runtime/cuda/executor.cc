@@ -36,7 +36,7 @@ CudaExecutor::CudaExecutor(std::shared_ptr<CudaStreams> streams,
 }
 
 CudaExecutor::~CudaExecutor() {
-  // The graph, the events and the kernels must not go while a run needs them.
+  // The graph, the events and the kernels must not be destroyed while a run needs them.
   if (is_started_ && cuda::IsUsable() &&
       cuda::Api::Get().StreamSynchronize(origin_) != cuda::kSuccess) {
     cuda::Api::Get().GetLastError();

@@ -68,8 +68,8 @@ class CudaExecutor : public Timed {
     RunAnd([] {});
   }
 
-  // Does the same, and calls `put` after the launch. `put` may add work to the pool's first stream.
-  // The host waits once for the run and this work.
+  // Works like the function above, and calls `put` after the launch. `put` may add work to the
+  // pool's first stream. The host waits once for the run and this work.
   template <typename Put>
   void RunAnd(Put&& put) {
     CudaStreams::Lease lease(streams_.get());

@@ -5,7 +5,7 @@
 namespace tvm_interop {
 namespace {
 
-// With more dynamic shared memory than this, a kernel needs a permission.
+// A kernel must ask CUDA explicitly for more dynamic shared memory than this.
 constexpr unsigned kMostSharedBytes = 48u << 10;
 
 std::string NameOf(int status) {
@@ -26,7 +26,7 @@ CudaModule::~CudaModule() {
       cuda::Api::Get().driver.ModuleUnload(module);
     }
   } catch (const std::exception&) {
-    // Nobody could act on the error.
+    // An error is ignored, because nobody could act on it.
   }
 }
 

@@ -6,7 +6,7 @@
 
 namespace tvm_interop {
 
-// cuDNN and cuBLASLt give their versions as one number: major * 10000 + minor * 100 + patch.
+// cuDNN and cuBLASLt give a version as one number: major * 10000 + minor * 100 + patch.
 
 // Throws std::runtime_error unless the library `name` at `path` has the major version `major`.
 void CheckMajorVersion(const std::string& path, const std::string& name, size_t version,

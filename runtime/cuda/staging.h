@@ -12,11 +12,11 @@
 namespace tvm_interop {
 
 // Copies between the host and GPUs go through pinned memory, which a GPU reads and writes by
-// itself. A copy of other memory of the host would first be copied by the driver, and would hold up
-// the host.
+// itself. The driver would first copy any other memory of the host, and the host would have to
+// wait.
 //
 // The host, the GPU and the caller share buffers. The following list has each shared buffer, the
-// order that keeps it right, and the mechanism that ensures the order:
+// order that makes it correct, and the mechanism that ensures the order:
 //
 // 1. The host writes a slot or piece after the copy that last read it: an event of the slot.
 // 2. A copy writes an input after the runs before it, which read the input: every run ends on the
@@ -33,8 +33,8 @@ namespace tvm_interop {
 // 9. Kernels are tried, on any stream, after the copies of weights and the zeros before them: a
 //    wait of the host (`CudaStreams::Settle`).
 //
-// The tests in `test_staging.py` remove waits 1 to 8 and see wrong results, and check that wait 9
-// is there.
+// The tests in `test_staging.py` remove each of the waits 1 to 8 and see wrong results. For wait 9
+// they check that it is there.
 
 // A block of the host's memory that is pinned.
 class PinnedMemory {
@@ -58,7 +58,7 @@ class PinnedPart {
   PinnedPart(PinnedPart&&) = default;
 
   char* memory() const { return memory_; }
-  // Notes that the copies on the first stream so far used the part.
+  // Records that all copies so far on the first stream may have used the part.
   void Note();
   // Waits until the copies of the last `Note` have ended.
   void Await();
@@ -108,7 +108,7 @@ class CudaStaging {
   // Puts a copy of a port to its slot on the streams, after the last run, and does not wait. The
   // caller has a lease.
   void Fetch(size_t port);
-  // The same with a lease of its own.
+  // Works like the function above, but takes the lease itself.
   void FetchAlone(size_t port);
   // Copies the tensor that was fetched last to the host's memory.
   void Take(size_t port, void* to);

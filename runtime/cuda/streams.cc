@@ -77,7 +77,7 @@ void CudaStreams::Order(const CudaStream& earlier, const CudaStream& later) {
   cuda::OwnedEvent event = AcquireEvent(earlier.device);
   TVM_INTEROP_CUDA(api, EventRecord, event.get(), earlier.handle);
   TVM_INTEROP_CUDA(api, StreamWaitEvent, later.handle, event.get(), 0);
-  // The event may be recorded again at once: the wait is for this record.
+  // The event may be recorded again at once, because the wait is for the present record.
   ReleaseEvent(earlier.device, std::move(event));
 }
 

@@ -63,8 +63,8 @@ class CudaStreams {
   // a lease. Kernels that are tried one by one, on any stream, need this before they begin.
   void Settle() const;
 
-  // Calls `put` with the first stream of a GPU. The work that `put` puts on it happens after the
-  // runs so far and before all later runs, because every run begins and ends on the pool's first
+  // Calls `put` with the first stream of a GPU. The work that `put` puts on it happens after all
+  // earlier runs and before all later runs, because every run begins and ends on the pool's first
   // stream. The caller has a lease.
   template <typename Put>
   void BetweenRuns(int device, Put&& put) {
@@ -96,7 +96,7 @@ class CudaStreams {
  private:
   std::vector<CudaStream> streams_;
   std::vector<cuda::OwnedStream> owned_;
-  // Declared after the streams, so that it is destroyed before them.
+  // This member is declared after the streams, so that it is destroyed before them.
   std::vector<std::unique_ptr<CudaStreamResources>> resources_;
   std::vector<bool> is_urgent_;
   std::vector<int> devices_;

@@ -28,8 +28,8 @@ struct Fastest {
 // wins. An alternative is left out if `launch` throws for it, or if it cannot be captured. If all
 // are left out, the last exception is thrown.
 //
-// Single launches would not do: the GPU often waits for the host's calls, which take longer than
-// short kernels. In the graph of a model it does not wait.
+// Timing single launches would mislead: the GPU often waits for the host's calls, which take longer
+// than short kernels. In the graph of a model, the GPU does not wait.
 Fastest FastestOf(size_t number, const CudaStream& stream,
                   const std::function<void(size_t)>& launch);
 

@@ -38,7 +38,7 @@ int64_t MostBytes(const std::string& name) {
   return found == kept.end() ? -1 : found->second;
 }
 
-// The folders of the shapes after the first, up to the first folder that is missing.
+// The folders of the second shape and all later shapes, up to the first folder that is missing.
 std::vector<std::string> PrefixesIn(const Members& members) {
   std::vector<std::string> found;
   for (int i = 1; i < kMaxShapes && members.count(Prefix(i) + "plan.json") > 0; ++i) {
@@ -52,7 +52,7 @@ Manifest CheckedManifest(const Members& members) {
   const auto found = members.find("manifest.json");
   if (found == members.end()) {
     throw ArtifactError(
-        "it is a tar file but no artifact of tvm_interop: it has no "
+        "it is a tar file but not an artifact of tvm_interop: it has no "
         "`manifest.json`");
   }
   Manifest manifest = ReadManifest("manifest.json", found->second.data);
@@ -139,13 +139,14 @@ void FindWeights(const Plan& plan, const Manifest& manifest, const Memory& block
       throw ArtifactError("weight `" + value.name + "` of " + std::to_string(value.Nbytes()) +
                           " bytes cannot begin at byte " + std::to_string(begin) + " of " +
                           std::to_string(size) +
-                          ": the place is no multiple of 64, or the weight does not fit there");
+                          ": the place is not a multiple of 64, or the weight does not fit there");
     }
     (*weights)[v] = block.data() + begin;
   }
 }
 
-// A weight of both plans must be one tensor, because the plans share the weights' data.
+// A weight that both plans have must be the same tensor in both, because the plans share the
+// weights' data.
 void CheckSharedWeights(const Plan& plan, const Plan& fallback) {
   const size_t count = std::min(plan.values.size(), fallback.values.size());
   for (size_t i = 0; i < count; ++i) {

@@ -16,7 +16,7 @@ namespace tvm_interop {
 // A compiled model for one shape of its inputs.
 struct ShapeModel {
   Plan plan;
-  // The plan that runs if the kernel library that `plan` needs is missing. It needs none.
+  // The plan that runs if the kernel library of `plan` is missing. It needs no kernel library.
   std::optional<Plan> fallback;
   std::vector<std::string> cpu_features;
   std::string kernels;                     // the bytes of the shared library

@@ -101,7 +101,7 @@ void CheckValue(const PlannedValue& value) {
   }
 }
 
-// Checks that no value is on another device than the one that the plan runs on.
+// Checks that all values are on the plan's device.
 void CheckDevices(const Plan& plan) {
   if (plan.streams.empty()) return;  // A plan without operators has no device.
   const std::string& here = plan.streams[0].device;
@@ -130,7 +130,7 @@ void CheckOperator(const Plan& plan, int64_t index) {
   const PlannedOperator& op = plan.operators[index];
   const std::string which = "operator " + Quoted(op.name);
   if (op.name.empty()) Refuse("operator " + std::to_string(index) + " has an empty name");
-  if (op.kernel.empty() && !op.library.has_value()) Refuse(which + " names no kernel");
+  if (op.kernel.empty() && !op.library.has_value()) Refuse(which + " does not name a kernel");
   if (op.stream < 0 || op.stream >= static_cast<int64_t>(plan.streams.size())) {
     Refuse(which + " is planned on stream " + std::to_string(op.stream) + ", but the plan has " +
            std::to_string(plan.streams.size()) + " streams, numbered from 0");
@@ -217,13 +217,13 @@ void CheckAliases(const Plan& plan) {
     }
     const int64_t root = value.alias_of.value_or(-1);
     if (!IsValue(plan, root) || plan.values[root].storage == Storage::kAlias) {
-      Refuse("value " + Quoted(value.name) + " is an alias of no value with storage");
+      Refuse("value " + Quoted(value.name) + " is not an alias of a value that has storage");
     }
     const int64_t begin = value.offset.value_or(0);
     if (begin % alignment != 0 || begin + value.Nbytes() > plan.values[root].Nbytes()) {
       Refuse("value " + Quoted(value.name) + " of " + std::to_string(value.Nbytes()) +
              " bytes at " + std::to_string(begin) +
-             " is no part of the value that it aliases, which has " +
+             " is not part of the value that it aliases, which has " +
              std::to_string(plan.values[root].Nbytes()) + " bytes");
     }
   }
@@ -255,8 +255,8 @@ void CheckShares(const std::string& value, const std::vector<const PlannedOperat
          ", and are not the shares of one kernel");
 }
 
-// Checks that every byte of each computed value is written: by one operator, or by one of the parts
-// into which the operator was divided.
+// Checks that every byte of each computed value is written, either by one operator or by one part
+// of a divided operator.
 void CheckWriters(const Plan& plan) {
   using Bytes = std::pair<int64_t, int64_t>;
   std::map<int64_t, std::map<Bytes, std::vector<const PlannedOperator*>>> written;
@@ -306,7 +306,7 @@ void CheckArena(const Plan& plan) {
     }
     if (*value.offset % kTensorAlignment != 0) {
       Refuse("value " + Quoted(value.name) + " lies at " + std::to_string(*value.offset) +
-             ", which is no multiple of " + std::to_string(kTensorAlignment));
+             ", which is not a multiple of " + std::to_string(kTensorAlignment));
     }
     most += (value.Nbytes() + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
   }

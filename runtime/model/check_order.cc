@@ -12,11 +12,11 @@
 namespace tvm_interop {
 namespace {
 
-// The checker's table of what happens before what takes 256 MiB for this many operators.
+// The checker's happens-before relation takes 256 MiB for this many operators.
 constexpr size_t kMostChecked = 100000;
 
-// Turns a plan into the form that the checker takes. Buffer 0 is the arena; each other value with
-// storage has a buffer of its own.
+// Turns a plan into the form that the checker takes. Buffer 0 is the arena. Each value with storage
+// outside of the arena has a buffer of its own.
 class ToProgram {
  public:
   explicit ToProgram(const Plan& plan) : plan_(plan) {}
@@ -33,7 +33,7 @@ class ToProgram {
       for (int64_t v : op.outputs) Add(i, v, /*writes=*/true, &op);
     }
     if (!plan_.outputs.empty()) {
-      // The host is one more operator. It waits for all others, and reads the outputs.
+      // The host is added as an operator that waits for all others and reads the outputs.
       program_.stream_of.push_back(static_cast<int>(plan_.streams.size()));
       program_.takes_no_overlap.push_back(0);
       program_.waits.emplace_back();

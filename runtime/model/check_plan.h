@@ -7,8 +7,8 @@
 
 namespace tvm_interop {
 
-// Proves that a plan is safe to run on a CPU or a GPU, because its file may come from anywhere. It
-// makes the same checks as Python's `plan.check.check_plan`:
+// Proves that a plan is safe to run on a CPU or a GPU, because its file may come from an untrusted
+// source. It makes the same checks as Python's `plan.check.check_plan`:
 //
 // - each number is within bounds, and each index points at an existing entry;
 // - the bytes of each tensor lie within its storage, and each byte that is read was written;

@@ -21,7 +21,8 @@ void CheckSizes(const std::vector<RowRange>& ranges, size_t num_plans) {
     const std::set<int64_t> different(range.sizes.begin(), range.sizes.end());
     fits =
         fits && range.sizes.size() == num_plans && different.size() > 1 && *different.begin() > 0;
-    // There are at most 64 plans, so this cannot overflow before it is seen to be wrong.
+    // The product is cut off just above the number of plans, which is at most 64. So it cannot
+    // overflow.
     combinations = std::min(combinations * different.size(), num_plans + 1);
   }
   std::set<std::vector<int64_t>> found;

@@ -93,7 +93,7 @@ std::optional<JsonValue> GivenField(JsonObject* object, const char* name) {
 
 void CheckHead(JsonObject* object) {
   const JsonValue format = object->At("format");
-  if (format.Text() != "tvm_interop.schedule") format.Refuse("it is no schedule");
+  if (format.Text() != "tvm_interop.schedule") format.Refuse("it is not a schedule");
   const JsonValue version = object->At("version");
   if (version.Int() < 1 || version.Int() > kNewest) {
     version.Refuse("this version reads versions 1 to " + std::to_string(kNewest));

@@ -31,7 +31,7 @@ bool AreEqual(const Json& one, const Json& other) {
   return number(one) == number(other);
 }
 
-// The fields that descriptions of older versions lack. They had the defaults.
+// The fields that descriptions of older versions lack. Their values are the defaults.
 bool IsLater(const std::string& field) {
   static const std::set<std::string> later{"epsilon",   "dtype",       "allow_tf32", "stored",
                                            "data_zero", "weight_zero", "cut",        "steps"};
@@ -45,7 +45,7 @@ Value Choice(const JsonValue& value, const std::map<std::string, Value>& choices
   return found->second;
 }
 
-// Returns an integer, which must be within bounds if the description `is_used`.
+// Returns an integer. If `is_used`, the integer must be within bounds.
 int64_t BoundedInt(const JsonValue& value, bool is_used, int64_t least = 0) {
   const int64_t number = value.Int();
   if (!is_used) return number;
@@ -173,7 +173,7 @@ std::unique_ptr<OpDescription> ReadDescription(const JsonValue& value, bool is_u
   JsonObject object(value);
   const JsonValue kind = object.At("op");
   if (Kinds().count(kind.Text()) == 0) {
-    kind.Refuse("`" + kind.Text() + "` is no kind of operator that this version knows");
+    kind.Refuse("`" + kind.Text() + "` is not a kind of operator that this version knows");
   }
   std::unique_ptr<OpDescription> description = NewOpDescription(kind.Text());
   ReadTensors(&object, is_used, description.get(), types);

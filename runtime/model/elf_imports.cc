@@ -15,7 +15,9 @@
 namespace tvm_interop {
 namespace {
 
-[[noreturn]] void Refuse() { throw std::runtime_error("it is no shared library of this system"); }
+[[noreturn]] void Refuse() {
+  throw std::runtime_error("it is not a shared library of this system");
+}
 
 // Returns a copy of the structure at `offset`. The file may be damaged, so nothing in it is
 // trusted.

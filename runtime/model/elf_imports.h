@@ -8,7 +8,7 @@ namespace tvm_interop {
 
 // Returns the names of the functions and variables that a shared library imports, in the order of
 // its symbol table. `code` has the bytes of the library's file. Throws std::runtime_error if they
-// are no shared library for this kind of processor.
+// are not a shared library for this kind of processor.
 std::vector<std::string> ImportsOf(const std::string& code);
 
 // Marks the imports `names` as weak, so that the library loads even if nothing provides them.

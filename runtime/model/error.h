@@ -9,7 +9,7 @@ namespace tvm_interop {
 // The kinds of errors. The numbers are those of `tvi_status` in the C interface.
 enum class ErrorCode {
   kInvalidArgument = 1,  // the caller gave something wrong
-  kArtifact = 2,         // the file is no artifact, is damaged, or its plan is unsafe
+  kArtifact = 2,         // the file is not an artifact, is damaged, or its plan is unsafe
   kUnsupported = 3,      // the artifact is right, but this machine or library cannot run it
   kExecution = 4,        // an operator failed while it ran
   kOutOfMemory = 5,

@@ -63,14 +63,14 @@ class Copied : public Memory {
 
 class File : public Source {
  public:
-  // Without O_NONBLOCK, the call would wait for someone to write if the path is a pipe.
+  // If the path is a pipe, the call would wait for a writer without O_NONBLOCK.
   explicit File(const std::string& path)
       : file_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (file_ < 0) throw ArtifactError("it cannot be read: " + SystemError(errno));
     struct stat status;
     if (fstat(file_, &status) != 0 || !S_ISREG(status.st_mode)) {
       close(file_);
-      throw ArtifactError("it is no file; make one with `tvm-interop compile`");
+      throw ArtifactError("it is not a file; make one with `tvm-interop compile`");
     }
     nbytes_ = static_cast<uint64_t>(status.st_size);
   }
@@ -82,7 +82,7 @@ class File : public Source {
                                 static_cast<off_t>(offset + done));
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) throw ArtifactError("it cannot be read: " + SystemError(errno));
-      if (got == 0) throw ArtifactError("it is truncated or no artifact of tvm_interop");
+      if (got == 0) throw ArtifactError("it is truncated or not an artifact of tvm_interop");
       done += static_cast<size_t>(got);
     }
   }
@@ -103,7 +103,7 @@ class GivenMemory : public Source {
   }
   void Read(uint64_t offset, void* to, size_t nbytes) const override {
     if (offset > nbytes_ || nbytes > nbytes_ - offset) {
-      throw ArtifactError("it is truncated or no artifact of tvm_interop");
+      throw ArtifactError("it is truncated or not an artifact of tvm_interop");
     }
     if (nbytes > 0) std::memcpy(to, data_ + offset, nbytes);
   }

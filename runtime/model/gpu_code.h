@@ -11,7 +11,7 @@ namespace tvm_interop {
 // How a kernel for GPUs is called. The host's code gives the values of its parameters, each in
 // eight bytes, and then the numbers of the launch.
 struct GpuKernel {
-  // The part of a parameter's eight bytes that the kernel reads: all, or a number of 32 bits.
+  // Whether the kernel reads all eight bytes of a parameter, or only a number of 32 bits.
   enum class Parameter { kWhole, kInt32, kFloat32 };
   // A number of the launch: blocks along x, y and z, threads along x, y and z.
   static constexpr int kNumDimensions = 6;
@@ -27,8 +27,8 @@ struct GpuCode {
   std::map<std::string, GpuKernel> kernels;
 };
 
-// Reads the modules that TVM 0.27 saved for a library's host code, of which `data` has `nbytes`
-// bytes. Other modules than those for CUDA are refused. Throws std::runtime_error, which says why.
+// Reads the modules that TVM 0.27 saved for a library's host code. They take the `nbytes` bytes at
+// `data`. Modules that are not for CUDA are refused. Throws std::runtime_error, which says why.
 std::vector<GpuCode> ReadGpuCode(const char* data, size_t nbytes);
 
 }  // namespace tvm_interop

@@ -15,8 +15,8 @@
 namespace tvm_interop {
 
 // An instance on a GPU. Its inputs and outputs are memory of the host, and are copied: the
-// addresses of tensors on the GPU never change, since a CUDA graph contains them. Each instance has
-// streams and weights of its own.
+// addresses of tensors on the GPU never change, because a CUDA graph contains them. Each instance
+// has streams and weights of its own.
 class GpuInstance : public Runnable {
  public:
   // Loads the model's code on the GPU, copies the weights, runs each operator once, and makes a
@@ -67,7 +67,7 @@ class GpuInstance : public Runnable {
   std::vector<TensorHeader> headers_;  // by value; never resized, since kernels point to them
   std::vector<Port> inputs_, outputs_;
   std::unique_ptr<CudaStaging> staging_;
-  // Declared last, so that runs end before what they use is gone.
+  // Declared last, so that the runs end before the members that they use are destroyed.
   std::vector<std::unique_ptr<CudaKernel>> kernels_;
   std::unique_ptr<CudaExecutor> executor_;
 };

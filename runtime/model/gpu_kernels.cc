@@ -28,7 +28,7 @@ unsigned Size(const std::string& kernel, const KernelValue& value) {
                            std::to_string(size) + " blocks or threads");
 }
 
-// Runs a function that compiled code calls, which no exception may leave.
+// Runs the body of a function that compiled code calls. No exception may leave such a function.
 template <typename Body>
 int GuardedForCode(Body&& body) noexcept {
   try {

@@ -31,7 +31,7 @@ class GpuKernels {
   static int Lookup(void* kernels, const char* name, void** function);
   static int Call(void* function, const KernelValue* args, int32_t num_args, KernelValue* result);
 
-  // The stream on which this thread launches kernels, while the object lives.
+  // Sets the stream on which this thread launches kernels while the object lives.
   class OnStream {
    public:
     explicit OnStream(const CudaStream& stream);
@@ -44,7 +44,7 @@ class GpuKernels {
   };
 
  private:
-  // The result of `Lookup`: a kernel, or with a null module the function that sets the device.
+  // The result of `Lookup`: a kernel, or the function that sets the device if the module is null.
   struct Function {
     CudaModule* module = nullptr;
     std::string name;

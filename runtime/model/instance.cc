@@ -29,13 +29,13 @@ void RunOnNewThreads(const Work& work, size_t threads) {
     const BlockedSignals blocked(kSignalsOfComputing);
     while (others.size() + 1 < threads) others.emplace_back(work);
   } catch (const std::system_error&) {
-    // The system allows no more threads. The others do the work.
+    // If the system allows no more threads, the others do the work.
   }
   work();
   for (std::thread& other : others) other.join();
 }
 
-// The same, with guests as the other threads.
+// Works like the function above, with guests as the other threads.
 template <typename Work>
 void RunOnGuests(ThreadPool* guests, const Work& work, size_t threads) {
   const auto task = [](int, int, void* data) {
@@ -69,13 +69,14 @@ void Instance::Allocate() {
     headers_[v] = HeaderOf(value, kCpuDevice, 0, &dims_[v]);
     TensorHeader& header = headers_[v];
     if (value.storage == Storage::kWeight) {
-      // Kernels do not write weights: `CheckPlan` made sure.
+      // `CheckPlan` has made sure that kernels do not write weights.
       header.data = const_cast<char*>(model_->weights(shape_).at(static_cast<int64_t>(v)));
     } else if (value.storage == Storage::kArena) {
       header.data = arena_.get() + *value.offset;
     }
   }
-  // Parts of weights and of the arena; parts of inputs and outputs move with them.
+  // These are parts of weights and of the arena. Parts of inputs and outputs move with their
+  // tensors.
   for (size_t v = 0; v < plan_.values.size(); ++v) {
     const PlannedValue& value = plan_.values[v];
     if (value.storage != Storage::kAlias) continue;
@@ -99,7 +100,7 @@ void Instance::MakePorts() {
   for (size_t r = 0; r < ranges.size(); ++r) {
     all_rows_[r] = static_cast<size_t>(ranges[r].sizes[shape_]);
   }
-  // Adds the rows to a port, which is number `i` of the list `values` of each plan.
+  // Adds the rows to a port. The port is number `i` of the list `values` of each plan.
   const auto with_rows = [&](Port port, size_t i, const std::vector<int64_t> Plan::* values) {
     if (ranges.empty()) return port;
     std::vector<const std::vector<int64_t>*> shapes;
@@ -128,8 +129,8 @@ void Instance::MakePorts() {
     const bool may_move = times == 1 && plan_.values[v].storage == Storage::kOutput;
     outputs_.push_back(with_rows(port_of(v, may_move), outputs_.size(), &Plan::outputs));
   }
-  // Inputs that no list names, and outputs that are only parts of the model's outputs, need memory
-  // too.
+  // Values stored as inputs or outputs need memory too if they are not among the model's own, such
+  // as outputs of which the model returns only parts.
   for (size_t v = 0; v < plan_.values.size(); ++v) {
     const Storage storage = plan_.values[v].storage;
     if (storage != Storage::kInput && storage != Storage::kOutput) continue;
@@ -222,7 +223,8 @@ std::unique_ptr<Kernel> Instance::MakeLibraryKernel(const PlannedOperator& op) {
     throw ModelError(ErrorCode::kUnsupported,
                      "operator `" + op.name + "`: " + error.what() + "; compile the model again");
   }
-  // The kernel has packed its weights, or will read them again from the file.
+  // The pages can be released, because the kernel has packed its weights, or will read them from
+  // the file again.
   for (int64_t v : op.inputs) {
     if (!plan_.IsConstant(v)) continue;
     model_->artifact().weight_block->Release(headers_[v].data,
@@ -257,7 +259,7 @@ void Instance::Bind(const void* const* inputs, void* const* outputs, const RowCo
     port->is_copied = given != nullptr && must_copy;
   };
   for (size_t i = 0; i < inputs_.size(); ++i) {
-    // Operators only read inputs: `CheckPlan` made sure.
+    // `CheckPlan` has made sure that operators only read inputs.
     take(&inputs_[i], inputs == nullptr ? nullptr : const_cast<void*>(inputs[i]));
   }
   for (size_t i = 0; i < outputs_.size(); ++i) {
@@ -295,7 +297,7 @@ void Instance::FindOverlaps() {
   std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
     return std::less<const char*>()(a.begin, b.begin);
   });
-  // `longest` is the range before the next one that reaches furthest.
+  // `longest` is the range, among those before the next one, that ends last.
   const Range* longest = nullptr;
   for (const Range& range : ranges) {
     if (longest != nullptr && std::less<const char*>()(range.begin, longest->end)) {

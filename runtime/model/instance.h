@@ -62,7 +62,7 @@ class Instance : public Runnable {
   void* OwnBuffer(Port* port);
   void Place(const Port& port, void* address);
   void Run(const void* const* inputs, void* const* outputs, const RowCounts& rows);
-  // Places all ports for a run with these addresses, of which tensors with rows have `rows` rows.
+  // Places all ports for a run at these addresses. Tensors with rows have `rows` rows there.
   void Bind(const void* const* inputs, void* const* outputs, const RowCounts& rows);
   // Whether a run computes more rows of this tensor than the caller gives.
   bool IsFilledUp(const Port& port) const { return port.pieces.HasMoreThan(rows_); }

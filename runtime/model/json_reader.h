@@ -15,11 +15,11 @@ namespace tvm_interop {
 
 using Json = nlohmann::json;
 
-// Parses a JSON text. `name` is what error messages call the text. Throws ArtifactError.
+// Parses a JSON text. Error messages call the text `name`. Throws ArtifactError.
 Json ParseJson(const std::string& name, const std::string& text);
 
 // A value in a JSON text, with the path that leads to it. All functions throw ArtifactError, with
-// the path in the text, if the value is of another type than the function reads.
+// the path in the text, if the value does not have the type that the function reads.
 class JsonValue {
  public:
   JsonValue(const Json& json, std::string path) : json_(json), path_(std::move(path)) {}

@@ -148,7 +148,7 @@ bool IsSha256(const std::string& text) {
   return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-// Adds the range that `object`, the object in `value`, describes.
+// Adds the range that `object` describes, which is the object in `value`.
 void ReadRange(JsonObject* object, const JsonValue& value, std::vector<RowRange>* ranges) {
   RowRange range{object->At("dimension").Text(), object->At("sizes").Ints()};
   if (range.sizes.empty()) value.Refuse("there are no sizes");
@@ -164,7 +164,7 @@ int64_t WeightIndex(const std::string& key, const JsonValue& value) {
   int64_t index = 0;
   const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), index);
   if (error != std::errc() || end != key.data() + key.size() || index < 0) {
-    value.Refuse("`" + key + "` is no index of a value");
+    value.Refuse("`" + key + "` is not an index of a value");
   }
   return index;
 }
@@ -208,7 +208,7 @@ Manifest ReadManifest(const std::string& name, const std::string& text) {
   if (const auto digests = object.Find("sha256")) {
     ForEachField(*digests, [&](const std::string& member, const JsonValue& digest) {
       manifest.sha256[member] = digest.Text();
-      if (!IsSha256(digest.Text())) digest.Refuse("the digest is no SHA-256");
+      if (!IsSha256(digest.Text())) digest.Refuse("the digest is not a SHA-256");
     });
   }
   if (const auto weights = object.Find("weights")) {

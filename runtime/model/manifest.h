@@ -33,7 +33,7 @@ struct Manifest {
 };
 
 // Reads a manifest. `name` is the name of the text in error messages. Throws ArtifactError if the
-// text is no manifest that this version knows, or if a number in it is out of bounds.
+// text is not a manifest that this version knows, or if a number in it is out of bounds.
 Manifest ReadManifest(const std::string& name, const std::string& text);
 
 }  // namespace tvm_interop

@@ -47,9 +47,9 @@ class Model {
   KernelLibrary* library() const { return library_; }
   // A kernel library that plans for a GPU need, such as cuDNN.
   CudaKernelLibrary* gpu_library(const std::string& name) const { return gpu_libraries_.at(name); }
-  // Whether the library is missing, and plans without it run.
+  // Whether the library is missing, so that plans without it run.
   bool uses_fallback() const { return uses_fallback_; }
-  // What the user should know, such as that a library is missing; "" if there is nothing.
+  // A warning for the user, for example that a library is missing. "" if there is none.
   const std::string& warning() const { return warning_; }
 
  private:

@@ -47,7 +47,7 @@ std::map<std::string, Range> MembersOf(const Bytes& zip) {
   uint64_t end = zip.size() < kEnd ? 0 : zip.size() - kEnd;
   const uint64_t last = end > kMostComment ? end - kMostComment : 0;
   while (zip.NumberAt(end, 4) != 0x06054b50) {
-    if (end == last) Refuse("it is no zip file");
+    if (end == last) Refuse("it is not a zip file");
     --end;
   }
   std::map<std::string, Range> members;
@@ -89,7 +89,7 @@ std::string TupleOf(const std::vector<int64_t>& shape) {
 // writes it for this value.
 uint64_t DataOf(const Bytes& zip, const Range& npy, const PlannedValue& value) {
   const uint64_t begin = npy.first;
-  if (npy.second < 10 || zip.TextAt(begin, 6) != "\x93NUMPY") Refuse("a member is no array");
+  if (npy.second < 10 || zip.TextAt(begin, 6) != "\x93NUMPY") Refuse("a member is not an array");
   const bool is_short = zip.NumberAt(begin + 6, 1) == 1;
   const uint64_t head = is_short ? 10 : 12;
   const uint64_t size = zip.NumberAt(begin + 8, is_short ? 2 : 4);
@@ -135,7 +135,8 @@ std::shared_ptr<const Memory> ReadNpz(const std::string& data,
     (*offsets)[v] = end;
     end += (value.Nbytes() + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
   }
-  // Members of a malicious file may lie over each other, and claim more than the file has.
+  // Members of a malicious file may overlap each other, and together claim more bytes than the file
+  // has.
   if (static_cast<uint64_t>(end) > zip.size() + 64 * wanted.size()) {
     Refuse("it is smaller than the plan's weights");
   }

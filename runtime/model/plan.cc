@@ -23,13 +23,13 @@ PlannedValue ReadValue(const JsonValue& value) {
   read.type = FindElementType(read.dtype);
   const JsonValue storage = object.At("storage");
   const auto found = storages.find(storage.Text());
-  if (found == storages.end()) storage.Refuse("`" + storage.Text() + "` is no kind of storage");
+  if (found == storages.end()) storage.Refuse("`" + storage.Text() + "` is not a kind of storage");
   read.storage = found->second;
   if (const auto offset = object.Find("offset")) read.offset = offset->IntOrNull();
   if (const auto alias_of = object.Find("alias_of")) read.alias_of = alias_of->IntOrNull();
   if (const auto layout = object.Find("layout")) {
     const auto found_layout = Layouts().find(layout->Text());
-    if (found_layout == Layouts().end()) layout->Refuse("`" + layout->Text() + "` is no layout");
+    if (found_layout == Layouts().end()) layout->Refuse("`" + layout->Text() + "` is not a layout");
     read.layout = found_layout->second;
   }
   const auto device = object.Find("device");
@@ -179,7 +179,8 @@ Plan ReadPlan(const std::string& name, const std::string& text) {
     }
   }
   const auto format = object.Find("format");
-  if (format.has_value() && format->Text() != "tvm_interop.plan") format->Refuse("it is no plan");
+  if (format.has_value() && format->Text() != "tvm_interop.plan")
+    format->Refuse("it is not a plan");
   const auto version = object.Find("version");
   if (version.has_value() && version->Int() != 1) version->Refuse("it is not 1");
   object.RefuseOthers();

@@ -42,7 +42,7 @@ const ElementType* FindElementType(const std::string& name);
 enum class Storage { kInput, kWeight, kOutput, kArena, kAlias };
 const char* NameOf(Storage storage);
 
-// Returns a * b, or `kMaxBytes` + 1 if the product is larger than that. Both are not negative.
+// Returns a * b, or `kMaxBytes` + 1 if the product is larger than that. Neither may be negative.
 int64_t BoundedProduct(int64_t a, int64_t b);
 // Returns the number of elements of a tensor, or `kMaxBytes` + 1 if there are more.
 int64_t BoundedElements(const std::vector<int64_t>& shape);
@@ -110,7 +110,7 @@ struct Plan {
 };
 
 // Reads the JSON text of a plan. `name` is the name of the text in error messages. Throws
-// ArtifactError if the text is no plan of this version. The numbers in the plan are not checked
+// ArtifactError if the text is not a plan of this version. The numbers in the plan are not checked
 // here: see `CheckPlan`.
 Plan ReadPlan(const std::string& name, const std::string& text);
 

@@ -9,7 +9,7 @@
 namespace tvm_interop {
 namespace {
 
-// How many rows of an axis a tensor with `counts` rows has.
+// The number of rows along an axis of a tensor with `counts` rows.
 size_t RowsOf(const RowPieces::Axis& axis, const RowCounts& counts) {
   return axis.range < 0 ? 1 : counts[static_cast<size_t>(axis.range)];
 }
@@ -43,7 +43,7 @@ bool MaskOfTypeFits(const RowPieces& pieces, const RowCounts& counts, size_t ran
           const T* begin = mask + IndexOf(pieces, all, o, i, m, j) * width;
           const size_t position = positions_axis == 0 ? i : j;
           for (size_t k = 0; k < width; ++k) {
-            // The comparison is false for a float that is no number.
+            // The comparison is false for a float that is not a number.
             if (!(begin[k] >= T{0} && begin[k] <= T{1})) return false;
             const bool is_one = begin[k] == T{1};
             if (filling == Filling::kMaskFirst && position == 0 && !is_one) return false;
@@ -107,7 +107,8 @@ size_t FindShape(const std::vector<RowRange>& ranges, const std::vector<int64_t>
                            std::to_string(*most));
     }
   }
-  // There is a shape for each combination, so the next larger number of each range is the best.
+  // There is a shape for each combination of numbers. So each range takes its smallest number that
+  // is large enough.
   const auto is_better = [&](size_t one, size_t other) {
     for (const RowRange& range : ranges) {
       if (range.sizes[one] != range.sizes[other]) return range.sizes[one] < range.sizes[other];
@@ -143,7 +144,7 @@ bool MaskFits(const RowPieces& pieces, const RowCounts& counts, size_t range, Fi
 void FillWithZeros(const RowPieces& pieces, size_t range, size_t count, void* tensor) {
   const auto all = AllRows(pieces);
   const bool is_first = pieces.axes[0].range == static_cast<int>(range);
-  // The rows that are zeroed lie together in each of these many pieces.
+  // The rows to set to zero are contiguous in each of these pieces.
   const size_t repeats = is_first ? pieces.outer : pieces.outer * all[0] * pieces.between;
   const size_t nbytes = is_first ? pieces.between * all[1] * pieces.nbytes : pieces.nbytes;
   const size_t rows = is_first ? all[0] : all[1];

@@ -18,7 +18,7 @@ using RowCounts = std::array<size_t, kMostRanges>;
 
 // Throws ModelError with `kInvalidArgument` unless the model has `count` ranges, at least one.
 void CheckNumberOfRanges(const std::vector<RowRange>& ranges, size_t count);
-// " of `batch`" for a range of several; nothing for the only one.
+// Returns a text such as " of `batch`" if there are several ranges, and "" if there is only one.
 std::string NameOf(const std::vector<RowRange>& ranges, size_t range);
 // Returns the index of the shape that runs these numbers of rows, one for each range. It is the
 // shape with the least numbers of rows that are large enough. Throws ModelError with
@@ -40,7 +40,7 @@ struct RowPieces {
 
   // Whether a tensor with `counts` rows has fewer rows than this one, along any range.
   bool HasMoreThan(const RowCounts& counts) const;
-  // The same for one range.
+  // Whether a tensor with `count` rows of one range has fewer rows of it than this one.
   bool HasMoreThan(const RowCounts& counts, size_t range) const;
 };
 

@@ -31,14 +31,14 @@ class Runnable {
   // instance.
   virtual void Run(const void* const* inputs, void* const* outputs) = 0;
 
-  // Runs the model once, as `Run` does, on inputs and outputs with `rows` rows, a number for each
-  // range of the model: at most as many as the instance's shape has, and at least as many as the
-  // range begins with. The inputs are filled up with copies of their last row, and masks with 0. If
-  // there are fewer rows than in the instance's shape, tensors with these rows are always copied,
-  // whatever their address. In the instance's own buffers, the first rows count.
+  // Runs the model once, as `Run` does, on inputs and outputs with `rows` rows, one number for each
+  // range of the model. A number is at least the smallest of its range, and at most that of the
+  // instance's shape. The inputs are filled up with copies of their last row, and masks with 0. If
+  // there are fewer rows than in the instance's shape, tensors with rows are always copied,
+  // whatever their address. The instance's own buffers then hold the rows at their beginning.
   //
-  // Throws ModelError with `kInvalidArgument` if the model has other ranges or not these numbers of
-  // rows, or if a mask has a number outside of 0 to 1, or is not 1 at the required position.
+  // Throws ModelError with `kInvalidArgument` if the numbers of rows do not fit the model's ranges,
+  // or if a mask has a number outside of 0 to 1, or is not 1 at the required position.
   virtual void RunRows(const std::vector<int64_t>& rows, const void* const* inputs,
                        void* const* outputs) = 0;
 
@@ -51,7 +51,7 @@ class Runnable {
 
   virtual const Plan& plan() const = 0;
 
-  // What the user should know about how this instance runs; empty if there is nothing.
+  // A warning about the way in which this instance runs. Empty if there is none.
   virtual std::string Warning() const { return ""; }
 
  protected:

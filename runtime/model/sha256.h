@@ -27,7 +27,7 @@ class Sha256 {
   uint64_t num_bytes_ = 0;
 };
 
-// For tests: whether the functions below may use the SHA instructions.
+// Whether the functions below may use the SHA instructions. Only tests change it.
 bool HasShaInstructions();
 // Adds whole blocks of 64 bytes to `state`, without and with the SHA instructions.
 void AddBlocksPortably(uint32_t* state, const uint8_t* data, size_t blocks);

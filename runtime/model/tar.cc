@@ -26,7 +26,7 @@ class Reader {
 
   // Reads bytes, and adds them to `digest` too unless it is null.
   void Read(void* to, size_t nbytes, Sha256* digest = nullptr) {
-    if (nbytes > left()) throw ArtifactError("it is truncated or no artifact of tvm_interop");
+    if (nbytes > left()) throw ArtifactError("it is truncated or not an artifact of tvm_interop");
     source_.Read(offset_, to, nbytes);
     offset_ += nbytes;
     if (whole_ != nullptr && digest != nullptr) {
@@ -65,7 +65,8 @@ class Reader {
 };
 
 [[noreturn]] void RefuseHeader(const char* why) {
-  throw ArtifactError(std::string("it is truncated or no artifact of tvm_interop (") + why + ")");
+  throw ArtifactError(std::string("it is truncated or not an artifact of tvm_interop (") + why +
+                      ")");
 }
 
 // A number of a header: octal digits that end with a space or a zero, or, if the first bit is set,
@@ -106,7 +107,7 @@ Header HeaderIn(const unsigned char* block, uint64_t left) {
   if (!prefix.empty()) header.name = prefix + "/" + header.name;
   const unsigned char type = block[156];
   if (type != '0' && type != 0) {
-    throw ArtifactError("its member `" + header.name + "` is no plain file (type " +
+    throw ArtifactError("its member `" + header.name + "` is not a plain file (type " +
                         std::to_string(type) + "); artifacts hold only plain files");
   }
   header.nbytes = NumberAt(block + 124, 12);

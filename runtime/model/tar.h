@@ -25,8 +25,8 @@ struct Member {
 // Only plain headers and plain files are allowed. Sparse files, links, and headers that hold long
 // names are refused, because a few bytes of such a header can claim terabytes.
 //
-// Throws ArtifactError if the file is truncated, is no tar file or has another digest. Also throws
-// it if a member is no plain file, is there twice or is too large.
+// Throws ArtifactError if the file is truncated, is not a tar file or has another digest. Also
+// throws it if a member is not a plain file, is there twice or is too large.
 std::map<std::string, Member> ReadTar(const Source& source,
                                       const std::function<int64_t(const std::string&)>& most_bytes,
                                       const std::string& sha256);

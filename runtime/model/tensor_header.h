@@ -13,7 +13,8 @@ namespace tvm_interop {
 enum DeviceKind : int32_t { kCpuDevice = 1, kCudaDevice = 2 };
 
 // Describes a tensor to TVM's kernels, without its address. `dims` becomes the tensor's shape in
-// memory and then its strides. The header points there, so `dims` must live as long and not change.
+// memory and then its strides. The header points to `dims`, so `dims` must live as long as the
+// header and not change.
 TensorHeader HeaderOf(const PlannedValue& value, DeviceKind kind, int device,
                       std::vector<int64_t>* dims);
 

@@ -37,8 +37,8 @@ void Raise(const char* /*kind*/, const char** parts, int32_t count) {
   }
 }
 
-// The memory that kernels asked for on one thread, kept for the thread's next kernels. A call of
-// the C library for each would take longer than a small kernel.
+// The memory that kernels asked for on one thread. It is kept for the thread's next kernels,
+// because a call of the C library for each kernel would take longer than a small kernel.
 class Workspaces {
  public:
   ~Workspaces() {
@@ -150,8 +150,8 @@ TvmKernels::TvmKernels(std::string code) {
   } catch (const std::runtime_error& error) {
     RefuseToLoad(error.what());
   }
-  // A file in memory needs no folder that can be written to. Its descriptor stays open, because the
-  // loader takes libraries of the same path for the same library.
+  // A file in memory needs no writable folder. Its descriptor stays open, so that no other library
+  // gets its path: the loader takes two libraries with one path for the same library.
   std::string path;
   bool is_named = false;
   file_ = memfd_create("tvm_interop_kernels", MFD_CLOEXEC);

@@ -1,6 +1,6 @@
 // What happens around the runtime library in a process: it is closed while threads are inside, the
-// process forks, and signals arrive. The library is opened as a program opens it that is not linked
-// to it.
+// process forks, and signals arrive. The test opens the library with `dlopen`, and is not linked to
+// it.
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -186,7 +186,8 @@ TEST_CASE(TheLibraryMayBeClosedWhileThreadsAreInside) {
       usleep(1000);
     }
   }
-  // Helpers of the library may still be inside, and what was made can be used and freed.
+  // Helpers of the library may still be inside, and objects that were made earlier can still be
+  // used and freed.
   Loaded(interface).RunAndCheck(1);
   library = OpenLibrary();
   CHECK(Interface(library).run == interface.run);
@@ -217,8 +218,8 @@ TEST_CASE(SignalsGoToTheProgramsThreads) {
   Loaded loaded(interface);
   for (int run = 0; run < 20; ++run) loaded.RunAndCheck(static_cast<float>(run));
   CHECK(ThreadsNow() > 1);
-  // The handler runs on this thread alone. Where this thread blocks the signal and waits for it, no
-  // helper takes the signal away.
+  // The handler runs on this thread alone. This thread blocks the signal and waits for it, and no
+  // helper may receive the signal first.
   CountSignals(SIGTERM);
   expected.store(static_cast<pid_t>(syscall(SYS_gettid)));
   for (int i = 0; i < 20; ++i) {

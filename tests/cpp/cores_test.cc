@@ -211,7 +211,7 @@ TEST_CASE(AMaskThatCrossedTheUsersIsTakenBack) {
     affinity.KeepOff(all[0]);
     const std::vector<int> narrowed = CpusOf(0);
     CHECK(!Has(narrowed, all[0]));
-    // The user now confines all threads to the first core, and changes the witness before this
+    // The user now confines all threads to the first core. The witness thread changes before this
     // thread. The call of `KeepOff` above may overwrite the mask that the user sets on this thread.
     // So the next call must set the user's mask again.
     tvm_interop::PinThread(witness, {all[0]});
@@ -288,7 +288,7 @@ TEST_CASE(AHelperKeepsOffTheCoreThatItsCallerWasMovedTo) {
   ThreadPool::Get().SetNumThreads(2);
   std::vector<int> helpers;
   std::atomic<bool> looked{false};
-  // The caller stays busy. A caller that waits would lend its core to a helper without a core.
+  // The caller stays busy. A waiting caller would lend its core to a helper that has none.
   const auto callers = [&] {
     while (!looked.load()) std::this_thread::yield();
   };

@@ -49,7 +49,7 @@ class CountingKernel : public Kernel {
 };
 
 // The graph source -> (left, right) -> join, with `left` and `right` on two streams. `input`
-// changes in every run, so a value that is left over from an earlier run gives a wrong result.
+// changes in every run, so a value of an earlier run would give a wrong result.
 struct Diamond {
   long input = 0, source = 0, left = 0, right = 0, join = 0;
   SumKernel source_kernel{{&input}, 1, &source};

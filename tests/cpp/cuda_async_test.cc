@@ -123,8 +123,8 @@ Formula FormulaOf(const RandomGraph& graph, int op, const Values& values) {
   return formula;
 }
 
-// Returns whether the results of a random graph equal those of its operators in order. `dropped` is
-// the number of the wait between streams that is left out, or -1.
+// Returns whether a random graph gives the same results as its operators in order, one by one.
+// `dropped` is the number of the wait between streams that is left out, or -1.
 bool IsRight(int seed, CudaDispatch dispatch, int dropped) {
   RandomGraph graph(seed);
   const int num_ops = static_cast<int>(graph.inputs.size());

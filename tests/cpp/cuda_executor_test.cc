@@ -1,5 +1,5 @@
 // Runs the CUDA executor on the fake CUDA, so that sanitizers can check its memory and threads. The
-// tests under `tests/fake_cuda` check results and order, from Python.
+// Python tests in `tests/fake_cuda` check results and order.
 
 #include <dlfcn.h>
 

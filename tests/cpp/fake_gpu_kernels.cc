@@ -26,7 +26,7 @@ char __tvm_ffi__library_bin[8192] = "PLACE OF THE GPU'S CODE";
 
 namespace {
 
-// Calls the kernel of `handle` with the data of the tensors and their number of elements.
+// Calls the kernel `handle`. Its arguments are the tensors' data and the number of elements.
 template <typename Make>
 int Launch(void** handle, Make make, const Value* args, int32_t count) {
   const auto* first = static_cast<const Tensor*>(args[0].pointer);

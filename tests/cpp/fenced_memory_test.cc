@@ -74,7 +74,7 @@ TEST_CASE(ExceptionsPass) {
   }
   CHECK(caught);
   // The exception left `RunCatchingFaults`, which then stopped catching faults for the inner call.
-  // So a later fault is caught by the call of `Write` itself.
+  // So the call of `Write` itself catches a later fault.
   const FencedMemory memory(8, 8, Place::kAfterFence, 0);
   CHECK(Write(Bytes(memory) - 1));
 }

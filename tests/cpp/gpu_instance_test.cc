@@ -86,7 +86,7 @@ bool Has(const std::string& text, const std::string& part) {
 }
 
 // Lets the GPU work in threads of its own while this object lives, with random delays. Otherwise it
-// works in the thread that calls, and several threads at once would be a race of the fake.
+// works in the calling thread. With several calling threads, the fake itself would have a race.
 class Asynchronous {
  public:
   explicit Asynchronous(int seed) : set_delays_(Switch<void(int)>("FakeCudaSetDelays")) {
@@ -275,7 +275,7 @@ TEST_CASE(KernelsGetTheirParameters) {
   CHECK(launch(int64_t{1} << 40, 60000) != 0);
   CHECK(launch(4, 300000) != 0);  // More shared memory than a GPU has.
   CHECK_EQ(seen_integer, 0);
-  // More than 48 KiB needs a permission.
+  // A kernel must ask for more than 48 KiB of shared memory explicitly.
   CHECK_EQ(launch(4, 60000), 0);
   streams.Settle();
   CHECK_EQ(seen_address, int64_t{0x123456789a});
@@ -371,7 +371,7 @@ TEST_CASE(FailuresOfTheGpuAreReported) {
   Switch<void()>("FakeCudaRepair")();
 }
 
-// The file may come from anywhere.
+// The file may come from an untrusted source.
 TEST_CASE(CodeThatIsCutOffOrChangedIsRefused) {
   const std::string whole = SavedGpuCode();
   CHECK_EQ(ReadGpuCode(whole.data(), whole.size()).size(), size_t{1});

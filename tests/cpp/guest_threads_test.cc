@@ -1,5 +1,5 @@
-// Tests runs on threads that belong to the program. The pools here are good and bad ones: one that
-// never calls a task, one that calls it at once or very late, one that refuses tasks.
+// Tests runs on threads that belong to the program. Some of the pools here misbehave: they never
+// call a task, call it at once or very late, or refuse it.
 
 #include <sched.h>
 #include <sys/wait.h>
@@ -177,7 +177,7 @@ TEST_CASE(AGuestMayComeWhenAllIsOver) {
     RandomModel model(5, 5, ThreadPool::OfGuests({2, keeps}));
     for (int run = 0; run < 20; ++run) model.Check(run);
   }
-  // No more guests were called than may help, however many runs there were.
+  // The number of guests never exceeds the limit, however many runs there are.
   CHECK_EQ(kept.size(), size_t{2});
   for (const Task& task : kept) task.call(task.argument);
 }

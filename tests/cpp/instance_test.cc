@@ -136,7 +136,7 @@ TEST_CASE(CodeWithUnknownImportsIsRefused) {
   CHECK(text.find("`TVMXYZErrorSetRaisedFromCStrParts`") != std::string::npos);
   const std::string none = ArtifactOf(PlanText(), "no library");
   CHECK(ErrorOf([&] { Instance(Load(none), 0); }, ErrorCode::kUnsupported)
-            .find("no shared library") != std::string::npos);
+            .find("not a shared library") != std::string::npos);
 }
 
 TEST_CASE(AnUnsafePlanIsRefused) {

@@ -218,8 +218,8 @@ std::set<size_t> WantedByDefinition(const IosSearch& search, const std::vector<d
   return wanted;
 }
 
-// Prices arrive over time, and none is below its bound. Each call of `WantedStages` continues from
-// the progress of the last call.
+// Prices arrive one after the other, and no price is below its bound. Each call of `WantedStages`
+// continues from the progress of the last call.
 TEST_CASE(WantsWhatTheDefinitionSaysWhileValuesRise) {
   int rounds = 0;
   for (unsigned seed = 0; seed < 100; ++seed) {

@@ -150,7 +150,7 @@ TEST_CASE(AWrongDescriptionIsRefusedWithItsFault) {
                           }),
                   "empty range"));
   CHECK(Complains(Changed(Product(), [](auto& op) { op.layouts[0] = Layout::kBlocked16; }),
-                  "no image"));
+                  "not an image"));
   Matmul product = Product();
   product.cut = {1, 1, 3, 8};
   CHECK_EQ(tvm_interop::WhyMalformed(product), std::string());

@@ -323,7 +323,7 @@ class Builder:
 
 
 def outcome(programs: Iterable[Path]) -> str:
-    """How the first failing test ended, or "" if all tests passed."""
+    """A description of how the first failing test ended, or "" if all tests passed."""
     return next(filter(None, map(_outcome, programs)), "")
 
 

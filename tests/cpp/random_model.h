@@ -22,7 +22,7 @@ inline constexpr int kGraphs = 40;
 inline constexpr int kRuns = 300;
 #endif
 
-// Adds up its operands in plain memory. If a claim or a wait orders too little, ThreadSanitizer
+// Adds up its operands in plain memory. If a claim or a wait misses an order, ThreadSanitizer
 // reports a race. If a wait is missing, the sum is wrong.
 class SumKernel : public tvm_interop::Kernel {
  public:
@@ -73,7 +73,7 @@ class RandomModel {
     executor_ = std::make_unique<tvm_interop::CpuExecutor>(num_streams, 1, ops, std::move(guests));
   }
 
-  // Runs the model on `value`, and checks that every operator had read the results it waits for.
+  // Runs the model on `value`, and checks that every operator read the results that it waits for.
   void Check(long value) {
     input = value;
     executor_->Run();

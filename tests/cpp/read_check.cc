@@ -1,6 +1,6 @@
-// Reads artifacts and plans, and says whether they are refused, for tests that are written in
-// Python and for fuzzing. Each line of standard input is `artifact PATH` or `plan PATH`. Each
-// answer is one line: `ok`, or the error's number and its text.
+// Reads artifacts and plans, and says whether they are refused. Tests in Python and fuzz tests use
+// it. Each line of standard input is `artifact PATH` or `plan PATH`. Each answer is one line: `ok`,
+// or the error's number and its text.
 
 #include <fstream>
 #include <iostream>

@@ -1,5 +1,6 @@
-// The C++ header as a program uses it, and misuse of both headers. The program is linked to the
-// runtime library and to none of its parts, whose classes have the same names.
+// Tests the C++ header as a program uses it, and wrong uses of both headers. The program is linked
+// only to the runtime library, and not to the library's parts, because their classes have the same
+// names as the header's.
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -35,7 +36,7 @@ Model ModelOf(const std::string& plan) {
 
 Model TheModel() { return ModelOf(PlanText()); }
 
-// Replaces the first `from` in a text.
+// Replaces the first place where the text `from` occurs.
 std::string With(std::string text, const std::string& from, const std::string& to) {
   return text.replace(text.find(from), from.size(), to);
 }
@@ -189,7 +190,7 @@ TEST_CASE(WhatIsNoFileIsRefused) {
   const std::string pipe = std::string(folder) + "/pipe";
   CHECK_EQ(mkfifo(pipe.c_str(), 0600), 0);
   for (const std::string& path : {pipe, std::string(folder), std::string("/dev/zero")}) {
-    Has(ErrorOf(TVI_ERROR_ARTIFACT, [&] { Model{path}; }), "it is no file");
+    Has(ErrorOf(TVI_ERROR_ARTIFACT, [&] { Model{path}; }), "it is not a file");
   }
   Has(ErrorOf(TVI_ERROR_ARTIFACT, [] { Model{""}; }), "it cannot be read");
   Has(ErrorOf(TVI_ERROR_ARTIFACT, [] { Model{std::string(10000, 'x')}; }), "it cannot be read");
@@ -197,9 +198,10 @@ TEST_CASE(WhatIsNoFileIsRefused) {
   rmdir(folder);
 }
 
-// Scalars, tensors without elements, and tensors of one byte.
+// Covers scalars, tensors without elements, and tensors of one byte.
 TEST_CASE(UnusualTensors) {
-  // Operators E and then D read other tensors than their shapes say: nothing is run here.
+  // Operators E and then D get tensors that do not fit their shapes. This is safe because nothing
+  // runs here.
   Model scalar = ModelOf(With(With(PlanText(), R"("x", "shape": [1000])", R"("x", "shape": [])"),
                               R"("z", "shape": [1000], "dtype": "float32")",
                               R"("z", "shape": [], "dtype": "bool")"));

@@ -18,7 +18,7 @@ std::string DigestOf(const std::string& text, size_t piece) {
   return digest.Digest();
 }
 
-// The examples of FIPS 180-4.
+// The examples come from FIPS 180-4.
 TEST_CASE(KnownDigests) {
   CHECK_EQ(DigestOf("", 1), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   CHECK_EQ(DigestOf("abc", 1), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");

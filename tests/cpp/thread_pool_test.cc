@@ -90,7 +90,7 @@ TEST_CASE(RunsAfterAPauseFindTheHelpersAsleep) {
 }
 
 TEST_CASE(ARunEndsWhereNoHelperEverComes) {
-  // Another thread runs a model that holds all helpers up, as if no helper had a core.
+  // Another thread runs a model that keeps all helpers busy, as if no helper had a core.
   struct HoldingKernel : Kernel {
     void Run() override {
       held.fetch_add(1);

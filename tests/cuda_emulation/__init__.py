@@ -16,7 +16,7 @@ order, and in reverse order. The emulation finds:
   not come;
 - shared memory that is read before it is written: the two orders find different bytes there;
 - accesses outside of tensors and of shared and local arrays, and vectors at addresses that are not
-  aligned to their size (with the sanitizers, which is the default);
+  aligned to their size (with with sanitizers, as by default);
 - writes to inputs, launches with more threads than a kernel takes, and launches that are given
   memory of the host.
 

@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def _model(name: str, batch: int, image_size: int | None) -> Any:
-    """Build the network `name`; return `name` itself if it is no built-in network."""
+    """Build the network `name`; return `name` itself if it is not a built-in network."""
     return models.build(name, batch, image_size) if name in models.list() else name
 
 

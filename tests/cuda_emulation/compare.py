@@ -61,7 +61,7 @@ class Verdict:
     fault: what is wrong with it, or "".
     not_executed: the reason why it was not executed, or "".
     error: the largest difference from the reference on ordinary numbers, as a share of the largest
-        number of the reference's result; NaN if there is no such number.
+        number of the reference's result; NaN if there is not such a number.
     """
 
     kernel: Kernel
@@ -162,8 +162,8 @@ def _nbytes(param: Any) -> int:
 def _references(kernel: Kernel, library: Path) -> Iterator[Any]:
     """NumPy's version of a kernel if there is one, then a plain build of the kernel.
 
-    NumPy's functions have special cases of their own. So a kernel is at fault only if it also
-    differs from the plain build, as in the check of kernels that ship.
+    NumPy's functions have special cases of their own. So a kernel counts as wrong only if it also
+    differs from the plain build. The check of kernels that ship has the same rule.
     """
     if "bfloat16" not in (*kernel.inputs, *kernel.outputs):  # NumPy cannot interpret these.
         evaluated = numpy_kernel(kernel.as_written)

@@ -63,7 +63,7 @@ def device_code(name: str, scheduled: tirx.PrimFunc, archs: Sequence[str]) -> De
     NotExecutedError
         TVM cannot compile the kernel, or a launch has a setting that is not emulated.
     WrongLaunchError
-        A launch is given memory that is no tensor of the kernel.
+        A launch is given memory that is not a tensor of the kernel.
     """
     target = cuda_target(archs)
     seen: Any = _HostFunctions()
@@ -108,7 +108,7 @@ def launches_of(host: tirx.PrimFunc) -> list[Launch]:
     NotExecutedError
         A launch has a setting or an argument that is not emulated.
     WrongLaunchError
-        A launch is given memory that is no tensor of the kernel.
+        A launch is given memory that is not a tensor of the kernel.
     """
     views: list[tuple[Any, Any]] = []
     tvm_ffi.structural_walk(
@@ -125,8 +125,8 @@ def launches_of(host: tirx.PrimFunc) -> list[Launch]:
             if param.same_as(buffer):
                 return i
         raise WrongLaunchError(
-            f"its host code gives a launch `{buffer.name}`, which is no tensor of the kernel: the "
-            "GPU would use memory that the host has allocated"
+            f"its host code gives a launch `{buffer.name}`, which is not a tensor of the kernel: "
+            "the GPU would use memory that the host has allocated"
         )
 
     return [_launch(call, parameter) for call in calls_of_launches(host)]

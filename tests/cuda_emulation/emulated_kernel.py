@@ -22,7 +22,7 @@ _OPTIONS = (
     "-w",  # The source is TVM's.
     "-fno-strict-aliasing",  # It reads integers as floats through pointers.
     "-ffp-contract=off",
-    "-ftrivial-auto-var-init=pattern",  # Local variables that nobody set are no zeros.
+    "-ftrivial-auto-var-init=pattern",  # Local variables that nobody set are not zeros.
 )
 _SANITIZERS = (
     "-fsanitize=address,bounds,alignment",
@@ -75,7 +75,7 @@ class EmulatedKernel:
         before_fence: bool,
         fill: int,
     ) -> str:
-        """Run the kernel; as `tvm_interop.kernels.check.RunsFenced` describes it.
+        """Run the kernel, as `tvm_interop.kernels.check.RunsFenced` describes.
 
         The sanitizers are the fences, so `before_fence` has no effect.
         """

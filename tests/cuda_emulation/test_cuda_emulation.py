@@ -127,7 +127,8 @@ def test_a_wrong_launch_is_found() -> None:
 
 
 def test_memory_of_the_host_in_a_launch_is_found() -> None:
-    """The planted fault: a kernel of its own sets the initial values of sums, in local memory."""
+    """The planted fault: a separate kernel sets the initial values of sums, in its own local
+    memory."""
     x = te.placeholder((8, 16), "float32", name="x")
     k = te.reduce_axis((0, 16), name="k")
     y = te.compute((8,), lambda i: te.sum(x[i, k], axis=k), name="y")
@@ -214,7 +215,7 @@ def test_a_wrong_stride_of_a_matrix_is_found() -> None:
 def test_a_matrix_at_an_odd_address_is_found() -> None:
     pattern = r"(nvcuda::wmma::load_matrix_sync\(.*, )(\(?&.*), (\d+)\);"
     fault = planted_in(half_product(), pattern, r"\g<1>1 + \g<2>, \g<3>);").fault
-    assert "no multiple of 32 bytes" in fault
+    assert "not a multiple of 32 bytes" in fault
 
 
 @pytest.mark.slow
@@ -225,7 +226,8 @@ def test_a_fragment_that_some_lanes_leave_out_is_found() -> None:
 
 
 def test_fragments_of_both_layouts(tmp_path: Path) -> None:
-    """A transposed right side, sums that begin with numbers, and sums stored by columns."""
+    """Covers a transposed right factor, sums that do not begin with 0, and sums stored by
+    columns."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((3, 16, 16)).astype(np.float16)
     source = """k(half* x, float* y) {
@@ -367,7 +369,7 @@ SMALL: dict[str, Callable[[], Any]] = {
     "branches": nets.branches,
     "mixture_of_experts": lambda: models.build("mixture_of_experts", 4, 24),
 }
-"""Networks of which each kernel is executed in a few minutes. The command takes any network."""
+"""Networks whose kernels can all be executed in a few minutes. The command takes any network."""
 
 
 @pytest.mark.slow

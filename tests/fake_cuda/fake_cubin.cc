@@ -12,7 +12,8 @@ namespace {
 
 constexpr uint32_t kFatbinMagic = 0xba55ed50;
 constexpr uint16_t kCubinEntry = 2;
-// The shared memory that CUDA itself takes of each block. The cubin counts it, the limits do not.
+// The shared memory that CUDA itself takes of each block. The cubin counts it, but the limits do
+// not.
 constexpr uint64_t kReservedSharedBytes = 1024;
 constexpr uint64_t kCompressed = 0x2000 | 0x8000;  // By LZ4, by Zstandard.
 
@@ -110,7 +111,7 @@ int ReadFatbin(const void* data, int arch, Kernels* kernels) {
   while (at < end) {
     FatbinEntry entry;
     std::memcpy(&entry, at, sizeof(entry));
-    // A cubin runs on GPUs of its major version whose minor version is not smaller.
+    // A cubin runs on GPUs with the same major version and the same or a larger minor version.
     const auto made_for = static_cast<int>(entry.arch);
     if (entry.kind == kCubinEntry && made_for / 10 == arch / 10 && made_for <= arch) {
       if ((entry.flags & kCompressed) != 0) return kInvalidImage;

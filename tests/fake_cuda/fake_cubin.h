@@ -8,7 +8,7 @@
 
 namespace fake_cuda {
 
-// What a GPU must know of a kernel before it can launch the kernel.
+// The facts about a kernel that a GPU needs to launch it.
 struct KernelLimits {
   int64_t shared_bytes = 0;  // The shared memory that the kernel declares.
   int64_t most_threads = 0;  // Of a block, by `__launch_bounds__`. 0 if there is no bound.
@@ -17,7 +17,7 @@ struct KernelLimits {
 using Kernels = std::map<std::string, KernelLimits>;
 
 // Reads the kernels of the cubin that a GPU of architecture `arch`, such as 90, can run. Returns
-// `kInvalidImage` if the data are no fatbin or a compressed one, and `kNoImageForDevice` if the
+// `kInvalidImage` if the data are not a fatbin or a compressed one, and `kNoImageForDevice` if the
 // fatbin has no such cubin.
 int ReadFatbin(const void* data, int arch, Kernels* kernels);
 

@@ -2,13 +2,14 @@
 // host's. Every call is logged. A checker reads the log, and says whether a GPU could choose
 // another order with wrong results.
 //
-// There are two ways of doing work. By default, the calling thread does the work of a call at once,
+// There are two ways to do work. By default, the calling thread does the work of a call at once,
 // before the call returns. If the environment variable FAKE_CUDA_ASYNC has a number, the number is
 // the seed of random delays, and each stream has a thread of its own, which does the stream's work
 // later. Events are then real synchronisation, and nothing else orders the threads.
 //
-// The calls refuse what CUDA's documentation says that CUDA refuses. The comments quote it. Where
-// CUDA leaves the behaviour open, the fake chooses what is worst for the caller.
+// The calls refuse everything that CUDA refuses according to its documentation. The comments quote
+// the documentation. Where CUDA leaves the behaviour open, the fake chooses what is worst for the
+// caller.
 #ifndef TESTS_FAKE_CUDA_FAKE_CUDA_H_
 #define TESTS_FAKE_CUDA_FAKE_CUDA_H_
 
@@ -206,7 +207,7 @@ int RuntimeCall(const char* name, Body&& body) {
   return status;
 }
 
-// Waits for moments, without keeping other threads from calling, and notices a failure of the GPU.
+// Waits for moments, and notices a failure of the GPU. Other threads may call meanwhile.
 int AwaitAll(const Moments& moments);
 
 // For calls that "may be unsafe" during a capture. They are refused, and invalidate the capture, if
@@ -223,18 +224,18 @@ constexpr double kWorkMs = 1e-3;
 int Enqueue(Stream* stream, Work work, double ms = kWorkMs);
 // Puts the work of a kernel on a stream of the current device.
 int Launch(Stream* stream, const std::string& name, Work work);
-// Puts on a stream that is not captured what takes no time: the record of an event, or a wait.
+// Puts work that takes no time on a stream that is not captured: the record of an event, or a wait.
 void EnqueueMark(Stream* stream, Work mark);
 // A moment that happens when the stream's work so far has ended.
 std::shared_ptr<Moment> EndOf(Stream* stream);
-// The same for all streams that have work.
+// A moment that happens when the work so far of all streams has ended.
 Moments EndsOfAll();
 // Work that runs a graph.
 Work RunGraph(std::shared_ptr<const std::vector<Node>> nodes);
 // Lets the thread of a destroyed stream end after the stream's work.
 void EndWorker(Stream* stream);
 
-// Makes the clock of the stream advance whose work this thread does.
+// Advances the clock of the stream whose work this thread does.
 void TakeTime(double ms);
 int64_t NowNs();
 bool IsAsynchronous();

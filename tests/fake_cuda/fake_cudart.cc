@@ -48,8 +48,8 @@ void* Allocate(size_t nbytes, int device) {
   return address;
 }
 
-// Frees a block after all work of all devices. CUDA does not say that `cudaFreeHost` waits for work
-// that uses the memory, so such work then finds other bytes there.
+// Frees a block after all work of all devices has ended. CUDA does not say that `cudaFreeHost`
+// waits for work that uses the memory, so such work then finds other bytes there.
 int Free(const char* call, void* address, bool is_of_host) {
   Moments ends;
   int status = RuntimeCall(call, [&]() -> int {

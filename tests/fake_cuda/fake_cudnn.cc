@@ -54,7 +54,7 @@ struct Perf {
 constexpr size_t kMib = size_t{1} << 20;
 constexpr int kTensorOpMath = 1;
 
-// What every algorithm needs in addition.
+// Additional bytes of workspace that every algorithm needs.
 size_t& MoreWorkspace() {
   static size_t nbytes = 0;
   return nbytes;

@@ -46,7 +46,7 @@ struct LaunchConfig {
   unsigned num_attributes;
 };
 
-// What a test told about a kernel: its parameters, each of eight bytes, and what it does with them.
+// A test's description of a kernel: its parameters, each of eight bytes, and its effect on them.
 struct Told {
   int num_parameters = 0;
   void (*does)(const int64_t* values) = nullptr;
@@ -143,7 +143,7 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
     const auto found = loaded->kernels.find(name);
     if (found == loaded->kernels.end()) return kNotFound;
     const fake_cuda::KernelLimits& limits = found->second;
-    // The function is never freed, like its module.
+    // Like its module, the function is never freed.
     *function = new Function{loaded->device, name, limits, kMostSharedBytes - limits.shared_bytes};
     fake_cuda::Remember(*function);
     return kSuccess;

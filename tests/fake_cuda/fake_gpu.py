@@ -22,7 +22,7 @@ from tvm_interop.plan.plan import Plan
 from .happens_before import Access, OpAccesses
 
 DISPATCHES: tuple[Dispatch, ...] = ("streams", "captured", "linked")
-"""All ways in which a run gets its operators to the GPU."""
+"""All dispatch modes: the ways in which a run sends its operators to the GPU."""
 
 _KDL_CUDA = 2
 _EFFECT = ctypes.CFUNCTYPE(None, ctypes.c_int64)
@@ -82,7 +82,10 @@ def algorithm_times(ms: Mapping[int, float]) -> AbstractContextManager[None]:
 def _algorithms_with(
     functions: Sequence[Any], settings: Mapping[int, Any], normal: Any
 ) -> Iterator[None]:
-    """Context in which `functions` have set each algorithm's setting; afterwards it is `normal`."""
+    """Context in which each algorithm has a setting, set by `functions`.
+
+    Afterwards the setting is `normal`.
+    """
 
     def set_all(settings: Mapping[int, Any]) -> None:
         for function in functions:
@@ -190,7 +193,10 @@ def repair() -> None:
 
 
 def set_delays(seed: int) -> None:
-    """Do later work in a thread for each stream, with random delays; with seed 0, do it at once."""
+    """Do the work that follows in one thread for each stream, with random delays.
+
+    With seed 0, do it at once.
+    """
     _DRIVER.FakeCudaSetDelays(seed)
 
 

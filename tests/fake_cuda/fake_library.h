@@ -22,8 +22,8 @@ namespace fake_cuda {
   if (call.process_status() != ::fake_cuda::kSuccess) return failed; \
   if (call.injected() != ::fake_cuda::kSuccess) return call.injected()
 
-// A fake kernel that would need more multiplications than this computes nothing, to save time:
-// tests of whole networks look only at the order in which kernels run.
+// A fake kernel that would need more multiplications than this computes nothing, to save time.
+// Tests of whole networks look only at the order in which kernels run.
 constexpr int64_t kMostMultiplications = 300'000;
 
 // An array of float32 or float16 numbers in memory.
@@ -64,15 +64,15 @@ inline std::string Text(const std::vector<Piece>& pieces) {
   return text;
 }
 
-// Returns, for each algorithm of a library, the milliseconds that it takes longer than an ordinary
+// Returns, for each algorithm of a library, the milliseconds by which it is slower than an ordinary
 // kernel.
 static std::map<int64_t, double>& ExtraTimes() {
   static std::map<int64_t, double> times;
   return times;
 }
 
-// Returns, for each algorithm of a library that plans well and is refused when it is launched, the
-// library's status.
+// Returns, for each algorithm that can be planned but fails at its launch, the status that the
+// library gives.
 static std::map<int64_t, int>& LateRefusals() {
   static std::map<int64_t, int> refusals;
   return refusals;

@@ -140,7 +140,7 @@ int AwaitAll(const Moments& moments) {
 }
 
 // `cudaStreamLegacy` is 1 and `cudaStreamPerThread` is 2. Here both are the default stream, which
-// waits for more than a thread's own default stream would.
+// waits for more work than a thread's own default stream does.
 Stream* Resolve(void* stream) {
   constexpr intptr_t kLastSpecial = 2;
   return reinterpret_cast<intptr_t>(stream) <= kLastSpecial

@@ -11,7 +11,7 @@
 namespace fake_cuda {
 namespace {
 
-// At most so many nodes of a graph run at the same time.
+// The largest number of a graph's nodes that run at the same time.
 constexpr int kLanes = 4;
 
 int SeedFromEnvironment() {
@@ -199,8 +199,9 @@ int64_t NowNs() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
-// If work is not asynchronous, it is done here, when other threads may call again. Work may need
-// Python's lock, which another thread may hold while it waits for its turn to call.
+// If work is not asynchronous, it is done here, after the lock of the call is released, so that
+// other threads can call. Work may need Python's lock, which another thread may hold while it waits
+// for its turn to call.
 Call::~Call() {
   std::vector<Work> work;
   std::swap(work, TheState().deferred);

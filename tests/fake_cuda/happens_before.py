@@ -16,7 +16,7 @@ which is exact and simpler than vector clocks. The checker looks for these fault
 * A stream, an event, memory or a graph is never released, or is used after its release.
 
 The checker shares no code with the code that it checks. The test tells it which bytes each operator
-touches, by `accesses` from the plan.
+touches, in `accesses`, which come from the plan.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NOT_CAPTURED = ("cudaMalloc", "cudaFree", "cudaEventSynchronize", "cuModuleLoad
 _NOT_CAPTURED += ("cudnnCreate", "cublasLtCreate", "cudaMallocHost", "cudaFreeHost")
 
 _UNJOINED = 904
-"""CUDA's error at the end of a capture from which a stream was not joined."""
+"""CUDA's error at the end of a capture that left a stream without joining it again."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class _Event:
     done: int | None = None
     """The work that has ended when the event has happened, as bits; None until it is recorded."""
     frontier: set[int] | None = None
-    """If the event was recorded in the present capture, the nodes that it follows."""
+    """The nodes that the event follows, if it was recorded in the present capture."""
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory, python: Path) -> Path:
     version = subprocess.check_output([python, "-c", text], text=True).strip()
     packing = ["gpu_bundle", str(folder / "bundle.tar.xz")]
     networks = [str(folder / "first.onnx"), str(folder / "second.onnx")]
-    # In this process, so that kernels which other tests have compiled are not compiled again.
+    # It runs in this process, which has the kernels that other tests have compiled.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             sys,
@@ -93,7 +93,7 @@ def start(bundle: Path, python: Path, *options: str) -> subprocess.Popen[str]:
 
 
 def records(bundle: Path) -> dict[str, dict[str, Any]]:
-    """What `visit.json` says of each step."""
+    """The state of each step according to `visit.json`."""
     path = bundle / "results" / "visit.json"
     found: dict[str, dict[str, Any]] = (
         json.loads(path.read_text())["steps"] if path.exists() else {}

@@ -33,10 +33,10 @@ TOGETHER = (
     "test_strict_captures",
     "test_two_gpus",
 )
-# The other files begin with a process in which nothing has happened yet. Some count on choices of
-# algorithms that no test has made before.
+# Each other file needs a new process. Some of them expect that no earlier test has chosen an
+# algorithm.
 ALONE = [path for path in INSIDE if path.stem not in TOGETHER]
-# These tests look at no times, so they also hold if the fake CUDA works asynchronously.
+# These tests do not depend on times, so they also hold if the fake CUDA works asynchronously.
 WITHOUT_TIMES = [path for path in INSIDE if path.stem in ("test_conformance", "test_two_gpus")]
 SLOW = [path for path in INSIDE if "mark.slow" in path.read_text()]
 

@@ -4,7 +4,6 @@
 the functions that get them. `child` is one process that tries inputs, and `__main__` starts the
 processes. A crash ends only its process, and its input is kept.
 
-`remade` is about artifacts (of `compiled`) that were changed and have correct digests. 20,000 of
-them are tried by `--kinds remade --inputs 20000`. `--resume` continues where an earlier call was
-stopped.
+`remade` changes artifacts of `compiled` and corrects their digests. `--kinds remade --inputs 20000`
+tries 20,000 of them. `--resume` continues where an earlier call was stopped.
 """

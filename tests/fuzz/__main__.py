@@ -24,11 +24,14 @@ SHARES = {
     "schedule": 0.35,
     "plan": 0.40,
 }
-"""The share of each kind. Kinds whose inputs take long have small shares."""
+"""The share of each kind. Kinds with slow inputs have small shares."""
 _CHUNK = 2500
 """The number of inputs of one process."""
 _DONE = "done.jsonl"
-"""The file of processes without findings, in the folder `--keep`. A later call can skip them."""
+"""The file, in the folder `--keep`, that lists the processes without findings.
+
+A later call can skip them.
+"""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ _MOST_THREADS = 8
 _MOST_TENSOR_BYTES = 2**26
 """Plans with more threads or memory are not run.
 
-They may be valid, but nothing would be learned.
+They may be valid, but running them would show nothing new.
 """
 
 
@@ -97,7 +97,7 @@ def _lists(document: Any) -> list[list[Any]]:
 
 
 def document_of(data: bytes) -> Any:
-    """The JSON document in `data`. None if it is no valid JSON or nested too deeply."""
+    """The JSON document in `data`. None if it is not valid JSON or nested too deeply."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
@@ -137,7 +137,7 @@ def check(data: bytes) -> bool:
 
 
 def _run(artifact: Artifact, whole: Artifact, shape: int) -> None:
-    """Run each plan of an artifact, which is number `shape` of `whole`."""
+    """Run each plan of an artifact, which is number `shape` among the shapes of `whole`."""
     kernels = _our_kernels()[artifact.machine_code()]
     for plan in (artifact.usable_plan(), artifact.fallback):
         if plan is not None and _is_small(plan):

@@ -39,7 +39,7 @@ from tvm_interop.viz.record import planned
 from . import corpus, remade
 
 _MOST_THREADS = 8
-"""A plan with more threads is not run. It may be valid, but nothing would be learned."""
+"""A plan with more threads is not run. It may be valid, but running it would show nothing new."""
 _MOST_BYTES = 2**28
 
 
@@ -176,7 +176,10 @@ def _content() -> dict[str, bytes]:
 
 @contextlib.contextmanager
 def _only_files(*names: str) -> Iterator[None]:
-    """Work in an empty folder. At the end, it may have only files with these names."""
+    """Context that works in an empty folder.
+
+    Afterwards the folder may contain only files with these names.
+    """
     with _in_a_folder():
         yield
         assert set(os.listdir()) <= set(names), os.listdir()

@@ -24,7 +24,10 @@ KNOWN = {
     "figure 7 at 12: hios-lp, exact, ms",
     "figure 11 at 0.4: hios-mr, exact, ms",
 }
-"""The first three figures are of the paper. The others are of a prototype, and are 3% to 4% off."""
+"""The first three figures come from the paper.
+
+The others come from a prototype, and are 3% to 4% off.
+"""
 
 
 def test_the_benchmark_starts_in_a_process_of_its_own() -> None:
@@ -44,7 +47,8 @@ def test_all_five_figures_are_there_with_30_models_a_point() -> None:
 
 
 def test_what_does_not_hold_is_known() -> None:
-    """All figures outside of `KNOWN` agree with the paper, or with a prototype of our evaluator."""
+    """All figures that are not in `KNOWN` agree with the paper, or with a prototype of our
+    evaluator."""
     assert {check.what for check in checks(FOUND) if not check.holds} == KNOWN
 
 

@@ -12,7 +12,7 @@ import pytest
 from tvm_interop import OpGraph, models, operator_graph, schedule
 from tvm_interop.models.randwire import GRAPH_SEED, wiring
 
-# Each row has: units, edges, width.
+# Each row has the numbers of units and edges, and the width.
 COUNTS = {
     "squeezenet": (50, 65, 3),
     "inception_v3": (119, 153, 6),

@@ -90,7 +90,7 @@ def test_every_kernel_can_be_launched(name: str, arch: str) -> None:
 
 
 def test_the_recorded_operators_are_todays() -> None:
-    """The graph of GoogLeNet is lowered anew; only its kernels are not compiled."""
+    """The test lowers the graph of GoogLeNet again, but compiles no kernels."""
     options = CompileOptions("cuda", archs=["sm_80", "sm_90"], providers=("tvm",))
     compilation = Compilation("googlenet", options)
     recorded = NETWORKS["googlenet"]["operators"]

@@ -21,7 +21,8 @@ def run_onnxruntime(
 def runner(
     model: onnx.ModelProto, *, rewrites: bool = True
 ) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
-    """A function that does as `run_onnxruntime`, which loads the model for each call."""
+    """A function that gives the same results as `run_onnxruntime`, but loads the model only
+    once."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     if not rewrites:

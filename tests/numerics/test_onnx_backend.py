@@ -30,7 +30,8 @@ _EXPANDED = re.compile(r"_expanded(_ver\d+)?$")
 _HALF = 2 * float(np.finfo(np.float16).eps)
 """The tolerance for float16.
 
-ONNX rounds after each sum and exponential of an operator, and exact numbers differ by as much.
+ONNX rounds after each sum and exponential of an operator, so its numbers differ by this much from
+exact numbers.
 """
 _SUMMED = float(np.finfo(np.float32).eps)
 """The tolerance for Fourier transforms, whose expected numbers are sums in float32.
@@ -113,9 +114,9 @@ def _cases() -> dict[str, TestCase]:
 def _check(case: TestCase) -> None:
     """Run a test of ONNX.
 
-    ONNX's tests have all data as inputs, also sizes and axes, which no exporter does. If a test is
-    refused for this reason, it is tried again with constants for all inputs but the first, and then
-    with constants for all.
+    In ONNX's tests, even sizes and axes are inputs of the model. No exporter writes such models. If
+    a test is refused for this reason, it is tried again with constants for all inputs except the
+    first, and then with constants for all inputs.
 
     Raises
     ------

@@ -110,7 +110,8 @@ def test_a_size_whose_quotient_is_rounded() -> None:
 @pytest.mark.parametrize(("old", "new"), [(2, 7), (7, 49), (6, 2), (3, 9), (10, 4), (4, 8)])
 @pytest.mark.parametrize("dtype", ["float32", "int32", "uint8"])
 def test_the_nearest_of_two_that_are_as_near(mode: str, old: int, new: int, dtype: str) -> None:
-    """TVM multiplies by a rounded inverse of the scale, which may be just above or below a tie."""
+    """TVM multiplies by a rounded inverse of the scale, so a quotient may be just above or below
+    a tie."""
     x = np.arange(old * old).reshape(1, 1, old, old).astype(dtype)
     for coordinates in ("half_pixel", "asymmetric"):
         assert_like_onnxruntime(

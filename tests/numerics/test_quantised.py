@@ -71,7 +71,7 @@ def run_both(model: onnx.ModelProto, **inputs: np.ndarray) -> tuple[Any, np.ndar
 
     onnxruntime 1.32 drops the bias of a quantised product if it may rewrite the model.
     """
-    # The library runs every operator that it can run, whatever was measured.
+    # The library runs every operator that it can run, whatever the measured latencies are.
     artifact = tvm_interop.compile(model, scheduler="sequential", streams=1, providers=["onednn"])
     module = tvm_interop.GraphModule(artifact)
     module.run(**inputs)

@@ -45,7 +45,10 @@ def test_schedules_agree(name: str) -> None:
 
 
 def schedules(compilation: Compilation) -> dict[str, tvm_interop.Schedule]:
-    """Schedules of all schedulers, on made-up latencies. Their values do not matter here."""
+    """Schedules of all schedulers, for invented latencies.
+
+    The values of the latencies do not matter here.
+    """
     rng = np.random.default_rng(1)
     latency = LatencyTable(rng.uniform(1, 100, compilation.graph.num_ops), streams=3)
     return {

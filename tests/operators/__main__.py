@@ -21,9 +21,9 @@ def main() -> int:
     """Print the faults. Returns 1 if there are any."""
     parser = argparse.ArgumentParser(prog="python -m tests.operators", description=__doc__)
     parser.add_argument(
-        "family", nargs="*", choices=[[], *FAMILIES], help="families to judge; by default all"
+        "family", nargs="*", choices=[[], *FAMILIES], help="the families to judge; default: all"
     )
-    parser.add_argument("--every", type=int, default=1, help="judge one of this number of cases")
+    parser.add_argument("--every", type=int, default=1, help="judge only one of every N cases")
     parser.add_argument("--only", default="", help="judge only the cases of this operator")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     given = parser.parse_args()

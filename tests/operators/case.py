@@ -45,7 +45,8 @@ class Case:
         return f"{self.op}-{self.opset} {shown} {settings}".strip()
 
     def ways(self) -> Iterator[tuple[int, ...]]:
-        """Which inputs are constants: only the fixed ones, all, and each input by itself."""
+        """The sets of constant inputs to try: only the fixed inputs, all inputs, and each input
+        alone."""
         free = [i for i, x in enumerate(self.inputs) if x is not None and i not in self.fixed]
         yield self.fixed
         if free:
@@ -71,9 +72,8 @@ def _short(value: Any) -> str:
 
 
 def versions(op: str, first: int = 7, last: int = NEWEST) -> list[int]:
-    """The opsets from `first` to `last` that define `op` anew.
-
-    If an older definition holds at `first`, the opset `first` is one of them.
+    """The opsets from `first` to `last` that change the definition of `op`. The opset `first` is
+    included if an older definition holds there.
     """
     known = _definitions().get(op, set())
     started = [version for version in known if version <= first]

@@ -1,4 +1,5 @@
-"""Lists cases in which the oracles differ, with the one that is right, and refused cases."""
+"""Lists the cases in which the oracles differ, with the oracle that is right, and the refused
+cases."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ _RECURRENT = "the reference has no lengths, clips, peepholes or activations but 
 _TYPE = "the reference adds small integers up in 64 bits, and gives that type"
 DECIDED: dict[str, Decision] = {
     "BatchNormalization": Decision("onnxruntime", "opset 9 divides by sqrt(var + epsilon) too", 14),
-    "Clip": Decision("onnxruntime", "NaN is no bound: `x < NaN` is false in ONNX's definition"),
+    "Clip": Decision("onnxruntime", "NaN is not a bound: `x < NaN` is false in ONNX's definition"),
     "ConvTranspose": Decision("onnxruntime", "SAME_* means a size of input times stride"),
     "DFT": Decision("reference", "onnxruntime is off where an inverse has another length"),
     "DeformConv": Decision("onnxruntime", "the reference samples float64 in float32"),
@@ -51,7 +52,7 @@ DECIDED: dict[str, Decision] = {
     "ReduceMean": Decision("onnxruntime", _TYPE),
     "ReduceSum": Decision("onnxruntime", _TYPE),
     "ReduceSumSquare": Decision("onnxruntime", _TYPE),
-    "Resize": Decision("either", "a scaled size that is no whole number, and a place that is half"),
+    "Resize": Decision("either", "a scaled size that is not whole, and a place that is half"),
     "RoiAlign": Decision("onnxruntime", "before opset 16 nothing is shifted", 16),
     "STFT": Decision("reference", "onnxruntime loses digits unless the length is a power of two"),
     "Sign": Decision("either", "of NaN nothing is said"),

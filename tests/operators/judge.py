@@ -20,9 +20,8 @@ from .decided import REFUSED, oracle_for
 
 Arrays = dict[str, np.ndarray]
 RELATIVE = {"float16": 4e-3, "float32": 2e-5, "float64": 1e-7}
-"""The largest error, relative to the number, or to the largest number if numbers are added up.
-
-The attributes are in float32, also for operators of float64.
+"""The largest error, relative to the number, or to the largest number if numbers are added up. It
+holds for float64 too, because attributes are in float32.
 """
 _TINY = {"float16": 1e-4, "float32": 1e-7, "float64": 1e-9}
 """The largest absolute error of a number near zero."""
@@ -37,10 +36,10 @@ class Trial:
 
     Attributes
     ----------
-    verdict: `right` and `wrong` are clear. `raw` is an error that is not ours. `refused` is our
-        error although onnxruntime runs the case. `limit` is a refusal that `decided` lists.
-        `undecided` means that the oracles differ, and that we agree with neither or that nothing is
-        decided. `alone` means that no oracle runs the case.
+    verdict: `right` and `wrong` are clear. `raw` is an error of a class that is not ours. `refused`
+        is an error of ours although onnxruntime runs the case. `limit` is a refusal that `decided`
+        lists. `undecided` means that the oracles differ, and either that we agree with neither or
+        that `decided` does not list the case. `alone` means that no oracle runs the case.
     """
 
     case: Case

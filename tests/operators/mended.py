@@ -1,4 +1,4 @@
-"""Cases that were wrong once, or refused without need. All of them run every time."""
+"""Cases that were once wrong or refused without need. All of them run every time."""
 
 from __future__ import annotations
 

@@ -15,9 +15,9 @@ from .judge import FAULTS, judge, trials
 from .mended import mended
 
 _SAMPLE = 307
-"""One of so many cases runs each time."""
+"""One of this many cases runs each time."""
 _LARGER_SAMPLE = 31
-"""The same number for the slow tests.
+"""The same number, for the slow tests.
 
 With `TVM_INTEROP_ALL_OF_ONNX=1` all cases run, in about an hour.
 """

@@ -23,7 +23,7 @@ Processor time does not depend on how busy the machine is. A graph that takes lo
 and is given up.
 """
 _HANGS_S = 900
-"""The limit for one graph in seconds of real time, for a graph that waits forever."""
+"""The limit for one graph in seconds of real time. It ends a graph that waits forever."""
 _NICE = 5
 _TOGETHER = 100
 """The number of graphs in one process."""
@@ -34,13 +34,13 @@ def main() -> int:
     """Judge the graphs that are not in the log yet. Returns 1 if a graph failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.random_graphs", description=__doc__)
     parser.add_argument("first", type=int)
-    parser.add_argument("last", type=int, help="the seed after the last one to judge")
+    parser.add_argument("last", type=int, help="the seed after the last seed to judge")
     parser.add_argument("--log", type=Path, default=Path("build/random_graphs.jsonl"))
     parser.add_argument(
         "--seconds",
         type=float,
         default=float("inf"),
-        help="begin no graph after this number of seconds",
+        help="start no further graph after this number of seconds",
     )
     parser.add_argument(
         "--ranges", action="store_true", help="graphs with dimensions of any size, for ranges"
@@ -59,7 +59,10 @@ def main() -> int:
 
 
 def child(first: int, last: int, log: Path, *, ranges: bool) -> int:
-    """Judge these seeds, and write a line of the log for each. A slow graph ends the process."""
+    """Judge these seeds, and write a line of the log for each.
+
+    A graph that takes too long ends the process.
+    """
     from . import judge
     from . import ranges as judge_of_ranges
 
@@ -107,7 +110,7 @@ def run(seeds: list[int], log: Path, until: float, *, ranges: bool = False) -> i
 
 
 def ending(ended: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    """The record of the graph that a process judged when it ended too early."""
+    """The record of the graph that a process was judging when it ended too early."""
     if ended.returncode == -signal.SIGPROF:
         return {"slow": f"over {LIMIT_S:.0f} s of processor time"}
     if ended.returncode == -signal.SIGALRM:

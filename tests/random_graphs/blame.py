@@ -32,8 +32,8 @@ CANCELLING = (
 )
 """Operators that subtract a mean and divide by the deviation.
 
-If the numbers are nearly equal, the result is the rounding error of the mean over the root of
-epsilon. This holds for every order of additions.
+If the numbers are nearly equal, the result is the rounding error of the mean, divided by the root
+of epsilon. This holds for every order of additions.
 """
 
 
@@ -52,11 +52,11 @@ def with_all_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
 def blamed(model: onnx.ModelProto, feed: Arrays, computed: Arrays) -> dict[str, Any]:
     """The nodes at fault. `computed` has our results of `with_all_outputs`.
 
-    `wrong`: we agree with neither onnxruntime nor the reference, or not with the one that is right
-    by ONNX's text. `unclear`: we agree with one of them, and nothing is decided. `settled`: we
-    agree with the right one. `rounded`: the error of a normalisation is explained by the rounding
-    of its inputs. `unjudged`: neither runs the node, not even in other types. A result that ONNX
-    leaves open is no fault.
+    `wrong`: we agree with neither onnxruntime nor the reference, or we disagree with the one that
+    is right by ONNX's text. `unclear`: we agree with one of them, and it is not decided which one
+    is right. `settled`: we agree with the right one. `rounded`: the error of a normalisation is
+    explained by the rounding of its inputs. `unjudged`: neither runs the node, not even in other
+    types. A result that ONNX leaves open is not a fault.
     """
     known = {**constants_of(model), **feed, **computed}
     opset = next(opset.version for opset in model.opset_import if not opset.domain)

@@ -1,4 +1,4 @@
-"""The state in which operators of random graphs are made: names, constants and values."""
+"""The state while a random graph is built: names, constants and values."""
 
 from __future__ import annotations
 

@@ -63,8 +63,8 @@ def looked_into(
 ) -> dict[str, Any]:
     """The kinds of fault that explain our outputs, with the nodes or outputs at fault.
 
-    `wanted` has the expected outputs, from which `ours` differ. It is None if nothing runs the
-    whole graph; then this function decides whether our outputs are right.
+    `wanted` has the expected outputs, from which `ours` differ. It is None if no oracle runs the
+    whole graph. Then this function decides whether our outputs are right.
 
     The graph is compiled again with every value as an output. If no node of this second model is at
     fault, its outputs are right. The outputs of the graph must then be the same except for

@@ -68,7 +68,8 @@ def by_reference(model: onnx.ModelProto, feed: Arrays) -> dict[str, np.ndarray] 
 def in_usual_types(
     model: onnx.ModelProto, node: onnx.NodeProto, given: Arrays, computed: Arrays
 ) -> dict[str, np.ndarray] | None:
-    """The results of a node by onnxruntime in float32 and int64, for which it has most kernels.
+    """The results of a node by onnxruntime in float32 and int64, because onnxruntime has most
+    kernels for these types.
 
     The results are converted to the types of `computed`. So results that wrap around or are rounded
     are only right within the tolerance of float32.
@@ -134,7 +135,7 @@ def _read_by_subgraphs(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def alike(got: np.ndarray, wanted: np.ndarray, tolerance: float = 0.0) -> bool:
-    """Whether two arrays are alike.
+    """Whether two arrays agree.
 
     They must have the same type and shape. Integers must be equal, and NaN and infinities must be
     in the same places. `tolerance` is the least allowed error, relative to the largest number.

@@ -26,8 +26,8 @@ _JOINED = 1e-3
 def judged(seed: int) -> dict[str, Any]:
     """The verdict on the graph of this seed, as a line of the log.
 
-    `wrong`: a size gives another result than onnxruntime, or a row of a batch another one than the
-    row alone, although the artifact says that a server may join rows. `noise`: rounding explains
+    `wrong`: for some size the result differs from onnxruntime's, or a row of a batch differs from
+    the row alone although the artifact says that a server may join rows. `noise`: rounding explains
     the difference. `unclear`, `settled`, `rounded`: as for graphs without ranges, found by looking
     at each node for the size at which the results differ. `refused`: our error. `raw`: any other
     error. `unjudged`: onnxruntime does not run the graph for any of the sizes.
@@ -63,8 +63,8 @@ def _compared(
             elif within_rounding(model, feed, ours, wanted)["y"]:
                 kinds["noise"] = True
             else:
-                # For instance, ties of an ArgMax that both sides break rightly, or a fault of a
-                # kernel that has nothing to do with ranges.
+                # Examples are ties of an ArgMax, which both sides may break in their own way, and
+                # faults of kernels that have nothing to do with ranges.
                 faults = looked_into(_fixed(model, feed), feed, ours, wanted, seed)
                 kinds.update(faults)
                 if "wrong" in faults:
@@ -104,7 +104,8 @@ def _sizes(ranges: Mapping[str, int | tuple[int, int]], seed: int) -> list[dict[
 
 
 def _in_rows(model: onnx.ModelProto, feed: Arrays) -> np.ndarray | None:
-    """The output of each row by itself, joined: what a server must answer to single requests.
+    """The outputs of each row by itself, joined. A server must give these answers to single
+    requests.
 
     None if onnxruntime does not run a single row. Such a row has no answer to compare with.
     """

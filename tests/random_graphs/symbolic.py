@@ -1,7 +1,7 @@
 """Makes random graphs with one or two dimensions of any size. The same seed gives the same graph.
 
 Most operators leave the rows or positions of these dimensions independent of each other. A few mix
-them, or ask for a size, so that a range must be refused unless the results are right all the same.
+them, or read a size. Then a range must be refused, unless the results are right nevertheless.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class SymbolicGraph(Net):
         y = self.op("Relu" if self.r.random() < 0.3 else "Identity", [self.at[0]], "y")
         return self.model(y, check=False)
 
-    # What the operators need.
+    # Helpers of the operators.
 
     def _begin(self) -> Value:
         most = int(self.r.choice([5, 9, 17, 33]))
@@ -124,7 +124,7 @@ class SymbolicGraph(Net):
         return self.do("Concat", *(self.size(dim) for dim in dims), axis=0)
 
     def axis(self, open_share: float = 0.1) -> int:
-        """An axis of the value, seldom one of any size."""
+        """An axis of the value. It is seldom an axis of any size."""
         dims = self.at[1]
         fixed = [i for i, dim in enumerate(dims) if isinstance(dim, int)]
         if not fixed or self.r.random() < open_share:
@@ -134,7 +134,7 @@ class SymbolicGraph(Net):
     def _become(self, name: str, dims: tuple[Dim, ...] | None = None) -> None:
         self.at = name, self.at[1] if dims is None else dims
 
-    # Operators that mix no rows, unless they take an axis of any size.
+    # Operators that mix no rows, except if they take an axis of any size.
 
     def unary(self) -> None:
         kind = str(self.r.choice(["Relu", "Tanh", "Sigmoid", "Neg", "Abs", "Softplus", "Erf"]))
@@ -192,7 +192,7 @@ class SymbolicGraph(Net):
         self._become(self.do("Reshape", made, self.shape(wanted)), wanted)
 
     def rearrange(self) -> None:
-        """Reshapes with -1 for a dimension of any size, or with 0 for those that stay."""
+        """Reshapes with -1 for a dimension of any size, or with 0 for dimensions that stay."""
         dims = list(self.at[1])
         if sum(isinstance(dim, str) for dim in dims) == 1:
             at = next(i for i, dim in enumerate(dims) if isinstance(dim, str))
@@ -326,7 +326,7 @@ class SymbolicGraph(Net):
             total = self.do("Div", total, self.do("ReduceSum", column, self.ints(1)))
         self._become(self.do("Sub", self.at[0], total))
 
-    # Operators that ask for a size, or mix rows.
+    # Operators that read a size or mix rows.
 
     def _of_size(self) -> str:
         """A number that is computed from a size, as a tensor of one whole number."""
@@ -371,7 +371,7 @@ class SymbolicGraph(Net):
         self._become(self.do("If", self.do("Squeeze", condition), **graphs))
 
     def cut(self) -> None:
-        """Turns an axis round, or takes as many elements of it as a size says, and adds zeros."""
+        """Reverses an axis, or takes as many of its elements as a size says, and adds zeros."""
         axis = self.axis(0.7)
         ends = self.ints(-1), self.ints(-(2**31)), self.ints(axis), self.ints(-1)
         if self.r.integers(2):

@@ -1,4 +1,7 @@
-"""Load, build, run and time an ONNX model, as one did with TVM 0.19: argument 1 is the file."""
+"""Load, build, run and time an ONNX model, with the interfaces of TVM 0.19.
+
+The first argument is the file.
+"""
 
 import sys
 

@@ -219,7 +219,10 @@ def test_divided_operators_are_searched_as_wholes(seed: int) -> None:
 
 
 def test_blocks_too_large_to_look_at_all_stages() -> None:
-    """Beams follow predictions. Windows around the schedule that the beams find are measured."""
+    """Beams follow predictions.
+
+    The search then measures windows around the schedule that the beams find.
+    """
     graph = layered(36, 1, layer=6)
     greedy = schedule(graph, "greedy", ContendedDevice(36), max_groups=8, streams=2)
     whole, device = ContendedDevice(36), ContendedDevice(36)
@@ -264,7 +267,7 @@ def test_divided_operators_are_measured_whole_before_all_else() -> None:
     assert found.stats["stages_measured"] == 0
 
 
-# Compilations on this machine.
+# The next tests compile on this machine.
 
 
 def test_compile_with_learned_latencies(tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def test_a_damaged_or_missing_member_is_named(saved: Path, tmp_path: Path, name:
 def test_foreign_files(saved: Path, tmp_path: Path) -> None:
     text = tmp_path / "notes.txt"
     text.write_text("not an artifact")
-    with pytest.raises(ArtifactError, match="no artifact"):
+    with pytest.raises(ArtifactError, match="not an artifact"):
         load_in_both(text)
     with pytest.raises(ArtifactError, match=r"manifest\.json"):
         load_in_both(write(tmp_path / "other.tar", {"data.bin": b"1234"}))
@@ -240,7 +240,7 @@ def test_artifacts_of_version_1(name: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(outputs[0][i], outputs[2][i], rtol=1e-5, atol=1e-6)
 
 
-# Weights stay in the file until they are used.
+# The next tests are about weights, which stay in the file until they are used.
 
 
 def test_weights_are_in_memory_once(saved: Path) -> None:
@@ -272,7 +272,7 @@ def test_weights_of_a_module_that_is_in_use(saved: Path, tmp_path: Path) -> None
     assert not (load_in_both(path).weights[v] == 7).any()
 
 
-# Files that somebody made on purpose to do harm. Every digest in them is right.
+# The next tests are about malicious files, in which every digest is right.
 
 
 def crafted(saved: Path, path: Path, **changes: bytes | None) -> Path:
@@ -352,7 +352,7 @@ def test_manifests_out_of_bounds(saved: Path, tmp_path: Path) -> None:
         ({"weights": {**manifest["weights"], first: -64}}, "does not fit there"),
         ({"weights": {**manifest["weights"], first: 4}}, "does not fit there"),
         ({"weights": {**manifest["weights"], first: 2**70}}, "."),
-        ({"sha256": {**manifest["sha256"], "x.bin": "00"}}, "`x.bin` that is no SHA-256"),
+        ({"sha256": {**manifest["sha256"], "x.bin": "00"}}, "`x.bin` that is not a SHA-256"),
         (
             {"sha256": {**manifest["sha256"], "x.bin": "0" * 64}},
             "a member `'x.bin'`, and artifacts have no",
@@ -371,10 +371,10 @@ def test_sparse_and_linked_members(saved: Path, tmp_path: Path) -> None:
     """A file of ten kilobytes claims to hold eight gigabytes, for example as a sparse file."""
     contents = members(saved)
     for kind, size, message in (
-        (tarfile.GNUTYPE_SPARSE, 512, "no plain file"),
-        (tarfile.SYMTYPE, 0, "no plain file"),
-        (tarfile.XHDTYPE, 512, "no plain file"),
-        (tarfile.GNUTYPE_LONGNAME, 2**33, "no plain file"),
+        (tarfile.GNUTYPE_SPARSE, 512, "not a plain file"),
+        (tarfile.SYMTYPE, 0, "not a plain file"),
+        (tarfile.XHDTYPE, 512, "not a plain file"),
+        (tarfile.GNUTYPE_LONGNAME, 2**33, "not a plain file"),
         (tarfile.REGTYPE, 2**33, "`weights.bin` should have 8589934592 bytes, and the file has"),
         (tarfile.REGTYPE, 2**62, "`weights.bin` should have 4611686018427387904 bytes"),
     ):

@@ -122,12 +122,12 @@ def test_one_operator_that_says_it_is_a_share() -> None:
 
 def test_aliases_that_are_no_part() -> None:
     plan = joined_plan()
-    refused(changed(plan, "right", offset=NBYTES + 64), "`right` of 256 bytes at 320 is no part")
-    refused(changed(plan, "right", offset=NBYTES + 4), "`right` of 256 bytes at 260 is no part")
+    refused(changed(plan, "right", offset=NBYTES + 64), "`right` of 256 bytes at 320 is not part")
+    refused(changed(plan, "right", offset=NBYTES + 4), "`right` of 256 bytes at 260 is not part")
     refused(changed(plan, "left", offset=-64), "`left` lies at byte -64")
-    refused(changed(plan, "right", alias_of=2), "`right` is an alias of no value")
-    refused(changed(plan, "right", alias_of=99), "`right` is an alias of no value")
-    refused(changed(plan, "right", alias_of=None), "`right` is an alias of no value")
+    refused(changed(plan, "right", alias_of=2), "`right` is not an alias of a value")
+    refused(changed(plan, "right", alias_of=99), "`right` is not an alias of a value")
+    refused(changed(plan, "right", alias_of=None), "`right` is not an alias of a value")
 
 
 def test_inputs_and_weights_are_not_written() -> None:
@@ -165,7 +165,8 @@ def test_tvms_kernels_take_no_padded_blocks() -> None:
     refused(blocked, r"`S\[./2\]` is TVM's, but its `joined` is blocked16")
 
 
-# Plans that damage would hardly cause, but that somebody could write on purpose.
+# The next tests are about plans that damage would hardly cause, but that somebody could write on
+# purpose.
 
 
 def everywhere(plan: Plan, **fields: Any) -> Plan:
@@ -241,7 +242,7 @@ def test_names_and_waits_twice() -> None:
     refused(with_operator(without(plan, "R"), again), "two operators are called `L`")
     nameless = msgspec.structs.replace(operator(plan, "R"), name="")
     refused(with_operator(without(plan, "R"), nameless), "operator 3 has an empty name")
-    refused(changed(plan, "L", kernel=""), "`L` names no kernel")
+    refused(changed(plan, "L", kernel=""), "`L` does not name a kernel")
     twice = operator(plan, "S[1/2]").waits * 2
     refused(changed(plan, "S[1/2]", waits=twice), r"`S\[1/2\]` waits twice")
 
@@ -303,7 +304,7 @@ def test_descriptions_out_of_bounds(fields: dict[str, Any], message: str) -> Non
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"max_pool2d"', '"pool9d"', "`pool9d` is no kind of operator that this version knows"),
+        ('"max_pool2d"', '"pool9d"', "`pool9d` is not a kind of operator that this version knows"),
         ('"lrn_size":0', '"lrn_size":3', "`max_pool2d` takes no field `lrn_size` of 3"),
         ('"groups":1', '"mood":1', "`max_pool2d` takes no field `mood` of 1"),
         ('"window":[3,3]', '"window":"all"', "of `max_pool2d`"),

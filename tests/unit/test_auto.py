@@ -133,7 +133,7 @@ def test_a_network_that_keeps_all_streams_busy_is_not_searched():
 
 
 def test_streams_of_parts_count_as_parts_run_side_by_side():
-    """Parts take twice as long side by side, so streams of the same parts gain nothing."""
+    """Parts take twice as long side by side, so running parts on several streams gains nothing."""
     graph = OpGraph.from_edges(4, [(0, 2), (1, 3)])
     table = Contended([1.0, 1.0, 1.0, 1.0], 1.0)
     stats = schedule(
@@ -167,7 +167,8 @@ def test_a_gain_within_the_noise_is_none():
 
 
 def test_the_winner_is_confirmed_by_rounds_that_did_not_choose_it():
-    """A schedule that was fast by chance while it was chosen is not faster afterwards."""
+    """A schedule that was chosen because it was fast by chance is not faster when it is measured
+    again."""
     seen = []
 
     def evaluate(schedules):
@@ -233,7 +234,8 @@ def test_the_choice_among_equals_ends():
     (99.5, False, False),
 ])  # fmt: skip
 def test_a_caller_may_confirm_the_choice(us, confirm_choice, wins):
-    """The choice alone shows a gain at no level, and the confirmation shows that there is none."""
+    """The measurements for the choice prove no gain at any level, and the confirmation shows
+    that there is none."""
     asked = []
 
     def evaluate(schedules):
@@ -261,7 +263,7 @@ def test_a_caller_may_confirm_the_choice(us, confirm_choice, wins):
         ([1.0, 2.0], "as round 1"),
         ([[1.0] * 9], "as round 1"),
         (itertools.repeat([float("nan")] * 5), "as round 1"),
-        (["fast"], "no list"),
+        (["fast"], "not a list"),
     ],
 )
 def test_rounds_of_no_use(rounds, says):
@@ -292,7 +294,10 @@ def test_no_worse_than_any_scheduler_by_the_same_prices():
 
 
 def test_the_budget_stops_pricing(monkeypatch):
-    """The latency of each stage takes one second, and the test counts the stages."""
+    """Each request for the latency of a stage takes one second of the clock.
+
+    The test counts these requests.
+    """
     clock = Clock(monkeypatch)
 
     class Slow(Contended):
@@ -315,7 +320,8 @@ def test_the_budget_stops_pricing(monkeypatch):
 
 @pytest.mark.parametrize("seconds", [0, 3, 30])
 def test_divided_operators_are_priced_whatever_the_budget(monkeypatch, seconds):
-    """No stage of a divided operator's parts is refused: no schedule would be left for `ios`."""
+    """Stages with the parts of a divided operator are never refused, because `ios` would have no
+    schedule left."""
     clock = Clock(monkeypatch)
 
     class Slow(Contended):
@@ -334,7 +340,10 @@ def test_divided_operators_are_priced_whatever_the_budget(monkeypatch, seconds):
 
 
 def test_running_schedules_is_part_of_the_budget(monkeypatch):
-    """Each run takes a tenth of a second on the clock of the budget. All else takes no time."""
+    """Each run takes a tenth of a second on the clock of the budget.
+
+    Everything else takes no time.
+    """
     clock = Clock(monkeypatch)
 
     def evaluate(schedules):

@@ -39,7 +39,7 @@ def test_the_time_of_a_block_is_its_arithmetic_or_its_traffic() -> None:
     copies = DEVICE.kernel(DEMAND, flops=100, nbytes=4 * 1280)
     assert copies.block_us == 0.5 + 10
     assert copies.busy == pytest.approx(0.5 * 0.1 / 10.5)
-    # A kernel at a quarter of the speed takes four times as long, and computes as much in it.
+    # A kernel at a quarter of the speed takes four times as long for the same work.
     slow = DEVICE.kernel(DEMAND, flops=4_000, nbytes=512, efficiency=0.25)
     assert slow.block_us == 0.5 + 16
     assert slow.busy * slow.block_us == pytest.approx(computes.busy * computes.block_us)
@@ -138,9 +138,9 @@ def test_the_merged_convolution_is_wider() -> None:
         [CONV, replace(CONV, data="y")],
         [CONV, replace(CONV, activation="")],
         [CONV, replace(CONV, strides=(2, 2))],
-        # Without padding, the image of the second is smaller.
+        # Without padding, the second convolution's result is smaller.
         [CONV, replace(CONV, window=(3, 3))],
-        # At offset 2, a window of 3 does not fit into one of 3.
+        # A window of 3 at offset 2 does not fit into a window of 3.
         [
             replace(CONV, window=(3, 3), padding=(2, 1, 0, 1)),
             replace(CONV, window=(3, 3), padding=(0, 1, 2, 1)),
@@ -194,7 +194,7 @@ def test_the_device_without_blocks_prices_merges_too() -> None:
     }
     assert makespans["ios-merge"] < makespans["sequential"]
     assert makespans["ios-both"] < makespans["ios-parallel"] < makespans["sequential"]
-    # A convolution alone has the price that it has as an operator.
+    # A merged operator of one convolution has the same price as the convolution.
     op, conv = next(iter(paper_graph("squeezenet").convs.items()))
     alone = MergingConvs(network.latency, {op: conv, -1: replace(conv, channels=0)}, latency._price)
     assert alone.merges([[op, -1]])[0] == pytest.approx(network.latency.op(op))

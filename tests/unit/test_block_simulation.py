@@ -20,7 +20,8 @@ from tvm_interop.scheduling.block_simulation import BlockRun, simulate_blocks
 
 SMALL = (16, 16, 16, 16)
 WHOLE = (1, 1, 1, 1)
-"""Limits of a kernel of which a multiprocessor holds 16 blocks, and one block."""
+"""Limits of two kernels: a multiprocessor holds 16 blocks of the first, and one block of the
+second."""
 
 
 def kernel(
@@ -85,7 +86,8 @@ def test_a_block_goes_where_most_room_is() -> None:
     # The first kernel fills half of multiprocessor 0. Two blocks go to 1, and the third to either.
     half, quarters = kernel(1, 10, (2, 2, 2, 2), busy=1), kernel(2, 10, (4, 4, 4, 4), busy=0.5)
     assert side_by_side(gpu, half, quarters) == [(0, 10), (0, 10)]
-    # With three, one block shares multiprocessor 0. The load there is 1.5.
+    # With three blocks, one of them runs beside the first kernel on multiprocessor 0. The load
+    # there is 1.5.
     assert side_by_side(gpu, half, replace(quarters, blocks=3)) == [(0, 15), (0, 15)]
 
 
@@ -93,7 +95,8 @@ def test_blocks_share_arithmetic() -> None:
     one = BlockGpu(1)
     assert side_by_side(one, kernel(2, 10, busy=0.5)) == [(0, 10)]
     assert side_by_side(one, kernel(2, 10, busy=0.75)) == [(0, 15)]
-    # Both run at half speed. The first ends after 8, and the second then has 6 of its 10 left.
+    # Both run at half speed. The first ends after 8 us. The second then has 6 of its 10 us of work
+    # left.
     assert side_by_side(one, kernel(1, 4, busy=1), kernel(1, 10, busy=1)) == [(0, 8), (0, 14)]
 
 
@@ -102,13 +105,13 @@ def test_blocks_share_bandwidth() -> None:
     copies = kernel(1, 10, nbytes=1000)
     assert side_by_side(gpu, copies) == [(0, 10)]
     assert side_by_side(gpu, copies, copies) == [(0, 20), (0, 20)]
-    # A kernel that asks for less than an equal part is not slowed down. The other gets 90 until
-    # 10, has 100 bytes left then, and gets all 100.
+    # A kernel that asks for less than an equal part is not slowed down. The other kernel gets 90
+    # bytes/us until 10 us. It has 100 bytes left then, and gets the whole 100 bytes/us.
     assert side_by_side(gpu, copies, kernel(1, 10, nbytes=100)) == [(0, 11), (0, 10)]
 
 
 def test_overlapping_arithmetic_with_memory_traffic_pays() -> None:
-    """The point of the paper on Opara, section 2.3: a copy disturbs another copy most."""
+    """Section 2.3 of the paper on Opara: a copy is disturbed most by another copy."""
     gpu = BlockGpu(1, bytes_a_us=100)
     copies, computes = kernel(1, 10, nbytes=1000), kernel(1, 10, busy=1)
     assert side_by_side(gpu, copies, computes) == [(0, 10), (0, 10)]
@@ -264,7 +267,8 @@ def test_on_one_stream_it_is_the_sum(data: st.DataObject) -> None:
 def test_alike_multiprocessors_are_simulated_as_one_without_a_difference(
     data: st.DataObject,
 ) -> None:
-    # No two multiprocessors with different blocks are equally full, as these numbers are primes.
+    # Multiprocessors with different blocks are never equally full, because these numbers are
+    # primes.
     primes = data.draw(st.lists(st.sampled_from((2, 3, 5, 7, 11)), min_size=1, unique=True))
     kernels = [replace(data.draw(KERNELS), most=(prime,) * 4) for prime in primes]
     gpu = replace(data.draw(GPUS), launch_us=0.0)

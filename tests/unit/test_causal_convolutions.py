@@ -39,7 +39,7 @@ def conv(
     group: int = 1,
     channels: int = WIDTH,
 ) -> str:
-    """A convolution of what has the channels before the positions."""
+    """A convolution of a tensor whose channels come before its positions."""
     weights = net.weight(channels, WIDTH // group, size), net.weight(channels)
     options = {"kernel_shape": [size], "pads": list(pads), "group": group}
     return net.do("Conv", x, *weights, dilations=[dilation], **options)
@@ -50,13 +50,13 @@ def alone(**options: Any) -> Build:
 
 
 def padded(net: Masked, mode: str = "constant") -> str:
-    """Zero padding of its own, as PyTorch's `pad` is exported."""
+    """Zero padding as a separate operator, as PyTorch's `pad` is exported."""
     wide = net.do("Pad", turned(net, "x"), net.ints(0, 0, 2, 0, 0, 0), mode=mode)
     return turned(net, conv(net, wide, (0, 0)))
 
 
 def cut(net: Masked, x: str, first: int, last: int, pad: int = 4) -> str:
-    """A convolution that is padded on both sides, without some results."""
+    """A convolution that is padded on both sides, and some of whose results are cut off."""
     wide = conv(net, x, (pad, pad), dilation=2)
     ends = net.ints(first), net.ints(-last if last else 2**40), net.ints(2)
     return net.do("Slice", wide, *ends)
@@ -124,13 +124,17 @@ def test_filled_positions_change_nothing(name: str, batch: int) -> None:
 
 
 def masked_before(net: Masked) -> str:
-    """Filled positions read given ones, so what they add is not 0."""
+    """Sums over all positions, of which some are filled up.
+
+    The convolution at a filled position also reads positions of the input, so the filled position
+    adds a number other than 0 to the sum.
+    """
     made = turned(net, conv(net, turned(net, net.columns("x")), (2, 0)))
     return net.do("ReduceSum", made, net.ints(1))
 
 
 def no_number(net: Masked) -> str:
-    """A filled position gives 0 / 0, and the one after it reads it too."""
+    """A filled position gives 0 / 0, and the next position reads the result too."""
     x = net.columns("x")
     bad = net.do("Div", x, net.do("ReduceL1", x, axes=[2], keepdims=1))
     made = turned(net, conv(net, turned(net, bad), (2, 0)))
@@ -172,7 +176,8 @@ def test_a_border_of_reflections_is_refused() -> None:
 
 
 def test_the_error_says_that_positions_are_joined() -> None:
-    """As in wav2vec2, convolutions with strides make fewer positions, which get summands."""
+    """As in wav2vec2, convolutions with strides reduce the number of positions, and then
+    constants are added."""
 
     def speech(net: Masked) -> str:
         weights = net.weight(WIDTH, WIDTH, 3)
@@ -187,7 +192,7 @@ def test_the_error_says_that_positions_are_joined() -> None:
 
 
 def test_the_error_says_that_the_convolution_is_not_causal() -> None:
-    with pytest.raises(RowsDependError, match=r"Conv` reads later positions .* not causal"):
+    with pytest.raises(RowsDependError, match=r"Conv` reads positions after .* not causal"):
         proof(model(REFUSED["padded on both sides"]))
 
 

@@ -38,7 +38,7 @@ def program(*operators, **more):
     return StreamProgram(operators=operators, **more)
 
 
-# Comparison with an oracle.
+# The next tests compare the checker with an oracle.
 
 
 def random_program(rng):
@@ -118,7 +118,7 @@ def test_the_wait_that_it_names_mends_a_race():
         mended += 1
 
 
-# Plans of a faulty planner.
+# The next tests check plans of a faulty planner.
 
 
 def test_a_reader_that_the_planner_forgets_is_seen(monkeypatch):
@@ -160,7 +160,7 @@ def test_a_size_that_the_planner_gets_wrong_is_seen(monkeypatch):
 
 def test_a_plan_is_a_program():
     assert tvm_interop.check(stream_program(two_stream_plan())).is_safe
-    with pytest.raises(PlanError, match="int is no program"):
+    with pytest.raises(PlanError, match="int is not a program"):
         tvm_interop.check(3)
 
 
@@ -191,7 +191,7 @@ def test_the_checker_imports_nothing_of_what_it_checks():
             assert included.startswith("passes/check/"), path
 
 
-# Bugs that other projects shipped, as small programs.
+# The next tests are small programs with bugs that other projects shipped.
 
 
 def test_the_dual_stream_experts_of_vllm_48223():
@@ -250,7 +250,7 @@ def test_the_concurrent_streams_of_llama_cpp_21897():
     assert tvm_interop.check(attention(k_at=256)).is_safe
 
 
-# Kinds of faults, and their messages.
+# The next tests are about the kinds of faults and their messages.
 
 
 def test_a_tensor_that_is_overwritten_in_order():
@@ -332,9 +332,9 @@ def operator(**changes):
     ("wrong", "says"),
     [
         (document(version=2), "version 2"),
-        (document(format="json"), "no program of streams"),
+        (document(format="json"), "not a program of streams"),
         (document(colour=1), "colour"),
-        (document(operators=operator(waits=["b"])), "waits for `b`, which is no operator"),
+        (document(operators=operator(waits=["b"])), "waits for `b`, which is not an operator"),
         (document(operators=operator() * 2), "two operators are called `a`"),
         (document(operators=operator(name="")), "is called ''"),
         (document(operators=operator(stream=3)), "stream"),
@@ -348,7 +348,7 @@ def operator(**changes):
         (document(operators=operator(writes=[{"buffer": "x", "share": [2, 2]}])), "share 2 of 2"),
         (document(operators=operator(writes=[{"buffer": "x", "share": [0, 9]}])), "share 0 of 9"),
         (document(buffers={"x": -1}), "-1 bytes"),
-        ({}, "no program of streams"),
+        ({}, "not a program of streams"),
     ],
 )
 def test_what_is_no_program_is_refused(wrong, says):
@@ -368,7 +368,7 @@ def test_a_file_is_checked(tmp_path):
         tvm_interop.check(str(path))
 
 
-# The recorder of programs.
+# The next tests are about the recorder of programs.
 
 
 def test_a_recorded_race_is_raised_at_the_end():
@@ -477,4 +477,4 @@ def test_the_verb_says_what_is_no_program(tmp_path, capsys):
     path.write_text("{}")
     assert run_check(path) == 2
     assert run_check(path, "-o", tmp_path / "fault.png") == 2
-    assert "no .svg file" in capsys.readouterr().err
+    assert "not an .svg file" in capsys.readouterr().err

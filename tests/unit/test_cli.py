@@ -172,7 +172,7 @@ def test_wrong_runs(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "cut.tar" in refused(capsys, "run", str(cut))
     renamed = tmp_path / "model.tar"
     renamed.write_bytes((folder / "two.onnx").read_bytes())
-    assert "no artifact of tvm_interop" in refused(capsys, "run", str(renamed))
+    assert "not an artifact of tvm_interop" in refused(capsys, "run", str(renamed))
     np.savez(tmp_path / "wrong_name.npz", picture=np.zeros(3))
     said = refused(capsys, "run", artifact, "-i", str(tmp_path / "wrong_name.npz"))
     assert "`picture`" in said

@@ -1,4 +1,5 @@
-"""Tests what `tvm-interop tune` writes and prints: at its end, after Ctrl-C, and after a kill."""
+"""Tests the files and the output of `tvm-interop tune`: at its end, after Ctrl-C, and after a
+kill."""
 
 from __future__ import annotations
 
@@ -148,10 +149,12 @@ def start(net: Path, folder: Path, *more: str) -> subprocess.Popen[str]:
 
 
 def _begin_search() -> None:
-    # Tests that a shell runs in the background ignore Ctrl-C, and the search would inherit it.
+    # If a shell runs the tests in the background, they ignore Ctrl-C. The search would inherit
+    # this.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # On a busy machine the search gets less time than the test that is going to stop it. Otherwise
-    # the search could be over before it is stopped, and the next one would have nothing to do.
+    # On a busy machine, the search should get less time than the test that is going to stop it.
+    # Otherwise the search could end before it is stopped, and the next search would have nothing to
+    # do.
     os.nice(10)
 
 

@@ -122,7 +122,7 @@ def test_old_targets(small: str, tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert run_app(["compile", small, "-o", out, "--target", target]) == 0
     capsys.readouterr()
     assert "`-libs`" in refused(capsys, "compile", small, "--target", "llvm -libs=cblas")
-    assert "no JSON" in refused(capsys, "compile", small, "--target", '{"kind"')
+    assert "is not JSON" in refused(capsys, "compile", small, "--target", '{"kind"')
     assert "`nonsense`" in refused(capsys, "compile", small, "--target", "nonsense")
 
 
@@ -153,12 +153,12 @@ def test_one_clear_line_for_what_is_wrong(
         (["compile", small, "--streams", "two"], "--streams"),
         (["compile", "sqeezenet"], "did you mean `squeezenet`?"),
         (["run", small, "--sha256", "0"], "are for artifacts"),
-        (["run", tar, "--inputs", small], "is no .npz file; write it with numpy.savez"),
+        (["run", tar, "--inputs", small], "is not an .npz file; write it with numpy.savez"),
         (["run", tar, "--inputs", nowhere], "No such file"),
         (["run", tar, "-o", nowhere], f"no folder `{tmp_path / 'nowhere'}`"),
         (["show", tar, "-o", nowhere], f"no folder `{tmp_path / 'nowhere'}`"),
         (["schedule", small, "--scheduler", "greedy", "-o", nowhere], "no folder"),
-        (["bench", small, "--schedulers", ","], "--schedulers names no scheduler"),
+        (["bench", small, "--schedulers", ","], "--schedulers does not name a scheduler"),
         (["db", "import", nowhere], f"No such file or directory: `{nowhere}`"),
     ):
         line = refused(capsys, *arguments)

@@ -76,7 +76,8 @@ def test_python_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def _beforehand(page: str) -> dict[str, Any]:
-    """Write the files that the reader of a page has, and return the values that the page uses."""
+    """Write the files that a page expects its reader to have, and return the values that the
+    page uses."""
     image = np.linspace(-1, 1, 3, dtype=np.float32).reshape(1, 3)
     name = {"docs/session.rst": "image", "docs/server.rst": "x"}.get(page, "data")
     model = _model(name)

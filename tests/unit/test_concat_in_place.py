@@ -67,7 +67,7 @@ def test_parts_lie_one_after_the_other() -> None:
     program = joined(((1, 2, 3), 4), values=values, written=(1, 2, 3))
     assert left(program) == []
     assert places(program) == {"a": ("y", 0), "b": ("y", 3 * PIXELS), "c": ("y", 8 * PIXELS)}
-    # The given program does not change.
+    # The function does not change the program that it is given.
     assert [op.name for op in program.operators][-1] == "join y"
     assert all(value.alias_of is None for value in program.values)
 
@@ -160,7 +160,7 @@ def test_parts_on_a_gpu_may_lie_closer() -> None:
     assert names == ("make a", "make b")
     schedule = Schedule("by hand", names, streams=[[0], [1]])
     assert make_plan(in_place, schedule, device="cuda:0").values[2].offset == 288
-    with pytest.raises(ArtifactError, match="`b` of 288 bytes at 288 is no part"):
+    with pytest.raises(ArtifactError, match="`b` of 288 bytes at 288 is not part"):
         make_plan(in_place, schedule)
 
 
@@ -181,7 +181,7 @@ def test_kernels_that_nobody_calls_any_more_go() -> None:
     assert concat_in_place(in_place) is in_place
 
 
-# Results of programs with concatenations in place.
+# The next tests are about the results of programs with concatenations in place.
 
 
 def blocks(net: nets.Net, x: str, parts: dict[str, int]) -> list[str]:
@@ -225,7 +225,7 @@ def copied() -> onnx.ModelProto:
 
 
 def unaligned() -> onnx.ModelProto:
-    """Parts whose sizes are no multiples of 64 bytes, and parts of two images."""
+    """Parts whose sizes are not multiples of 64 bytes, and parts of two images."""
     net = nets.Net()
     x = net.input("x", [1, 16, 3, 3])
     a, b, c = blocks(net, x, {"a": 16, "b": 5, "c": 16})

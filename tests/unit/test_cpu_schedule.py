@@ -342,7 +342,10 @@ def is_register_tiled(func: tirx.PrimFunc) -> bool:
 
 
 def test_cases_cover_both_orders_of_loops() -> None:
-    """Some cases have more pixels than channels, some fewer, for kernels of width 1 and wider."""
+    """Some cases have more pixels than channels, and some have fewer.
+
+    The windows have width 1 or more.
+    """
     seen = set()
     for data, weight, _ in CONVOLUTIONS.values():
         flat = weight[3] == 1
@@ -354,7 +357,7 @@ def test_cases_cover_both_orders_of_loops() -> None:
 def test_sums_of_quantised_tensors_are_exact(channels: int, tmp_path: Path) -> None:
     """Adding integers as floats and rounding again gives exact sums.
 
-    The loop is also cut at a number that is no power of two.
+    The loop is also cut at a number that is not a power of two.
     """
     shape = (1, 12, 60, channels)
     a, b = (te.placeholder(shape, "uint8", name=name) for name in "ab")

@@ -79,7 +79,7 @@ def test_short_planes_and_rows_are_vectors() -> None:
 
 @pytest.mark.parametrize("size", [62720, 67000, 65537])
 def test_long_rows_are_divided_among_threads_in_whole_pieces(size: int) -> None:
-    """If a condition cuts the last piece short, LLVM makes no vectors."""
+    """LLVM makes no vectors if a condition cuts the last piece of a loop short."""
     scheduled = DefaultCPUSchedule()(lowered(relax.op.nn.relu, (1, 1, size)))
     (func,) = scheduled.functions.values()
     (loop,) = parallel_loops(func)

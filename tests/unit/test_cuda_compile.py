@@ -68,21 +68,21 @@ def test_compiled_here_for_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(RuntimeLibraryError, match=r"no CUDA here: libcuda\.so\.1") as caught:
         NativeModel(out)
     assert caught.value.status == UNSUPPORTED
-    # The distribution for running alone has no reader in Python.
+    # The distribution that only runs models has no reader in Python.
     monkeypatch.setitem(sys.modules, "tvm_interop.artifact.reading", None)
     with pytest.raises(ArtifactError, match="was compiled for a GPU: install `tvm-interop`"):
         tvm_interop.load(out)
 
 
 def on_a_gpu(value: dict[str, object]) -> dict[str, object]:
-    """A value of `plan` as a GPU's plan has it, with other fields."""
+    """A value of `plan` in the form for GPUs, with other fields."""
     return {"name": "x", "shape": [16], "dtype": "float32", "storage": "arena"} | value
 
 
 @pytest.mark.parametrize(("change", "message"), [
     (lambda plan: None, None),
     (lambda plan: plan["values"][1].update(offset=32), None),  # Half of a CPU's alignment.
-    (lambda plan: plan["values"][1].update(offset=16), "is no part of the value"),
+    (lambda plan: plan["values"][1].update(offset=16), "is not part of the value"),
     (lambda plan: plan["values"][0].update(device="cuda:0"), None),
     (lambda plan: plan["values"][0].update(device="cuda:1"), "lies on cuda:1"),
     (lambda plan: plan["values"][2].update(copy_of=0), "both lie on cuda:0|copy"),
@@ -162,7 +162,7 @@ def test_options_of_cpus_are_refused() -> None:
         tvm_interop.compile(chain(), target="cuda", threads=2)
     with pytest.raises(InputError, match="`onednn` has no kernels for a GPU"):
         tvm_interop.compile(chain(), target="cuda", providers=["tvm", "onednn"])
-    with pytest.raises(DeviceError, match="`90` is no GPU architecture"):
+    with pytest.raises(DeviceError, match="`90` is not a GPU architecture"):
         tvm_interop.compile(chain(), target="cuda", archs=["90"])
 
 
@@ -188,5 +188,5 @@ def test_the_command_line_says_it_too(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "`stream_priorities` is for GPUs" in capsys.readouterr().err
     options = ["--target", "cuda", "--arch", "sm_90,hopper", "-o", str(out)]
     assert run_app(["compile", "squeezenet", *options]) == 2
-    assert "`hopper` is no GPU architecture" in capsys.readouterr().err
+    assert "`hopper` is not a GPU architecture" in capsys.readouterr().err
     assert not out.exists()

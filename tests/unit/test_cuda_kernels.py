@@ -43,7 +43,7 @@ def doubling() -> tvm.IRModule:
 
 def test_the_target_is_the_oldest_architecture() -> None:
     assert cuda_target(("sm_90", "sm_80", "sm_100")).attrs["arch"] == "sm_80"
-    with pytest.raises(DeviceError, match="`hopper` is no GPU architecture"):
+    with pytest.raises(DeviceError, match="`hopper` is not a GPU architecture"):
         cuda_target(("sm_90", "hopper"))
 
 
@@ -117,7 +117,7 @@ def test_launches_that_cannot_be_read(settings: dict[str, Any], says: str) -> No
 @needs_nvcc
 def test_source_that_does_not_compile() -> None:
     with pytest.raises(DeviceError, match="nvcc cannot compile the kernels"):
-        compile_fatbin("this is no C", ("sm_90",))
+        compile_fatbin("this is not C", ("sm_90",))
 
 
 def test_nvcc_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

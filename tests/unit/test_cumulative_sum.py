@@ -47,7 +47,10 @@ def test_numbers(
 
 
 def test_float16_adds_up_in_float32() -> None:
-    """The input is ones, and the sum goes beyond 2048, where float16 can no longer add 1."""
+    """The input consists of ones.
+
+    The sum goes beyond 2048, where adding 1 in float16 has no effect.
+    """
     x = np.ones(4000, "float16")
     artifact = tvm_interop.compile(
         _model((4000,), "float16", 0), scheduler="sequential", latency_db=":memory:"

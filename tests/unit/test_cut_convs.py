@@ -1,4 +1,4 @@
-"""Tests that results of convolutions which are cut off are not computed."""
+"""Tests that convolutions do not compute results that are cut off afterwards."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def net_of(
     axis: int = 2,
     also: Callable[[Net], str] | None = None,
 ) -> onnx.ModelProto:
-    """A convolution of ten positions, of whose results a part is taken."""
+    """A convolution of ten positions. Only a part of its results is used."""
     net = Net()
     weights = [net.weight(5, 3, 3), *([net.weight(5)] if with_bias else [])]
     net.input("x", [2, 3, 10])

@@ -102,7 +102,7 @@ def test_weights_and_inputs_lie_where_they_are_read() -> None:
     assert kept == {
         "x": ("input", "cuda:0", None),
         "w": ("weight", "cuda:1", None),  # The weight lies on the GPU that reads it first.
-        # The weight is copied to the other GPU that reads it.
+        # The weight is copied to the second GPU, which reads it too.
         "w@cuda:0": ("weight", "cuda:0", "w"),
         "e": ("output", "cuda:0", None),
     }
@@ -147,7 +147,10 @@ def test_storage_is_used_again_once_it_was_sent() -> None:
 
 
 def test_parts_of_a_tensor_on_two_gpus() -> None:
-    """The whole lies on the GPU of the first part. The other part is sent into its place."""
+    """The whole tensor lies on the GPU of its first part.
+
+    The other part is copied to its place there.
+    """
     values = [
         Value("x", (1, 16), "float32"),
         Value("p", (1, 16), "float32", alias_of=3, offset=0),
@@ -171,7 +174,8 @@ def test_parts_of_a_tensor_on_two_gpus() -> None:
         "r to cuda:0": ("cuda:1", ["r"], ["r@cuda:0"], ["R"]),
         "Y": ("cuda:0", ["pq", "r@cuda:0"], ["y"], ["r to cuda:0"]),
     }
-    # If the whole is read on the other GPU, it is sent there. A part that is read by itself stays.
+    # If the other GPU reads the whole tensor, it is copied there. A part that is read by itself
+    # stays.
     assert described(split([[0, 1], [2, 3]], [0, 1], program)) == {
         "P": ("cuda:0", ["x"], ["p"], []),
         "Q": ("cuda:0", ["x"], ["q"], []),
@@ -230,7 +234,7 @@ def test_plans_from_before_there_were_devices() -> None:
     assert read_plan(json.dumps(document)) == plan
 
 
-# Damaged plans. Other tests have the faults of one stream or one GPU.
+# The next tests are about damaged plans. Other tests cover the faults of one stream or one GPU.
 
 
 def test_a_dropped_wait_of_a_copy() -> None:
@@ -289,7 +293,7 @@ def test_an_argument_on_another_gpu() -> None:
         ({"c to cuda:0__inputs": [1, 2]}, "must have one input and one output"),
         ({"c to cuda:0__inputs": [6]}, "the plan marks neither as a copy of the other"),
         ({"c@cuda:0__copy_of": 99}, "`c@cuda:0` is a copy of a value that the plan does not have"),
-        ({"c@cuda:0__shape": [8, 32]}, "`c@cuda:0` is no copy of `c`: their shapes"),
+        ({"c@cuda:0__shape": [8, 32]}, "`c@cuda:0` is not a copy of `c`: their shapes"),
         ({"w@cuda:0__copy_of": 3}, "which the host does not write"),
         ({"w@cuda:0__copy_of": None, "w@cuda:0__storage": "arena"}, "no operator writes"),
     ],

@@ -27,10 +27,11 @@ STEP = {
     "ios-parallel": 5,
     "multi-gpu": 19,
 }
-"""For each slow scheduler, the test takes only every so many graphs.
+"""For each slow scheduler, one of how many graphs the test uses.
 
 Two of these schedulers run neural networks, and two run most of the other schedulers. Three are the
-search of `ios` with other stages. A table knows no merges, so they choose among no more than `ios`.
+search of `ios` with other stages. A table of latencies has no merged operators, so these three have
+the same choices as `ios`.
 """
 
 

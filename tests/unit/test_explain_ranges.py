@@ -1,4 +1,4 @@
-"""Tests what `explain`, `show`, artifacts and sessions say of ranges of sizes."""
+"""Tests the texts of `explain`, `show`, artifacts and sessions about ranges of sizes."""
 
 from __future__ import annotations
 

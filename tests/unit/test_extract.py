@@ -77,7 +77,7 @@ def test_names_and_edges_of_a_network() -> None:
     assert ("c3a/Conv", "c3/Conv") in edges
     assert ("pool/MaxPool", "c4/Conv") in edges
     assert len([edge for edge in edges if edge[1] == "cat/Concat"]) == 5
-    # The flatten between these operators costs nothing and is no operator.
+    # The flatten between these operators costs nothing and is not an operator.
     assert ("gap/GlobalAveragePool", "logits/Gemm") in edges
     assert ids["c1/Conv"] < ids["cat/Concat"]
     assert program.values[program.inputs[0]].name == "x"
@@ -253,8 +253,8 @@ def test_function_by_name_without_output_names() -> None:
     ("tensors", "more", "message"),
     [
         (["x"], [relax.ShapeExpr([4])], "binding `y` passes shape variables"),
-        (["x", relax.prim_value(3)], [], "binding `y` uses IntImm, which is no tensor"),
-        (["x", relax.ShapeExpr([4])], [], "binding `y` uses ShapeExpr, which is no tensor"),
+        (["x", relax.prim_value(3)], [], "binding `y` uses IntImm, which is not a tensor"),
+        (["x", relax.ShapeExpr([4])], [], "binding `y` uses ShapeExpr, which is not a tensor"),
     ],
 )
 def test_arguments_that_are_no_tensors_are_refused(

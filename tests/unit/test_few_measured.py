@@ -1,4 +1,5 @@
-"""Tests schedulers other than IOS with learned latencies: what is measured or predicted."""
+"""Tests schedulers other than IOS with learned latencies, and which latencies are measured or
+predicted."""
 
 from __future__ import annotations
 
@@ -80,7 +81,7 @@ def test_multi_gpu_measures_few_stages_and_is_nearly_as_good(options: dict[str, 
 
 
 def test_a_stage_that_only_seems_good_is_measured_before_it_ships() -> None:
-    """Greedy takes a stage of all operators, whatever it is predicted to take."""
+    """`greedy` takes a stage of all operators, whatever latency is predicted for it."""
     graph, device = randwire(20, 3), ContendedDevice(20)
     found = found_by("greedy", graph, device, streams=2)
     stages = [stage for stage in found.concurrent_stages(graph) if sum(map(len, stage)) > 1]
@@ -104,7 +105,7 @@ def test_no_round_after_the_time_budget() -> None:
 
 
 class OutOfTime(ContendedDevice):
-    """A device whose time is over after some measurements."""
+    """A device whose time budget is spent after some measurements."""
 
     def __init__(self, num_ops: int, left: int) -> None:
         super().__init__(num_ops)
@@ -153,7 +154,8 @@ def test_limits_of_no_use(limit: str) -> None:
 
 
 def test_a_prediction_never_says_that_operators_run_free() -> None:
-    """Schedulers believe that operators may share a GPU freely if a stage takes no longer."""
+    """If the stage of several operators takes no longer than one operator, schedulers let
+    operators share a GPU freely."""
     device = ContendedDevice(6)
     few = few_of(device, OpGraph.from_edges(6, []))
     for groups in ([[0], [1]], [[2, 3], [4]]):
@@ -168,11 +170,14 @@ def test_copies_need_a_link() -> None:
         few.transfer(0, 1)
 
 
-# The model of single operators.
+# The next tests are about the model of single operators.
 
 
 def test_operators_of_another_device_need_few_of_this_one() -> None:
-    """All operators take three times as long here, so four of them are enough to know that."""
+    """Here all operators take three times as long.
+
+    Four measured operators are enough to learn this.
+    """
     device = ContendedDevice(120)
     us = np.array([device.op(i) for i in range(120)])
     learned = LearnedOperators(SETTING)
@@ -204,7 +209,7 @@ def test_operators_without_samples() -> None:
         LearnedOperators(SETTING).predict(ContendedDevice(1).workloads)
 
 
-# Compilations on this machine.
+# The next tests compile on this machine.
 
 
 def compiled(scheduler: str, path: Path | str, **options: Any) -> tvm_interop.Artifact:

@@ -84,9 +84,8 @@ BY_HAND = {
         "1.5%": "a level", "10%": "a level",
     },
 }  # fmt: skip
-"""The numbers with a point or a percent sign in pages that people write.
-
-The text says what each number is. A measured number has the name of the test that checks it.
+"""The numbers with a point or a percent sign in pages that people write, each with its meaning. For
+a measured number, the meaning names the test that checks it.
 """
 
 

@@ -141,7 +141,7 @@ def test_constants_that_go_through_tuples_are_computed() -> None:
 
 
 def test_a_lookup_by_an_index_that_is_data() -> None:
-    """Before the run only the shape is known, so there is no constant to compute."""
+    """Only the shape is known before the run, so there is no constant to compute."""
     x = relax.Var("x", relax.TensorType((4, 5), "float32"))
     at = relax.Var("at", relax.TensorType((3,), "int64"))
     bb = relax.BlockBuilder()

@@ -89,7 +89,7 @@ def test_given_shape_is_taken() -> None:
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        ({"y": (1, 8, 8, 8)}, "names `y`, which is no input of the model: its inputs are `x`"),
+        ({"y": (1, 8, 8, 8)}, "names `y`, which is not an input of the model: its inputs are `x`"),
         ({"x": (1, 8, 8)}, "`x` has 4 dimensions, input_shapes gives it 3"),
         ({"x": (0, 8, 8, 8)}, "sizes start at 1"),
     ],

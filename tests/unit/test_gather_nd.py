@@ -89,6 +89,6 @@ def test_a_mask_that_is_read_by_places_is_proven(batch: int) -> None:
 
 @pytest.mark.parametrize(("shift", "step"), [(1, 1), (-1, 1), (-3, 1), (0, 2), (0, 0)])
 def test_a_mask_of_other_positions_is_refused(shift: int, step: int) -> None:
-    """The filled positions would be left in, or given ones left out."""
+    """Filled positions would be kept, or given positions would be left out."""
     with pytest.raises(RowsDependError):
         proof(model(lambda net: mask_by_places(net, shift, step)))

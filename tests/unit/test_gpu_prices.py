@@ -23,9 +23,8 @@ from tvm_interop.measure.workloads import workload_hash
 
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 FAST = Link(bytes_a_us=1e9)
-"""A link that is so fast that two GPUs pay even for this small network.
-
-Each GPU must run one operator at a time.
+"""A link so fast that two GPUs are worthwhile even for this small network, if each GPU runs one
+operator at a time.
 """
 
 

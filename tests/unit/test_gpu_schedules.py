@@ -106,7 +106,7 @@ def test_a_circle_through_two_gpus_names_its_operators():
 @pytest.mark.parametrize(
     ("stages", "says"),
     [
-        ([Stage(([0],), (0,), device=0), Stage(([1],), (0,))], "stage 1 names no device"),
+        ([Stage(([0],), (0,), device=0), Stage(([1],), (0,))], "stage 1 does not name a device"),
         ([Stage(([0],), (0,), device=0), Stage(([1],), (0,), device=1)], "stream 0 is on device 0"),
     ],
 )
@@ -121,9 +121,8 @@ def test_a_negative_device():
 
 
 def test_a_barrier_holds_back_its_own_gpu_alone():
-    """b and c start together after a, and e waits for both. No barrier holds back d.
-
-    d runs on the other GPU.
+    """b and c start together after a, and e waits for both. d does not wait for a barrier, because
+    it runs on the other GPU.
     """
     assert set(by_hand().ordering_edges()) == {(0, 2), (2, 4)}
 
@@ -195,7 +194,7 @@ def test_a_model_that_knows_no_copies_says_so():
         ({(0, 1): -1.0}, "finite, not negative"),
         ({(0, 1): float("nan")}, "finite, not negative"),
         ({(0, 9): 1.0}, "not between two different operators of the 5"),
-        ({(0, 1): "far"}, "'far' is no transfer"),
+        ({(0, 1): "far"}, "'far' is not a transfer"),
         ({3: 1.0}, "transfer 3"),
     ],
 )

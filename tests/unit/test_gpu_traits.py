@@ -1,4 +1,4 @@
-"""Tests what operators on a GPU ask of a multiprocessor, from their kernels to the command line."""
+"""Tests the demands of operators on a GPU's multiprocessors, from kernels to the command line."""
 
 from __future__ import annotations
 
@@ -47,11 +47,13 @@ def test_the_sizes_of_products() -> None:
 
 
 def test_a_library_is_assumed_to_take_the_default_tile_of_cutlass() -> None:
-    # 196 pixels and 200 channels in tiles of 128 x 128; two stages of 8 numbers of 256 rows.
+    # The result has 196 pixels and 200 channels, in tiles of 128 x 128. Shared memory holds two
+    # stages of 256 rows of 8 numbers.
     asked = assumed_demand(conv(14, (64, 200)), "sm_90")
     assert asked == KernelDemand("conv2d", 4, 256, 128, 2 * 256 * 8 * 4, assumed=True)
     half = conv(14, (64, 200), dtype="float16")
-    # On tensor cores tiles of 128 x 256; three stages of 64 numbers of 384 rows, where they fit.
+    # On tensor cores, tiles have 128 x 256 numbers. Shared memory holds three stages of 384 rows of
+    # 64 numbers, if they fit.
     assert assumed_demand(half, "sm_90").static_shared_bytes == 3 * 384 * 64 * 2
     assert assumed_demand(half, "sm_90").blocks == 2
     assert assumed_demand(half, "sm_86").static_shared_bytes == 2 * 384 * 32 * 2
@@ -144,7 +146,7 @@ def test_demands_are_read_when_kernels_are_compiled(compilation: Compilation) ->
 
 @needs_nvcc
 def test_opara_orders_by_them(compilation: Compilation) -> None:
-    """With other demands the launches have another order."""
+    """If the demands change, the order of the launches changes."""
     made = compilation.schedule("opara")
     assert made == tvm_interop.schedule(compilation.graph, "opara", traits=compilation.traits)
     turned = [dataclasses.replace(t, demand=1 - (t.demand or 0)) for t in compilation.traits]

@@ -25,7 +25,7 @@ from tvm_interop import TVMInteropError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SECONDS_OF_A_CALL = 570
-"""A command on the GPU's machine has 10 minutes. Some of them go to its start."""
+"""A command on the GPU's machine has 10 minutes. Starting the machine takes some of them."""
 
 
 def step(name: str, text: str, limit_s: int = 30, **environment: str) -> Step:
@@ -50,7 +50,7 @@ def visit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Visit:
 
 
 def kept(folder: Path) -> dict[str, Any]:
-    """What `visit.json` in `folder` says of each step."""
+    """The state of each step according to `visit.json` in `folder`."""
     steps: dict[str, Any] = json.loads((folder / "visit.json").read_text())["steps"]
     return steps
 
@@ -67,7 +67,7 @@ def test_a_step_that_ends_badly_costs_no_other_step(visit: Visit, tmp_path: Path
         "lacking": "missing",
         "fine": "done",
     }
-    # What a step had found before it ended is kept.
+    # Facts that a step found before it ended are kept.
     assert found["endless"]["found"] == {"before": 2}
     assert found["broken"]["found"] == {"before": 1}
     assert found["fine"]["found"] == {"answer": 42}

@@ -29,7 +29,7 @@ HEADER = """// Says what it is.
 
 /* Over
    lines. */
-const char* kUrl = "https://x";  // A URL is no comment.
+const char* kUrl = "https://x";  // A URL is not a comment.
 int f();
 """
 

@@ -98,7 +98,7 @@ def _own_places(net: Net, n: int) -> str:
 
 
 def _strided(net: Net, n: int) -> str:
-    """Reads rows by their places in the flat batch, as PyTorch exports `as_strided`."""
+    """Reads rows by their indices in the flattened batch, as PyTorch exports `as_strided`."""
     flat = net.op("Reshape", ["x", _ints(net, n * 24)], "flat")
     places = net.constant(np.arange(n * 24).reshape(n, 24)[:, ::-2].copy())
     return net.op("Gather", [flat, places], "y")
@@ -193,20 +193,20 @@ def _places_of_another(net: Net, n: int) -> str:
 
 
 def _shifted_places(net: Net, n: int) -> str:
-    """The last place of each row is the first place of the next row."""
+    """The last element of each row is also the first element of the next row."""
     flat = net.op("Reshape", ["x", _ints(net, n * 24)], "flat")
     places = np.arange(n * 24).reshape(n, 24) + np.where(np.arange(24) == 23, 1, 0)
     return net.op("Gather", [flat, net.constant(places % (n * 24))], "y")
 
 
 def _wide_steps(net: Net, n: int) -> str:
-    """Each row reads the place of twice its number, in a table that is long enough."""
+    """Row `i` reads element 2 * `i` of a table that is long enough."""
     table = net.op("Concat", ["x", "x"], "table", axis=0)
     return net.op("Gather", [table, _ints(net, *range(0, 2 * n, 2))], "y")
 
 
 def _number_of_the_row(net: Net, n: int) -> str:
-    """Scales each row by its number, which is read from a table."""
+    """Scales each row by a number that depends on the row's index. A table holds these numbers."""
     found = net.op("Gather", [_ints(net, *range(9)), _ints(net, *range(n))], "found")
     numbers = net.op("Cast", [found], "numbers", to=onnx.TensorProto.FLOAT)
     return net.op("Mul", ["x", net.op("Reshape", [numbers, _ints(net, n, 1, 1)], "column")], "y")
@@ -274,7 +274,7 @@ def test_whole_networks_are_proven() -> None:
 
 
 def test_one_size_is_like_another_although_it_is_also_another_dimension() -> None:
-    """For a batch of 4 or 6, kernels that differ for other sizes are one kernel."""
+    """For a batch of 4 or 6, some kernels that usually differ are equal."""
     assert _proof(lambda size: _model(_time_first, size), 3, 4, 6)[1] == {"y": Rows(0, 1)}
 
 

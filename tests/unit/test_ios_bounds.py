@@ -183,7 +183,8 @@ def test_a_price_within_the_tolerance_is_none(caplog):
 
 
 def test_a_price_within_the_slack_is_none(caplog):
-    """Half a microsecond is much for a small stage, but it is within the noise of a clock."""
+    """Half a microsecond is a large share of a small stage, but it is within the noise of a
+    clock."""
     caplog.set_level("INFO", logger="tvm_interop")
     graph = randwire(10, 2)
 

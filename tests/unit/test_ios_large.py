@@ -135,7 +135,10 @@ def test_windows_make_beams_better(monkeypatch):
 
 
 def test_windows_grow_until_they_fit_or_nothing_is_left():
-    """The stages are so wide that no two fit into the first windows. The windows must then grow."""
+    """The stages are so wide that the first windows hold no two of them.
+
+    So the windows must grow.
+    """
     graph = layered(60, 3, layer=12)
     us = LatencyTable(latencies(60, 3))
     made = schedule(graph, "ios", us, max_transitions=400_000)

@@ -305,7 +305,7 @@ def run(artifact):
 
 @pytest.mark.parametrize("scheduler", ["ios-merge", "ios-both"])
 def test_a_stage_of_one_operator_uses_all_streams(in_parts, scheduler):
-    """Merged operators are divided as others are, so that no core is idle while they run."""
+    """Merged operators are divided like other operators, so that no core is idle while they run."""
     made = in_parts
     assert made.program.is_divided
     merging = made.schedule(scheduler, Eager(made))
@@ -337,7 +337,8 @@ def test_without_merges_the_bits_are_those_of_sequential_execution(in_parts):
 
 
 def test_parts_of_merged_operators_are_measured_side_by_side(in_parts):
-    """A merged operator costs what its parts take side by side, and then what its cuts take."""
+    """The price of a merged operator is the time of its parts side by side, plus the time of its
+    cuts."""
     made = in_parts
     asked = []
 

@@ -1,4 +1,4 @@
-"""Tests IOS if stages and waits cost time, and stages that cross the borders of blocks."""
+"""Tests IOS with costs for stages and waits, and with stages that cross the borders of blocks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_what_a_table_adds():
     table = LatencyTable([1, 2, 3], stage_us=5, wait_us=0.5)
     assert table.stages(stages).tolist() == [6, 8, 9]
     assert table.op(0) == 1
-    # On one stream no operator waits.
+    # On a single stream, no operator has to wait.
     packed = LatencyTable([1, 2, 3], streams=1, stage_us=5, wait_us=0.5)
     assert packed.stages(stages).tolist() == [6, 8, 11]
 

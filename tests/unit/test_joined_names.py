@@ -1,4 +1,4 @@
-"""Tests ranges of models whose inputs have names of their own for one dimension."""
+"""Tests ranges of models in which each input has its own name for the same dimension."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 def renamed(batch: int | str = 1) -> onnx.ModelProto:
-    """An encoder each of whose inputs has names of its own for the batch and the length."""
+    """An encoder in which each input has its own names for the batch and the length."""
     made = encoder(batch)
     for value in made.graph.input:
         for dim in value.type.tensor_type.shape.dim:
@@ -31,7 +31,7 @@ def renamed(batch: int | str = 1) -> onnx.ModelProto:
 
 
 def two_towers() -> onnx.ModelProto:
-    """Two sequences of lengths of their own, whose features are multiplied."""
+    """Two sequences, each of its own length, whose features are multiplied."""
     net = Net()
     for name in ("user", "item"):
         net.input(name, [1, f"{name}_len", WIDTH])

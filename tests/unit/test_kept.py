@@ -1,4 +1,5 @@
-"""Tests the files kept between compilations: they are found again, or made anew if damaged."""
+"""Tests the files kept between compilations: they are found again, and damaged files are
+replaced."""
 
 from __future__ import annotations
 

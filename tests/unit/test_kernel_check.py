@@ -248,7 +248,7 @@ def test_long_kernels_are_checked_against_their_own_loops(monkeypatch: pytest.Mo
 def test_both_kernels_of_an_operator_share_the_results_of_their_reference(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The library's kernel and TVM's are tried on the same numbers."""
+    """The library's kernel and TVM's kernel are checked on the same numbers."""
     monkeypatch.setattr(checked_libraries, "_right", set())
     evaluated: list[tuple[int, bytes]] = []
     evaluate = NumpyKernel.__call__

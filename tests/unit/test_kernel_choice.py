@@ -1,4 +1,4 @@
-"""Tests that layouts are blocked where this is fastest in all, with made-up latencies.
+"""Tests, with invented latencies, that layouts are blocked where the whole model is then fastest.
 
 A kernel takes 1 us if it is fast on blocked tensors, and 10 us otherwise. A reorder takes 2 us.
 """
@@ -222,7 +222,10 @@ def test_what_is_close_is_measured_again(fluke_us: float, rounds: int) -> None:
 
 
 class _Asked(_MadeUp):
-    """The kernels of TVM and of the library take equally long; says what is measured again."""
+    """TVM's kernel and the library's kernel take equally long.
+
+    The test checks which of them is measured again.
+    """
 
     measured = 1
 
@@ -325,7 +328,7 @@ def test_a_sum_lies_as_its_output_or_is_reordered() -> None:
     net.op("Add", ["shortcut", "b"], "sum")
     net.conv("sum", "y", (16, 16), 3)
     assert blocked(net.model("y"), liked_by()) == {"shortcut", "a", "b"}
-    # `shortcut` is an output of the model. To keep it plain costs a reorder of 2 us.
+    # `shortcut` is an output of the model. Keeping it plain costs a reorder of 2 us.
     assert blocked(net.model("y", "shortcut"), liked_by()) == {"a", "b"}
 
 

@@ -77,7 +77,8 @@ def test_every_operator_moves_something(model):
 
 
 def test_workloads_count_what_schedulers_see():
-    """The counts agree although kernels are scheduled: their split loops would count too often."""
+    """Scheduled kernels have the same counts, although counting their split loops directly would
+    give too much."""
     compilation = Compilation(norms(), OPTIONS)
     program = compilation.program
     described = [describe_workload(program, op, "").flops for op in range(len(program.operators))]

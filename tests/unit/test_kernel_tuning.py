@@ -88,10 +88,7 @@ def by_hand(compilation: Compilation, folder: Path, parallel_padding: bool = Fal
 
 
 def judge(compilation: Compilation, folder: Path, tuned: Any, tuned_us: float) -> None:
-    """Write down the latencies:
-
-    `tuned_us` for the tuned kernel, and 2 us for the default kernel.
-    """
+    """Store latencies: `tuned_us` for the tuned kernel, and 2 us for the default kernel."""
     target = compilation.target
     default = schedule_kernel(conv_of(compilation), vector_registers(target))
     records = TuningRecords(folder, target)

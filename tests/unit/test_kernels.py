@@ -139,7 +139,7 @@ def scheduled(model: Any) -> tvm.IRModule:
 def convolution(channels: int = 33) -> tvm.IRModule:
     """A convolution that packs its data.
 
-    Its number of channels is no multiple of a vector's length.
+    Its number of channels is not a multiple of a vector's length.
     """
     net = nets.Net()
     net.conv(net.input("x", [1, 16, 32, 32]), "y", (16, channels), 3)

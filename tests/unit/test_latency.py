@@ -96,7 +96,7 @@ def test_what_a_subclass_overrides_is_honoured():
         ([1, float("nan")], "operator 1 has a latency of nan"),
         ([float("inf")], "operator 0"),
         ([[1, 2]], "shape"),
-        (["x"], "no list of numbers"),
+        (["x"], "not a list of numbers"),
     ],
 )
 def test_bad_tables(table, says):

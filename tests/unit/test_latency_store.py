@@ -140,7 +140,7 @@ def test_a_newer_layout_is_refused(tmp_path: Path) -> None:
 
 def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
     text = tmp_path / "latency.db"
-    text.write_bytes(b"this is no database at all, and long enough to be looked at" * 20)
+    text.write_bytes(b"this is not a database at all, and long enough to be looked at" * 20)
     with pytest.raises(TVMInteropError, match=r"latency\.db.*remove it"):
         LatencyStore(text)
     other = tmp_path / "other.db"

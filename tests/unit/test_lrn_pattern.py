@@ -72,7 +72,7 @@ Change = dict[str, Any]
 
 
 def chain(**changes: Any) -> tvm.IRModule:
-    """The operators of a normalisation over five channels, one of which is changed."""
+    """The operators of a normalisation over five channels. One operator is changed."""
     pool = {
         "pool_size": (5, 1, 1),
         "strides": (1, 1, 1),

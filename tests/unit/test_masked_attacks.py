@@ -35,13 +35,13 @@ def masked_total(net: Masked, x: str) -> str:
 
 
 def tens(net: Masked) -> str:
-    """The number 10 for each element, which no constant shows."""
+    """The number 10 for each element, computed so that no constant shows it."""
     ten = net.do("Add", net.do("Mul", column(net), net.number(0)), net.number(10))
     return net.do("Mul", ten, net.constant(np.ones((1, 1, WIDTH), np.float32)))
 
 
 def above(net: Masked, x: str, least: float) -> str:
-    """What the net sums is not 0 where `x` is above a number."""
+    """The net's summand is not 0 where `x` is above a number."""
     some = net.do("Where", net.do("Greater", x, net.number(least)), net.biased(), net.number(0))
     return total(net, some)
 
@@ -75,7 +75,7 @@ def long_running_sum(net: Masked) -> str:
 
 
 def whole_number_that_wraps(net: Masked) -> str:
-    """The greatest number and 1 make the least."""
+    """The largest integer plus 1 wraps around to the smallest."""
     one = net.do("Sub", net.number(1, np.int32), net.do("Cast", "mask", to=TensorProto.INT32))
     sum_ = net.do("Add", one, net.number(2**31 - 1, np.int32))
     is_low = net.do("Unsqueeze", net.do("Less", sum_, net.number(0, np.int32)), net.ints(2))
@@ -83,7 +83,7 @@ def whole_number_that_wraps(net: Masked) -> str:
 
 
 def rounded_mask(net: Masked) -> str:
-    """The mask is lost, since 1 is too small beside a large number."""
+    """Rounding loses the mask, because 1 is too small beside a large number."""
     near = net.do("Add", net.do("Add", left(net), net.number(1e8)), net.number(-1e8))
     masked = net.do("Mul", net.do("Transpose", near, perm=[0, 2, 1]), net.number(LOWEST))
     return net.mixed(net.do("Add", net.scores(), masked))
@@ -118,7 +118,7 @@ def test_a_model_that_misleads_the_bounds_is_refused(name: str) -> None:
 
 
 def test_the_greatest_feature_of_each_position_is_proven() -> None:
-    """Two statements in one loop change what the other one reads, yet their bounds stay."""
+    """Two statements in one loop change each other's inputs, but the bounds do not change."""
     assert proof(model(lambda net: net.do("ArgMax", "x", axis=2))) == Masks((), "nowhere")
 
 
@@ -134,6 +134,6 @@ def with_short_flag(net: Masked) -> str:
 
 @pytest.mark.parametrize("build", [divided_by_small_length, with_short_flag])
 def test_a_number_may_be_the_same_for_all_compiled_lengths_only(build: Build) -> None:
-    """These numbers are the same for the lengths 7 and 16, and others for 2."""
+    """These numbers are the same for the lengths 7 and 16, but not for 2."""
     with pytest.raises(InputError, match="this could change results"):
         tvm_interop.compile(model(build), shapes={"seq": (1, 16)}, most_sizes=3, **QUICK)

@@ -1,4 +1,5 @@
-"""Tests the proof that filled positions of a masked sequence change nothing at the others."""
+"""Tests the proof that filled positions of a masked sequence do not change the results at other
+positions."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ QUICK: dict[str, Any] = {"scheduler": "sequential", "providers": ["tvm"], "time_
 
 
 def feed(made: onnx.ModelProto, masks: Masks, garbage: int | None) -> dict[str, np.ndarray]:
-    """Inputs of `GIVEN` positions, filled up with some garbage; None for the given ones alone."""
+    """Inputs of `GIVEN` positions, filled up with garbage, or not filled up if it is None."""
     rng, junk = np.random.default_rng(3), np.random.default_rng(garbage)
     found = {}
     for value in made.graph.input:
@@ -82,7 +83,7 @@ def relative(net: Masked) -> str:
 
 
 def by_places(net: Masked) -> str:
-    """Reads the mask by its places in a flat tensor, as newer exports of Hugging Face do."""
+    """Reads the mask by indices into a flattened tensor, as newer exports of Hugging Face do."""
     first = net.do("Mul", net.constant(np.arange(net.batch).reshape(-1, 1)), net.length())
     places = net.do("Add", first, net.positions())
     flat = net.do("Reshape", "mask", net.ints(-1))
@@ -164,7 +165,7 @@ def test_the_mask_may_have_any_type(dtype: int) -> None:
 
 
 def test_several_rows_must_all_begin_with_1() -> None:
-    """A mask that is 1 anywhere in each row is 1 at no position that is the same for all rows."""
+    """The mask is 1 somewhere in each row, but no position is 1 in all rows."""
     assert proof(model(Masked.attention, batch=2)) == Masks(("mask",), "first")
     assert proof(model(by_places, batch=2)) == Masks(("mask",), "first")
 
@@ -200,7 +201,7 @@ def masked_too_late(net: Masked) -> str:
 
 
 def small_share(net: Masked) -> str:
-    """The filled positions are below all others, but their exponentials are not 0."""
+    """The scores of filled positions are below all others, but their exponentials are not 0."""
     keep = net.do("Unsqueeze", net.do("Cast", "mask", to=TensorProto.BOOL), net.ints(1))
     above = net.do("Exp", net.do("Mul", net.scores(), net.number(0.1)))
     return net.mixed(net.do("Where", keep, above, net.number(-2.0)))
@@ -231,12 +232,12 @@ def reversed_positions(net: Masked) -> str:
 
 
 def divided_by_garbage(net: Masked) -> str:
-    """A filled position gives 0 / x, which is no number for x = 0."""
+    """A filled position gives 0 / x, which is not a number for x = 0."""
     return net.do("ReduceSum", net.do("Div", net.columns("x"), net.do("Relu", "x")), net.ints(1))
 
 
 def logarithm(net: Masked) -> str:
-    """The product of 0 and an infinite number is no number."""
+    """The product of 0 and an infinite number is not a number."""
     log = net.do("Log", net.do("Unsqueeze", net.float_mask(), net.ints(2)))
     return net.do("ReduceSum", net.do("Mul", net.columns(net.biased()), log), net.ints(1))
 

@@ -1,7 +1,7 @@
 """Ranges of lengths for models that go through a sequence step by step: sums and recurrent layers.
 
-Positions are filled up behind the given ones. So what a layer computes from the first step on may
-be filled up, and what it computes from the last step on, or at the end, may not.
+Positions are filled up behind the given ones. So a layer that runs from the first step on may be
+filled up. A layer that runs from the last step on, or that uses the last step, may not.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def test_a_number_of_steps_for_each_row_is_proven() -> None:
 @pytest.mark.parametrize("kind", GATES)
 @pytest.mark.parametrize("direction", ["reverse", "bidirectional"])
 def test_a_layer_from_the_last_step_on_is_refused(kind: str, direction: str) -> None:
-    with pytest.raises(RowsDependError, match=f"{kind}.* from the last one on"):
+    with pytest.raises(RowsDependError, match=f"{kind}.* from the last to the first"):
         proof(layer(kind, direction=direction))
 
 
@@ -96,7 +96,8 @@ def test_running_sums_are_proven(name: str) -> None:
 
 
 def divided_by_balance(net: Masked) -> str:
-    """The balance of given and filled positions is 0 at a filled position, and never before."""
+    """The number of given positions minus the number of filled positions is 0 at a filled
+    position, and at none before it."""
     sign = net.do("Sub", net.do("Mul", net.float_mask(), net.number(2)), net.number(1))
     balance = net.do("Unsqueeze", net.do("CumSum", sign, net.number(1, np.int64)), net.ints(2))
     return sum_of(net, net.do("Div", "x", balance))

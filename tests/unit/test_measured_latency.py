@@ -196,7 +196,7 @@ class _OneCoreForAWhile(GivenTimer):
 def test_a_stretch_on_one_core_is_waited_for(
     compilation: Compilation, monkeypatch: pytest.MonkeyPatch, ends: float, us: float
 ) -> None:
-    """A stage that ran well before shows when each stream has a core again."""
+    """A stage that ran well earlier shows when each stream has a core again."""
     clock = [0.0]
     monkeypatch.setattr(measured.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(
@@ -356,7 +356,7 @@ def test_what_a_wait_costs_is_kept(compilation: Compilation) -> None:
     assert 0 <= cost_us < 1e5
     assert model.known_wait_us() == cost_us
     assert latency(compilation, store).known_wait_us() == cost_us
-    # The cost of a wait is no stage, so it is not used for learning.
+    # The cost of a wait is not a stage, so it is not used for learning.
     assert [record.samples for record in store.records() if record.key.startswith("wait:")] == [1]
 
 

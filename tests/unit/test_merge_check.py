@@ -83,7 +83,10 @@ def test_the_pass_checks_and_the_artifact_says_so() -> None:
 
 
 def test_each_operator_is_compared_on_the_library_that_ships_it() -> None:
-    """In the model, a library runs one of three operators. The two cuts are no kinds of its."""
+    """In the model, a library runs one of three operators.
+
+    The library has no kinds for the two cuts.
+    """
     made = compilation(providers=["onednn"])
     operators = [
         dataclasses.replace(op, library="onednn" if op.name == "one/Conv" else None)
@@ -101,7 +104,7 @@ def test_each_operator_is_compared_on_the_library_that_ships_it() -> None:
 
 
 def test_the_separate_operators_are_those_of_the_model() -> None:
-    """They are copied, and not built as the merged operator is."""
+    """They are copied, and not built like the merged operator."""
     module, _ = merged_beside_apart(compilation().merges._module, [CONVS])
     calls = [
         binding.value

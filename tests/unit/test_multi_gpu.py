@@ -133,7 +133,7 @@ def test_nor_with_windows(name: str) -> None:
 
 
 def reached_by(graph: OpGraph, latency: LatencyTable | ContendedLatency, gpus: int) -> float:
-    """The best makespan of all schedules that `multi-gpu` must not be worse than."""
+    """The best makespan of the other schedules. `multi-gpu` must not be worse."""
     makespans = [schedule(graph, part, latency, gpus=gpus).makespan for part in PARTS]
     makespans += [schedule(graph, part, latency, gpus=1).makespan for part in PARTS]
     # The makespan of streams does not include contention.
@@ -144,7 +144,7 @@ def reached_by(graph: OpGraph, latency: LatencyTable | ContendedLatency, gpus: i
 
 @pytest.mark.parametrize(
     ("gpus", "copies"),
-    # One GPU copies nothing.
+    # On one GPU, nothing is copied.
     [(1, 1.0), *itertools.product((2, 3, 8), (0.0, 0.3, 1.0, 5.0))],
 )
 def test_never_worse_than_its_parts_or_one_gpu(gpus: int, copies: float) -> None:

@@ -99,7 +99,7 @@ def nvidia(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def answers(program: Path, arch: str, launches: Sequence[KernelDemand]) -> list[int]:
-    """The blocks that NVIDIA's calculator says a multiprocessor of `arch` holds of each launch."""
+    """The number of blocks of each launch on a multiprocessor of `arch`, by NVIDIA's calculator."""
     sm, number = multiprocessor(arch), int(arch[3:])
     lines = [
         f"{number // 10} {number % 10} {sm.warps} {sm.shared_bytes} {sm.block_shared_bytes} "
@@ -147,7 +147,7 @@ def test_nvidias_calculator_says_the_same(arch: str, nvidia: Path) -> None:
         if mine != theirs
     ]
     assert not wrong, wrong[:5]
-    # One of sm_37 has twice of all that a block may ask for.
+    # A multiprocessor of sm_37 has twice the resources that a block may ask for.
     assert {0, 1 if arch != "sm_37" else 2, 2, multiprocessor(arch).blocks} <= set(ours)
 
 
@@ -183,7 +183,7 @@ SPECIFIED = {
 
 
 REGISTERS = {"sm_37": (131072, 65536), "sm_53": (65536, 32768), "sm_62": (65536, 32768)}
-"""Registers of a multiprocessor and of a block, where they are not 65,536 both."""
+"""The registers of a multiprocessor and of a block, for architectures where not both are 65,536."""
 
 
 def test_the_limits_are_those_of_the_programming_guide() -> None:
@@ -215,7 +215,7 @@ def test_shares_of_a_multiprocessor() -> None:
     assert share_of_multiprocessor(launch(1024, 16), "sm_80") == 0.5  # of 2048 threads
     assert share_of_multiprocessor(launch(1024, 16), "sm_75") == 1.0  # of 1024 threads
     assert share_of_multiprocessor(launch(128, 64), "sm_80") == 0.125  # of 65536 registers
-    # 40 KiB, and 1 KiB that CUDA takes, of 164 KiB.
+    # A block takes 40 KiB, plus 1 KiB for CUDA, of the 164 KiB.
     assert share_of_multiprocessor(launch(128, 16, 40 * 1024), "sm_80") == 41 / 164
 
 

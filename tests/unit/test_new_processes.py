@@ -46,7 +46,7 @@ class Processes:
 
 
 def confirmed(*ratios: float, seconds: float = 60.0) -> tuple[SpeedCheck | None, int]:
-    """The speed check by processes whose ratios repeat without end, and their number."""
+    """The speed check by processes whose ratios repeat without end, and the number of processes."""
     processes = Processes(ratios[i % len(ratios)] for i in range(1000))
     return confirm_by(iter(processes), Budget(seconds)), processes.started
 
@@ -76,7 +76,7 @@ def test_a_clear_gain_takes_six_processes_and_none_takes_four() -> None:
 
 
 def test_an_unclear_gain_takes_more_processes() -> None:
-    # Two processes in seven fall into a spell in which nothing runs side by side.
+    # Two processes in seven run at a time when nothing runs side by side.
     found, started = confirmed(0.87, 0.86, 1.1, 0.87, 0.88, 0.86, 1.08)
     assert found is not None
     assert (found.shipped, started) == ("scheduled", 12)
@@ -92,7 +92,8 @@ def test_a_schedule_that_seems_no_faster_is_given_up_at_the_first_test() -> None
 
 
 def test_a_rough_check_passes_what_seems_faster() -> None:
-    """A schedule that seems faster, at no level of significance, and one that does not."""
+    """A schedule that seems faster, but not significantly, and a schedule that does not seem
+    faster."""
     for us, ships in ((95.0, "scheduled"), (100.0, "sequential")):
         rounds = [np.array([100.0, 100.0, us * (1 + 0.1 * (-1) ** i)]) for i in range(6)]
         assert check_rounds(iter(rounds)).shipped == "sequential"
@@ -138,7 +139,7 @@ def test_new_processes_run_what_would_ship(compilation: api.Compilation, tempora
 def test_large_models_are_not_run_again(
     compilation: api.Compilation, monkeypatch: pytest.MonkeyPatch, largest: int
 ) -> None:
-    """Here the speed check is thorough for them, and rough for all others."""
+    """Here the speed check is thorough for these two, and quick for all others."""
 
     def check(self: api.Compilation, schedule: tvm_interop.Schedule, rough: bool) -> SpeedCheck:
         assert rough == (largest > 0)

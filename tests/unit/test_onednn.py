@@ -393,7 +393,7 @@ def test_descriptions_are_strict() -> None:
     op = CONVS["clip"]
     assert LibraryOp.from_json(op.to_json()) == op
     for text in ("", "[]", op.to_json().replace("conv2d", "conv9d"), '{"op": "conv2d"}'):
-        with pytest.raises(ArtifactError, match="describes no operator"):
+        with pytest.raises(ArtifactError, match="does not describe an operator"):
             LibraryOp.from_json(text)
     with pytest.raises(ArtifactError, match="mood"):
         LibraryOp.from_json(op.to_json().replace("{", '{"mood": 1, ', 1))

@@ -38,7 +38,8 @@ print(available_providers(), available_providers(["onednn", "tvm"]))
 
 
 def without_avx512(code: str) -> str:
-    """What a process prints in which oneDNN has no AVX-512 and names the kernels that it runs."""
+    """The output of a process in which oneDNN has no AVX-512, and prints the kernels that it
+    runs."""
     environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2", "ONEDNN_VERBOSE": "1"}
     command = [sys.executable, "-c", code]
     return subprocess.run(

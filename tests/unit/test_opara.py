@@ -41,7 +41,10 @@ def test_what_the_traits_say_comes_before_what_is_derived():
 
 
 def test_ties_go_to_the_operator_that_has_been_ready_for_longest():
-    """Of equal demand: 1, 2 and 3 are ready from the start, and 0 only after 3 was launched."""
+    """All demands are equal.
+
+    1, 2 and 3 are ready from the start, and 0 only after 3 was launched.
+    """
     graph = OpGraph.from_edges(4, [(3, 0)])
     traits = [OperatorTraits(demand=0.5, memory_bound=True) for _ in range(4)]
     traits[3] = OperatorTraits(demand=0.25, memory_bound=True)

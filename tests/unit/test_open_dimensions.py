@@ -1,4 +1,4 @@
-"""Tests open dimensions of models, and models of PyTorch that are no exported programs."""
+"""Tests open dimensions of models, and models of PyTorch that are not exported programs."""
 
 from __future__ import annotations
 

@@ -153,7 +153,10 @@ def convolution(seed: int) -> onnx.ModelProto:
 
 
 def test_later_instances_of_a_loaded_model_do_not_read_the_weights(tmp_path: Path) -> None:
-    """Nobody should overwrite the file of a loaded model. Here it shows who reads it."""
+    """Nobody should overwrite the file of a loaded model.
+
+    Here this shows which kernels read the file.
+    """
     path = saved(convolution(0), tmp_path / "model.tar", providers=["onednn"])
     model = NativeModel(path)
     array = inputs_of(model)

@@ -17,13 +17,13 @@ def left(net: Masked) -> str:
 
 
 def sum_unless(net: Masked, is_large: str) -> str:
-    """A sum over positions that a filled position adds to where the condition holds."""
+    """A sum over positions, to which a filled position adds something where the condition holds."""
     chosen = net.do("Where", is_large, net.biased(), net.columns("x"))
     return net.do("ReduceSum", chosen, net.ints(1), keepdims=0)
 
 
 def rounded_up(net: Masked) -> str:
-    """What is rounded up is larger than before."""
+    """Rounding up makes a number larger."""
     whole = net.do("Ceil", net.do("Mul", left(net), net.number(4.5)))
     return sum_unless(net, net.do("Greater", whole, net.number(4.8)))
 
@@ -46,7 +46,7 @@ def exponential_of_0(net: Masked) -> str:
 
 
 def double_that_becomes_0(net: Masked) -> str:
-    """The least feature is above 0 in double precision only."""
+    """The smallest feature is above 0 only in double precision."""
     features = net.constant(np.geomspace(1e-50, 1e7, WIDTH))
     wide = net.do("Add", net.do("Cast", net.columns("x"), to=TensorProto.DOUBLE), features)
     small = net.do("Cast", wide, to=TensorProto.FLOAT)

@@ -57,7 +57,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
         found = paired_ratio(truth * noisy[0], noisy[1])
         assert found.interval[0] <= found.ratio <= found.interval[1]
         above += found.interval[1] < truth
-    # 47.7 of 1000 are expected: the statistic is discrete, and no other level is nearer to 5%.
+    # 47.7 of 1000 are expected. The statistic is discrete, and this is its level nearest to 5%.
     assert 25 <= above <= 75
 
 
@@ -108,7 +108,7 @@ def test_a_schedule_that_gains_much_soon_ships(noise: str, ratio: float) -> None
 
 
 def test_looking_early_makes_no_more_false_results() -> None:
-    """The schedule gains just what is not enough, so a false result is as likely as it can be."""
+    """The schedule gains just too little, so a false result is as likely as possible."""
     trials = 400
     wrong = 0
     for seed in range(trials):
@@ -118,12 +118,12 @@ def test_looking_early_makes_no_more_false_results() -> None:
 
 
 def slow(noise: str, ratio: float, seed: int) -> Iterator[Floats]:
-    """Rounds of a network that takes 50 milliseconds."""
+    """Rounds for a network that takes 50 milliseconds."""
     return (50 * times_us for times_us in rounds_of(noise, [1.0, 1.0, ratio], seed))
 
 
 def test_what_rounds_cost_decides_how_soon_a_gain_is_given_up() -> None:
-    """In all, the rounds of a slow schedule end sooner if they are dear."""
+    """If rounds take long, the measurement of a slow schedule ends after fewer rounds."""
     quick = slowly = 0
     for seed in range(20):
         rounds = rounds_of("gaussian, 10%", [1.0, 1.0, 1.0], seed)

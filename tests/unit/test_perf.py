@@ -74,7 +74,8 @@ def test_the_best_setting_is_found() -> None:
 
 
 def test_the_best_setting_of_a_small_model_is_found_despite_slow_first_calls() -> None:
-    """Five calls of a model below a millisecond say nothing: the first ones wake its threads."""
+    """Five calls are too few for a model that takes less than a millisecond, because the first
+    calls wake its threads."""
 
     def slow_at_first(microseconds: float) -> list[Runner]:
         calls = itertools.count()

@@ -104,7 +104,7 @@ def test_storage_outside_the_arena_is_caught() -> None:
 
 
 def test_storage_off_its_alignment_is_caught() -> None:
-    with pytest.raises(PlanError, match="`d` lies at 32, which is no multiple of 64"):
+    with pytest.raises(PlanError, match="`d` lies at 32, which is not a multiple of 64"):
         read_plan(damaged(two_stream_plan(), d__offset=32))
 
 

@@ -28,7 +28,10 @@ needs_bf16 = pytest.mark.skipif(
     reason="needs oneDNN and a CPU with AVX512-BF16",
 )
 BOUND = 0.02
-"""Of the error: a rounding to bfloat16 is off by at most 2 ** -9, and these nets are not deep."""
+"""The largest allowed error.
+
+A rounding to bfloat16 is off by at most 2 ** -9, and these nets are not deep.
+"""
 
 
 def compiled(model: onnx.ModelProto, **fields: Any) -> Any:

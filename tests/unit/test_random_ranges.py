@@ -12,7 +12,7 @@ from tvm_interop.compiler.imported_sizes import Imported
 
 
 class _Planted(SymbolicGraph):
-    """Multiplies with another number for one size."""
+    """Multiplies by a different number for one of the sizes."""
 
     special = 4
 

@@ -133,7 +133,7 @@ def _outputs(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
 
 
 def _rows_are_independent(seed: int, axis: int) -> bool:
-    """Whether a row of the output is the same for other rows beside it, and in another batch."""
+    """Whether a row of the output stays the same if the other rows or the batch size change."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((5, _LENGTH, _WIDTH)).astype(np.float32)
     other = rng.standard_normal((5, _LENGTH, _WIDTH)).astype(np.float32)
@@ -151,7 +151,10 @@ def _rows_are_independent(seed: int, axis: int) -> bool:
 
 
 def check_graphs(seeds: range) -> tuple[int, int]:
-    """Check random graphs, and return how many were proven and how many of them were wrong."""
+    """Check random graphs.
+
+    Return how many were proven, and how many of the unproven ones were wrong.
+    """
     proven = wrong = 0
     for seed in seeds:
         programs = {

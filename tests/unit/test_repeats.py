@@ -59,7 +59,7 @@ def test_the_longer_a_stage_the_fewer_runs() -> None:
 
 def test_stages_whose_runs_agree_need_few() -> None:
     stages_s, apart = [50e-6, 50e-6, 50e-6, 0.9e-3], [0.0, 0.01, 0.02, 0.01]
-    # For the third stage, ten runs give the latency to 1.2%, and twenty runs to 0.8%.
+    # The latency of the third stage is known to 1.2% after ten runs, and to 0.8% after twenty.
     assert measured(stages_s, apart=apart) == [10, 10, 20, 10]
 
 

@@ -28,7 +28,7 @@ QUICK: dict[str, Any] = {"scheduler": "sequential", "providers": ["tvm"], "time_
 
 
 def _ranker(batch: int | str = "batch") -> onnx.ModelProto:
-    """Scores items by their numbers and an embedding, and returns an inner result too."""
+    """Scores items by their numbers and an embedding. An intermediate result is an output too."""
     net = Net()
     numbers = net.input("numbers", [batch, 6])
     items = net.input("items", [batch, 3], onnx.TensorProto.INT64)
@@ -76,7 +76,7 @@ def test_any_size_of_the_range_is_right(made: Artifact, from_file: bool) -> None
 
 
 def test_rows_that_fill_up_change_nothing(made: Artifact) -> None:
-    """A row has the same bits whatever stands in the rows that the caller did not give."""
+    """A row has the same bits whatever values fill the rows that the caller did not give."""
     module = GraphModule(made)
     few, many = _feed(6), _feed(9)
     for name, array in few.items():
@@ -144,7 +144,8 @@ def test_memory_of_the_caller_needs_a_size_that_was_compiled(made: Artifact) -> 
 
 
 def test_weights_can_be_replaced_for_all_sizes(made: Artifact) -> None:
-    """The instance whose weights change numbers its tensors otherwise than the native one."""
+    """An instance whose weights may change numbers its tensors differently from the native
+    instance."""
     assert made.path is not None
     module = GraphModule(load(made.path))
     module.run(_feed(6))

@@ -71,7 +71,8 @@ def saved(net: onnx.ModelProto, path: Path, **options: Any) -> Path:
 
 
 def by_tvm_ffi(path: Path, inputs: dict[str, np.ndarray], shape: int = 0) -> list[np.ndarray]:
-    """What the executor gives that compiles and measures: Python makes it of plan and weights."""
+    """The results of the executor that Python makes from the plan and the weights, to compile
+    and measure."""
     artifact = tvm_interop.load(path)
     instance = open_instance([artifact, *artifact.others][shape])
     for port in instance.inputs:
@@ -155,7 +156,7 @@ def test_memory_that_is_not_aligned_is_copied(branches: Path) -> None:
 
 
 def test_outputs_that_share_memory_with_inputs(tmp_path: Path) -> None:
-    """The first output is written while the input is still to be read."""
+    """The first output is written before the input has been read completely."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, (4, 64))
     outputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, (4, 64)) for n in ("a", "b")]
     weight = helper.make_tensor("w", TensorProto.FLOAT, (64, 64), np.eye(64).ravel() * 2)
@@ -295,8 +296,8 @@ def test_files_that_are_no_artifacts(branches: Path, tmp_path: Path) -> None:
     whole = branches.read_bytes()
     path = tmp_path / "model.tar"
     for data, message in {
-        b"": "truncated or no artifact",
-        b"x" * 2000: "truncated or no artifact",
+        b"": "truncated or not an artifact",
+        b"x" * 2000: "truncated or not an artifact",
         whole[: len(whole) // 2]: "truncated",
         whole.replace(b'"cpu:0"', b'"cpu:1"'): "is damaged",
     }.items():

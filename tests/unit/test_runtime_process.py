@@ -75,7 +75,8 @@ signal.setitimer(signal.ITIMER_REAL, 0)
 assert seen
 """
 # A child may go on with an instance that no thread was running, and make new ones. The parent's
-# threads run nothing meanwhile: the child would inherit the locks that they hold inside oneDNN.
+# threads run nothing meanwhile, because the child would inherit the locks that they hold inside
+# oneDNN.
 FORK = """
 ends.set()
 for thread in threads:

@@ -185,13 +185,13 @@ GROUP = "stages__1__groups__0"
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "no valid JSON"),
-        ("{", "no valid JSON"),
+        ("", "not valid JSON"),
+        ("{", "not valid JSON"),
         ("[" * 100000, "cannot be read"),
         ("[]", "Expected `object`"),
         ("{}", "`format` is not"),
         (None, "NoneType"),
-        ('{"format": "tvm_interop.schedule", "version": NaN}', "no valid JSON"),
+        ('{"format": "tvm_interop.schedule", "version": NaN}', "not valid JSON"),
         (_edited(format="onnx"), "`format` is not"),
         (_edited(version=3), "version 3.*update tvm_interop"),
         (_edited(version=3, colour="red"), "version 3.*update tvm_interop"),

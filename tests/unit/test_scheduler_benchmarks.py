@@ -141,7 +141,7 @@ def rounds_of(auto: float, seed: int) -> dict[str, npt.NDArray[np.float64]]:
 
 
 def test_auto_is_judged_by_rounds_that_did_not_choose_the_best() -> None:
-    """The fastest of equal contestants looks too fast in the rounds in which it was chosen."""
+    """The fastest of several equal contestants looks too fast in the rounds that chose it."""
     verdicts = [judge(rounds_of(1.0, seed)) for seed in range(60)]
     assert sum(verdict.is_slower for verdict in verdicts) <= 4
     assert np.mean([verdict.ratio for verdict in verdicts]) == pytest.approx(1, abs=0.003)

@@ -1,4 +1,5 @@
-"""Ranges of lengths for models whose inputs have the sequence first, where others have a batch."""
+"""Ranges of lengths for models whose inputs have the sequence first, where other models have the
+batch."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ QUICK: dict[str, Any] = {"scheduler": "sequential", "providers": ["tvm"], "time_
 
 
 def turned(made: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the first two dimensions of its inputs exchanged, and of large outputs."""
+    """The model with the first two dimensions exchanged, in its inputs and in its large outputs."""
     first = []
     for value in made.graph.input:
         dims = value.type.tensor_type.shape.dim
@@ -136,7 +137,7 @@ def test_any_length_of_a_tagger_is_right(kind: str) -> None:
 
 
 def test_features_are_no_mask() -> None:
-    """Three dimensions, and the last one is of features."""
+    """A mask with three dimensions, the last of which is features."""
 
     def build(net: Masked) -> str:
         gate = net.do("ReduceMean", "x", axes=[2], keepdims=0)
@@ -181,7 +182,10 @@ def test_both_reasons_are_given() -> None:
 
 
 def test_items_that_a_mask_leaves_out_may_be_a_batch() -> None:
-    """The share of each item among those that the mask keeps: rows depend, and this is right."""
+    """The share of each item among the items that the mask keeps.
+
+    Here it is right that rows depend on each other.
+    """
     net = Net()
     x, keep = net.input("x", ["items", 4]), net.input("keep", ["items", 1], TensorProto.BOOL)
     low = net.constant(np.array(-np.inf, np.float32))

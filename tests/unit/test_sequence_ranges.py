@@ -112,7 +112,8 @@ def test_a_refused_mask_leaves_the_inputs_as_they_were(made: Artifact) -> None:
 
 
 def test_a_mask_of_0_alone_would_be_wrong(made: Artifact) -> None:
-    """The softmax of equal numbers gives the filled positions a weight: so it must be refused."""
+    """A softmax of equal numbers gives each filled position a weight above 0, so the model must
+    be refused."""
     feed = {**feed_of_encoder(128, 0), "attention_mask": np.zeros((1, 128), np.int64)}
     short = {name: array[:, :40] for name, array in feed.items()}
     wrong = np.asarray(GraphModule(made)(feed)[0])[:, :40]
@@ -234,7 +235,7 @@ def test_a_range_without_masks_is_written_as_before(made: Artifact) -> None:
 
 
 def _outputs_agree(random: RandomMasked, names: tuple[str, ...]) -> bool:
-    """Whether results at the given positions are those of the given positions alone."""
+    """Whether the results at the given positions are the same as without filled positions."""
     alone = theirs(random.model(), random.feed(None, names))[0]
     found = [of_given(theirs(random.model(), random.feed(seed, names))[0]) for seed in (0, 1)]
     same = np.allclose(found[0], found[1], rtol=1e-4, atol=1e-4, equal_nan=True)

@@ -107,7 +107,7 @@ def recorded() -> Any:
 
 
 def one_block() -> Policy:
-    """All blocks of both models form one combined block."""
+    """All blocks of both models together form one combined block."""
     return make_policy(
         "search", combination=(tuple((m, b) for m in (0, 1) for b in range(3)),), inside=3
     )

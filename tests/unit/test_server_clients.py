@@ -134,7 +134,7 @@ def test_bytes_that_are_no_message_are_a_wrong_argument(server: Server, method: 
             call = functools.partial(next, channel.stream_stream(path)(iter([data])))
         else:
             call = functools.partial(channel.unary_unary(path), data)
-        with pytest.raises(grpc.RpcError, match=r"the bytes are no `.*Request`") as refused:
+        with pytest.raises(grpc.RpcError, match=r"the bytes are not a `.*Request`") as refused:
             call()
     assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
@@ -153,7 +153,7 @@ def test_json_gives_the_same_bits(server: Server, binary_in: bool, binary_out: b
 
 
 def test_large_bodies(server: Server) -> None:
-    """Other threads than the event loop read and write large bodies."""
+    """Large bodies are read and written by threads other than the event loop's."""
     x = rows(4)
     text = json.dumps({
         "inputs": [{"name": "x", "datatype": "FP32", "shape": [4, 12], "data": x.tolist()}],

@@ -76,7 +76,7 @@ def asked(shape: str = "[1, 12]", data: str = "", datatype: str = "FP32", **more
     [
         (asked("[" + "9" * 4000 + ", 12]"), "the shape of input `x` may have at most 2048 bytes"),
         (asked(f"[{'7' * 100}, 12]"), "the shape of input `x` does not follow the protocol"),
-        (asked("[0, 4611686018427387904]", "[]"), "which no memory holds"),
+        (asked("[0, 4611686018427387904]", "[]"), "which no memory is large enough for"),
         (asked(str([1] * 65), "[1]"), "has 65 dimensions; at most 32"),
         (asked(parameters='{"timeout": 1' + "0" * 400 + "}"), "`timeout` is 1000"),
         (asked(parameters='{"timeout": 1' + "0" * 10_000 + "}"), "out of range"),
@@ -89,11 +89,11 @@ def asked(shape: str = "[1, 12]", data: str = "", datatype: str = "FP32", **more
         (asked(data="[" + "9" * 10_000 + ", 1" * 11 + "]"), "out of the range of FP32"),
         (asked(data="[0." + "9" * 200_000 + ", 1" * 11 + "]"), "more than 4096 characters"),
         (asked(data="[NaN" + ", 1" * 11 + "]"), "does not follow the protocol"),
-        (asked(data="[null" + ", 1" * 11 + "]"), "no numbers of type FP32"),
-        (asked(data='["1"' + ", 1" * 11 + "]"), "no numbers of type FP32"),
-        (asked(data="[{}" + ", 1" * 11 + "]"), "no numbers of type FP32"),
+        (asked(data="[null" + ", 1" * 11 + "]"), "not numbers of type FP32"),
+        (asked(data='["1"' + ", 1" * 11 + "]"), "not numbers of type FP32"),
+        (asked(data="[{}" + ", 1" * 11 + "]"), "not numbers of type FP32"),
         (asked(data="null"), "neither `data` nor `binary_data_size`"),
-        (asked(data="[" + "0, " * 5000 + "{}" + ", {}" * 5000 + "]"), "at most 4096 objects"),
+        (asked(data="[" + "0, " * 5000 + "{}" + ", {}" * 5000 + "]"), "at most 4096 JSON objects"),
         (asked(datatype="A" * 5000), "does not follow the protocol"),
         (b'{"inputs": [' + b"0, " * 400_000 + b"0]}", "does not follow the protocol"),
         (b'{"inputs": []' + b', "outputs": [{"name": "y"}]' * 5 + b"}", "no input `x`"),
@@ -148,8 +148,8 @@ def test_the_bytes_of_all_requests_are_bounded_together(small_server: Server) ->
             b"POST /v2/models/net/infer HTTP/1.1\r\nHost: localhost\r\n"
             b"Content-Type: application/json\r\nContent-Length: 20000\r\n\r\n" + padding
         )
-        # Wait first. If this request came before the slow one, it would hold bytes that the slow
-        # one needs.
+        # Wait, so that the slow request comes first. Otherwise this request would hold bytes that
+        # the slow one needs.
         wait_until(lambda: service.held._held == len(padding))
         status, said = post(small_server, fits + b" " * 500)
         assert status == 429, said
@@ -218,7 +218,7 @@ def message_of(shape: list[int], **parameters: int) -> bytes:
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        (message_of([0, 2**62]), "which no memory holds"),
+        (message_of([0, 2**62]), "which no memory is large enough for"),
         (message_of([1] * 65), "dimensions; at most 32"),
         (message_of([1, 12], timeout=2**64 - 1), "`timeout` is 1844"),
         (message_of([1, 12], timeout=2**63), "`timeout` is 9223"),
@@ -343,7 +343,7 @@ def test_data_of_another_form_are_refused(text: str) -> None:
     ],
 )  # fmt: skip
 def test_numbers_of_another_type_are_refused(datatype: str, text: str) -> None:
-    with pytest.raises(InputError, match=r"range|no numbers"):
+    with pytest.raises(InputError, match=r"range|not numbers"):
         read(datatype, [2], f"[{text}, {text}]")
 
 

@@ -1,4 +1,4 @@
-"""Tests models of other kinds than compiled models, served by the same executor."""
+"""Tests models that are not compiled, but are served by the same executor."""
 
 from __future__ import annotations
 

@@ -42,10 +42,10 @@ def test_a_file_says_options_and_models(tmp_path: Path) -> None:
         ('policy = "top"', "needs agents trained for these models"),
         ("blocks = 0", "`blocks` is 0"),
         ('policy = "best"', "no policy `best`"),
-        ('model_folder = "nothing"', "which is no folder"),
+        ('model_folder = "nothing"', "which is not a folder"),
         ("keep_alive_s = nan", "`keep_alive_s` is nan"),
         ("[models]\nnet = 1", "must be lines such as"),
-        ("= 1", "no TOML file"),
+        ("= 1", "not a TOML file"),
     ],
 )
 def test_files_of_no_use_are_refused(tmp_path: Path, text: str, said: str) -> None:

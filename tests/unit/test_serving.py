@@ -121,7 +121,7 @@ def test_one_at_a_time_is_the_queue_by_hand(policy, options):
 
 
 class Watched(Policy):
-    """A policy that records whether it ever waited although it could have worked."""
+    """A policy that records whether it ever waited although it could have started a request."""
 
     def __init__(self, inner: Policy, most: int) -> None:
         self.inner = inner
@@ -324,7 +324,7 @@ def test_a_policy_of_ones_own():
     assert math.isnan(run.latency().p99)
     with pytest.raises(InputError, match="a policy `test-lazy` already"):
         register_policy("test-lazy")(Lazy)
-    with pytest.raises(InputError, match="is no policy"):
+    with pytest.raises(InputError, match="is not a policy"):
         register_policy("test-none")(int)
 
 

@@ -162,7 +162,7 @@ def test_arguments_of_the_wrong_kind(path: Path) -> None:
         with pytest.raises(InputError, match=f"`threads` is {threads!r}; give a whole number"):
             Session(path, threads=threads)  # type: ignore[arg-type]
     for model in (None, 3):
-        with pytest.raises(InputError, match=f"not from a `{type(model).__name__}`"):
+        with pytest.raises(InputError, match=f"cannot be made from a `{type(model).__name__}`"):
             Session(model)
 
 
@@ -219,7 +219,7 @@ def test_memory_that_cannot_be_bound(path: Path) -> None:
 
 
 def test_memory_that_is_copied(path: Path) -> None:
-    """An array can be bound although its address is no multiple of 64 bytes: it is copied."""
+    """An array can be bound although its address is not a multiple of 64 bytes: it is copied."""
     session = Session(path)
     binding = session.io_binding()
     first = binding.bind_output("scores")

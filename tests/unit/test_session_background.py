@@ -60,14 +60,14 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def child(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The program of the process that compiles; a test puts its text in."""
+    """The program of the process that compiles. A test inserts its own text."""
     program: list[str] = []
     monkeypatch.setattr(background, "_command", lambda: [sys.executable, "-c", *program])
     return program
 
 
 def gated(child: list[str], tmp_path: Path, model: onnx.ModelProto, **options: object) -> Path:
-    """A process that gives an artifact of `model` once the returned file is there."""
+    """A process that delivers an artifact of `model` as soon as the returned file exists."""
     path = tmp_path / "given.tar"
     tvm_interop.compile(model, **QUICK, **options, out=path)
     child.append(ANSWERS.format(gate=str(tmp_path / "gate"), path=str(path)))
@@ -238,7 +238,8 @@ def test_shapes_that_were_dropped_are_left_out(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The first is being compiled when it is dropped, the second waits, and the third fails."""
+    """Of three sessions, the first is dropped while it is compiled, the second waits, and the
+    third fails."""
     monkeypatch.setattr("tvm_interop.session.session._MOST_SHAPES", 1)
     gate = gated(child, tmp_path, branches())
     with Session(branches(batch="batch"), **IN_BACKGROUND) as session:
@@ -406,7 +407,7 @@ def test_what_cannot_be_compiled_in_the_background_is_refused(tmp_path: Path) ->
         from tvm_interop.scheduling import registry
 
         del registry._REGISTRY["of this test"]
-    # An artifact is compiled already.
+    # There is a compiled artifact already.
     path = tmp_path / "model.tar"
     artifact.save(path)
     with Session(path, compile_in_background=True) as session:

@@ -1,4 +1,5 @@
-"""Tests what a model computes from its sizes, and whether that is the same for a whole range."""
+"""Tests the values that a model computes from its sizes, and whether they stay the same for a
+whole range."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ def _factor_if_batch_is(size: int) -> onnx.ModelProto:
 
 
 def _sum_of_positions_is_21() -> onnx.ModelProto:
-    """Asks whether a sum over a tensor that grows is that of 7 rows."""
+    """Compares a sum over a growing tensor with the sum over 7 rows."""
     net = _Rows()
     ones = net.op("ConstantOfShape", [net.op("Unsqueeze", ["n", net.constant(
         np.array([0], np.int64))], "wide")], "zeros")  # fmt: skip
@@ -79,7 +80,7 @@ def _looked_up_in_a_large_table() -> onnx.ModelProto:
 
 
 def _size_within_a_branch() -> onnx.ModelProto:
-    """The branch that is taken asks for a batch of 7."""
+    """The chosen branch needs a batch of 7."""
     net = _Rows()
     seven, axis = net.whole(7), net.whole(0)
     net.op("Greater", ["n", net.whole(-1)], "always")
@@ -93,7 +94,7 @@ def _size_within_a_branch() -> onnx.ModelProto:
 
 
 def _size_within_data_branches() -> onnx.ModelProto:
-    """Which branch is taken is data, and one of them asks for a size."""
+    """Data choose the branch, and one of the branches needs a certain size."""
     net = _Rows()
     net.input("flag", [], TensorProto.BOOL)
     inner = _branch(("Shape", ["x"], "s"), ("Reshape", ["x", "s"], "same"))
@@ -161,7 +162,7 @@ def test_numbers_that_grow_evenly_are_fine(name: str) -> None:
 def test_a_single_row_that_is_treated_otherwise_is_not_joined(
     make: Callable[[], onnx.ModelProto], told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A request of one row must have the answer that it has alone."""
+    """A request of one row must get the same answer as it gets alone."""
     model = make()
     made = tvm_interop.compile(model, shapes={"batch": (1, 6)}, most_sizes=2, **QUICK)
     assert made.manifest.row_sizes == RowSizes("batch", (1, 6))

@@ -15,7 +15,7 @@ from tvm_interop.program.kinds.softmax import Softmax
 
 
 class GivenKernels(Kernels):
-    """Kernels in which the kernel of an operator is the list of its tensors."""
+    """A stand-in for kernels: the "kernel" of an operator is the list of its tensors."""
 
     def __init__(self) -> None:
         """Make an object without kernels of TVM."""

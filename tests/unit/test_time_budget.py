@@ -60,7 +60,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(budget, "now_s", lambda: clock.s)
-    # New processes would measure with the true clock, and decide differently from run to run.
+    # New processes would measure with the real clock, and so decide differently from run to run.
     monkeypatch.setattr(new_processes, "confirm_in_new_processes", lambda _, made, checked: checked)
     monkeypatch.setattr(checked_kernels, "_right", set())
     monkeypatch.setattr(checked_libraries, "_right", set())
@@ -241,7 +241,7 @@ def test_the_deadline_falls_in_the_search(
         jobs.clear()
         cut = compiled(**options, time_budget=seconds)
         assert bits(cut) == bits(sequential)
-        # A second for the job that has begun.
+        # The job that has begun may take one more second.
         assert clock.s <= time_budget.SCHEDULE_SHARE * seconds + 1
         if not cut.manifest.not_tried:
             break

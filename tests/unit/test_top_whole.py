@@ -62,7 +62,7 @@ def test_windows_of_one_decision_are_the_whole_run_in_pieces(seed):
 
 
 class Changing(Search):
-    """A policy that takes another decision at one time."""
+    """A policy that changes its decision at a given time."""
 
     def decide(self, view):
         if view.now_us >= self.at_us and self.combination != self.then:
@@ -124,7 +124,7 @@ def test_a_state_has_the_blocks_that_were_observed():
     state = process.step(action).state.reshape(SAMPLES, -1)
     blocks = state[:, 2:]
     assert {*blocks.ravel()} <= {0.0, 1.0}
-    # Each sample is what the serving itself had: one request at least is in progress.
+    # Each sample is a real state of the serving, so at least one request is in progress.
     assert (blocks.sum(1) >= 1).all()
     serving = CombinedServing(programs, closed_loop([3, 6]))
     seconds = length_s(programs, 8)

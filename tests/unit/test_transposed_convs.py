@@ -45,7 +45,7 @@ def is_replaced(model: onnx.ModelProto) -> bool:
         ((4, 6), (5, 3), {"strides": [3, 1], "pads": [2, 0, 1, 1]}),
         # With stride 1, it is a convolution with a mirrored kernel.
         ((4, 4), (3, 3), {"pads": [1, 1, 1, 1]}),
-        # Kernels smaller than the stride leave zeros between.
+        # Kernels smaller than the stride leave zeros between their results.
         ((6, 5), (2, 3), {"strides": [3, 4]}),
         ((9,), (4,), {"strides": [2], "pads": [1, 1]}),
         ((3, 4, 2), (2, 3, 2), {"strides": [2, 2, 1]}),

@@ -100,7 +100,7 @@ def test_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "the only value is `NCHW`" in refused(capsys, "compile two.onnx --desired-layout NHWC")
     assert "`--colour`" in refused(capsys, "compile two.onnx --colour red")
     assert "`--target-llvm-libs`" in refused(capsys, "compile two.onnx --target-llvm-libs=mkl")
-    assert "no option of `llvm`" in refused(capsys, "compile two.onnx --target-cuda-arch=sm_90")
+    assert "not an option of `llvm`" in refused(capsys, "compile two.onnx --target-cuda-arch=sm_90")
     assert "kernels.so" in refused(capsys, "compile two.onnx -f so")
     assert "FILE" in refused(capsys, "compile")
     assert "invalid choice" in refused(capsys, "destroy two.onnx")

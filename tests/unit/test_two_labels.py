@@ -14,7 +14,7 @@ Pairs = list[tuple[int, int]]
 
 
 def all_labels(things: int, equal: Pairs = ()) -> list[Labels]:  # type: ignore[assignment]
-    """All ways to label `things` things so that `equal` things have equal labels."""
+    """All labellings of `things` things in which the things in `equal` have the same label."""
     found = (dict(enumerate(labels)) for labels in product((0, 1), repeat=things))
     return [labels for labels in found if all(labels[a] == labels[b] for a, b in equal)]
 
@@ -61,7 +61,7 @@ def test_as_cheap_as_trying_all(hundred: int) -> None:
         found = all_labels(things, equal)
         least = min(labels_cost(each, costs) for each in found)
         assert labels_cost(labels, costs) == pytest.approx(least, abs=1e-9)
-        # Among the cheapest labels, those with the fewest ones are chosen.
+        # Among the cheapest labellings, the one with the fewest labels 1 is chosen.
         ties = [each for each in found if labels_cost(each, costs) < least + 1e-6]
         assert sum(labels.values()) == min(sum(each.values()) for each in ties)
         mixed += len(set(labels.values())) == 2
@@ -123,6 +123,6 @@ def test_a_cost_that_prefers_unlike_labels_is_raised() -> None:
 
 
 def _raised(cost: PairCost) -> PairCost:
-    """The cost with the labels 0 and 1 raised as far as a cut needs it."""
+    """The cost, raised for the labels (0, 1) as far as a cut needs it."""
     (c00, c01), (c10, c11) = cost.us
     return PairCost(cost.first, cost.second, ((c00, max(c01, c00 + c11 - c10)), (c10, c11)))

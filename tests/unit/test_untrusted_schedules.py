@@ -1,4 +1,4 @@
-"""Tests that malformed input of users and their schedulers is refused, and each fault named."""
+"""Tests that malformed input of users and of their schedulers is refused with a clear error."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_numbers_of_numpy_are_numbers(register):
         ((2, [(0, 0.5)]), r"holds 0\.5"),
         ((2, [(0, None)]), "holds None"),
         ((2, None), "the edges are None"),
-        ((2, [7]), "edge 7 is no pair"),
+        ((2, [7]), "edge 7 is not a pair"),
     ],
 )
 def test_a_graph_of_nonsense(arguments, says):
@@ -150,7 +150,7 @@ def test_the_largest_option_is_one_without_effect():
 
 
 class Answers(LatencyModel):
-    """A latency model that returns `op_us` and `stage_us`, whatever they are."""
+    """A latency model that returns `op_us` and `stage_us`, even if they are malformed."""
 
     def __init__(self, op_us, stage_us):
         self.op_us, self.stage_us = op_us, stage_us

@@ -91,7 +91,8 @@ class AnyPrices(LatencyTable):
 
 @pytest.mark.parametrize("seed", range(120))
 def test_merging_is_never_slower_than_ios_or_sequential_by_its_own_prices(seed: int) -> None:
-    """It holds with and without parts, for exact searches and large blocks, costly or not."""
+    """This holds with and without parts, for exact searches and for large blocks, and with and
+    without costs of stages."""
     rng = random.Random(seed)
     is_large = seed % 3 == 0
     graph = layered(rng.randint(2, 30 if is_large else 12), seed, layer=4)
@@ -158,7 +159,8 @@ def test_a_merged_stage_holds_all_parts_of_its_operators() -> None:
 
 
 def test_without_merging_each_operator_has_all_streams_to_itself() -> None:
-    """`ios-merge` runs no two operators side by side, and an operator's parts on all streams."""
+    """`ios-merge` runs no two operators side by side, but it runs an operator's parts on all
+    streams."""
     graph, parts = divided(sparse(10, 3), random.Random(3))
     table = LatencyTable([1.0] * graph.num_ops, streams=2)
     made = schedule(graph, "ios-merge", latency=table, parts=parts, streams=2)

@@ -39,7 +39,7 @@ for name in ("tvm", "tvm_ffi", "torch", "onnx", "msgspec"):
 
 import tvm
 
-# TVM finds its runtime loaded, its own error keeps its name, and ours keeps its class.
+# TVM finds that its runtime is loaded. TVM's error keeps its name, and our error keeps its class.
 module.run(x)
 assert isinstance(module.get_output(0), tvm.runtime.Tensor)
 np.testing.assert_array_equal(np.asarray(module.get_output(0)), found)

@@ -51,7 +51,7 @@ def test_a_frame_becomes_256_samples_of_sound() -> None:
     x = torch.randn(1, 80, 24)
     sound = network(x)
     assert sound.shape == (1, 1, 24 * 256)
-    # A frame in the middle reaches samples on both of its sides, and none that are far away.
+    # A frame in the middle depends on samples on both sides, and on none that are far away.
     other = x.clone()
     other[:, :, 12] += 1
     changed = (network(other) != sound)[0, 0].nonzero()

@@ -1,4 +1,5 @@
-"""The tables of exported networks tell schedules from networks that ship sequential."""
+"""The tables of exported networks distinguish schedules from networks that ship sequential
+execution."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def test_the_table_marks_networks_that_ship_sequential(report: dict[str, Any]) -
     shipped = {name: row[0] for name, row in cells.items() if name in {r.network for r in ROWS}}
     assert shipped == {row.network: "a schedule" if row.scheduled else "sequential" for row in ROWS}
     assert cells[""][2:4] == ["over ours, sequential", "over onnxruntime"]
-    # A program measured against itself is no schedule, so it is no part of the mean of schedules.
+    # A program measured against itself is not a schedule, so it is not part of the mean of
+    # schedules.
     assert cells["**geometric mean**"][2:4] == [OF_SCHEDULES[:4], "2.00"]
 
 

@@ -96,7 +96,7 @@ def unknown_imports(code: bytes) -> list[str]:
     Raises
     ------
     ExecutionError
-        `code` is no shared library.
+        `code` is not a shared library.
     """
     return [str(name) for name in _function("unknown_imports")(code)]
 
@@ -107,10 +107,9 @@ def num_reorders(kernel: LibraryKernel) -> int:
 
 
 def allowed_cores() -> int:
-    """Return how many cores this process may use at a time.
-
-    This is the number of physical cores that the calling thread may run on. If the CPU quota of the
-    process's container is less, it is the quota, rounded down. It is at least 1.
+    """Return how many cores this process may use at a time, at least 1. This is the number of
+    physical cores that the calling thread may run on, or the CPU quota of the process's container,
+    rounded down, if that is less.
     """
     return int(_function("allowed_cores")())
 
@@ -121,7 +120,7 @@ def num_threads() -> int:
 
 
 def set_num_threads(threads: int, pin: bool) -> None:
-    """Set how many threads may run models at once; `pin` pins each of these threads to one core.
+    """Set how many threads may run models at once. `pin` pins each thread to one core.
 
     Raises
     ------

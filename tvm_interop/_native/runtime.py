@@ -36,7 +36,7 @@ class Port(NamedTuple):
 
     Attributes
     ----------
-    value: the number of the port's tensor, by which an instance knows it.
+    value: the number by which an instance identifies the port's tensor.
     """
 
     value: int
@@ -73,9 +73,9 @@ class NativeModel:
     Attributes
     ----------
     warning: a warning for the user, for example that a library is missing; None if there is none.
-    uses_fallback: whether the model's slower kernels run, which it has in case oneDNN is missing.
-    inputs, outputs: for each set of input shapes, the inputs and the outputs of the model. Their
-        numbers count the inputs from 0, and go on with the outputs.
+    uses_fallback: whether the model's slower kernels run, because oneDNN is missing.
+    inputs, outputs: for each set of input shapes, the inputs and the outputs of the model. The
+        inputs are numbered from 0, and the numbers of the outputs follow.
     """
 
     def __init__(self, path: str, sha256: str | None, onednn: str) -> None:
@@ -89,7 +89,7 @@ class NativeModel:
         Raises
         ------
         ArtifactError
-            The file is no artifact, is damaged or unsafe, or cannot run on this machine.
+            The file is not an artifact, is damaged or unsafe, or cannot run on this machine.
         """
         self._handle = ctypes.c_void_p()
         self._library = _library()
@@ -293,7 +293,7 @@ def num_threads() -> int:
     Raises
     ------
     ExecutionError
-        The environment variable TVM_INTEROP_NUM_THREADS is no number of threads.
+        The environment variable TVM_INTEROP_NUM_THREADS is not a number of threads.
     """
     threads = int(_library().tvi_num_threads())
     if threads == 0:
@@ -302,7 +302,7 @@ def num_threads() -> int:
 
 
 def set_num_threads(threads: int, pin: bool) -> None:
-    """Set how many threads may run models at once; `pin` pins each of these threads to one core.
+    """Set how many threads may run models at once. `pin` pins each thread to one core.
 
     Raises
     ------

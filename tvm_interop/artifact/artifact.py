@@ -113,7 +113,8 @@ class Artifact:
 
     @property
     def native(self) -> NativeModel | None:
-        """The model as the native library loaded it; None if it cannot run this artifact so."""
+        """The model as the native library loaded it; None if that library cannot run this
+        artifact."""
         native: NativeModel | None = self.__dict__.get("_native")
         return native
 

@@ -26,11 +26,13 @@ class GpuDemand:
     arch: the architecture that the numbers are for, such as `sm_90`.
     flops: floating-point operations.
     nbytes: bytes that the operator reads and writes.
-    demand: the largest share of a multiprocessor's threads, registers or shared memory that one
-        block takes.
-    resident: blocks that a multiprocessor holds at once, of the launch with the largest share.
-    limited_by: the resource that limits their number (see `Residency`).
-    kernels: the launches. The numbers of a library's kernel are assumed, and say so.
+    demand: the largest share of a multiprocessor's threads, registers or shared memory that a block
+        of any launch takes.
+    resident: the number of blocks that a multiprocessor holds at once, for the launch with the
+        largest `demand`.
+    limited_by: the resource that limits the number of resident blocks (see `Residency`).
+    kernels: the launches. For a library's kernel the numbers are assumptions, and the launch says
+        so.
     """
 
     arch: str

@@ -190,8 +190,9 @@ class RowMask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     input: the name of the input.
     one_at: for `first` and `any`, all numbers must be from 0 to 1. For `first`, they must be 1 at
-        the first position, for all indices of the other dimensions. For `any`, there is one index
-        of the other dimensions, and one position must be 1. For `nowhere`, there is no condition.
+        the first position, for all indices of the other dimensions. For `any`, at least one
+        position must be 1, and the other dimensions have only one index. For `nowhere`, there is no
+        condition.
     """
 
     input: str
@@ -259,7 +260,8 @@ class RowSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     @property
     def mean_filling(self) -> float:
-        """The work of a run relative to the size that it is given, in the mean over all sizes."""
+        """The number of rows that a run computes, divided by the number that it is given, as a
+        mean over all sizes."""
         found = 1.0
         for sizes in self.ranges.values():
             compiled, given = sorted(set(sizes)), range(min(sizes), max(sizes) + 1)
@@ -368,11 +370,11 @@ def check_manifest(manifest: Manifest) -> None:
     Raises
     ------
     ArtifactError
-        A digest is no SHA-256, or a number is out of bounds; the message names the field.
+        A digest is not a SHA-256, or a number is out of bounds; the message names the field.
     """
     for name, digest in manifest.sha256.items():
         if not _SHA256.fullmatch(digest):
-            raise ArtifactError(f"`manifest.json` has a digest of `{name}` that is no SHA-256")
+            raise ArtifactError(f"`manifest.json` has a digest of `{name}` that is not a SHA-256")
     for what, number in _counts(manifest):
         if not 0 <= number <= LARGEST:
             raise ArtifactError(

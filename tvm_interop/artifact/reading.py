@@ -126,7 +126,7 @@ def _manifest(members: dict[str, Member]) -> Manifest:
     """Read the manifest, and check that all other members have the digests it lists."""
     if "manifest.json" not in members:
         raise ArtifactError(
-            "it is a tar file but no artifact of tvm_interop: it has no `manifest.json`"
+            "it is a tar file but not an artifact of tvm_interop: it has no `manifest.json`"
         )
     data = _data(members, "manifest.json")
     head = decoded("manifest.json", data, _Head)

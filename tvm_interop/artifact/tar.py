@@ -82,8 +82,8 @@ def read_tar(
     Raises
     ------
     ArtifactError
-        The file is truncated, is no tar file or has another digest than `sha256`; or a member is no
-        plain file, is there twice or is too large.
+        The file is truncated, is not a tar file or has another digest than `sha256`; or a member is
+        not a plain file, is there twice or is too large.
     """
     reader = _Reader(file, with_digest=sha256 is not None)
     members: dict[str, Member] = {}
@@ -98,7 +98,9 @@ def read_tar(
             members[info.name] = Member(offset, info.size, digest, data)
             reader.exactly(-info.size % _BLOCK)
     except tarfile.TarError as error:
-        raise ArtifactError(f"it is truncated or no artifact of tvm_interop ({error})") from error
+        raise ArtifactError(
+            f"it is truncated or not an artifact of tvm_interop ({error})"
+        ) from error
     if sha256 is not None:
         found = reader.whole_digest()
         if found != sha256.lower():
@@ -144,7 +146,7 @@ class _Reader:
         """Read the next `nbytes` bytes."""
         data = self._file.read(min(nbytes, self.left))
         if len(data) < nbytes:
-            raise ArtifactError("it is truncated or no artifact of tvm_interop")
+            raise ArtifactError("it is truncated or not an artifact of tvm_interop")
         self.left -= nbytes
         if self._whole is not None:
             self._whole.update(data)
@@ -177,8 +179,8 @@ def _check_header(info: tarfile.TarInfo, left: int, most_bytes: Mapping[str, int
     name = info.name.encode("utf-8", "replace").decode()
     if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
         raise ArtifactError(
-            f"its member `{name}` is no plain file (type {info.type!r}); artifacts hold only plain "
-            "files"
+            f"its member `{name}` is not a plain file (type {info.type!r}); artifacts hold only "
+            "plain files"
         )
     if not 0 <= info.size <= left:
         raise ArtifactError(

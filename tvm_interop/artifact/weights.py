@@ -83,8 +83,8 @@ def views(
         if begin < 0 or begin % ALIGNMENT or end > block.nbytes:
             raise ArtifactError(
                 f"weight `{value.name}` of {value.nbytes} bytes cannot begin at byte {begin} of "
-                f"{block.nbytes}: the place is no multiple of {ALIGNMENT}, or the weight does not "
-                "fit there"
+                f"{block.nbytes}: the place is not a multiple of {ALIGNMENT}, or the weight does "
+                "not fit there"
             )
         weights[v] = block[begin:end].view(value.dtype).reshape(value.shape)
     return weights

@@ -62,7 +62,7 @@ class Check:
         if isinstance(program, (str, os.PathLike)):
             return check_program(StreamProgram.from_json(_text_of(Path(program))))
         raise PlanError(
-            f"a {type(program).__name__} is no program of streams; give a program in its JSON "
+            f"a {type(program).__name__} is not a program of streams; give a program in its JSON "
             "form, or a `Recorder`"
         )
 
@@ -97,4 +97,4 @@ def _encoded(document: Mapping[str, Any]) -> bytes:
     try:
         return msgspec.json.encode(dict(document))
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise PlanError(f"the program is no JSON document: {error}") from None
+        raise PlanError(f"the program is not a JSON document: {error}") from None

@@ -60,7 +60,7 @@ def check_program(program: StreamProgram) -> Report:
 
 
 _Row = tuple[int, Access, bool]
-"""An access: the operator's index, the bytes it touches, and whether it writes them."""
+"""The operator's index, the bytes that it touches, and whether it writes them."""
 
 
 def _reader_of_outputs(program: StreamProgram) -> list[StreamOperator]:

@@ -140,7 +140,7 @@ class Recorder:
         if isinstance(touched, tuple):
             if len(touched) == 3 and is_whole(touched[1]) and is_whole(touched[2]):
                 return Access(touched[0], int(touched[1]), int(touched[2]))
-            raise PlanError(f"{touched!r} is no range of bytes; give (buffer, begin, end)")
+            raise PlanError(f"{touched!r} is not a range of bytes; give (buffer, begin, end)")
         self._kept.append(touched)
         return _at_address(touched)
 

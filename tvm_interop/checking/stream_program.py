@@ -125,17 +125,18 @@ class StreamProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         Raises
         ------
         PlanError
-            The text is no JSON, is of another version, or has a field that is missing, unknown or
+            The text is not JSON, is of another version, or has a field that is missing, unknown or
             of the wrong type; or `check_form` refuses the program.
         """
         head = _decoded(text, _Head)
         if head.format != FORMAT:
             raise PlanError(
-                f"this is no program of streams: its `format` is {head.format!r}, not `{FORMAT}`"
+                f"this is not a program of streams: its `format` is {head.format!r}, not `{FORMAT}`"
             )
         if head.version != 1:
             raise PlanError(
-                f"the program is of version {head.version!r}, and this tvm_interop reads version 1"
+                f"the program is of version {head.version!r}, and this tvm_interop reads only "
+                "version 1"
             )
         program = _decoded(text, StreamProgram)
         program.check_form()
@@ -167,8 +168,8 @@ class StreamProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             for source in op.waits:
                 if source not in known:
                     raise PlanError(
-                        f"operator `{op.name}` waits for `{source}`, which is no operator; name an "
-                        "operator of the program"
+                        f"operator `{op.name}` waits for `{source}`, which is not an operator; "
+                        "name an operator of the program"
                     )
             for access in (*op.reads, *op.writes):
                 self._check_access(access, f"operator `{op.name}`")

@@ -97,14 +97,14 @@ def _chosen(text: str) -> list[str]:
     Raises
     ------
     InputError
-        The text names no scheduler, or one that does not exist.
+        The text does not name a scheduler, or it names one that does not exist.
     """
     from ..scheduling import schedulers
 
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise InputError(
-            f"--schedulers names no scheduler; the schedulers are {', '.join(schedulers())}"
+            f"--schedulers does not name a scheduler; the schedulers are {', '.join(schedulers())}"
         )
     for name in names:
         if name not in schedulers():

@@ -48,7 +48,7 @@ def check_program(
     from ..viz.fault_svg import to_svg
 
     if output is not None and output.suffix != ".svg":
-        raise InputError(f"`--output {output}` is no .svg file; give a name that ends in .svg")
+        raise InputError(f"`--output {output}` is not an .svg file; give a name that ends in .svg")
     report = check(_of_artifact(program) if program.suffix == ".tar" else program)
     if output is not None:
         with replacing(output) as temporary:

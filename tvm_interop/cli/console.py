@@ -33,7 +33,7 @@ def complain(message: str) -> None:
 
 
 def note(message: str) -> None:
-    """Print a note, which is no error, on standard error."""
+    """Print a note, which is not an error, on standard error."""
     print(f"tvm-interop: {message}", file=sys.stderr)
 
 
@@ -95,7 +95,7 @@ def table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
 def measuring_bar() -> Iterator[MeasuringProgress]:
     """Show a progress bar on standard error while a model is compiled and measured.
 
-    Nothing is shown if standard error is no terminal.
+    Nothing is shown if standard error is not a terminal.
     """
     columns = (
         TextColumn("{task.description}"),
@@ -131,7 +131,7 @@ def counting_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
     The block gets a function. It calls the function with the amount done and the total amount.
 
-    Nothing is shown if standard error is no terminal.
+    Nothing is shown if standard error is not a terminal.
     """
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
@@ -146,7 +146,7 @@ def counting_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 def tuning_bar(quiet: bool) -> Iterator[Progress]:
     """Show a progress bar on standard error for a search.
 
-    Nothing is shown if `quiet` is set or standard error is no terminal.
+    Nothing is shown if `quiet` is set or standard error is not a terminal.
     """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     console = Console(stderr=True)

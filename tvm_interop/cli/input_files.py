@@ -34,7 +34,9 @@ class InputFlags(Flags):
     ] = None
     fill_mode: Annotated[
         FillMode,
-        typer.Option("--fill-mode", help="The numbers that fill the inputs without --inputs."),
+        typer.Option(
+            "--fill-mode", help="The numbers that fill the inputs if --inputs is not given."
+        ),
     ] = FillMode.random
 
     def arrays(
@@ -52,7 +54,7 @@ def read_inputs(path: Path) -> dict[str, np.ndarray]:
     Raises
     ------
     InputError
-        The file is missing, or is no .npz file of plain arrays.
+        The file is missing, or is not an .npz file of plain arrays.
     """
     try:
         if not path.is_file() or zipfile.is_zipfile(path):
@@ -62,9 +64,9 @@ def read_inputs(path: Path) -> dict[str, np.ndarray]:
         raise InputError(f"cannot read inputs from `{path}`: {error.strerror or error}") from error
     except (ValueError, zipfile.BadZipFile) as error:
         raise InputError(
-            f"`{path}` is no .npz file of plain arrays ({error}); write it with numpy.savez"
+            f"`{path}` is not an .npz file of plain arrays ({error}); write it with numpy.savez"
         ) from error
-    raise InputError(f"`{path}` is no .npz file; write it with numpy.savez")
+    raise InputError(f"`{path}` is not an .npz file; write it with numpy.savez")
 
 
 def complete_inputs(
@@ -82,7 +84,8 @@ def complete_inputs(
     for name in arrays:
         if name not in shapes:
             raise InputError(
-                f"`{path}` has `{name}`, which is no input of the model; the inputs are {wanted}"
+                f"`{path}` has `{name}`, which is not an input of the model; the inputs are "
+                f"{wanted}"
             )
     for name in shapes:
         if name not in arrays:

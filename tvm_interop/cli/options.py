@@ -409,7 +409,7 @@ def parse_latency(text: str) -> str | None:
         return None
     if text not in ("learned", *DEVICES) and text.partition(":")[0] != "database":
         raise InputError(
-            f"--latency is `{text}`; it must be `measured`, `learned`, `database`, `database:GPU`, "
+            f"--latency is `{text}`; give `measured`, `learned`, `database`, `database:GPU`, "
             f"or a device: {', '.join(DEVICES)}"
         )
     return text
@@ -433,7 +433,7 @@ def parse_link(gb_s: float | None, fixed_us: float | None) -> Link | None:
             raise InputError("--link-us goes with --link-gb-s: give both")
         return None
     if gb_s <= 0:
-        raise InputError(f"--link-gb-s is {gb_s}; it must be above 0")
+        raise InputError(f"--link-gb-s is {gb_s}; give a number above 0")
     from ..latency import Link
     from ..latency.described import COPY_US
 
@@ -467,7 +467,7 @@ def read_blocks(path: Path) -> list[list[str]]:
 
     Raises
     ------
-    InputError: the file is no JSON, or no list of lists of names; the message names the file.
+    InputError: the file is not JSON, or not a list of lists of names; the message names the file.
     """
     import json
 

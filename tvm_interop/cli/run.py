@@ -114,7 +114,8 @@ class ReportFlags(Flags):
     profile: Annotated[
         Path | None,
         typer.Option(
-            "--profile", help="Write when each operator ran, as a Chrome trace (for Perfetto)."
+            "--profile",
+            help="Write the times at which each operator ran, as a Chrome trace (for Perfetto).",
         ),
     ] = None
     print_profile: Annotated[

@@ -1,4 +1,4 @@
-"""The verb `tvm-interop schedule`, which makes a schedule for a model but no artifact."""
+"""The verb `tvm-interop schedule`, which makes a schedule for a model but not an artifact."""
 
 from __future__ import annotations
 

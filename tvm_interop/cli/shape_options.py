@@ -44,7 +44,8 @@ SeveralInputShapes = Annotated[
         "--input-shapes",
         metavar='"NAME:[D,D,...] ..."',
         help="Shapes of inputs the model leaves open. If the option is given more than once, the "
-        "artifact holds the model for each set of shapes, and a run takes the set that fits.",
+        "artifact holds the model for each set of shapes, and a run uses the set that fits its "
+        "inputs.",
         rich_help_panel="Model",
     ),
 ]
@@ -116,7 +117,7 @@ def parse_batch_sizes(text: str | None) -> list[int] | None:
     Raises
     ------
     InputError
-        A part of the text is no whole number.
+        A part of the text is not a whole number.
     """
     if text is None:
         return None

@@ -38,7 +38,7 @@ MaxTrials = Annotated[
         "--max-trials",
         min=0,
         help="With --kernels: largest number of trials of all kernels together, including the "
-        "trials already in the folder; by default 64 for each kernel.",
+        "trials already in the folder; default: 64 for each kernel.",
         rich_help_panel=_KERNELS,
     ),
 ]

@@ -37,7 +37,7 @@ def annotate(
 def annotated_schedule(module: Any, function: str = "main") -> Schedule | None:
     """The schedule that `function` has as an attribute.
 
-    None if there is no such attribute or function, or if `module` is no Relax module.
+    None if there is no such attribute or function, or if `module` is not a Relax module.
 
     Raises
     ------

@@ -203,9 +203,8 @@ class KernelChecker:
 
     @cached_property
     def _functions(self) -> dict[str, tuple[Any, tirx.PrimFunc]]:
-        """The kernels before any schedule.
-
-        For each kernel name, the global variable and the function.
+        """The kernels before any schedule: for each name, the kernel's global variable and its
+        function.
         """
         return {var.name_hint: (var, func) for var, func in self.as_written.functions_items()}
 

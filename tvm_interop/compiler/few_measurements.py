@@ -21,7 +21,10 @@ from .time_budget import TimeBudget
 from .timed_search import search_limits, searched_in_time
 
 _IOS_SHARE = 0.4
-"""Share of the time of `auto` for the search by IOS, whose measurements train the predictions."""
+"""The share of `auto`'s time that the search by IOS gets.
+
+The measurements of this search train the predictions.
+"""
 _AUTO_S = 60.0
 """Seconds for `auto` if its option `time_budget_s` is not given."""
 
@@ -32,7 +35,8 @@ class FewMeasurements:
 
     Attributes
     ----------
-    latency, store: measure stages, and keep what was measured.
+    latency, store: the latency model that measures stages, and the database that keeps the
+        measurements.
     run: runs a scheduler with a latency model and the scheduler's options.
     search: makes the search by IOS from its options.
     budget: the time for the schedule and its speed check.

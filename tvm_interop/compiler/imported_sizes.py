@@ -22,7 +22,7 @@ from ..program.program import Program
 from .row_ranges import RowRange
 
 _MOST_SIZES = 1024
-"""If there are more pairs of sizes, some are left out."""
+"""The largest number of pairs of sizes that are tried. If there are more, some are left out."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 """The shapes of inputs, by name."""
@@ -33,7 +33,7 @@ class CannotImportError(RowsDependError):
 
 
 class Imported:
-    """A model that is imported for several sizes, and the shapes of its tensors for each."""
+    """A model that is imported for several sizes, with the shapes of its tensors for each size."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -68,8 +68,8 @@ class Imported:
 
         Returns
         -------
-        How the model treats a size of 1 differently from larger sizes, by the number of the
-        dimension.
+        For each dimension, by its number: how the model treats a size of 1 differently from larger
+            sizes.
 
         Raises
         ------
@@ -86,7 +86,8 @@ class Imported:
         return self._followed(chosen.dimensions, _all_sizes(ends))
 
     def why_not_joined(self, shapes: Mapping[int, Shapes]) -> str | None:
-        """How the model treats a batch differently from its rows alone; None if it does not.
+        """How the model treats a batch differently from each row alone; None if there is no
+        difference.
 
         A server joins requests with any number of rows, even fewer than the smallest compiled size.
         A size for which the model cannot be imported is not compared.
@@ -138,7 +139,7 @@ def _not_imported(shapes: Shapes, error: UnsupportedModelError) -> CannotImportE
 
 
 def _samples(ends: tuple[int, int]) -> list[int]:
-    """Some sizes of a range: 1 if it is there, the next two, and the largest."""
+    """Some sizes of a range: 1 if the range includes it, the next two, and the largest."""
     least, most = ends
     first = [1] if least == 1 else []
     above = max(least, 2)

@@ -34,7 +34,7 @@ def shapes_to_compile(
     if not sizes or not all(is_whole(size) and size > 0 for size in sizes):
         raise InputError(f"`batch_sizes` is {sizes}: give whole numbers above 0")
     if len(set(sizes)) < len(sizes) or len(sizes) > MAX_SHAPES:
-        raise InputError(f"`batch_sizes` is {sizes}: give 1 to {MAX_SHAPES}, each once")
+        raise InputError(f"`batch_sizes` is {sizes}: give from 1 to {MAX_SHAPES} different sizes")
     if len(each) > 1:
         if len(each) != len(sizes):
             raise InputError(
@@ -52,7 +52,7 @@ def list_of_shapes(
         return [dict(input_shapes or {})]
     each = [dict(shapes) for shapes in input_shapes]
     if not 1 <= len(each) <= MAX_SHAPES:
-        raise InputError(f"`input_shapes` has {len(each)} entries: give 1 to {MAX_SHAPES}")
+        raise InputError(f"`input_shapes` has {len(each)} entries: give from 1 to {MAX_SHAPES}")
     for i, shapes in enumerate(each):
         if shapes in each[:i]:
             raise InputError(f"`input_shapes` has {shapes} twice: leave one out")

@@ -18,7 +18,10 @@ from ..frontend.open_dimensions import axes_by_name, shapes_of_dims
 
 _LOG = logging.getLogger("tvm_interop")
 _LEAST = 3
-"""Names are tried with this size and one less, or larger ones: 1 is repeated beside any size."""
+"""Names are tried with this size and one less, or with larger sizes.
+
+Size 1 would prove nothing, because it is repeated to fit any other size.
+"""
 
 
 class JoinedNames(NamedTuple):

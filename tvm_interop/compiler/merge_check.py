@@ -27,8 +27,10 @@ LIMIT = 1e-4
 """The largest difference with which operators are merged, as a share of the largest output."""
 
 _ROUNDINGS = 4
-"""If the type of numbers is so coarse that `LIMIT` is less than this many of its rounding steps at
-the largest output, the difference may be this many steps."""
+"""The number of rounding steps, at the largest output, that a difference may always have.
+
+It replaces `LIMIT` for coarse types of numbers, where `LIMIT` is less than these steps.
+"""
 
 
 def compare_merged(
@@ -56,7 +58,8 @@ def compare_merged(
         difference of `_ROUNDINGS` rounding steps is allowed.
     """
     names = [merged_name(group) for group in groups]
-    # A budget of 0 leaves out the check of the libraries' kernels, which was made for the model.
+    # A budget of 0 leaves out the check of the libraries' kernels, because the model's kernels are
+    # already checked.
     backend = backend_for(replace(options, time_budget=0, latency=None))
     missing = backend.why_not_compared()
     if missing is not None:
@@ -108,8 +111,8 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.
 def _difference(apart: np.ndarray, merged: np.ndarray) -> float:
     """The largest absolute difference, divided by the largest absolute number of `apart`.
 
-    It is infinite if one of the two has NaN or infinity where the other has another number, and if
-    `apart` has only zeros and `merged` does not.
+    It is infinite in two cases: one of them has NaN or infinity where the other has a different
+        number, or `apart` has only zeros and `merged` does not.
     """
     want, got = apart.astype(np.float64), merged.astype(np.float64)
     if np.array_equal(want, got, equal_nan=True):

@@ -49,7 +49,7 @@ _LONG_US = 15_000.0
 _LIMIT_S = 30.0
 """Seconds after which no further process begins."""
 _SOON_S = 12.0
-"""The same once there are enough processes for the first test."""
+"""The same limit after there are enough processes for the first test."""
 _GRACE_S = 3.0
 """The same limit if the time budget of the compilation is spent."""
 _ANSWER_S = 600.0
@@ -63,9 +63,12 @@ levels is the level of all tests together, 5%."""
 _FEWEST = 4
 _GIVE_UP_LEVEL = 0.1
 _SOUGHT_GAIN = 0.02
-"""From `_FEWEST` processes on, a schedule is given up if this gain is ruled out at the level
-`_GIVE_UP_LEVEL`. It is also given up if it does not seem 1% faster at the first test, or does not
-seem faster by this gain at a later test."""
+"""The gain that decides whether a schedule is given up.
+
+From `_FEWEST` processes on, it is given up if this gain is ruled out at the level `_GIVE_UP_LEVEL`.
+It is also given up if it does not seem 1% faster at the first test, or does not seem faster by this
+gain at a later test.
+"""
 
 
 @dataclass(frozen=True)
@@ -116,14 +119,15 @@ def can_confirm(compilation: Compilation) -> bool:
 
 
 def to_be_confirmed(compilation: Compilation, scheduler: str) -> dict[str, bool]:
-    """The option that tells `auto` not to confirm its choice, if new processes do so afterwards."""
+    """The option that tells `auto` not to confirm its choice, because new processes do so
+    afterwards."""
     return {"confirm_choice": False} if scheduler == "auto" and can_confirm(compilation) else {}
 
 
 def check_twice(
     compilation: Compilation, schedule: Schedule, first: SpeedCheck | None = None
 ) -> SpeedCheck:
-    """Check the speed of a schedule in this process, and of one that passes in new processes.
+    """Check the speed of a schedule in this process and, if it passes, in new processes.
 
     The first check is rough if new processes can decide. Else it decides alone.
 
@@ -189,9 +193,10 @@ def confirm_by(processes: Iterator[ProcessTimes], budget: Budget) -> SpeedCheck 
     """Decide by the times of processes whether a schedule ships.
 
     Each process gives one ratio, and a signed-rank test of these ratios decides. There is a test
-    after 6, 12 and 20 processes, and the first that the schedule passes ends the search for more. A
-    schedule that can hardly be 2% faster is given up after 4 processes. One that does not seem 1%
-    faster is given up after 6, and one that does not seem 2% faster after 12.
+    after 6, 12 and 20 processes, and no further process runs once the schedule has passed one of
+    them. A schedule that can hardly be 2% faster is given up after 4 processes. A schedule that
+    does not seem 1% faster is given up after 6 processes, and one that does not seem 2% faster
+    after 12.
 
     Parameters
     ----------

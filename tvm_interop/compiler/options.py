@@ -27,8 +27,8 @@ class CompileOptions:
     streams: the number of streams that run side by side. None takes one for each thread of this
         process on a CPU (see `num_threads`). On a GPU it takes the width of the operator graph, but
         at most 8; only `opara` then opens as many streams as its algorithm asks for.
-    threads: the number of threads that each stream's kernels may use on a CPU; None shares the
-        cores out evenly.
+    threads: the number of threads that each stream's kernels may use on a CPU; None divides the
+        cores evenly.
     parts: the most parts that a large operator is divided into, so that they run side by side. None
         takes one part for each stream, or no division if kernels use several threads.
     latency_db: file of measured latencies. None takes the default file, and ":memory:" keeps
@@ -57,9 +57,9 @@ class CompileOptions:
         earlier compilations. Latencies in the database stay as they are.
     keep_f32: with `bf16`, the operators that stay in float32: names, or kinds such as `matmul`,
         with `*` and `?` as in file names.
-    cross_compiler: the compiler that links kernels for a target that is no CPU like this one, such
-        as `aarch64-linux-gnu-g++`, with options if need be. None takes `CXX`, or else the system's
-        compiler.
+    cross_compiler: the compiler that links kernels for a target that is not a CPU like this one,
+        such as `aarch64-linux-gnu-g++`, with options if need be. None takes `CXX`, or else the
+        system's compiler.
     fallback: whether the artifact also holds TVM's kernels for the operators that kernel libraries
         run, and a plan with these kernels for machines without the libraries.
     time_budget: seconds that the compilation may take; None for no limit. The time begins when this

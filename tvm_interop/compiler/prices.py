@@ -200,7 +200,7 @@ def by_database(
 
 
 class StoredLatency(LatencyTable):
-    """The latencies that the database has for one setting: a device and its software.
+    """The latencies that the database has for one setting, which is a device with its software.
 
     Parameters
     ----------

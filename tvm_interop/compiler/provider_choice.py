@@ -186,7 +186,7 @@ def is_hopeless(latency: MeasuredLatency, op: Operator, number: int) -> bool:
 
 
 _LARGE_FLOPS = 1e6
-"""A reference implementation takes ten milliseconds and more for so many operations."""
+"""The number of operations for which a reference implementation takes ten milliseconds or more."""
 
 
 def _has_kernel(latency: MeasuredLatency, op: Operator, number: int) -> bool:
@@ -200,8 +200,10 @@ def _has_kernel(latency: MeasuredLatency, op: Operator, number: int) -> bool:
 _CLOSE = 0.85
 """Two latencies are close if the smaller one is at least this fraction of the larger one."""
 _SMALL = 0.02
-"""The shortest operators that together take this share of the time are not measured again. A wrong
-choice among close kernels would cost at most a seventh of that."""
+"""The shortest operators, which together take this share of the time, are not measured again.
+
+A wrong choice between two close kernels would cost at most a seventh of their time.
+"""
 
 
 def _measured_again(theirs: MeasuredLatency, ours: MeasuredLatency, rivals: Sequence[int]) -> bool:
@@ -242,14 +244,14 @@ def can_run(library: str, op: Operator) -> bool:
 
 
 def why_not(library: str, op: Operator) -> str:
-    """Why `library` could not compute `op`, in words; empty if it could.
+    """The reason why `library` cannot compute `op`; empty if it can.
 
     No library computes an operator whose TVM kernel has a workspace (see `lift_workspaces`). The
     workspace is a tensor of the program, and no library would use it.
     """
     if op.description is None:
         refused = "" if op.refused is None else why_refused(library, op.refused)
-        return refused or "is of no kind that libraries compute"
+        return refused or "is not of a kind that libraries compute"
     if len(op.outputs) > 1:
         return f"`{op.description.op}` has several results, and libraries compute only one"
     return why_refused(library, op.description)

@@ -261,7 +261,8 @@ def _programs(
     if axes is None:
         axes = {first.values[v].name: 0 for v in first.inputs}
     if len(programs) == 1:
-        # Two sizes are compared, to know which numbers of the program come from the size.
+        # Two sizes are compared, because the difference shows which numbers of the program come
+        # from the size.
         grown = {
             name: tuple(d + (a == axes.get(name)) for a, d in enumerate(value.shape))
             for name, value in ((first.values[v].name, first.values[v]) for v in first.inputs)

@@ -2,8 +2,7 @@
 
 A run of any other size uses the next larger compiled size, and its inputs are filled up.
 `range_proofs` proves that this is right. One or two dimensions may have a range. For two, such as a
-batch of sequences, the model is compiled for each pair of one of a few sizes of the first and one
-of a few sizes of the second.
+batch of sequences, a few sizes of each are chosen, and the model is compiled for all pairs of them.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _FIXED_ROWS = 1.0
 """The constant part of a run's time, given as the number of rows that take the same time."""
 
 Ranges: TypeAlias = "Mapping[str, int | tuple[int, int] | Set[int]]"
-"""By the name of the dimension: a size, the least and the greatest size, or a set of sizes."""
+"""For each dimension, by its name: a size, the least and the greatest size, or a set of sizes."""
 
 
 class RowRange(NamedTuple):
@@ -82,7 +81,7 @@ def exact_shapes(
     Raises
     ------
     InputError
-        There is no such dimension, a size is no whole number above 0, another dimension has a
+        There is no such dimension, a size is not a whole number above 0, another dimension has a
         range, there are too many combinations, or `most_sizes` is given.
     UnsupportedModelError
         The model is not ONNX or cannot be read, or another dimension is left open.
@@ -127,7 +126,7 @@ def row_range(model: Any, ranges: Ranges, most_sizes: int = MOST_SIZES) -> RowRa
     Parameters
     ----------
     ranges: the sizes of all open dimensions, one or two of them with a range.
-    most_sizes: for how many combinations of sizes the model is compiled at most.
+    most_sizes: the largest number of combinations of sizes to compile the model for.
 
     Raises
     ------
@@ -226,7 +225,8 @@ def chosen_sizes_of(ends: Sequence[tuple[int, int]], count: int) -> tuple[list[i
 
 
 def _mean_ratio(sizes: Sequence[int]) -> float:
-    """The mean over a range of the time at the next chosen size over the time at the size."""
+    """The mean over a range of this ratio: the time at the next larger chosen size, divided by
+    the time at the size itself."""
     own = np.arange(sizes[0], sizes[-1] + 1)
     chosen = np.array(sizes)[np.searchsorted(sizes, own)]
     return float(np.mean((chosen + _FIXED_ROWS) / (own + _FIXED_ROWS)))
@@ -235,9 +235,9 @@ def _mean_ratio(sizes: Sequence[int]) -> float:
 def chosen_sizes(least: int, most: int, count: int) -> list[int]:
     """The sizes from `least` to `most` to compile for, at most `count`.
 
-    They minimise the mean, over all sizes of the range, of the time of a run at the next larger
-    chosen size over the time at its own size. The time of a run is assumed to be proportional to
-    its size plus `_FIXED_ROWS`. Ties: the smaller sizes.
+    They minimise the mean, over all sizes of the range, of this ratio: the time of a run at the
+    next larger chosen size, divided by the time at its own size. The time of a run is assumed to be
+    proportional to its size plus `_FIXED_ROWS`. Ties: the smaller sizes.
     """
     count = min(count, most - least + 1)
     sizes = np.arange(least, most + 1)

@@ -78,6 +78,7 @@ def fallback_of(lowered: Lowered, op_us: Callable[[], dict[str, float] | None]) 
 
 
 def _quantised(module: Any) -> Quantised | None:
-    """The report on quantised operators in the lowered `module`; None if it has no such report."""
+    """The report on quantised operators that the lowered `module` carries; None if it has no
+    such report."""
     report = (module["main"].attrs or {}).get(QUANTISED)
     return None if report is None else msgspec.json.decode(str(report), type=Quantised)

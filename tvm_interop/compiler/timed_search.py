@@ -139,7 +139,7 @@ def search_limits(options: Mapping[str, Any], budget: TimeBudget) -> tuple[Limit
     Raises
     ------
     InputError: a limit is negative.
-    ScheduleError: the seed is no whole number of 0 or more.
+    ScheduleError: the seed is not a whole number of 0 or more.
     """
     seed = options.get("seed", 0)
     check_counts(seed=seed)
@@ -149,7 +149,7 @@ def search_limits(options: Mapping[str, Any], budget: TimeBudget) -> tuple[Limit
 
 def _cut(options: Mapping[str, Any], budget: TimeBudget, share: float) -> dict[str, Any]:
     given = options.get("time_budget_s")
-    # If `time_budget_s` is no number, the search refuses it with a message.
+    # If `time_budget_s` is not a number, the search refuses it with a message.
     if not budget.is_limited or not (given is None or is_finite(given)):
         return dict(options)
     left_s = budget.left_s() * share

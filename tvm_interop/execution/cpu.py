@@ -95,7 +95,10 @@ class Instance:
         return _runtime.make_executor(streams, threads_per_stream(self.plan), tensors, operators)
 
     def run(self, wanted: Sequence[int] = ()) -> None:
-        """Run every operator once. Outputs are in the host's memory anyway: `wanted` is unused."""
+        """Run every operator once.
+
+        `wanted` has no effect, because outputs are always in the host's memory.
+        """
         _runtime.run(self.executor)
 
     def write(self, value: int, array: np.ndarray) -> None:

@@ -146,8 +146,8 @@ class CudaInstance:
     def copy_to(self, value: int, tensor: Any) -> None:
         """Copy value number `value` to a tensor of the caller on the same GPU.
 
-        Returns when the copy is done. Work of the tensor's library that is not done yet is waited
-        for, if its DLPack methods let our stream wait for it.
+        Returns when the copy is done. The copy waits for unfinished work of the tensor's library,
+        if its DLPack methods let our stream wait for that work.
 
         Raises
         ------
@@ -171,7 +171,7 @@ class CudaInstance:
         Parameters
         ----------
         array: a NumPy array, or a tensor on a GPU of the plan. Such a tensor needs the methods of
-            DLPack. Work of its library that is not done yet is waited for.
+            DLPack. The copy waits for unfinished work of the tensor's library.
 
         Raises
         ------

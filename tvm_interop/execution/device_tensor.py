@@ -14,7 +14,7 @@ from .cpu import as_tensor
 _NO_WAIT = -1
 """DLPack's number for a consumer that waits by itself."""
 _DEFAULT_STREAM = 1
-"""DLPack's number for CUDA's default stream, which is meant if no stream is named."""
+"""DLPack's number for CUDA's default stream, which is used if no stream is named."""
 
 
 class DeviceTensor:

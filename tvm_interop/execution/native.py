@@ -81,13 +81,15 @@ class NativeInstance:
         return self._timed
 
     def run(self, wanted: Sequence[int] = ()) -> None:
-        """Run every operator once. Outputs are in the host's memory anyway: `wanted` is unused."""
+        """Run every operator once.
+
+        `wanted` has no effect, because outputs are always in the host's memory.
+        """
         self._native.run()
 
     def write(self, value: int, array: np.ndarray) -> None:
-        """Copy `array` into an input; if the input was bound to a caller's memory, it no longer is.
-
-        The caller's memory does not change.
+        """Copy `array` into an input. An input that was bound to a caller's memory gets its own
+        memory, and the caller's memory does not change.
         """
         if self._bound.pop(value, None) is not None:
             self._native.place(value, None)

@@ -19,7 +19,7 @@ class RowRange:
     Attributes
     ----------
     dimensions: the names of the dimensions whose sizes are the numbers of rows, such as `batch`. A
-        dimension whose rows are positions of a sequence is the last.
+        dimension whose rows are the positions of a sequence comes last.
     sizes: for each of the model's sets of input shapes, the number of rows of each dimension.
     """
 

@@ -70,7 +70,10 @@ class RemoteInstance:
         )
 
     def run(self, wanted: Sequence[int] = ()) -> None:
-        """Run every operator once. `read` copies from the server: `wanted` is unused."""
+        """Run every operator once.
+
+        `wanted` has no effect, because `read` copies outputs from the server.
+        """
         self._program.call("runtime.run", self.executor)
 
     def write(self, value: int, array: np.ndarray) -> None:

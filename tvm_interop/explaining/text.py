@@ -11,7 +11,8 @@ from .compare import Comparison, Cost
 from .verdict import THRESHOLDS, Finding
 
 _PLAINLY = 0.05
-"""A ratio of medians is remarked on if it is further than this outside the confidence interval."""
+"""The output has a remark on a ratio of medians that is further than this outside the confidence
+interval."""
 _NAMES = 3
 """The largest number of operator names that are listed for a set."""
 

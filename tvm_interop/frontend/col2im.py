@@ -23,7 +23,7 @@ from .pool_windows import Window, given_windows
 def import_col2im(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     """Return the images. Each element is the sum of the block elements at its position.
 
-    Return None if a shape is unknown or if the image or block size is no constant.
+    Return None if a shape is unknown or if the image or block size is not a constant.
     """
     x, sizes, blocks = inputs[0], constant_array(inputs[1]), constant_array(inputs[2])
     shape = static_shape(x.ty)

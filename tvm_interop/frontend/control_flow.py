@@ -210,7 +210,8 @@ def _known(value: Any, what: str) -> int:
 
 
 def _constant(value: Any) -> int | None:
-    """Return the first element of a constant as an integer, or None if `value` is no constant."""
+    """Return the first element of a constant as an integer, or None if `value` is not a
+    constant."""
     if not isinstance(value, tvm.ir.GenericConst):
         return None
     return int(value.value.numpy().reshape(-1)[0])

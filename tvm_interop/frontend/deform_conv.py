@@ -150,7 +150,8 @@ def _corners(sampling: _Sampling, offset: Any, mask: Any = None) -> list[Any]:
 def _split(place: Any, size: int, dtype: str) -> tuple[Any, Any]:
     """Return the integer below a place, and the rest.
 
-    Places far outside of the image are replaced by nearer ones outside. NaN counts as outside.
+    A place far outside of the image is replaced by a nearer place outside of it. NaN counts as
+    outside.
     """
     low, high = (tirx.const(limit, dtype) for limit in (-2, size + 1))
     limited = tirx.Select(place > low, place, low)

@@ -15,7 +15,7 @@ Sizes: TypeAlias = "tuple[int, ...]"
 """A size of each dimension with a range."""
 
 _TOLERANCE = 1e-9
-"""The fit is computed in double precision."""
+"""The tolerance of the fit, which is computed in double precision."""
 
 
 def ones_of(sizes: Sizes) -> tuple[bool, ...]:

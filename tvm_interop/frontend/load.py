@@ -67,7 +67,7 @@ def load_model(
     Raises
     ------
     UnsupportedModelError
-        The file is no ONNX model, a shape is dynamic, or TVM cannot import an operator.
+        The file is not an ONNX model, a shape is dynamic, or TVM cannot import an operator.
     InputError
         `input_shapes` names an input the model lacks, or gives it a wrong number of dimensions.
 

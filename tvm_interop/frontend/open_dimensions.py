@@ -157,7 +157,7 @@ def may_be_onnx(model: Any) -> bool:
 
 
 def _inputs_of(model: str | os.PathLike[str] | onnx.ModelProto) -> dict[str, Dims]:
-    """Return the dimensions of each input that is no weight.
+    """Return the dimensions of each input that is not a weight.
 
     Raises
     ------

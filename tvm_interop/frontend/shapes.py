@@ -167,7 +167,7 @@ def _check_names(given: Mapping[str, Shape], inputs: Mapping[str, str]) -> None:
     for name, shape in given.items():
         if name not in inputs:
             raise InputError(
-                f"input_shapes names `{name}`, which is no input of the model: its inputs are "
+                f"input_shapes names `{name}`, which is not an input of the model: its inputs are "
                 + ", ".join(f"`{known}` {shape}" for known, shape in inputs.items())
             )
         if any(size < 1 for size in shape):

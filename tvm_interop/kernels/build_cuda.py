@@ -50,7 +50,7 @@ def cuda_target(archs: Sequence[str] = DEFAULT_ARCHS) -> Any:
     """
     for arch in archs:
         if re.fullmatch(r"sm_\d{2,3}", arch) is None:
-            raise DeviceError(f"`{arch}` is no GPU architecture; give one such as `sm_90`")
+            raise DeviceError(f"`{arch}` is not a GPU architecture; give one such as `sm_90`")
     oldest = min(archs, key=lambda arch: int(arch[3:]))
     return tvm.target.Target(
         {

@@ -61,7 +61,7 @@ def resources_in(fatbin: bytes) -> dict[str, dict[str, KernelResources]]:
     Raises
     ------
     DeviceError
-        The bytes are no fatbin that this version can read; the message says why.
+        The bytes are not a fatbin that this version can read; the message says why.
     """
     try:
         return {arch: _kernels_of(cubin) for arch, cubin in _cubins(fatbin)}
@@ -121,7 +121,9 @@ def _kernels_of(cubin: bytes) -> dict[str, KernelResources]:
 def _sections(cubin: bytes) -> list[_Section]:
     ident, *_, begin, _, _, _, _, entry_bytes, number, names_at = _ELF_HEADER.unpack_from(cubin)
     if ident[:4] != _ELF_MAGIC or ident[4] != _ELF_64_BITS:
-        raise DeviceError(f"nvcc's machine code cannot be read: it is no ELF file, {ident.hex()}")
+        raise DeviceError(
+            f"nvcc's machine code cannot be read: it is not an ELF file, {ident.hex()}"
+        )
     rows = [_SECTION.unpack_from(cubin, begin + i * entry_bytes) for i in range(number)]
     texts = rows[names_at][4]
     return [

@@ -41,7 +41,10 @@ class LatencyModel(ABC):
 
     @abstractmethod
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
-        """Microseconds of a stage: groups run side by side, operators of a group in order."""
+        """Microseconds of a stage, whose groups run side by side.
+
+        The operators of a group run in order.
+        """
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
         """Microseconds of each stage, shape (len(stages),), by one call of `stage` for each.
@@ -170,7 +173,7 @@ class LatencyTable(LatencyModel):
         try:
             table = np.array(op_us, dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise LatencyError(f"the latency table is no list of numbers: {error}") from None
+            raise LatencyError(f"the latency table is not a list of numbers: {error}") from None
         if table.ndim != 1:
             raise LatencyError(
                 f"the latency table has shape {table.shape}; give one number per operator"
@@ -257,9 +260,9 @@ def op_latencies(latency: LatencyModel, names: Sequence[str]) -> npt.NDArray[np.
 
     Raises
     ------
-    LatencyError: an answer is negative, not finite or no number (the message names the operator);
-        the sum of all answers is more than a float can hold; or a latency table has too few or too
-        many entries.
+    LatencyError: an answer is negative, not finite or not a number (the message names the
+        operator); the sum of all answers is more than a float can hold; or a latency table has too
+        few or too many entries.
     """
     check_size(latency, names)
     op_us = np.empty(len(names), dtype=np.float64)
@@ -282,7 +285,7 @@ def stage_latencies(
 
     Raises
     ------
-    LatencyError: an answer is missing, negative, not finite or no number (the message names the
+    LatencyError: an answer is missing, negative, not finite or not a number (the message names the
         stage's operators); or the sum of all answers is more than a float can hold.
     """
     prices_us = as_prices(latency.stages(stages), len(stages))
@@ -300,7 +303,7 @@ def merge_latencies(
 
     Raises
     ------
-    LatencyError: an answer is missing, negative or no number; the message names the operators.
+    LatencyError: an answer is missing, negative or not a number; the message names the operators.
     """
     prices_us = as_prices(latency.merges(sets), len(sets))
     for i in np.flatnonzero(~(prices_us >= 0)):
@@ -336,7 +339,8 @@ def sum_in_order(times_us: Sequence[float] | npt.NDArray[np.float64]) -> float:
 
 
 def as_prices(answer: object, count: int) -> npt.NDArray[np.float64]:
-    """A latency model's answer as an array, shape (count,); LatencyError if it is no such array."""
+    """A latency model's answer as an array, shape (count,); LatencyError if it is not such an
+    array."""
     try:
         numbers = np.asarray(answer)
         prices_us = np.empty(0) if numbers.dtype.kind in "USmM" else numbers.astype(np.float64)
@@ -419,7 +423,7 @@ def _checked_transfers(
             number = float(us)
         except (TypeError, ValueError):
             raise LatencyError(
-                f"transfer {edge!r}: {us!r} is no transfer; give {{(producer, reader): "
+                f"transfer {edge!r}: {us!r} is not a transfer; give {{(producer, reader): "
                 f"microseconds}}"
             ) from None
         if not (0 <= u < num_ops and 0 <= v < num_ops and u != v):

@@ -58,7 +58,9 @@ class StageBatch(Sequence[Groups]):
                     group_ends.append(len(ops))
                 stage_ends.append(len(group_ends))
         except TypeError as error:
-            raise LatencyError(f"the stages are no lists of groups of operators: {error}") from None
+            raise LatencyError(
+                f"the stages are not lists of groups of operators: {error}"
+            ) from None
         return cls(
             _ids(ops), *(np.asarray(ends, dtype=np.int64) for ends in (group_ends, stage_ends))
         )

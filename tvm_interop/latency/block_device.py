@@ -76,8 +76,8 @@ class BlockDevice:
         Raises
         ------
         DeviceError: the limits of `arch` are not known.
-        ScheduleError: `flops` or `nbytes` is no number of at least 0, or `efficiency` is not above
-            0.
+        ScheduleError: `flops` or `nbytes` is not a number of at least 0, or `efficiency` is not
+            above 0.
         """
         if not is_finite(efficiency) or efficiency <= 0:
             raise ScheduleError(

@@ -34,11 +34,15 @@ RESOURCES = ("blocks", "threads", "registers", "shared memory")
 """The resources of a multiprocessor that blocks occupy, in the order of `BlockKernel.most`."""
 
 _TIE = 1e-9
-"""Events are at the same time if they differ by less than this share of the time until then."""
+"""Events count as simultaneous if their times differ by less than this share of the time so far."""
 _ROOM = 1 + 1e-9
-"""Most of a resource that blocks may take, with the rounding of their sum."""
+"""The largest share of a resource that blocks may take together.
+
+It is above 1 to allow for rounding.
+"""
 _LEAST, _MOST = 1e-6, 1e15
-"""Range of microseconds and of bytes per microsecond, so that no time or rate overflows."""
+"""The range of allowed microseconds, and of bytes per microsecond, so that no time or rate
+overflows."""
 
 
 @dataclass(frozen=True)
@@ -325,7 +329,7 @@ class _Gpu:
         while running.waiting and fits:
             _, place, alike = heapq.heappop(fits)
             if alike.size > running.waiting:
-                # This uses up the waiting blocks, so no other place is looked up any more.
+                # Now no block waits any more, so no other place has to be found.
                 self._all.insert(place + 1, alike.split(alike.size - running.waiting))
             alike.add(running)
             running.waiting -= alike.size

@@ -20,9 +20,9 @@ class InterferingLatency(LatencyOver):
 
     A stage takes 1 + `interference` * others times as long as `base` says. Here `others` is the
     mean number of other groups that run while the longest group runs: the sum of all groups'
-    latencies alone, over the longest of them, less 1. So for two equal groups `others` is 1, and a
-    short group beside a long one adds little. The simulation of serving applies the same rule to
-    instances of models (`serving.models.ServingDevice`).
+    latencies alone, divided by the longest of them, minus 1. So for two equal groups `others` is 1,
+    and a short group beside a long one adds little. The simulation of serving applies the same rule
+    to instances of models (`serving.models.ServingDevice`).
 
     On simulated GPUs, kernels share cores and bandwidth. On real GPUs they also compete for caches.
     `benchmarks.interference` fits the share to published times.
@@ -33,7 +33,7 @@ class InterferingLatency(LatencyOver):
 
     Raises
     ------
-    LatencyError: `interference` is negative or no number.
+    LatencyError: `interference` is negative or not a number.
     """
 
     def __init__(self, base: LatencyModel, interference: float) -> None:

@@ -18,7 +18,10 @@ from .learned import Floats, Prediction, samples_of
 from .measurement import Record, Setting, Workload
 
 _FEWEST_FOR_TREES = 16
-"""With fewer measured operators of the program, predictions learned elsewhere are only shifted."""
+"""The number of measured operators of the program from which on trees learn from them.
+
+With fewer, predictions learned elsewhere are only shifted.
+"""
 _UNSURE = 1.0
 """Standard deviation of the logarithm of a latency, if the model has learned nothing elsewhere and
 has too few operators of its own for trees."""
@@ -174,7 +177,7 @@ def _largest_shapes(work: Workload) -> tuple[float, float]:
 
 
 def _straight_line(features: Floats, log_us: Floats) -> Floats:
-    """The slopes and the height of the line through logarithms of latencies: (4,).
+    """The slopes and the height of the line through the logarithms of latencies, shape (4,).
 
     A small penalty on the slopes (ridge regression) gives a line for fewer than four operators too.
     """

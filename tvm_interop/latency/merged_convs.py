@@ -81,9 +81,9 @@ def merged_conv(convs: Sequence[ConvShape]) -> ConvShape | None:
     """The convolution into which these are merged; None if they cannot be merged.
 
     They must be two or more of the same `kind`. The merged window has the largest height and width,
-    and the merged padding is the largest. Each window is filled with zeros up to the merged one, at
-    an offset of the largest padding less its own, and must fit there. Compilations merge by the
-    same rules (`lowering.conv_chains`).
+    and the merged padding is the largest. Each window is placed into the merged window, at an
+    offset of the largest padding minus its own, and must fit there. Zeros fill the rest.
+    Compilations merge by the same rules (`lowering.conv_chains`).
     """
     first = convs[0] if convs else None
     if first is None or len(convs) < 2 or any(conv.kind != first.kind for conv in convs):

@@ -33,7 +33,8 @@ def run_on_constants(mod: tvm.IRModule, function: relax.Function) -> Constants:
     """The results of the kernel calls in a function that read only constants.
 
     Three kinds of calls are left out: those without arguments, those whose kernels are not in
-    `mod`, and those whose kernels cannot be built. So is what reads their results.
+    `mod`, and those whose kernels cannot be built. Calls that read the results of such calls are
+    left out too.
 
     Parameters
     ----------
@@ -51,7 +52,7 @@ def run_on_constants(mod: tvm.IRModule, function: relax.Function) -> Constants:
 def _results(
     mod: tvm.IRModule, value: relax.Expr, known: Constants
 ) -> list[tvm.ir.GenericConst] | None:
-    """The constants that an expression gives; None if it is not known."""
+    """The constants that an expression stands for; None if they are not known."""
     if isinstance(value, relax.Call) and value.op == tvm.ir.Op.get("relax.call_tir"):
         return _called(mod, value, known)
     if isinstance(value, relax.TupleGetItem):

@@ -1,4 +1,4 @@
-"""Leaves out results of convolutions that are cut off.
+"""Changes convolutions so that they do not compute results that are cut off afterwards.
 
 Temporal convolutional networks pad a convolution on both sides and cut the last results off, so
 that each result depends on earlier positions alone.

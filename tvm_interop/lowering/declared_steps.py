@@ -99,7 +99,7 @@ def bounds_after(
 def _of_sum(each: Bound, count: int, dtype: str) -> Bound:
     """The bound of a sum of at most `count` numbers.
 
-    It must differ from the bound of data, since such a sum may be exactly 0.
+    It must differ from the bound of data, because such a sum may be exactly 0.
     """
     found, whole = Bound(count * min(each.least, 0), count * max(each.greatest, 0)), ordinary(dtype)
     is_small = found.greatest - found.least <= WIDE
@@ -113,13 +113,13 @@ def _of_sum(each: Bound, count: int, dtype: str) -> Bound:
 
 
 def _is_data(bounds: Bounds) -> bool:
-    """Whether sums of elements are data too, so that nothing else is known about them."""
+    """Whether sums of elements are data too, which means that nothing else is known about them."""
     each = (bounds.all, *(b for b in bounds.filled if b != ZERO))
     return all(b.greatest - b.least > WIDE for b in each)
 
 
 def _is_ordinary(bounds: Bounds) -> bool:
-    """Whether no element is known to be larger than other numbers, or to be NaN."""
+    """Whether all elements have an ordinary size, and none of them is NaN."""
     each = (bounds.all, *bounds.filled)
     return all(b.least >= -ORDINARY and b.greatest <= ORDINARY for b in each)
 

@@ -46,7 +46,7 @@ def extract(mod: tvm.IRModule, func_name: str = "main") -> Program:
     Raises
     ------
     UnsupportedModelError
-        The module has no such function, or a binding is of no kind listed above: for example
+        The module has no such function, or a binding is not of a kind listed above: for example
         control flow, a packed call or a dynamic shape. The message names the binding.
     """
     if func_name not in [var.name_hint for var in mod.get_global_vars()]:
@@ -105,7 +105,7 @@ class _Extractor:
             return self._add_alias(binding.var, value.args[0], where)
         _refuse(
             where,
-            f"calls {_callee(value)}, which is no kernel of its own",
+            f"calls {_callee(value)}, which is not a kernel of its own",
             "run LowerToUnits first; packed, in-place and nested calls cannot be scheduled",
         )
 
@@ -125,7 +125,7 @@ class _Extractor:
         advice = "only tensors can go into kernels: fold scalars and shapes into the kernels"
         if isinstance(expr, relax.If):
             kind, advice = "`if`", "a schedule is fixed before the model runs: take one branch"
-        _refuse(where, f"uses {kind}, which is no tensor", advice)
+        _refuse(where, f"uses {kind}, which is not a tensor", advice)
 
     def _tensor(self, expr: relax.Expr, where: str) -> int:
         found = self._tensors(expr, where)
@@ -185,7 +185,7 @@ class _Extractor:
         """The name of the kernel `callee`, which is added to the program's kernels."""
         func = self._mod[callee] if isinstance(callee, tvm.ir.GlobalVar) else None
         if not isinstance(func, tirx.PrimFunc):
-            _refuse(where, f"calls {callee}, which is no PrimFunc", "run LowerToUnits first")
+            _refuse(where, f"calls {callee}, which is not a PrimFunc", "run LowerToUnits first")
         name = str(callee.name_hint)
         if name not in self._kernels:
             self._kernels[name] = func.with_attr("global_symbol", name)
@@ -205,7 +205,7 @@ class _Extractor:
             return len(self._values) - 1
 
         if not isinstance(constant.ty, relax.TensorType):
-            _refuse(where, f"uses a constant {constant}, which is no tensor", "make it a tensor")
+            _refuse(where, f"uses a constant {constant}, which is not a tensor", "make it a tensor")
         _static(constant.ty, where)
         return self._weights.index_of(constant.value, add)
 

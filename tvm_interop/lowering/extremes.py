@@ -299,7 +299,8 @@ def _each(kernel: Callable[[Any], Any]) -> Callable[[te.Tensor], te.Tensor]:
 
 
 def _number(expr: Any, dtype: str) -> Any:
-    """The number of a constant `expr`, as TIR; None if `expr` is no constant number, or is NaN."""
+    """The number of a constant `expr`, as TIR; None if `expr` is not a constant number, or is
+    NaN."""
     if isinstance(expr, tvm.ir.GenericConst):
         if expr.value.numpy().size != 1:
             return None

@@ -1,8 +1,8 @@
 """Fuses operators into units, and names each unit after the bindings that it was made of.
 
-`FuseOps` gives its units new names, and equal groups of operators share one function. Nothing says
-which bindings a group was made of, so this module finds out by matching. It goes through the
-function of each group with the arguments that the group is called with. For each call in the
+`FuseOps` gives its units new names, and equal groups of operators share one function. TVM does not
+record which bindings a group was made of, so this module finds them by matching. It goes through
+the function of each group with the arguments that the group is called with. For each call in the
 function, it looks for a call before fusion that has the same kernel and the same arguments.
 """
 
@@ -99,7 +99,7 @@ class _Matcher:
         self._fused = fused
         self._before: dict[Hashable, list[_Member]] = defaultdict(list)
         self._numbers: dict[Hashable, Hashable] = {}
-        # The key of each variable of the fused `main`, made of variables of `before`.
+        # A key for each variable of the fused `main`. Keys consist of variables of `before`.
         self._held: dict[relax.Var, Hashable] = {}
         held: dict[relax.Var, Hashable] = {}
         for binding in bindings_of(before):

@@ -31,7 +31,10 @@ _MOST_TRIALS = 50
 
 
 class RowsDependError(Exception):
-    """It cannot be proven that rows are independent. The text names the operator and the reason."""
+    """The error that rows cannot be proven independent.
+
+    The text names the operator and the reason.
+    """
 
 
 def independent_rows(
@@ -66,8 +69,8 @@ class _Proof:
     _blocks: the block of each value that has rows, the same for all sizes. A value without rows is
         the same for all rows and sizes, and has no entry.
     _counters: the weights whose numbers grow with the row.
-    _proven: what `_KernelProof` has found, by all that it depends on. Layers of a network mostly
-        have the same kernels.
+    _proven: the results of `_KernelProof`. The keys hold everything that a result depends on. They
+        are kept because most layers of a network have the same kernels.
     """
 
     def __init__(self, sizes: list[int], programs: list[Program]) -> None:
@@ -97,7 +100,7 @@ class _Proof:
         if all(array.shape == arrays[0].shape for array in arrays):
             if not all(same_bits(array, arrays[0]) for array in arrays[1:]):
                 name = constant_in_words(self._programs[0], v)
-                raise RowsDependError(f"{name} has other numbers for another size")
+                raise RowsDependError(f"{name} has different numbers for different sizes")
             return
         axis = axis_of_rows([array.shape for array in arrays], self._sizes)
         if axis is not None:
@@ -147,12 +150,13 @@ class _Proof:
                 raise RowsDependError(f"the rows of output `{name}` do not lie one after the other")
             found.add(place)
         if len(found) > 1:
-            raise RowsDependError(f"the rows of output `{name}` lie elsewhere for another size")
+            raise RowsDependError(f"the rows of output `{name}` lie elsewhere for different sizes")
         return found.pop()
 
 
 def _counter(each: Sequence[Sequence[np.ndarray]]) -> Counter | None:
-    """By how much a constant grows from row to row, the same for all sizes; None if unevenly.
+    """The amount by which a constant grows from row to row, for all sizes; None if it grows
+    unevenly.
 
     Parameters
     ----------
@@ -286,10 +290,12 @@ class _KernelProof:
     def _solved(
         self, statements: Sequence[Sequence[Store]], i: int, blocks: list[dict[Any, int]]
     ) -> list[dict[Any, int]]:
-        """The blocks after all statements from number `i` on, by the buffers of each size's kernel.
+        """Find the blocks of the buffers that the statements from number `i` on write.
 
-        A statement that writes a buffer for the first time may allow several blocks for it. If one
-        of them does not fit the later statements, the next one is tried.
+        The result has a dictionary for the kernel of each size, with the block of each buffer.
+        `blocks` holds what earlier statements have decided. A statement that writes a buffer for
+        the first time may allow several blocks for it. If one of them does not fit the later
+        statements, the next one is tried.
         """
         if i == len(statements):
             return blocks

@@ -60,8 +60,8 @@ class KernelForms:
         """Return the forms, and the layouts of the parameters that have positions."""
         if ROWS in (self._kernels[0].attrs or {}) and self._layouts:
             raise UnprovenError(
-                "goes through positions, and not from the first one on as a running sum does: "
-                "perhaps from the last one on"
+                "goes through positions, but not from the first to the last as a running sum does: "
+                "perhaps from the last to the first"
             )
         each = [list(stores_of(kernel.body, [], [])) for kernel in self._kernels]
         if len({len(stores) for stores in each}) > 1:
@@ -87,7 +87,10 @@ class KernelForms:
     def _solved(
         self, statements: Sequence[Sequence[Store]], i: int, layouts: dict[str, Layout]
     ) -> tuple[tuple[Form, ...], dict[str, Layout]]:
-        """The forms of all statements from number `i` on, and the layouts after them."""
+        """Find the forms of the statements from number `i` on, and the layouts that result.
+
+        `layouts` holds the layouts that earlier statements have decided.
+        """
         if i == len(statements):
             return (), layouts
         stores, why = statements[i], UnprovenError(_UNEVEN)

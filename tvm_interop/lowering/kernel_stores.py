@@ -11,7 +11,7 @@ from tvm import ir, s_tir, sym, tirx
 
 
 class UnprovenError(Exception):
-    """A statement is of a form, or does something, that the proof does not cover."""
+    """The error for a statement that the proof does not cover."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Store:
     conditions: list[Any]
 
     def with_values(self, values: Mapping[Any, Any]) -> Store:
-        """The same statement with expressions in the place of variables."""
+        """The same statement, with variables replaced by expressions."""
         return replace(
             self,
             indices=[with_values(index, values) for index in self.indices],

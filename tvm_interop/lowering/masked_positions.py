@@ -91,9 +91,9 @@ def masked_in_all(
     Parameters
     ----------
     each: for each model, its programs by length, and the number of independent rows of each input
-        (`independent_rows`), by name. A mask that must be 1 at `any` position must be so in each of
-        these rows: a row is computed as in a batch of copies of it, and all copies have their 1 at
-        the same position.
+        (`independent_rows`), by name. If a mask must be 1 at `any` position, this holds for each of
+        these rows. The reason is that a row is computed as in a batch of copies of it, and all
+        copies have their 1 at the same position.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def masked_in_all(
 
 
 def _masks(proofs: Sequence[_Proof], inputs: Mapping[str, int]) -> Masks:
-    """Find the fewest inputs that must be masks, and the weakest condition on them."""
+    """Find the smallest set of inputs that must be masks, and the weakest condition on them."""
     furthest, why = -1, RowsDependError("no input has positions")
     for masks in proofs[0].candidates(inputs):
         for proof in proofs:
@@ -159,7 +159,8 @@ class _Proof:
             self._check_output(v)
 
     def _take_weight(self, v: int) -> None:
-        """Check that the constant for a short sequence begins the one for a longer sequence."""
+        """Check that the constant for a longer sequence begins with the constant for a shorter
+        one."""
         arrays = [program.weights[v] for program in self._programs]
         shapes = [array.shape for array in arrays]
         if all(shape == shapes[0] for shape in shapes):
@@ -194,7 +195,7 @@ class _Proof:
         raise RowsDependError(f"{name} for a shorter sequence does not begin that for a longer one")
 
     def _take_places(self, v: int, arrays: Sequence[np.ndarray]) -> bool:
-        """Whether a constant holds places in a flat tensor; see `position_form.Known`."""
+        """Whether a constant holds indices into a flattened tensor; see `position_form.Known`."""
         if arrays[0].dtype.kind != "i":
             return False
         for layout in layouts_of([array.shape for array in arrays], self._lengths):
@@ -274,18 +275,17 @@ class _Proof:
                 yield Masks(names, "nowhere")
                 if wide.intersection(names):
                     continue  # A mask has one number for a position.
-                # A mask must be 1 at the same position of all its rows. So it must have a single
-                # row, not counting independent rows.
+                # A mask must be 1 at the same position in all its rows. So apart from independent
+                # rows, it must have a single row.
                 alone = self._lengths[0] * self._rows.get(names[0], 1)
                 if len(names) == 1 and elements[names[0]] == alone:
                     yield Masks(names, "any")
                 yield Masks(names, "first")
 
     def _is_wide(self, value: Value, axis: int) -> bool:
-        """Whether an input has several numbers for a position of a row, and so cannot be a mask.
-
-        If the sequence comes first, the rows of a batch lie within a position. It is not known that
-        rows are independent if the batch has one size; then floats may be features.
+        """Whether an input has several numbers for each position of a row. Such an input cannot be
+        a mask. If the sequence comes first, the rows of a batch lie within a position. If the batch
+        has only one size, it is not known that rows are independent, so floats may be features.
         """
         within = math.prod(value.shape[axis + 1 :])
         may_be_rows = axis == 0 and len(value.shape) == 2 and "float" not in value.dtype
@@ -347,7 +347,7 @@ def _bounds_of(array: np.ndarray, layout: Layout, length: int, anchor: Anchor) -
     filled, at_anchor = [], []
     for axis in axes:
         if len(axes) == 2:
-            # The other position is given, so it lies before the filled one.
+            # The other position is a given one, so it lies before the filled position.
             turned = np.moveaxis(split, (axis, 4 - axis), (0, 1))
             filled.append(_bound(turned[np.tril_indices(length, -1)]))
         else:

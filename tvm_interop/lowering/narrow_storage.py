@@ -72,7 +72,7 @@ class NarrowStorage:
         ]
         body = relax.SeqExpr(blocks, main.body.body)
         function = relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs)
-        # Take the names from `types`, which has only units. A narrow reshape is no unit, but may
+        # Take the names from `types`, which has only units. A narrow reshape is not a unit, but may
         # have the same name as a unit.
         units = [unit for unit, types in rewriter.types.items() if types[-1] != _WIDE]
         function = function.with_attr(NARROW, units)

@@ -27,7 +27,8 @@ def without_padded(
     Parameters
     ----------
     each: the statements of the kernel for each length.
-    has_layout: whether a tensor with these shapes, one for each length, has whole positions.
+    has_layout: returns whether a tensor with these shapes, one for each length, consists of whole
+        positions.
 
     Returns
     -------
@@ -48,10 +49,8 @@ def without_padded(
 
 
 def _is_only_copy(stores: Sequence[Store], i: int, kernel: tirx.PrimFunc) -> bool:
-    """Whether a statement alone writes a buffer of the kernel, each element once.
-
-    What it reads must not be written later, and all of it must be written before the first element
-    is read.
+    """Whether only this statement writes its buffer, and writes each element once. The tensors that
+    it reads must not be written later. All elements must be written before the first is read.
     """
     own, later = stores[i], stores[i + 1 :]
     others = (*stores[:i], *later)
@@ -79,7 +78,10 @@ def _sources(store: Store) -> list[Any]:
 
 
 def _read_through(stores: Sequence[Store], i: int) -> list[Store]:
-    """The statements without number `i`, whose value takes the place of what it wrote."""
+    """The statements without number `i`.
+
+    Where others read the buffer that it wrote, they now have its value.
+    """
     own = stores[i]
     variables = [variable for variable, _ in own.loops]
 

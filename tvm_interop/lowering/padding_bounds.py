@@ -6,9 +6,9 @@ keeps. For each of its positions (`position_form`), a tensor has a second and a 
 own. The second holds if the other positions of the element are given. The third always holds.
 
 The bounds rest on one condition: all floats that the model computes, at given and at filled
-positions, are finite and at most `ORDINARY` in size. Excepted are floats that the bounds themselves
-show to be larger, such as the summand of a mask. A filled position holds the numbers that the model
-computes for a sequence whose last element is repeated there, with a mask of 0.
+positions, are finite and at most `ORDINARY` in size. This does not include floats that the bounds
+themselves show to be larger, such as the summand of a mask. A filled position holds the numbers
+that the model computes for a sequence whose last element is repeated there, with a mask of 0.
 """
 
 from __future__ import annotations
@@ -23,15 +23,19 @@ from .kernel_stores import UnprovenError
 from .position_form import Form, Position, Tree
 
 ORDINARY = 1e30
-"""The largest size of a float that is no mask."""
+"""The largest size of a float that is not a mask."""
 WIDE = 1e6
 """Bounds this far apart belong to data, about which nothing else is known."""
 _VANISHES = -1000.0
-"""The exponential of this number, and of all below it, is exactly 0 in every float."""
+"""The exponential of this number, and of every smaller number, is exactly 0 in every type of
+floats."""
 
 
 class Bound(NamedTuple):
-    """The least and the greatest value. If they are -inf and inf, a value may also be NaN."""
+    """The least and the greatest value that an element may have.
+
+    If they are -inf and inf, it may also be NaN.
+    """
 
     least: float
     greatest: float
@@ -102,7 +106,7 @@ def after(form: Form, known: Mapping[str, Bounds], is_first: bool) -> Bounds:
         return made
     joined = _zip(before, made, _hull)
     if any(_reads(part, form.buffer) for part in (form.value, *form.conditions)):
-        # Each step begins with what the step before it has made.
+        # Each step of the loop begins with the result of the step before it.
         both = {**known, form.buffer: joined}
         again = _each(form, lambda where: bound_of(form.value, both, where))
         if _zip(joined, again, _hull) != joined:
@@ -139,7 +143,8 @@ def _zip(one: Bounds, other: Bounds, join: Callable[[Bound, Bound], Bound]) -> B
 
 
 def _accumulated(form: Form) -> tuple[str | None, Tree]:
-    """The operation and the operand of `buffer[place] = buffer[place] op operand`, if it is so."""
+    """The operation and the operand, if the statement has the form `buffer[place] =
+    buffer[place] op operand`."""
     value = form.value
     own = ("load", form.buffer, form.positions, form.places)
     if value[0] in ("add", "max", "min") and len(value) == 4:
@@ -178,7 +183,8 @@ def _is_mixed(part: Any, form: Form) -> bool:
 
 
 def _repeated(kind: str, old: Bound, new: Bound, dtype: str) -> Bound:
-    """The bound of `old`, combined with one or more values that lie in the bound `new`."""
+    """The bound of a value in the bound `old` after it is combined with one or more values in
+    the bound `new`."""
     if kind == "max":
         return Bound(max(old.least, new.least), max(old.greatest, new.greatest))
     if kind == "min":
@@ -219,8 +225,8 @@ def _combined(form: Form, known: Mapping[str, Bounds]) -> Bounds:
         raise UnprovenError(
             "takes the maximum over positions, and a filled position may be the greatest: a mask "
             "must add the least float or minus infinity to filled positions, and must keep one "
-            "position that is the same for all others (a window does not, nor does a mask that "
-            "also excludes queries, as in DeBERTa)"
+            "position that is the same for all others (a sliding window does not keep one, and "
+            "neither does a mask that also excludes queries, as in DeBERTa)"
         )
     if kind == "min" and not filled.least >= anchor.greatest:
         raise UnprovenError(
@@ -292,7 +298,7 @@ def bound_of(tree: Tree, known: Mapping[str, Bounds], where: Mapping[str, str]) 
 def _of_load(bounds: Bounds, positions: tuple[Position, ...], where: Mapping[str, str]) -> Bound:
     """The bound of an element that is read."""
     at = [where.get(p, "") if isinstance(p, str) else "" for p in positions]
-    # What is earlier than a filled position may be filled or given.
+    # A position before a filled position may be filled or given.
     maybe = [
         i for i, p in enumerate(positions) if isinstance(p, tuple) and where.get(p[1]) == "filled"
     ]
@@ -302,7 +308,7 @@ def _of_load(bounds: Bounds, positions: tuple[Position, ...], where: Mapping[str
     if at.count("filled") == 1 and not maybe:
         hold.append(bounds.filled[at.index("filled")])
         if hold[-1] == ANY:
-            return ANY  # It may be no number there, whatever bound holds for numbers.
+            return ANY  # The value may be NaN there, whatever bound holds for numbers.
     return Bound(max(bound.least for bound in hold), min(bound.greatest for bound in hold))
 
 
@@ -368,7 +374,7 @@ def _cast(value: Bound, before: str, after_it: str) -> Bound:
 
 
 def _rounded(value: Bound, dtype: str) -> Bound:
-    """The bound, with infinity in place of an end that is too large for a float type."""
+    """The bound; an end that is too large for the float type becomes infinity."""
     most = {"float16": 65504.0, "float64": 1.7976931348623157e308}.get(dtype, 3.4028234663852886e38)
     least = -math.inf if value.least < -most else value.least
     greatest = math.inf if value.greatest > most else value.greatest
@@ -376,7 +382,8 @@ def _rounded(value: Bound, dtype: str) -> Bound:
 
 
 def widened(value: Bound, dtype: str) -> Bound:
-    """A bound that also holds for numbers rounded to a type; the smallest may become 0."""
+    """A bound that also holds after rounding to a type, which may turn the smallest numbers into
+    0."""
     if "float" not in dtype:
         return value
     kind: Any = {"float16": np.float16, "float64": np.float64}.get(dtype, np.float32)
@@ -410,7 +417,7 @@ def _arithmetic(kind: str, one: Bound, other: Bound, dtype: str) -> Bound:
     found = widened(Bound(min(ends), max(ends)), dtype)
     if "float" not in dtype:
         return found if _within(found, whole) else whole
-    # A sum whose summands are not shown to be large on one side is not large on that side.
+    # If no summand is shown to be large on one side, the sum does not count as large on that side.
     low, high = other if kind in ("add", "mul", "div") else (-other.greatest, -other.least)
     is_low, is_high = min(one.least, low) < whole.least, max(one.greatest, high) > whole.greatest
     if kind in ("mul", "div"):
@@ -435,7 +442,8 @@ _TOTAL = frozenset(
         "round", "sigmoid", "sin", "tanh", "trunc",
     )
 )  # fmt: skip
-"""Functions that are finite for each finite number, and at most 4 or less than 1 above its size."""
+"""Functions whose result is finite for each finite number `x`, and in size at most 4 or below
+`abs(x) + 1`."""
 
 
 def _of_call(kind: str, parts: list[Bound], dtype: str) -> Bound:

@@ -1,8 +1,8 @@
 """Describes what a statement of a kernel computes at one position of a sequence, for any length.
 
-A tensor may have several axes of positions: scores of attention have one for the query and one for
-the key. Its layout lists the numbers of elements between these axes. With the layout `(a, b, c)`,
-the flat tensor is one of shape `(a, length, b, length, c)`. A reshape does not change this.
+A tensor may have several axes of positions. For example, scores of attention have one for queries
+and one for keys. Its layout lists the numbers of elements between these axes. With the layout `(a,
+b, c)`, the flat tensor is one of shape `(a, length, b, length, c)`. A reshape does not change this.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ Tree: TypeAlias = "tuple[Any, ...]"
 """An expression that names neither the length nor the buffers of one kernel: the kind, the operands
 and the dtype. A load is `("load", buffer, positions, other indices, dtype)`."""
 Position: TypeAlias = "str | int | tuple[str, str, str]"
-"""A position that is read: the name of the loop over positions, or a fixed number. A position
-before that of the loop, as a causal convolution reads it, is `("earlier", loop, distance)`."""
+"""A position that is read: the name of a loop over positions, or a fixed number.
+
+A causal convolution also reads positions before that of the loop, written as `("earlier", loop,
+distance)`.
+"""
 
 
 class PositionLoop(NamedTuple):
@@ -43,9 +46,9 @@ class Known(NamedTuple):
     names: the names of all buffers, equal for all lengths.
     layouts: the layout of each buffer that has positions.
     numbers: the number in each constant that is one whole number.
-    places: the constants that hold indices into a flat tensor, each the sum of a number of whole
-        sequences and the position. Exporters make them to read a mask. The value is the greatest
-        such number of sequences.
+    places: the constants that hold indices into a flattened tensor. Each index is the position plus
+        the length of some whole sequences. The value is the greatest number of these sequences.
+        Exporters make such constants to read a mask.
     is_padded: whether the kernel reads a padded tensor; see `padded_tensors`.
     """
 
@@ -59,7 +62,7 @@ class Known(NamedTuple):
 
 
 class Form(NamedTuple):
-    """A statement, the same for all lengths.
+    """A statement, in a form that is the same for all lengths.
 
     Attributes
     ----------
@@ -240,16 +243,16 @@ class _Reader:
         return ("select", known, self._tree(one), self._tree(other), dtype)
 
     def _always_holds(self, node: Any) -> bool:
-        """Whether a comparison of indices holds for all of them, as at the end of a padded tensor.
-
-        It names the length, so it would not be the same for all lengths.
+        """Whether a comparison holds for all indices, as at the end of a padded tensor. Such a
+        comparison contains the length, so it would differ between lengths, and is left out.
         """
         if not self._known.is_padded or _has_loads(node, {}):
             return False
         return bool(self._analyzer.can_prove(self._simple(node)))
 
     def _simple(self, expression: Any) -> Any:
-        """An index with the variables of the form, and numbers in the place of constants."""
+        """An index, written with the variables of the form, and with numbers in place of
+        constants."""
         found = with_values(expression, self._values)
         if self._known.numbers or self._known.places:
             found = tvm_ffi.structural_map(found, (ir.TensorLoad, self._whole_number), order="post")
@@ -328,7 +331,7 @@ class _Reader:
         return None
 
     def _index(self, index: Any) -> Any:
-        """An index that is no position, which may be read from a tensor."""
+        """An index that is not a position, which may be read from a tensor."""
         if _has_loads(index, {**self._known.numbers, **self._known.places}):
             return self._tree(index)
         return str(self._simple(index))
@@ -346,8 +349,8 @@ class _Reader:
             )
         if self._known.is_padded:
             raise UnprovenError(
-                "reads later positions than it writes, or others, as a convolution does that is "
-                "not causal"
+                "reads positions after or beside the one that it writes, as a convolution does "
+                "that is not causal"
             )
         raise UnprovenError("reads another position than it writes")
 

@@ -115,9 +115,8 @@ class _Form:
             self._enter(i, var, extent)
 
     def _enter(self, position: int, var: Any, extent: int) -> None:
-        """Give the variable of a loop a value.
-
-        In the loop over rows, the value contains the row.
+        """Replace the variable of a loop by an expression. For the loop over rows, the expression
+        contains the row.
         """
         loop, size = self._loop, self._buffers.size
         if loop is None or position != loop.position:
@@ -150,7 +149,7 @@ class _Form:
         found = self._analyzer.simplify(found)
         _check_calls(found)
         if uses(found, self._row):
-            raise UnprovenError("computes something that depends on the row's number")
+            raise UnprovenError("computes something that depends on the index of the row")
         return found
 
     def _load(self, node: Any) -> Any:

@@ -9,7 +9,7 @@ from tvm import relax
 
 
 def static_shape(ty: Any) -> tuple[int, ...] | None:
-    """The shape of the type `ty`; None if `ty` is no tensor type or a dimension is not known."""
+    """The shape of the type `ty`; None if `ty` is not a tensor type or a dimension is not known."""
     shape = ty.shape if isinstance(ty, relax.TensorType) else None
     if not isinstance(shape, relax.ShapeExpr):
         return None

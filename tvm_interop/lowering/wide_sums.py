@@ -50,7 +50,8 @@ def _widened(binding: relax.Binding) -> list[relax.Binding]:
 
 
 def _in_float32(call: relax.Call) -> relax.Call | None:
-    """`call` with a float32 result; None if it is no convolution or matrix product of float16."""
+    """`call` with a float32 result; None if it is not a convolution or matrix product of
+    float16."""
     if call.op not in _CONVS and call.op != _MATMUL:
         return None
     types: list[Any] = [arg.ty for arg in (*call.args, call)]

@@ -24,7 +24,7 @@ def cpu_target(target: Any) -> Any:
     try:
         resolved = tvm.target.Target(target)
     except Exception as error:
-        raise DeviceError(f"`{target}` is no target TVM knows: {error}") from error
+        raise DeviceError(f"`{target}` is not a target that TVM knows: {error}") from error
     if resolved.kind.name != "llvm":
         raise DeviceError(f"target `{resolved.kind.name}` is not supported; give `llvm` or `cuda`")
     attrs = dict(resolved.attrs)

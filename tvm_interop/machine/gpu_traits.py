@@ -36,7 +36,7 @@ _COLUMNS, _COLUMNS_ON_TENSOR_CORES = 128, 256
 _REGISTERS, _REGISTERS_ON_TENSOR_CORES = 128, 255
 _FLOAT32_STAGE_BYTES = 8 * 4
 _HALF_STAGE_BYTES = {3: 64 * 2, 2: 32 * 2}
-"""By the number of stages, the bytes of a row of one stage on tensor cores."""
+"""The bytes of a row of one stage on tensor cores, by the number of stages."""
 
 
 def demands_arch(archs: Iterable[str]) -> str | None:
@@ -51,8 +51,8 @@ def gpu_traits(
     """The traits of each operator of `program` on a GPU, by id.
 
     The demand of an operator is the largest share of a multiprocessor's threads, registers or
-    shared memory that a block of one of its launches takes (section 3.2 of the paper on Opara). A
-    view or another operator that launches nothing has the demand 0.
+    shared memory that a block of one of its launches takes (section 3.2 of the paper on Opara). An
+    operator that launches nothing, such as a view, has the demand 0.
 
     Parameters
     ----------

@@ -46,7 +46,8 @@ _END_BYTES = 1 << 16
 
 
 def file_identity(path: str) -> str:
-    """Return a text for a library's file; builds of a library that differ have different texts.
+    """Return a text that identifies a library's file. Different builds of a library have different
+    texts.
 
     Both ends of the file are read: tables that list the functions, sections and sizes lie there.
 

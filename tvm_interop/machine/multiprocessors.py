@@ -183,7 +183,7 @@ def residency_limits(demand: KernelDemand, arch: str) -> dict[str, int]:
     """The most blocks of a launch that a multiprocessor of `arch` holds, by limiting resource.
 
     The keys are `blocks`, `threads`, `registers` and `shared memory`, in this order. Each number
-    counts this resource alone. It is 0 if a single block asks for more than there is.
+    takes only this resource into account. It is 0 if a single block asks for more than there is.
 
     Raises
     ------

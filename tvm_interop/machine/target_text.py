@@ -41,7 +41,7 @@ def read_target(text: str) -> Any:
         try:
             return json.loads(text)
         except json.JSONDecodeError as error:
-            raise DeviceError(f"target `{text}` is no JSON: {error}") from error
+            raise DeviceError(f"target `{text}` is not JSON: {error}") from error
     kind, *rest = shlex.split(text) or [""]
     if not rest:
         return text

@@ -34,7 +34,7 @@ from .store import LatencyStore
 
 _ROUND = 8
 _ROUND_SHARE = 0.01
-"""A round measures `_ROUND` kinds of stages, or this share of all kinds if that is more."""
+"""A round measures `_ROUND` kinds of stages, or this share of all kinds, whichever is more."""
 _LEAST_SAMPLES = 24
 """With fewer samples, no predictions are made: the stages to measure are drawn at random."""
 _OPTIMISM = 1.0
@@ -142,7 +142,7 @@ class ActiveSearch:
     The search ends when all stages of the best optimistic schedule are measured, when three rounds
     together have made the schedule faster by less than 1%, or when a budget is used up. At any time
     the result is the best schedule made of measured stages alone. While the model has few samples,
-    the stages to measure are drawn at random. Only other rounds count among the three.
+    the stages to measure are drawn at random. Such random rounds do not count among the three.
 
     If a block exceeds its share of `max_transitions`, it has too many stages to consider all of
     them. Scheduler `ios` then finds a schedule by its beam search, with expected latencies. If the

@@ -35,7 +35,10 @@ _LEAST_S = 1e-9
 
 @dataclass
 class _Chain:
-    """Two graphs. The first runs a stage `times` times in a row, the second twice as often."""
+    """Two graphs of one stage.
+
+    The first runs the stage `times` times in a row, and the second twice as often.
+    """
 
     times: int
     short: _cuda.CudaExecutor

@@ -64,7 +64,7 @@ def import_lines(store: LatencyStore, lines: Iterable[str], source: str) -> tupl
             _check(read, workloads)
         except (msgspec.DecodeError, ValueError) as error:
             raise TVMInteropError(
-                f"line {number} of `{source}` is no line that `tvm-interop db export` writes: "
+                f"line {number} of `{source}` is not a line that `tvm-interop db export` writes: "
                 f"{error}"
             ) from error
         if read.workload is not None:

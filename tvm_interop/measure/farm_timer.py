@@ -31,7 +31,7 @@ from .stage_timer import Job, Result, Streams
 _LOG = logging.getLogger("tvm_interop")
 _ANSWER_S = 300.0
 _LOOK_S = 1.0
-"""How often to check whether a server has failed to answer for too long."""
+"""The seconds between two checks whether a server has not answered for too long."""
 _CLOSE_S = 5.0
 
 _Jobs = queue.SimpleQueue["Job[Any] | None"]

@@ -22,7 +22,10 @@ from .stage_space import Known
 from .store import LatencyStore
 
 LEAST_SAMPLES = 24
-"""With fewer stages to learn from, a stage is predicted to take as long as its longest group."""
+"""The least number of stages to learn from.
+
+With fewer, a stage is predicted to take as long as its longest group.
+"""
 _NEVER_FREE = 1.001
 """A predicted stage takes at least this many times as long as its longest group. So no scheduler
 assumes that operators do not slow each other down before they are measured together."""

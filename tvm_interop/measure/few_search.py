@@ -22,8 +22,11 @@ from .few_measured import LEAST_SAMPLES, FewMeasured
 _ROUND = 8
 """Number of kinds of operators that are measured in a round."""
 _UNSURE = 0.05
-"""Operators are measured until the uncertainty of the others is at most this share. The uncertainty
-is the sum of their latencies, each times its standard deviation, over the sum of all latencies."""
+"""Operators are measured until the uncertainty of the others is at most this share.
+
+To compute the uncertainty, their latencies are multiplied by their standard deviations and added
+up. The sum is divided by the sum of all latencies.
+"""
 _OPTIMISM = 1.0
 """The prediction for a stage is its expected latency less this many standard deviations."""
 _PATIENCE = 3
@@ -36,7 +39,7 @@ Run = Callable[[FewMeasured], Schedule]
 
 @dataclass(frozen=True)
 class Limits:
-    """Where a search ends if it does not end by itself.
+    """The limits of a search.
 
     Attributes
     ----------
@@ -67,12 +70,12 @@ def search_with_few(
 
     A scheduler that asks for stages of several operators, such as `multi-gpu`, gets optimistic
     predictions of them. Each round runs the scheduler and measures the stages of the schedule that
-    it made, until it makes a schedule whose stages are all measured. So a stage that seems better
-    than it is gets measured before it ships. While there are too few samples to predict from, a
-    round measures stages drawn at random from those that the scheduler asked for. The search also
-    ends after three rounds that gained less than 1% in all, or when a limit is reached. The result
-    is the best schedule of measured stages alone. Only if there is none, it is a schedule by
-    expected latencies.
+    it made, until it makes a schedule whose stages are all measured. So a stage whose prediction is
+    too good is measured before it ships. While there are too few samples to predict from, a round
+    measures stages drawn at random from those that the scheduler asked for. The search also ends
+    after three rounds that gained less than 1% in all, or when a limit is reached. The result is
+    the best schedule of measured stages alone. Only if there is none, it is a schedule by expected
+    latencies.
 
     Parameters
     ----------

@@ -27,8 +27,10 @@ _FAR_SLOWER = 3.0
 _SURE = 0.005
 """A latency is not measured again if its standard error is at most this share of the latency."""
 _HELD_UP = 1.5
-"""A stage that takes this many times as long as its longest group alone is measured once more. The
-system may have run two streams on one core for as long as the first measurement took."""
+"""A stage that takes this many times as long as its longest group alone is measured once more.
+
+The system may have run two streams on one core during the whole first measurement.
+"""
 _SIDE_BY_SIDE = 1.25
 """A stage that takes at most this many times as long as its longest group runs well side by side. A
 later run of it shows whether the machine still gives each stream a core of its own."""
@@ -36,12 +38,13 @@ _WITNESS_US = 100.0
 """A stage that is shorter than this shows nothing in a single run."""
 _LOOK_EVERY_S = 0.25
 _WAIT_AT_MOST_S = 5.0
-"""How long all waits of one model for a core for each stream may take together. On a virtual
+"""The time that one model may spend in all on waiting until each stream has a core. On a virtual
 machine of two cores, a stream had to wait 0.1 to 2 seconds for a core of its own (`python -m
 benchmarks.shared_cores`). Beside another program, which may have a core for hours, waiting does not
 help."""
 _BUSY_US = 200.0
-"""About how long streams run, in microseconds, to measure the cost of a wait between them."""
+"""The approximate time, in microseconds, that streams run to measure the cost of a wait between
+them."""
 
 _IN_A_HURRY = 8
 """The most stages in one job if the time is limited. The clock is looked at between jobs."""
@@ -178,8 +181,8 @@ class MeasuredLatency(LatencyModel):
         Each operator first runs once, unless its latency is known already. If an operator is far
         slower than its bound in this run, it runs once more, because another program may have had
         the core. An operator that is far slower in both runs is not measured further. All other
-        operators are measured together. The shorter of the two runs is stored and is looked up
-        first in later calls, so that later calls give the same answer.
+        operators are measured together. The shorter of the two runs is stored. Later calls look it
+        up first, so that they give the same answer.
         """
         near = [op for op, us in zip(ops, than_us, strict=True) if not self._is_far_slower(op, us)]
         us = dict(zip(near, self.stages([[[op]] for op in near]).tolist(), strict=True))

@@ -41,8 +41,8 @@ class Care:
         spent in untimed runs, one before each timed one.
     known_well: a stage needs no further runs if the standard error of its latency is at most this
         share of the latency.
-    to_tell: the standard error counts only if at least this many runs were not held up. The spread
-        of fewer runs says too little.
+    to_tell: the number of runs without delay that are needed before the standard error counts. The
+        spread of fewer runs says too little.
     """
 
     stage_s: float
@@ -51,9 +51,10 @@ class Care:
 
 
 QUICK = Care(stage_s=0.01, known_well=0.02, to_tell=5)
-"""For latencies that are compared with very different ones, or measured again if they matter."""
+"""The exactness for latencies that are compared with very different ones, or measured again if
+they matter."""
 THOROUGH = Care(stage_s=0.025, known_well=0.01, to_tell=10)
-"""For latencies whose differences of a few percent matter."""
+"""The exactness for latencies whose differences of a few percent matter."""
 _SHORT_S = 100e-6
 """A stage that is shorter than this many seconds is always measured with the care of `THOROUGH`.
 Its runs cost little, and vary more than those of long stages."""
@@ -69,8 +70,8 @@ def run_repeatedly(measure: Measure, count: int, care: Care = THOROUGH) -> list[
 
     A stage runs more often than `repeats_for` says if nearly all its runs were held up. It runs
     less often if its runs agree: on a quiet machine nearly all stages are known to a percent after
-    10 runs, and to two percent after 5 runs. Long stages need half as many. To tell apart two
-    stages whose latencies differ by less, measure them again.
+    10 runs, and to two percent after 5 runs. Long stages need half as many. To distinguish two
+    stages whose latencies differ by less than that, measure them again.
     """
     runs = [list(times) for times in measure(range(count), 1)]
     short = [i for i in range(count) if runs[i][0] <= _HOPELESS_S]
@@ -97,7 +98,7 @@ def _goes_on(seconds: Sequence[float], care: Care) -> bool:
 
 
 def _care_for(median_s: float, care: Care) -> Care:
-    """The required exactness for a stage that takes `median_s` seconds."""
+    """How exactly the latency of a stage must be known if its median is `median_s` seconds."""
     if median_s < _SHORT_S:
         return THOROUGH
     if median_s < _LONG_S:

@@ -187,7 +187,8 @@ class StageOperators:
 
 
 def tensor_nbytes(program: Program, aligned: Callable[[int], int]) -> Iterator[int]:
-    """The bytes of each tensor that the stages of a program may need, after `aligned`."""
+    """The size of each tensor that the stages of a program may need, in bytes, rounded by
+    `aligned`."""
     computed = {v for op in program.operators for v in op.outputs}
     for v, value in enumerate(program.values):
         yield aligned(value.nbytes)

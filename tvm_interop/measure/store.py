@@ -109,7 +109,7 @@ class LatencyStore:
         Raises
         ------
         TVMInteropError
-            The file is no latency database, is damaged, of a newer layout, or cannot be opened.
+            The file is not a latency database, is damaged, of a newer layout, or cannot be opened.
         """
         self.path = str(path if path is not None else default_path())
         if self.path != ":memory:":

@@ -20,7 +20,7 @@ from .weights_in_place import read_without
 
 _LARGE_BYTES = 2**20
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
-"""Data types of weights that stay in their files, if large, until `array_of` reads them. Weights of
+"""Data types of large weights that stay in their files until `array_of` reads them. Weights of
 other types, such as the sizes for a reshape, decide how a model is imported. They are therefore
 read with the model."""
 _ITEMSIZES = {kind: helper.tensor_dtype_to_np_dtype(kind).itemsize for kind in _FLOATS}

@@ -17,8 +17,8 @@ from onnx import numpy_helper
 from ..errors import UnsupportedModelError
 
 _RESIDUAL_GAIN = 0.25
-"""Scale of a batch norm that ends exactly one of the two branches of a sum. With a scale of 1, each
-such sum would double the variance."""
+"""Scale of a batch norm at the end of one branch of a sum, if the other branch does not end in a
+batch norm. With a scale of 1, each such sum would double the variance."""
 
 _SHORTCUT_GAIN = 0.7
 """Scale of a batch norm if both branches of a sum end in a batch norm. Each branch then gives about

@@ -27,7 +27,7 @@ def read_onnx(source: str | os.PathLike[str]) -> onnx.ModelProto:
 
     Raises
     ------
-    UnsupportedModelError: `source` is none of them, or the file is no ONNX model.
+    UnsupportedModelError: `source` is none of them, or the file is not an ONNX model.
     """
     name, path = os.fspath(source), Path(source)
     if not path.exists():
@@ -88,8 +88,8 @@ def _read_file(path: Path, read: Callable[[Path], onnx.ModelProto] = read_whole)
             ) from err
         if _is_of_torch(path):
             raise UnsupportedModelError(
-                f"`{path}` was written by torch.save or torch.jit.save, and is no program that can "
-                "be compiled: load the module in PyTorch, then `torch.export.save("
+                f"`{path}` was written by torch.save or torch.jit.save, and is not a program that "
+                "can be compiled: load the module in PyTorch, then `torch.export.save("
                 "torch.export.export(module.eval(), (example_input,)), 'model.pt2')`, and give "
                 "`model.pt2`; or export it to ONNX"
             ) from err

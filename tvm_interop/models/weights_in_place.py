@@ -24,7 +24,7 @@ _INITIALIZER = onnx.GraphProto.INITIALIZER_FIELD_NUMBER
 _RAW_DATA = TensorProto.RAW_DATA_FIELD_NUMBER
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-"""The wire types of protobuf. Groups, which are the two others, are not used by ONNX."""
+"""The wire types of protobuf. Two more wire types exist for groups, which ONNX does not use."""
 
 
 class _Field(NamedTuple):
@@ -133,7 +133,7 @@ def _fields(data: mmap.mmap, begin: int, end: int) -> Iterator[_Field]:
 
     Raises
     ------
-    _UnusualError: the bytes are no message.
+    _UnusualError: the bytes are not a message.
     """
     at = begin
     while at < end:

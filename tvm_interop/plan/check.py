@@ -16,7 +16,7 @@ def read_plan(text: str | bytes) -> Plan:
     Raises
     ------
     ArtifactError
-        The text is no plan of this version, or something in it is out of bounds.
+        The text is not a plan of this version, or something in it is out of bounds.
     PlanError
         The plan is unsafe: a wait is missing, or two tensors may use the same bytes at once.
     """
@@ -43,6 +43,7 @@ def check_plan(plan: Plan) -> None:
     for value in plan.values:
         if value.storage == "arena" and (value.offset or 0) % ALIGNMENT:
             raise PlanError(
-                f"value `{value.name}` lies at {value.offset}, which is no multiple of {ALIGNMENT}"
+                f"value `{value.name}` lies at {value.offset}, which is not a multiple of "
+                f"{ALIGNMENT}"
             )
     check_program(stream_program(plan)).raise_for_faults()

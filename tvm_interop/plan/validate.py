@@ -257,7 +257,7 @@ def _check_operators(plan: Plan) -> None:
         if not op.name:
             raise ArtifactError(f"operator {i} has an empty name")
         if not op.kernel and op.library is None:
-            raise ArtifactError(f"operator `{op.name}` names no kernel")
+            raise ArtifactError(f"operator `{op.name}` does not name a kernel")
         if op.name in names:
             raise ArtifactError(f"two operators are called `{op.name}`; names must be unique")
         names.add(op.name)
@@ -295,8 +295,8 @@ def _check_operators(plan: Plan) -> None:
 def _check_interface(plan: Plan) -> None:
     """Check the inputs and outputs of the model.
 
-    Each input must have storage `input` and a name of its own, and must be no copy. All inputs and
-    outputs must have the plain layout.
+    Each input must have storage `input` and a name of its own, and must not be a copy. All inputs
+    and outputs must have the plain layout.
     """
     if not all(v in range(len(plan.values)) for v in (*plan.inputs, *plan.outputs)):
         raise ArtifactError("an input or output of the model is not among the plan's values")
@@ -337,11 +337,11 @@ def _check_aliases(plan: Plan) -> None:
             continue
         root = -1 if value.alias_of is None else value.alias_of
         if root not in range(len(plan.values)) or plan.values[root].storage == "alias":
-            raise ArtifactError(f"value `{value.name}` is an alias of no value with storage")
+            raise ArtifactError(f"value `{value.name}` is not an alias of a value that has storage")
         begin = value.offset or 0
         if begin % alignment or begin + value.nbytes > plan.values[root].nbytes:
             raise ArtifactError(
-                f"value `{value.name}` of {value.nbytes} bytes at {begin} is no part of the value "
+                f"value `{value.name}` of {value.nbytes} bytes at {begin} is not part of the value "
                 f"that it aliases, which has {plan.values[root].nbytes} bytes"
             )
     for v in plan.outputs:

@@ -70,8 +70,8 @@ def _check_twin(plan: Plan, v: int) -> None:
         original.layout,
     ):
         raise ArtifactError(
-            f"value `{value.name}` is no copy of `{original.name}`: their shapes, types or layouts "
-            "differ"
+            f"value `{value.name}` is not a copy of `{original.name}`: their shapes, types or "
+            "layouts differ"
         )
     if plan.device_of(v) == plan.device_of(value.copy_of):
         raise ArtifactError(

@@ -21,9 +21,9 @@ def concat_in_place(program: Program, alignment: int = ALIGNMENT) -> Program:
     Each input becomes an alias of a part of the result, and an operator that reads the result
     depends on the writers of all parts. Two conditions must hold. First, the inputs lie one after
     the other in the result: all have one type, and the joined axis is the outermost axis with more
-    than one element. Second, each input is written by an operator into storage of its own: it is no
-    input, weight or reshape, and has no place in another result already. Other concatenations stay,
-    as kernels that copy.
+    than one element. Second, each input is written by an operator into storage of its own: it is
+    not an input, weight or reshape, and has no place in another result already. Other
+    concatenations stay, as kernels that copy.
 
     In networks such as DenseNet, each concatenation joins all inputs of an earlier concatenation,
     and more. There the longest concatenation is put in place. The results of the shorter

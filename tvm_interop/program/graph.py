@@ -198,10 +198,10 @@ def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
     checked = tuple(names)
     for name in checked:
         if not isinstance(name, str):
-            raise GraphError(f"operator name {name!r} is no string; names are strings")
+            raise GraphError(f"operator name {name!r} is not a string; names are strings")
         if not is_text(name):
             raise GraphError(
-                f"operator name {name!r} is no text that UTF-8 can hold; give another name"
+                f"operator name {name!r} is not a text that UTF-8 can hold; give another name"
             )
     return checked
 
@@ -212,7 +212,7 @@ def _edge_ids(
     try:
         source, target = edge
     except (TypeError, ValueError):
-        raise GraphError(f"edge {edge!r} is no pair; give producer and consumer") from None
+        raise GraphError(f"edge {edge!r} is not a pair; give producer and consumer") from None
     return _op_id(source, edge, ids, num_ops), _op_id(target, edge, ids, num_ops)
 
 

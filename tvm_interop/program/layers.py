@@ -53,8 +53,8 @@ class Layer:
     def features(self) -> list[float]:
         """Return `LAYER_FEATURES` numbers: one-hot names, and logarithms of sizes.
 
-        Of several tensors that are read, the channels are added up, and the other sizes come from
-        the first.
+        If the operator reads several tensors, their channels are added up, and the other sizes are
+        those of the first tensor.
         """
         images, channels, *pixels = _sizes(self.read[0] if self.read else ())
         channels += sum(_sizes(shape)[1] for shape in self.read[1:])

@@ -118,7 +118,7 @@ class LibraryOp:
 
     @property
     def most_parts(self) -> int:
-        """The largest number of parts worth making of the operator."""
+        """The largest number of parts that is worth the effort of dividing the operator."""
         return most_reads(self)
 
     def row_cuts(self, parts: int) -> list[RowCut]:
@@ -169,12 +169,14 @@ class LibraryOp:
         Raises
         ------
         ArtifactError
-            The text describes no operator.
+            The text does not describe an operator.
         """
         try:
             return from_document(msgspec.json.decode(text))
         except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError) as error:
-            raise ArtifactError(f"this describes no operator of a library: {error}") from error
+            raise ArtifactError(
+                f"this does not describe an operator of a library: {error}"
+            ) from error
 
     @property
     def given_shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -269,7 +271,7 @@ def from_document(given: Any) -> LibraryOp:
     name = given.get("op")
     found = kinds().get(name) if isinstance(name, str) else None
     if found is None:
-        raise ValueError(f"`{name}` is no kind of operator that this version knows")
+        raise ValueError(f"`{name}` is not a kind of operator that this version knows")
     paths = _paths(found)
     nested: dict[str, Any] = {}
     for field, value in given.items():

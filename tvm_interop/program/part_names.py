@@ -12,7 +12,7 @@ _PART = re.compile(r"(?P<whole>.+)\[\d+/\d+\]")
 
 
 def whole_name(name: str) -> str:
-    """The name of the operator that `name` is a part of; `name` itself if it is no part.
+    """The name of the operator that `name` is a part of; `name` itself if it is not a part.
 
     Examples
     --------

@@ -80,7 +80,7 @@ def sync_plan(
     """
     edges = _lists(extra_edges)
     if any(len(edge) != 2 for edge in edges):
-        raise PlanError("an entry of `extra_edges` is no pair; give two operators for each edge")
+        raise PlanError("an entry of `extra_edges` is not a pair; give two operators for each edge")
     waits = native.plan_sync(graph.native, _lists(streams), pack_edges((u, v) for u, v in edges))
     return [tuple(ops) for ops in waits]
 

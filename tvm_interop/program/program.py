@@ -61,7 +61,7 @@ class Operator:
     library: the kernel library that computes the operator; None for TVM's kernel.
     share: which share of TVM's kernel this call runs, and the number of shares; the kernel's
         outermost loop is divided among them. None if the call runs the whole kernel.
-    whole: name of the operator that this operator is a part of; None if it is no part.
+    whole: name of the operator that this operator is a part of; None if it is not a part.
     kernel_flops: floating-point operations of TVM's whole kernel, before it was scheduled.
     refused: the description of the operator, if every kernel library refused to compute it; else
         None.

@@ -54,14 +54,20 @@ _SEARCHING_S = 8.0
 """The most seconds for the search if schedules can be run, with the default time budget or a
 smaller one. A larger time budget raises it in proportion. Few networks need that much."""
 _LARGE_GAIN = 0.05
-"""The gain that is worth all of this time. A network that can gain less gets less time."""
+"""The possible gain, as a share, from which on a network gets all of this time.
+
+A network that can gain less gets less time.
+"""
 _LONG_US = 5000.0
 """Only networks whose sequential execution takes longer than this are searched for a shorter time,
 or not at all, if they can gain little. Searching others is quick."""
 _IOS_SHARE = 0.6
 """Share of the search time for the latencies of the stages of `ios`. Local search gets the rest."""
 _CHOOSING_SHARE = 0.6
-"""Share of the time for runs in which a schedule is chosen. The rest is to confirm the choice."""
+"""Share of the time for runs that is spent to choose a schedule.
+
+The rest is spent to confirm the choice.
+"""
 _MOST_CHOOSING_ROUNDS = 120
 """Largest number of rounds for choosing. If runs vary by 10%, 120 rounds tell apart finalists that
 differ by 3%. Finalists that differ by less count as equally good."""

@@ -289,7 +289,7 @@ def checked_rounds(rounds: Iterable[npt.ArrayLike], contestants: int) -> Iterato
         try:
             times_us = np.asarray(given, dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise ScheduleError(f"`evaluate` gave a round that is no list: {error}") from None
+            raise ScheduleError(f"`evaluate` gave a round that is not a list: {error}") from None
         if times_us.shape != (contestants,) or not np.all(np.isfinite(times_us) & (times_us >= 0)):
             raise ScheduleError(
                 f"`evaluate` gave {given!r} as round {number}; give the microseconds of each of "

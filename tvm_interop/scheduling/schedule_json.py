@@ -205,13 +205,13 @@ def _decoded(text: str, kind: type[_T]) -> _T:
         ) from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise ScheduleError(
-            f"the schedule is no valid JSON: {error}; write it with to_json"
+            f"the schedule is not valid JSON: {error}; write it with to_json"
         ) from None
 
 
 def _check_head(head: _Head) -> None:
     if head.format != FORMAT:
-        raise ScheduleError(f"this is no schedule: its `format` is not `{FORMAT}`")
+        raise ScheduleError(f"this is not a schedule: its `format` is not `{FORMAT}`")
     if head.version is not None and not 1 <= head.version <= VERSION:
         newer = head.version > VERSION
         raise ScheduleError(

@@ -174,7 +174,7 @@ class Schedule:
         ScheduleError: at the first fault, naming the operators. The faults are: an operator that
             the graph does not have; an operator that is missing or listed twice; an operator that
             would run before it has all its inputs; a group that depends on another group of its
-            stage; stages on several GPUs that wait for each other in a cycle; a launch order
+            stage; stages on several GPUs that wait for each other in a circle; a launch order
             that contradicts the dependencies or the streams; and a timeline with an operator that
             the schedule does not have.
         """
@@ -245,8 +245,8 @@ class Schedule:
         Raises
         ------
         ScheduleError: as in `validate`.
-        LatencyError: `latency` gives a number that is no latency, or does not know a merged stage.
-            The message names the operators.
+        LatencyError: `latency` gives a number that is not a latency, or does not know a merged
+            stage. The message names the operators.
         """
         if len(set(self.devices)) > 1:
             return simulate_gpus(graph, self, latency, links).makespan_us

@@ -95,7 +95,7 @@ def simulate(
     ScheduleError: as in `Schedule.validate`; for a stage of kind `merge`, because `latency` does
     not know the merged operator; if `contention` and the graph have different numbers of operators;
     if the time of the run is too large for a float. LatencyError: `latency` gives a number that is
-    no latency. The message names the operator.
+    not a latency. The message names the operator.
 
     Complexity: O(operators * streams), plus the time to plan the waits.
     """
@@ -139,7 +139,7 @@ def _column(
     try:
         column = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ScheduleError(f"`{name}` is no list of numbers: {error}") from None
+        raise ScheduleError(f"`{name}` is not a list of numbers: {error}") from None
     if column.shape != (graph.num_ops,):
         raise ScheduleError(
             f"`{name}` has shape {column.shape}; give one number for each of "

@@ -117,7 +117,8 @@ def devices_of(stages: Sequence[Stage], num_streams: int) -> tuple[int, ...]:
         return ()
     if without:
         raise ScheduleError(
-            f"stage {without[0]} names no device and others do; give each stage its `device`"
+            f"stage {without[0]} does not name a device, and others do; "
+            "give each stage its `device`"
         )
     found: dict[int, int] = {}
     for i, stage in enumerate(stages):

@@ -59,7 +59,9 @@ class Arrivals:
             raise InputError("an arrival is for a model below 0; models are numbered from 0")
         for model, following, delay_us in self.followers:
             if not is_whole(model) or not is_whole(following) or min(model, following) < 0:
-                raise InputError(f"follower {(model, following)} names no models; give indices")
+                raise InputError(
+                    f"follower {(model, following)} does not name two models; give their indices"
+                )
             if not is_finite(delay_us) or delay_us < 0:
                 raise InputError(
                     f"the delay of a follow-up request is {delay_us!r}; give a number of "

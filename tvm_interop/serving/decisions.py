@@ -218,7 +218,8 @@ class Agents:
             self._layers.append(layers)
         if not all(self._layers) or self._layers[0][0][0].shape[0] != space.state_size:
             raise InputError(
-                f"these weights are not of {count} agents that see {space.state_size} numbers; "
+                f"these weights do not belong to {count} agents that see {space.state_size} "
+                "numbers; "
                 "train agents for these models"
             )
         # All agents see the same state, so their first layers are evaluated as one matrix.

@@ -73,14 +73,14 @@ def register_policy(name: str) -> Callable[[_P], _P]:
 
     Raises
     ------
-    InputError: when the name is taken or empty, or the class is no policy.
+    InputError: when the name is taken or empty, or the class is not a policy.
     """
     if not name or not isinstance(name, str):
         raise InputError(f"a policy cannot be called {name!r}; give it a name")
 
     def register(policy: _P) -> _P:
         if not (isinstance(policy, type) and issubclass(policy, Policy)):
-            raise InputError(f"{policy!r} is no policy; give a subclass of `Policy`")
+            raise InputError(f"{policy!r} is not a policy; give a subclass of `Policy`")
         if name in _REGISTRY:
             raise InputError(f"there is a policy `{name}` already; choose another name")
         policy.name = name
@@ -123,7 +123,7 @@ def require_counts(**options: int) -> None:
 
     Raises
     ------
-    InputError: an option is no such number; the message names it.
+    InputError: an option is not such a number; the message names it.
     """
     for name, value in options.items():
         if not is_whole(value) or value < 1:

@@ -178,7 +178,9 @@ class ServingProcess:
         for action in actions[began:calls]:
             self.step(action)
         if self._served != served:
-            raise InputError("the saved actions are not those of the process that was saved")
+            raise InputError(
+                "the given actions are not those that the process had served when it was saved"
+            )
 
     def _begin(self, number: int) -> None:
         self._began = number

@@ -88,7 +88,10 @@ class Programs:
         if start.parts is None:
             first = start.requests[0]
             if first is None or any(r is None or r.model != first.model for r in start.requests):
-                raise InputError("an instance without parts serves requests of one model only")
+                raise InputError(
+                    "an instance without parts can serve requests of one model only; "
+                    "give it `parts`"
+                )
             batch = sum(r.batch for r in start.requests if r is not None)
             return self.of_model(first.model, batch, start.schedule, start.barriers), 1
         present = sum(1 << i for i, request in enumerate(start.requests) if request is not None)

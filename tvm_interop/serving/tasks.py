@@ -1,7 +1,7 @@
 """Data types that policies exchange with the simulator and the server.
 
 A `Request` is one inference that a client waits for. An instance is one execution that serves one
-or more requests. A policy reads a `View` and answers with a `Start`, an `Admit` or a `Wait`.
+or more requests. A policy gets a `View` and answers with a `Start`, an `Admit` or a `Wait`.
 """
 
 from __future__ import annotations

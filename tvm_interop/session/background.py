@@ -25,9 +25,9 @@ from .compiled_once import Order, is_own_scheduler, is_plain
 _LOG = logging.getLogger("tvm_interop")
 
 LENGTH_BYTES = 8
-"""The length of the job, a number of this many bytes, is sent to the process before the job."""
+"""The process is first sent the length of the job, as a number of this many bytes."""
 _ENDS_WITHIN_S = 5.0
-"""A process that is told to end has this many seconds. Then it is killed."""
+"""A process that is told to end has this many seconds to do so, and is then killed."""
 _MOST_SAID = 600
 """The error of a failed process contains at most this many of the last characters it wrote."""
 

@@ -23,8 +23,10 @@ from .compiled_once import order_of
 from .source import artifact_or_source
 
 _NICENESS = 10
-"""How much less important than the session this process is. If both want a core, the session gets
-it for nine tenths of the time."""
+"""The number that is added to the nice value of the session (see `os.nice`).
+
+If this process and the session want the same core, the session gets it for nine tenths of the time.
+"""
 _LOOK_EVERY_S = 0.5
 _ENDS_WITHIN_S = 2.0
 """When the session has ended, this process has this many seconds to remove its temporary files."""

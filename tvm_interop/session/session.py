@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .compiled_once import Order
 
 _MOST_SHAPES = 16
-"""A model with open dimensions has instances for at most this many combinations of input shapes.
+"""The largest number of combinations of input shapes that a model with open dimensions is kept for.
 
 The instances for the least recently used shapes are dropped first.
 """
@@ -133,7 +133,8 @@ class Session(AbstractContextManager["Session"]):
 
             check_background(self._options, given.model, given.digest)
             self._background = Background()
-            # Neither the program's end nor that of a session that nobody closed leaves a process.
+            # No process is left behind, even if nobody closes the session before it or the program
+            # ends.
             weakref.finalize(self, self._background.let_go)
         if is_open(given, options):
             self.inputs, self.outputs = given.inputs, given.outputs

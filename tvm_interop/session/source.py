@@ -50,7 +50,7 @@ def artifact_or_source(given: Any) -> Artifact | Source:
     UnsupportedModelError
         `given` is a path, and the file is neither an artifact nor a model.
     InputError
-        `given` is no model at all.
+        `given` is not a model at all.
     DeviceError
         `given` is a model, and a package that is needed to compile it is not installed.
     """
@@ -61,7 +61,9 @@ def artifact_or_source(given: Any) -> Artifact | Source:
         return load(given)
     if given is None or isinstance(given, (int, float)):
         kind = type(given).__name__
-        raise InputError(f"make a session from a model, an artifact or a path, not from a `{kind}`")
+        raise InputError(
+            f"a session cannot be made from a `{kind}`; give a model, an artifact or a path"
+        )
     if importlib.util.find_spec("tvm") is None:
         what = f"`{given}`" if is_path else "what was given"
         raise only_runtime(f"{what} is a model, not an artifact. Compiling it")

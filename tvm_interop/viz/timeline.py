@@ -254,7 +254,7 @@ def _percent(us: float, scale_us: float) -> str:
 
 
 def _round_step(at_least: float) -> float:
-    """The smallest number that is 1, 2 or 5 times a power of ten and no less than `at_least`."""
+    """The smallest number that is 1, 2 or 5 times a power of ten and not below `at_least`."""
     power: float = 10.0 ** math.floor(math.log10(at_least))
     return next(m * power for m in (1, 2, 5, 10) if m * power >= at_least * 0.999)
 

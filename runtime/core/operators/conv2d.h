@@ -24,7 +24,7 @@ struct Conv2d : OpDescription {
   std::string WhyWrong() const override;
   void VisitFields(Fields* fields) override;
   const Ending& ends() const override { return ending; }
-  // The data may be some rows of a larger tensor.
+  // The data may be a part of a larger tensor, cut along its rows.
   bool MayCut(int64_t argument, int64_t axis) const override { return argument == 0 && axis == 2; }
 };
 

@@ -20,7 +20,7 @@ struct Matmul : OpDescription {
   std::string WhyWrong() const override;
   void VisitFields(Fields* fields) override;
   const Ending& ends() const override { return ending; }
-  // The right side may be some columns of a larger matrix.
+  // The right factor may be a part of a larger matrix, cut along its columns.
   bool MayCut(int64_t argument, int64_t axis) const override {
     return argument == 1 && axis == static_cast<int64_t>(shapes[1].size()) - 1;
   }

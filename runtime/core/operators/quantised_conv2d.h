@@ -24,7 +24,7 @@ struct QuantisedConv2d : OpDescription {
   void VisitFields(Fields* fields) override;
   const Ending& ends() const override { return ending; }
   bool is_quantised() const override { return true; }
-  // If there is a single image, the data may be some rows of a larger tensor.
+  // If there is a single image, the data may be a part of a larger tensor, cut along its rows.
   bool MayCut(int64_t argument, int64_t axis) const override {
     return argument == 0 && axis == 1 && shapes[0][0] == 1;
   }

@@ -96,7 +96,7 @@ class Maker {
                : descs_.Laid(op_.shapes[arg], type, op_.layouts[arg]);
   }
 
-  // Describes the right side of a matrix product as it lies in memory.
+  // Describes the right factor of a matrix product as it lies in memory.
   Owned<MemoryDesc> GivenRight(int type) const {
     return op_.is_cut(1) ? descs_.Strided(op_.shapes[1], type, Descs::Contiguous(GivenShape()))
                          : descs_.Plain(op_.shapes[1], type);

@@ -9,8 +9,8 @@ Owned<PrimitiveDesc> PoolDesc(const Api& api, Engine engine, const Window& windo
                               const Owned<Attributes>& attributes, const Owned<MemoryDesc>& source,
                               const Shape& from, const Owned<MemoryDesc>& result, const Shape& to) {
   const Shape dilation{window.dilation[0] - 1, window.dilation[1] - 1};
-  // If the output's size is rounded up, the last window hangs over the edge. oneDNN takes the
-  // overhang as a part of the padding.
+  // If the output's size is rounded up, the last window extends beyond the edge. oneDNN counts the
+  // part beyond the edge as padding.
   Shape padding_end;
   for (int axis : {0, 1}) {
     const int64_t reach = window.Reach(axis, to[2 + axis]);

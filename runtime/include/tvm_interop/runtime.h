@@ -170,9 +170,9 @@ TVI_EXPORT const char* tvi_model_range_dimension(const tvi_model* model, size_t 
 /* The number of rows of a shape along a range's dimension; 0 if there is no such range or shape. */
 TVI_EXPORT int64_t tvi_model_range_size(const tvi_model* model, size_t range, size_t shape);
 /* Where input number `input`, a mask, must be 1 so that a run may be filled up: in the "first" row,
- * in "any" row, or "nowhere". NULL if the input is no mask. A mask is filled up with 0. For "first"
- * and "any", all its numbers must be from 0 to 1. With two ranges, the rows are those of the
- * second, and this must hold for each row of the first. */
+ * in "any" row, or "nowhere". NULL if the input is not a mask. A mask is filled up with 0. For
+ * "first" and "any", all its numbers must be from 0 to 1. With two ranges, the rows are those of
+ * the second, and this must hold for each row of the first. */
 TVI_EXPORT const char* tvi_model_row_mask(const tvi_model* model, size_t input);
 /* Finds the shape number to run `rows` rows with: that of the least number of rows that is large
  * enough. */
@@ -271,7 +271,7 @@ TVI_EXPORT tvi_status tvi_profile(tvi_instance* instance, const void* const* inp
 
 /* The largest number of threads that run models at once in this process, callers included. By
  * default it is the number of cores that this process may use, or the value of the environment
- * variable TVM_INTEROP_NUM_THREADS. 0 is an error: the variable is no number of threads. */
+ * variable TVM_INTEROP_NUM_THREADS. 0 is an error: the variable is not a number of threads. */
 TVI_EXPORT int32_t tvi_num_threads(void);
 /* Sets it. If `pin` is not 0, helper threads that start later stay on one core each. */
 TVI_EXPORT tvi_status tvi_set_num_threads(int32_t num_threads, int32_t pin);

@@ -125,9 +125,9 @@ class Model {
   std::vector<Tensor> outputs(size_t shape = 0) const {
     return Tensors(tvi_model_output, tvi_model_num_outputs(get()), shape);
   }
-  // The batch size of a shape if the shapes are batch sizes; else 0.
+  // The batch size of a shape, or 0 if the shapes are not batch sizes.
   int64_t batch_size(size_t shape) const { return tvi_model_batch_size(get(), shape); }
-  // The number of rows of a shape if the model was compiled for a range of rows; else 0.
+  // The number of rows of a shape, or 0 if the model was not compiled for a range of rows.
   int64_t row_size(size_t shape) const { return tvi_model_row_size(get(), shape); }
   // The shape number to run `rows` rows with. Throws Error if the model has no such range.
   size_t FindRows(int64_t rows) const {
@@ -136,7 +136,7 @@ class Model {
     return found;
   }
   // The shape number to run with these numbers of rows, one for each range. Throws Error if the
-  // model has other ranges.
+  // numbers do not fit the model's ranges.
   size_t FindSizes(const std::vector<int64_t>& sizes) const {
     size_t found = 0;
     internal::Check(tvi_model_find_sizes(get(), sizes.data(), sizes.size(), &found));
@@ -159,7 +159,7 @@ class Model {
     internal::Check(tvi_model_find_shape(get(), dims.data(), &found));
     return found;
   }
-  // What the user should know, such as that oneDNN is missing; empty if there is nothing.
+  // A warning for the user, for example that oneDNN is missing. Empty if there is none.
   std::string warning() const {
     const char* text = tvi_model_warning(get());
     return text == nullptr ? "" : text;
@@ -192,7 +192,7 @@ class Model {
   std::shared_ptr<tvi_model> model_;
 };
 
-// When one operator ran, in nanoseconds since the run began.
+// The start and the end of one operator, in nanoseconds since the run began.
 struct OperatorTime {
   std::string name;
   int stream;
@@ -233,15 +233,15 @@ class Instance {
     internal::Check(tvi_run_rows(get(), rows, inputs.data(), outputs.data()));
   }
 
-  // The same with a number of rows for each range: see `tvi_run_sizes`.
+  // Runs once on the program's memory, with a number of rows for each range: see `tvi_run_sizes`.
   void RunSizes(const std::vector<int64_t>& sizes, const std::vector<const void*>& inputs,
                 const std::vector<void*>& outputs) {
     CheckCounts(inputs, outputs);
     internal::Check(
         tvi_run_sizes(get(), sizes.data(), sizes.size(), inputs.data(), outputs.data()));
   }
-  // The instance's own buffer for an input or output. Throws Error if its type is another. The
-  // elements of a tensor of floats of 16 bits are given as uint16_t.
+  // The instance's own buffer for an input or output. Throws Error if its type is another. Floats
+  // of 16 bits are given as uint16_t.
   template <typename Element>
   Span<Element> Input(size_t index) {
     return Buffer<Element>(tvi_model_input(model_.get(), shape_, index),

@@ -26,7 +26,7 @@ void CheckMatrix(const char* function, const T* matrix, unsigned stride, int lin
     Fail(at + "another matrix by some lanes of a warp");
   }
   if (reinterpret_cast<std::uintptr_t>(matrix) % 32 != 0) {
-    Fail(at + "an address that is no multiple of 32 bytes");
+    Fail(at + "an address that is not a multiple of 32 bytes");
   }
   if (stride * sizeof(T) % 16 != 0) {
     Fail(at + "rows that do not begin at multiples of 16 bytes");
@@ -83,7 +83,8 @@ struct fragment {
     const int lane = cuda_emulation::Lane();
     return i * warpSize + (cuda_emulation::is_reverse ? warpSize - 1 - lane : lane);
   }
-  // The same in a matrix in memory, in which neighbouring rows or columns are `stride` apart.
+  // The same place in memory, for a matrix whose neighbouring rows or columns are `stride` numbers
+  // apart.
   static std::size_t OffsetOf(int i, std::size_t stride, bool is_by_rows) {
     const std::size_t row = PlaceOf(i) / kColumns, column = PlaceOf(i) % kColumns;
     return is_by_rows ? row * stride + column : column * stride + row;

@@ -152,9 +152,9 @@ inline Thread* NewThread() {
   return thread;
 }
 
-// Releases lanes of a warp that wait at the same line, once all lanes that they wait for have
-// arrived there. If `with_any`, also releases lanes that wait for no particular lanes. Returns
-// whether any lane was released.
+// Releases lanes of a warp that wait at the same line if all lanes that they wait for have arrived
+// there. If `with_any`, also releases lanes that wait for no particular lanes. Returns whether any
+// lane was released.
 inline bool ReleaseLanes(int first, int count, bool with_any) {
   auto waits = [&](int lane) { return threads[first + lane]->waits_for == WaitsFor::kWarp; };
   bool released = false;

@@ -92,7 +92,7 @@ def test_the_times_of_a_profile_keep_the_order_of_the_plan(dispatch: _cuda.Dispa
             last[each.stream] = op
 
 
-# What the fake GPU itself does.
+# The next tests are of the fake GPU itself.
 
 
 @pytest.fixture
@@ -159,7 +159,8 @@ def test_a_destroyed_stream_ends_its_work_first(gate: threading.Event) -> None:
 
 
 def copied(pinned: bool, gate: threading.Event) -> set[int]:
-    """The numbers that copies to the GPU read, if the host overwrites its memory after the call."""
+    """The numbers that copies to the GPU read if the host overwrites its memory right after the
+    call."""
     stream, device, seen = new_stream(), ctypes.c_void_p(), set()
     host = ctypes.c_void_p()
     pageable = (ctypes.c_char * 1)()

@@ -1,7 +1,8 @@
 """Shows on the clock of the fake GPU how measuring can go wrong, and that ours does not.
 
-The clock knows what it costs the host to launch work, and the GPU to begin a graph and to go on to
-a node. Work of different streams overlaps. Each kernel takes a microsecond and what a test adds.
+The clock counts the host's time to launch work, and the GPU's time to begin a graph and to go on to
+a node. Work of different streams overlaps. Each kernel takes a microsecond, plus the time that a
+test adds.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ runtime = fake_gpu.runtime()
 
 @pytest.fixture(autouse=True)
 def costs() -> Iterator[None]:
-    """What launches, graphs and nodes cost on a large GPU, about."""
+    """The approximate costs of launches, graphs and nodes on a large GPU."""
     with ExitStack() as stack:
         stack.enter_context(fake_gpu.launch_time(LAUNCH_US))
         stack.enter_context(fake_gpu.graph_start(START_US))
@@ -86,7 +87,7 @@ def test_streams_overlap_and_waits_order_them() -> None:
 
 
 def graph_of(streams: list[ctypes.c_void_p], nodes: int) -> ctypes.c_void_p:
-    """A graph of `nodes` kernels on each of some streams."""
+    """A graph with `nodes` kernels on each of several streams."""
     fork, graph, made = new_event(2), ctypes.c_void_p(), ctypes.c_void_p()
     assert runtime.cudaStreamBeginCapture(streams[0], 1) == 0
     runtime.cudaEventRecord(fork, streams[0])
@@ -125,7 +126,7 @@ def new_conv(width: int) -> LibraryOp:
 
 
 def test_the_old_choice_of_algorithms_was_that_of_the_host() -> None:
-    """An event, the launches and an event, on an idle stream, prefer one call to two."""
+    """Timing launches between two events, on an idle stream, prefers one call to two."""
     for library in ("cudnn", "cublaslt"):
         assert library_version(library) is not None
     op = new_conv(6001)
@@ -163,7 +164,7 @@ def model(compilation: Compilation) -> MeasuredLatency:
 
 
 def old_price_us(compilation: Compilation, groups: list[list[int]]) -> float:
-    """One launch of a stage's graph from idle, less a launch of an empty graph."""
+    """The time of one launch of a stage's graph on an idle GPU, minus that of an empty graph."""
     timer = compilation._lowered.stage_timer(compilation.program, 3, 1)
     streams = [*groups, *[[] for _ in range(3 - len(groups))]]
     once = timer._executor(streams, 1)
@@ -192,7 +193,7 @@ def test_prices_of_stages_add_up_to_the_network(
     today_us = sum(model.op(op) for op in ops)
     assert LAUNCH_US + START_US + today_us == pytest.approx(true_us, abs=0.05)
     old_us = sum(old_price_us(compilation, [[op]]) for op in ops)
-    # Each operator was charged for the start of a graph.
+    # The time of each operator included the start of a graph.
     assert old_us == pytest.approx(today_us + len(names) * START_US, abs=0.05)
 
 
@@ -200,7 +201,7 @@ def test_prices_of_stages_add_up_to_the_network(
 def test_the_old_prices_made_stages_look_too_good(
     compilation: Compilation, model: MeasuredLatency
 ) -> None:
-    """Three operators side by side against the same three in turn."""
+    """Compares three operators side by side with the same three one after the other."""
     groups = [[0], [1], [2]]
     truth = model.stage(groups) / sum(model.op(op) for op in range(3))
     assert truth == pytest.approx(1 / 3, abs=0.02)  # They overlap.
@@ -208,5 +209,5 @@ def test_the_old_prices_made_stages_look_too_good(
     assert one_after_another == pytest.approx(1, abs=0.02)
     single = sum(old_price_us(compilation, [[op]]) for op in range(3))
     old = old_price_us(compilation, [[0, 1, 2]]) / single
-    # The very same work looked much faster as one stage than as three.
+    # The same work looked much faster as one stage than as three.
     assert old < 0.6

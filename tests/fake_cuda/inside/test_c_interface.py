@@ -35,7 +35,7 @@ def saved(net: onnx.ModelProto, path: Path, providers: Sequence[str]) -> Path:
 
 
 def by_tvm_ffi(path: Path, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """What the executor gives that TVM's runtime serves."""
+    """The results of the executor that uses TVM's runtime."""
     instance = open_instance(tvm_interop.load(path))
     for port in instance.inputs:
         instance.write(port.value, feeds[port.name])
@@ -83,7 +83,8 @@ def launches(log: Path) -> list[tuple[Any, ...]]:
 
 
 def test_tvms_kernels_get_the_same_arguments(tmp_path: Path) -> None:
-    """Both ways lay out an instance's memory alike, so tensors have the same places."""
+    """Both runtimes lay out an instance's memory in the same way, so tensors have the same
+    places."""
     path = saved(nets.inception_like(), tmp_path / "model.tar", ["tvm"])
     artifact = tvm_interop.load(path)
     kernels = {
@@ -134,7 +135,7 @@ def test_a_missing_kernel_library_is_named(tmp_path: Path, monkeypatch: pytest.M
 
 
 def said(program: str, path: Path, needs: int) -> str:
-    """What a process prints that runs a program."""
+    """The text that a process prints when it runs a program."""
     done = subprocess.run(
         [sys.executable, "-c", program, path, str(needs)], capture_output=True, text=True
     )

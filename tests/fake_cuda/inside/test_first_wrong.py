@@ -31,7 +31,7 @@ def planned() -> tuple[Program, Plan, list[np.ndarray], dict[str, np.ndarray]]:
 
 
 def verdict(spoil: str = "", change: Callable[[np.ndarray], None] = lambda array: None) -> str:
-    """What is said of a run in which the operator `spoil` changes its own output."""
+    """The report on a run in which the operator `spoil` changes its own output."""
     program, plan, inputs, samples = planned()
     effects = effects_of(program)
     if spoil:

@@ -76,7 +76,7 @@ def test_every_schedule_is_checked_and_timed(folder: Path) -> None:
 
 
 def test_the_library_plan_has_kernels_of_libraries(folder: Path) -> None:
-    """So it does whether or not a GPU is here that could measure which kernels are the fastest."""
+    """This holds whether or not a GPU is here that could measure which kernels are the fastest."""
     plan = read_plan((folder / LIBRARY_PLAN).read_bytes())
     assert {op.library for op in plan.operators} >= {"cudnn"}
     plain = tvm_interop.load(folder / "model.tar").plan
@@ -122,7 +122,8 @@ def test_an_artifact_without_demands_is_reported(folder: Path, tmp_path: Path) -
 def test_an_operator_that_is_early_in_most_profiles_is_told(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An event's time is rounded, so an operator may seem early in a single profile."""
+    """The times of events are rounded, so in a single profile an operator may seem to start too
+    early."""
     bench = Bench(folder, time.monotonic())
     bench.check()
     instance = bench._instances["nimble"]

@@ -84,9 +84,9 @@ def test_kernels_are_chosen_on_the_gpus_that_run_them(
 
 
 def diamond(op: LibraryOp) -> tuple[Program, Plan]:
-    """A plan with three operators `op`. Two run on two streams, and the third adds a result.
+    """A plan with three operators `op`. The first two run on two streams.
 
-    The third adds the output of one of the first two to its own.
+    The third operator adds the output of one of the first two to its own.
     """
     joined = conv2d(*op.shapes[:2], op.shapes[-1], has_sum=True)
     shapes = [op.shapes[0], op.shapes[1], *[op.shapes[-1]] * 3]
@@ -258,7 +258,7 @@ def new_conv(width: int, **fields: Any) -> LibraryOp:
         ({}, {"has_bias": True, "activation": "relu"}, "algorithm 1, fused"),
         ({1: 1.0}, {"has_bias": True, "activation": "relu"}, "algorithm 0, fused"),
         ({1: 1.0, 0: 1.0}, {"has_bias": True, "activation": "relu"}, "algorithm 7, fused"),
-        # Without an activation, only one algorithm can be fused.
+        # Only one algorithm can be fused with a bias if there is no activation.
         ({}, {"has_bias": True}, "algorithm 1, fused"),
         ({1: 1.0}, {"has_bias": True}, "algorithm 0"),
         ({}, {}, "algorithm 1"),
@@ -300,7 +300,7 @@ def test_what_is_remembered_is_not_measured_again(
     instance = CudaInstance(diamond(SQUARE)[1], None, {}, dispatch="streams")
     del instance
     check_log()
-    # Each kernel is launched once, to see whether it runs. The sum has two kernels.
+    # Each kernel is launched once, to test whether it runs. The sum takes two kernels.
     assert (tmp_path / "calls.jsonl").read_text().count('"call":"launch"') == 4
 
 
@@ -346,7 +346,7 @@ def test_products_are_chosen_too(tmp_path: Path, check_log: Callable[..., list[s
     [
         (new_conv(13), {3}),  # CUDNN_FMA_MATH
         (new_conv(13, allow_tf32=True), {0}),  # CUDNN_DEFAULT_MATH
-        # CUDNN_TENSOR_OP_MATH too, because the numbers are not rounded further.
+        # CUDNN_TENSOR_OP_MATH is allowed too, because it rounds the numbers no further.
         (new_conv(13, dtype="float16"), {0, 1}),
         (new_conv(13, dtype="float16", allow_tf32=True), {0, 1}),
         (matmul((3, 8), (8, 2)), {68}),  # CUBLAS_COMPUTE_32F

@@ -123,7 +123,7 @@ def test_the_fastest_provider_is_chosen() -> None:
 
 
 def test_a_stage_that_cannot_be_captured_has_no_price() -> None:
-    """Its time without a graph would be compared with the times of graphs."""
+    """Without this, its time without a graph would be compared with times in graphs."""
     options = CompileOptions("cuda", latency_db=":memory:", streams=2)
     compilation = Compilation(convolutions(), options)
     program = compilation.program

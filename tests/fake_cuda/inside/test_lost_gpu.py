@@ -1,4 +1,4 @@
-"""Tests what is said once a process cannot use its GPUs any more: after a failure, or a fork."""
+"""Tests the errors of a process that cannot use its GPUs any more, after a failure or a fork."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def test_queries_keys_and_values(providers: list[str]) -> None:
 
 
 def test_a_cut_at_a_wrong_place_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check refuses it, and the whole model would give wrong numbers."""
+    """The check refuses a merged operator whose numbers are wrong."""
     model = two_convs()
     made, feeds = compilation(model, LIBRARIES), inputs_of(model)
     cut_too_late(monkeypatch)

@@ -41,7 +41,7 @@ def planned(arch: str) -> tuple[Program, Plan]:
 
 
 def wrong_runs(program: Program, plan: Plan, dispatch: _cuda.Dispatch, runs: int) -> int:
-    """How many of the runs give other bits than the operators one after the other."""
+    """The number of runs whose bits differ from those of the operators run one after the other."""
     kernels = fake_gpu.Kernels(effects_of(program))
     instance = CudaInstance(plan, kernels, program.weights, dispatch=dispatch)
     assert instance.dispatch == dispatch
@@ -85,7 +85,7 @@ def test_streams_that_do_not_wait_give_other_bits(dispatch: _cuda.Dispatch) -> N
 def test_operators_are_launched_in_oparas_order(
     dispatch: _cuda.Dispatch, tmp_path: Path, check_log: Callable[..., list[str]]
 ) -> None:
-    """A graph gets the kernels in this order too, and each run is then one launch of the graph."""
+    """A CUDA graph gets the kernels in the same order. Each run is then one launch of the graph."""
     program, plan = planned("sm_80")
     made = NETWORK["opara"]["sm_80"]
     wanted = [NETWORK["operators"][op][0] for op in made["launch_order"]]

@@ -42,7 +42,10 @@ def model(compilation: Compilation) -> Iterator[MeasuredLatency]:
 
 
 def test_the_start_of_a_graph_is_no_part_of_a_stage(model: MeasuredLatency) -> None:
-    """A schedule pays for it once. In each price, it would make fewer stages seem faster."""
+    """A schedule pays for the start of a graph once.
+
+    If each price included it, schedules with fewer stages would seem faster.
+    """
     two, three = [[0], [1]], [[0], [1], [2]]
     assert model.op(0) == pytest.approx(1, abs=0.01)
     assert model.stage(two) == pytest.approx(1, abs=0.01)
@@ -79,7 +82,7 @@ def test_a_repetition_begins_when_the_one_before_has_ended(compilation: Compilat
     _, once = timer._operators.bind([[0, 1], [2], []])
     _, thrice = timer._operators.bind_in_a_row([[0, 1], [2], []], 3)
     assert [op.name for op in thrice] == 3 * [op.name for op in once]
-    # The first operator of each stream waits for the last operator of each other stream.
+    # The first operator on each stream waits for the last operators of all other streams.
     assert [list(op.waits) for op in thrice] == [[], [], [], [2], [], [1], [5], [], [4]]
     assert timer._operators.bind_in_a_row([[], [], []], 3)[1] == []
 

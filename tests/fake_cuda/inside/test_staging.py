@@ -137,7 +137,7 @@ class TestWaits:
 
     @planted
     def test_a_copy_on_another_gpu_waits_for_the_run(self, is_planted: bool) -> None:
-        """The first GPU is at work in a run when a new input goes to the second GPU."""
+        """The first GPU is still running when a new input goes to the second GPU."""
         instance = doubled((0, 1))
         v = instance.plan.inputs[0]
         instance.write(v, ones(1))
@@ -303,7 +303,7 @@ def test_runs_that_nobody_waits_for_keep_their_order(
                 np.testing.assert_array_equal(instance.read(v), expected)
 
 
-# What is called, and how often.
+# The next tests count calls.
 
 
 def calls_of(log: Path, body: Callable[[], object]) -> dict[str, int]:
@@ -329,7 +329,7 @@ def test_the_host_waits_once_for_a_run_and_its_outputs(tmp_path: Path) -> None:
     calls = calls_of(tmp_path / "calls.jsonl", once)
     assert calls["cudaStreamSynchronize"] == 1
     assert calls["cudaMemcpyAsync"] == 3
-    # What was waited for is known to have ended: these return at once.
+    # The module knows that this work has ended, so these calls return at once.
     assert calls.get("cudaEventSynchronize", 0) <= 3
     assert not {"cudaMallocHost", "cudaFreeHost", "cudaMalloc", "cudaEventCreate"} & calls.keys()
 

@@ -45,7 +45,7 @@ def fork(origin: ctypes.c_void_p, to: ctypes.c_void_p) -> int:
     return int(runtime.cudaStreamWaitEvent(to, event, 0))
 
 
-# What may not be captured.
+# Calls that may not be captured.
 
 
 def test_the_host_cannot_wait_for_a_captured_stream() -> None:
@@ -100,7 +100,7 @@ def test_memory_cannot_be_freed_during_a_capture() -> None:
     assert runtime.cudaFree(memory) == 1  # It is freed already.
 
 
-# How streams and captures belong together.
+# Streams of one capture, and of several captures.
 
 
 def test_a_capture_begins_on_a_stream_of_its_own() -> None:

@@ -358,7 +358,7 @@ def test_a_buffer_used_again_while_a_copy_still_reads_it(
 
 
 def _copied_and_later(plan: Plan) -> tuple[Any, int]:
-    """A copy, and a value that is written on the source's GPU while the copy may still run."""
+    """The source's GPU writes a value while a copy of that value may still run."""
     order = OpGraph.from_edges(
         len(plan.operators),
         [(w, i) for i, op in enumerate(plan.operators) for w in op.waits]

@@ -1,4 +1,4 @@
-"""Tests the limit of the workspaces of library kernels, and what is said of kernels that fail late.
+"""Tests the limit of the workspaces of library kernels, and the errors for kernels that fail late.
 
 In the fake cuDNN, algorithm 0 needs no workspace, 1 needs 1 MiB, 7 needs 2 MiB and 4 needs 1 GiB.
 """
@@ -130,7 +130,7 @@ def test_a_limit_is_a_whole_number(nbytes: object) -> None:
         tvm_interop.set_workspace_limit(nbytes)  # type: ignore[arg-type]
 
 
-# Algorithms that plan well and fail when they run.
+# Algorithms that can be planned, but fail when they run.
 
 
 def test_an_algorithm_that_is_always_refused_is_left_out_and_named() -> None:

@@ -40,7 +40,7 @@ def _transforms() -> Iterator[Case]:
 
 
 def _directions() -> list[tuple[int, dict[str, Any]]]:
-    """The number of parts (1 for real numbers, 2 for complex), and the attributes."""
+    """The number of parts of each number (1 for real, 2 for complex), and the attributes."""
     both = [(parts, {"inverse": inverse}) for parts in (1, 2) for inverse in (0, 1)]
     return [*both, (1, {"onesided": 1}), (2, {"onesided": 1, "inverse": 1})]
 

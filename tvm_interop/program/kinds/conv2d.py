@@ -83,10 +83,10 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
 
     @property
     def most_parts(self) -> int:
-        """The largest number of parts worth making, which depends on the number of products.
+        """The largest number of parts that is worth the effort.
 
-        A depthwise convolution is limited by reading. For such a convolution the result depends on
-        the number of values that are read.
+        It depends on the number of products. A depthwise convolution is limited by the speed of
+        reading, so its number depends on the values that are read.
         """
         if self._is_depthwise:
             return super().most_parts

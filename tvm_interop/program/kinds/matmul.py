@@ -37,7 +37,7 @@ class Product(DescribedOp, frozen=True, kw_only=True):
 
     @property
     def most_parts(self) -> int:
-        """The largest number of parts worth making.
+        """The largest number of parts that is worth the effort.
 
         The time to read the right factor counts only for a product with a single row, because only
         such a product is divided by columns.

@@ -41,5 +41,8 @@ class QuantisedConv2d(OfQuantisedWindows, frozen=True, kw_only=True):
 
     @property
     def most_parts(self) -> int:
-        """The largest number of parts worth making; each part reads the whole weight."""
+        """The largest number of parts that is worth the effort.
+
+        The number is small, because each part reads the whole weight.
+        """
         return most_products(self, shares_weight=True)

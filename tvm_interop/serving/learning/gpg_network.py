@@ -112,7 +112,7 @@ class Union:
         return floats(np.concatenate([block.inputs(count) for block in self._blocks]))
 
     def spread(self, rows: Sequence[npt.NDArray[Any]]) -> Any:
-        """Pad rows over one block's operators with zeros to rows over all operators of the union.
+        """Widen rows of one block to the whole union, with zeros for the operators of other blocks.
 
         Parameters
         ----------

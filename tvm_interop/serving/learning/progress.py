@@ -17,7 +17,7 @@ _SECONDS = 30.0
 def bar(name: str, done: int, total: int, quiet: bool) -> Iterator[Callable[[str], None]]:
     """Show a progress bar, and yield a function to call after each step with a status text.
 
-    Where standard error is no terminal, a line is written every `_SECONDS` in place of the bar.
+    Where standard error is not a terminal, a line is written every `_SECONDS` in place of the bar.
     Nothing is shown if `quiet` is set.
     """
     if quiet:

@@ -255,7 +255,7 @@ class Auto(Policy):
         arrivals, seconds = observed.replayed(min(_SIMULATED, _REPEATED * observed.count))
         self._before = self._current
         if self._background:
-            # The thread is no daemon thread. At exit, Python would stop a daemon thread inside
+            # The thread is not a daemon thread. At exit, Python would stop a daemon thread inside
             # native code, and the process would abort.
             self._thread = threading.Thread(
                 target=self._simulate,

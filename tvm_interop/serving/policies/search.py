@@ -54,9 +54,9 @@ class Search(Policy):
 
     Parameters
     ----------
-    method: `climb` moves one block at a time and keeps a move that is no worse. `cem` is the
-        cross-entropy method: it draws combinations from a distribution and shifts the distribution
-        towards the best ones.
+    method: `climb` moves one block at a time and keeps a move unless the result is worse. `cem` is
+        the cross-entropy method: it draws combinations from a distribution and shifts the
+        distribution towards the best ones.
     budget: number of combinations that are simulated.
     most: maximum number of blocks in one combined block (TOP's H).
     combination: combination from `combination.combination_of`; None to search for one.

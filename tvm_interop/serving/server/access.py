@@ -81,7 +81,7 @@ class Access:
         is_known = host is None or self._knows(host)
         if not is_known and self._checks_hosts:
             raise AccessError(
-                f"`{cut(host)}` is no name of this server; to allow this name, start the server "
+                f"`{cut(host)}` is not a name of this server; to allow this name, start the server "
                 "with it in `allowed_hosts`"
             )
         origin = headers.get("origin")

@@ -110,7 +110,7 @@ class ServerConfig:
         if self.http_port is None and self.grpc_port is None:
             raise InputError("there is neither an HTTP nor a gRPC port; give one")
         if self.model_folder is not None and not Path(self.model_folder).is_dir():
-            raise InputError(f"`model_folder` is `{self.model_folder}`, which is no folder")
+            raise InputError(f"`model_folder` is `{self.model_folder}`, which is not a folder")
         for name in ("allowed_hosts", "allowed_origins"):
             value = getattr(self, name)
             if value is not None and not _are_texts(value):
@@ -178,7 +178,7 @@ def read_config(path: str | os.PathLike[str]) -> tuple[ServerConfig, dict[str, P
     Raises
     ------
     InputError
-        The file cannot be read, is no valid TOML, or has an unknown or invalid option.
+        The file cannot be read, is not valid TOML, or has an unknown or invalid option.
     """
     path = Path(path)
     try:
@@ -187,7 +187,7 @@ def read_config(path: str | os.PathLike[str]) -> tuple[ServerConfig, dict[str, P
     except OSError as error:
         raise InputError(f"cannot read `{path}`: {error.strerror or error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
-        raise InputError(f"`{path}` is no TOML file: {error}") from None
+        raise InputError(f"`{path}` is not a TOML file: {error}") from None
     models = table.pop("models", {})
     if not isinstance(models, dict) or not all(isinstance(p, str) for p in models.values()):
         raise InputError(f'`[models]` of `{path}` must be lines such as name = "model.tar"')

@@ -85,7 +85,7 @@ def _reader(kind: Any, max_number_bytes: int) -> Callable[[bytes], _Read]:
         except TVMInteropError as error:
             return _Read(refusal=error)
         except DecodeError:
-            told = f"the bytes are no `{name}`: see the Open Inference Protocol v2"
+            told = f"the bytes are not a `{name}`: see the Open Inference Protocol v2"
             return _Read(refusal=InputError(told))
 
     return read

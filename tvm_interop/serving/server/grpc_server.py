@@ -198,7 +198,7 @@ def _call(request: Any, remaining_s: float | None) -> InferCall:
     Raises
     ------
     InputError
-        The message is no valid request.
+        The message is not a valid request.
     """
     check_counts(len(request.inputs), len(request.outputs))
     tensors = [given.name for given in (*request.inputs, *request.outputs)]

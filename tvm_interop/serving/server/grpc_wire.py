@@ -40,7 +40,7 @@ def check_message(kind: Any, data: bytes, max_number_bytes: int) -> None:
     TooLargeError
         The numbers exceed the maximum.
     InputError
-        There are too many fields, or the bytes are no valid message.
+        There are too many fields, or the bytes are not a valid message.
     """
     if len(data) > _SMALL:
         _Walk(kind.name, max_number_bytes).through(memoryview(data), kind)
@@ -106,4 +106,4 @@ class _Walk:
         raise self._wrong()
 
     def _wrong(self) -> InputError:
-        return InputError(f"the bytes are no `{self._name}`: see the Open Inference Protocol v2")
+        return InputError(f"the bytes are not a `{self._name}`: see the Open Inference Protocol v2")

@@ -93,7 +93,7 @@ class InferBody:
         Raises
         ------
         InputError
-            The body is no valid request; the message says where.
+            The body is not a valid request; the message says where.
         TooLargeError
             The JSON of the body is too large.
         """
@@ -106,7 +106,7 @@ class InferBody:
         json = memoryview(body)[:length]
         if body.count(b"{", 0, length) > _MOST_OBJECTS:
             raise InputError(
-                f"a request may have at most {_MOST_OBJECTS} objects, and this one has more"
+                f"a request may have at most {_MOST_OBJECTS} JSON objects, and this one has more"
             )
         request = _decoded(_DECODER, json, "the request")
         check_counts(len(request.inputs), len(request.outputs or ()))
@@ -245,5 +245,5 @@ def _inputs(inputs: list[_Input], tensors: memoryview) -> dict[str, np.ndarray]:
         )
         begin += size
     if begin != len(tensors):
-        raise InputError(f"{len(tensors) - begin} bytes of the body belong to no input")
+        raise InputError(f"{len(tensors) - begin} bytes of the body do not belong to any input")
     return arrays

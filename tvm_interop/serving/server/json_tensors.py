@@ -120,7 +120,7 @@ def _decoded(name: str, datatype: str, dtype: np.dtype[Any], text: bytes) -> np.
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if "out of range" in str(error):
             raise _out_of_range(name, datatype) from None
-        raise InputError(f"the data of input `{name}` are no numbers of type {datatype}") from None
+        raise InputError(f"the data of input `{name}` are not numbers of type {datatype}") from None
     with np.errstate(over="ignore"):
         made = checked(name, datatype, dtype, numbers)
     if dtype.kind == "f" and not np.isfinite(made).all():

@@ -367,5 +367,7 @@ def _count(name: str, shape: Sequence[int], itemsize: int) -> int:
                 "2**63"
             )
     if math.prod(size or 1 for size in shape) * itemsize > LARGEST:
-        raise InputError(f"input `{name}` has the shape {cut(list(shape))}, which no memory holds")
+        raise InputError(
+            f"input `{name}` has the shape {cut(list(shape))}, which no memory is large enough for"
+        )
     return math.prod(shape)

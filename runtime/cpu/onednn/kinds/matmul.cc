@@ -11,11 +11,11 @@ namespace tvm_interop {
 namespace onednn {
 namespace {
 
-// If the rows of the right side are this many bytes apart, or a multiple, then the same column of
-// different rows lies in few sets of a cache. oneDNN's `gemm` reads the right side along columns,
-// and takes up to twice as long. oneDNN uses it on CPUs without AVX-512.
+// If the distance between rows of the right factor is a multiple of this many bytes, a column's
+// elements share few sets of a cache. oneDNN's `gemm`, which CPUs without AVX-512 use, reads the
+// right factor along columns. It then takes up to twice as long.
 constexpr int64_t kCollidingBytes = 2048;
-// The number of elements by which rows are put further apart: a cache line of 64 bytes.
+// The number of elements that are added to the distance between rows: a cache line of 64 bytes.
 constexpr int64_t kRowPadding = 16;
 
 class MatmulMaker : public MakerOf<Matmul> {

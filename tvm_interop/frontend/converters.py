@@ -24,6 +24,7 @@ from .constants import constant_array, number_like
 from .cumulative_sum import import_cumulative_product, import_cumulative_sum
 from .deform_conv import import_deform_conv
 from .determinant import import_determinant
+from .dynamic_quantise import import_dynamic_quantize
 from .gather_nd import import_gather_nd
 from .integer_division import divided
 from .normalisations import NORMALISATIONS
@@ -34,7 +35,13 @@ from .pooling import POOLS, import_pool
 from .recurrent import RECURRENT, import_recurrent
 from .reductions import REDUCTIONS, import_reduction
 from .resize import import_resize
-from .rows import import_reverse_sequence, import_tensor_scatter
+from .rows import import_compress, import_reverse_sequence, import_tensor_scatter
+from .sequences import (
+    import_optional_has_element,
+    import_sequence_at,
+    import_sequence_insert,
+    import_split_to_sequence,
+)
 from .spectra import import_dft, import_mel_weights, import_stft
 from .top_k import import_top_k
 from .transposed import import_transposed_convolution
@@ -307,18 +314,6 @@ def _pow(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
     return relax.op.astype(bb.emit(relax.op.astype(whole, "int64")), dtype)
 
 
-def _sequence_insert(
-    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
-) -> Any:
-    position = _constant(inputs[2]) if len(inputs) > 2 else None
-    if position is None or position >= 0 or position < -len(inputs[0]):
-        return None
-    # If the position is negative, TVM's converter inserts the tensor one position off.
-    tensors = list(inputs[0])
-    tensors.insert(position, inputs[1])
-    return relax.Tuple(tensors)
-
-
 _MOST_JOINED = 64
 
 
@@ -365,6 +360,7 @@ _CONVERTERS: dict[str, Converter] = {
     "BitShift": _bit_shift,
     "Clip": _clip,
     "Col2Im": import_col2im,
+    "Compress": import_compress,
     "Concat": _concat,
     "Constant": _constant_node,
     "ConvTranspose": import_transposed_convolution,
@@ -376,6 +372,7 @@ _CONVERTERS: dict[str, Converter] = {
     "Det": import_determinant,
     "Div": _div,
     "Dropout": _dropout,
+    "DynamicQuantizeLinear": import_dynamic_quantize,
     "Equal": _equal,
     "EyeLike": _eye_like,
     "GatherND": import_gather_nd,
@@ -386,17 +383,20 @@ _CONVERTERS: dict[str, Converter] = {
     "Min": _of_all(relax.op.minimum),
     "Mod": _mod,
     "OneHot": import_one_hot,
+    "OptionalHasElement": import_optional_has_element,
     "Pad": _pad,
     "Pow": _pow,
     "Resize": import_resize,
     "ReverseSequence": import_reverse_sequence,
     "RoiAlign": _roi_align,
     "STFT": import_stft,
-    "SequenceInsert": _sequence_insert,
+    "SequenceAt": import_sequence_at,
+    "SequenceInsert": import_sequence_insert,
     "Sign": _sign,
     "Slice": import_slice,
     "SpaceToDepth": _space_to_depth,
     "Split": import_split,
+    "SplitToSequence": import_split_to_sequence,
     "Sum": _of_all(relax.op.add),
     "TensorScatter": import_tensor_scatter,
     "TopK": import_top_k,

@@ -27,6 +27,7 @@ from .determinant import import_determinant
 from .dynamic_quantise import import_dynamic_quantize
 from .gather_nd import import_gather_nd
 from .integer_division import divided
+from .microsoft import MICROSOFT
 from .normalisations import NORMALISATIONS
 from .one_hot import import_one_hot
 from .pieces import import_slice, import_split
@@ -354,6 +355,7 @@ _FLOATS = ("float16", "float32", "float64")
 
 _CONVERTERS: dict[str, Converter] = {
     **ACTIVATIONS,
+    **MICROSOFT,
     **NORMALISATIONS,
     "Add": _add,
     "BitCast": _bit_cast,

@@ -128,6 +128,15 @@ def _dropout(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, 
     return relax.Tuple([data, bb.emit(relax.op.ones(data.ty.shape, "bool"))])
 
 
+def _cast(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    x = inputs[0]
+    is_computed = isinstance(x, relax.Var) and isinstance(x.ty, relax.TensorType)
+    if int(attrs["to"]) != onnx.TensorProto.BOOL or not is_computed or not _is_float(x):
+        return None
+    # TVM cannot compile a `where` whose condition casts an exponential, only one that compares it.
+    return relax.op.not_equal(x, number_like(x, 0))
+
+
 def _equal(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     x, y = inputs
     if not all(isinstance(z.ty, relax.TensorType) and str(z.ty.dtype) == "bool" for z in inputs):
@@ -360,6 +369,7 @@ _CONVERTERS: dict[str, Converter] = {
     "Add": _add,
     "BitCast": _bit_cast,
     "BitShift": _bit_shift,
+    "Cast": _cast,
     "Clip": _clip,
     "Col2Im": import_col2im,
     "Compress": import_compress,

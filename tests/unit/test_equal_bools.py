@@ -1,11 +1,15 @@
-"""Tests ONNX's `Equal` of booleans, which exporters write for rounding divisions of integers."""
+"""Tests `Equal` of booleans, which exporters write for rounding divisions, and casts to bool."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from onnx import TensorProto, helper
 
 import tvm_interop
+from tests.masked_nets import theirs
+from tests.nets import Net
+from tests.one_node import computed
 
 
 def test_numbers() -> None:
@@ -19,3 +23,16 @@ def test_numbers() -> None:
     module = tvm_interop.GraphModule(artifact)
     module.run(x=np.array([[True], [False]]), y=np.array([True, False]))
     np.testing.assert_array_equal(module.get_output(0).numpy(), [[True, False], [False, True]])
+
+
+@pytest.mark.parametrize("kind", ["Softmax", "Sigmoid", "Exp"])
+def test_a_condition_that_casts_an_exponential(kind: str) -> None:
+    net = Net()
+    x = net.input("x", (3, 5))
+    condition = net.op("Cast", [net.op(kind, [x], "large")], "condition", to=TensorProto.BOOL)
+    net.op("Where", [condition, x, net.op("Neg", [x], "minus")], "y")
+    made = net.model("y", check=False)
+    numbers = np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32)
+    numbers[0, :2] = -200, 200
+    feed = {"x": numbers}
+    np.testing.assert_array_equal(computed(made, feed)[0], theirs(made, feed)[0])

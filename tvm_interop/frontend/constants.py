@@ -16,6 +16,7 @@ _MUST_BE_CONSTANT = {
     "BlackmanWindow": (0,),
     "CenterCropPad": (1,),
     "Col2Im": (1, 2),
+    "Compress": (1,),
     "ConstantOfShape": (0,),
     "CumProd": (1,),
     "CumSum": (1,),
@@ -55,7 +56,7 @@ _MUST_BE_CONSTANT = {
 Such an input determines the shape of the result, or the axes to compute along.
 """
 
-_SIZE_DEPENDS_ON_NUMBERS = ("Compress", "NonMaxSuppression", "NonZero", "Unique")
+_SIZE_DEPENDS_ON_NUMBERS = ("NonMaxSuppression", "NonZero", "Unique")
 
 
 def constant_array(value: Any) -> np.ndarray[Any, Any] | None:

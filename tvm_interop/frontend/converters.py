@@ -24,8 +24,10 @@ from .constants import constant_array, number_like
 from .cumulative_sum import import_cumulative_product, import_cumulative_sum
 from .deform_conv import import_deform_conv
 from .determinant import import_determinant
+from .dynamic_quantise import import_dynamic_quantize
 from .gather_nd import import_gather_nd
 from .integer_division import divided
+from .microsoft import MICROSOFT
 from .normalisations import NORMALISATIONS
 from .one_hot import import_one_hot
 from .pieces import import_slice, import_split
@@ -34,7 +36,13 @@ from .pooling import POOLS, import_pool
 from .recurrent import RECURRENT, import_recurrent
 from .reductions import REDUCTIONS, import_reduction
 from .resize import import_resize
-from .rows import import_reverse_sequence, import_tensor_scatter
+from .rows import import_compress, import_reverse_sequence, import_tensor_scatter
+from .sequences import (
+    import_optional_has_element,
+    import_sequence_at,
+    import_sequence_insert,
+    import_split_to_sequence,
+)
 from .spectra import import_dft, import_mel_weights, import_stft
 from .top_k import import_top_k
 from .transposed import import_transposed_convolution
@@ -118,6 +126,15 @@ def _dropout(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, 
     if attrs["tvm_custom"]["num_outputs"] == 1:
         return data
     return relax.Tuple([data, bb.emit(relax.op.ones(data.ty.shape, "bool"))])
+
+
+def _cast(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    x = inputs[0]
+    is_computed = isinstance(x, relax.Var) and isinstance(x.ty, relax.TensorType)
+    if int(attrs["to"]) != onnx.TensorProto.BOOL or not is_computed or not _is_float(x):
+        return None
+    # TVM cannot compile a `where` whose condition casts an exponential, only one that compares it.
+    return relax.op.not_equal(x, number_like(x, 0))
 
 
 def _equal(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
@@ -307,18 +324,6 @@ def _pow(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
     return relax.op.astype(bb.emit(relax.op.astype(whole, "int64")), dtype)
 
 
-def _sequence_insert(
-    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
-) -> Any:
-    position = _constant(inputs[2]) if len(inputs) > 2 else None
-    if position is None or position >= 0 or position < -len(inputs[0]):
-        return None
-    # If the position is negative, TVM's converter inserts the tensor one position off.
-    tensors = list(inputs[0])
-    tensors.insert(position, inputs[1])
-    return relax.Tuple(tensors)
-
-
 _MOST_JOINED = 64
 
 
@@ -359,12 +364,15 @@ _FLOATS = ("float16", "float32", "float64")
 
 _CONVERTERS: dict[str, Converter] = {
     **ACTIVATIONS,
+    **MICROSOFT,
     **NORMALISATIONS,
     "Add": _add,
     "BitCast": _bit_cast,
     "BitShift": _bit_shift,
+    "Cast": _cast,
     "Clip": _clip,
     "Col2Im": import_col2im,
+    "Compress": import_compress,
     "Concat": _concat,
     "Constant": _constant_node,
     "ConvTranspose": import_transposed_convolution,
@@ -376,6 +384,7 @@ _CONVERTERS: dict[str, Converter] = {
     "Det": import_determinant,
     "Div": _div,
     "Dropout": _dropout,
+    "DynamicQuantizeLinear": import_dynamic_quantize,
     "Equal": _equal,
     "EyeLike": _eye_like,
     "GatherND": import_gather_nd,
@@ -386,17 +395,20 @@ _CONVERTERS: dict[str, Converter] = {
     "Min": _of_all(relax.op.minimum),
     "Mod": _mod,
     "OneHot": import_one_hot,
+    "OptionalHasElement": import_optional_has_element,
     "Pad": _pad,
     "Pow": _pow,
     "Resize": import_resize,
     "ReverseSequence": import_reverse_sequence,
     "RoiAlign": _roi_align,
     "STFT": import_stft,
-    "SequenceInsert": _sequence_insert,
+    "SequenceAt": import_sequence_at,
+    "SequenceInsert": import_sequence_insert,
     "Sign": _sign,
     "Slice": import_slice,
     "SpaceToDepth": _space_to_depth,
     "Split": import_split,
+    "SplitToSequence": import_split_to_sequence,
     "Sum": _of_all(relax.op.add),
     "TensorScatter": import_tensor_scatter,
     "TopK": import_top_k,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 
 import onnx
 import onnx.inliner
@@ -23,7 +23,7 @@ def expand_functions(model: onnx.ModelProto, known: Set[str]) -> onnx.ModelProto
         wanted = sorted(
             {
                 (node.domain, node.op_type)
-                for node in model.graph.node
+                for node in nodes_of(model.graph)
                 if node.op_type not in known and _is_function(node, model)
             }
         )
@@ -40,6 +40,15 @@ def expand_functions(model: onnx.ModelProto, known: Set[str]) -> onnx.ModelProto
     return model
 
 
+def nodes_of(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yield every node of `graph` and of its subgraphs, such as the branches of an `If`."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from nodes_of(attribute.g)
+
+
 def _with_defaults(model: onnx.ModelProto, wanted: Sequence[tuple[str, str]]) -> onnx.ModelProto:
     """Return a copy of the model in which some nodes have all their default attributes.
 
@@ -48,7 +57,7 @@ def _with_defaults(model: onnx.ModelProto, wanted: Sequence[tuple[str, str]]) ->
     """
     model = _copied(model)
     versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in model.opset_import}
-    for node in model.graph.node:
+    for node in nodes_of(model.graph):
         if (node.domain, node.op_type) not in wanted:
             continue
         domain = "" if node.domain == "ai.onnx" else node.domain
@@ -71,7 +80,7 @@ def _with_optional_inputs_settled(
     """
     versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in model.opset_import}
     types: dict[str, onnx.TypeProto] | None = None
-    for node in model.graph.node:
+    for node in nodes_of(model.graph):
         if (node.domain, node.op_type) not in wanted or "" not in node.input:
             continue
         version = versions["" if node.domain == "ai.onnx" else node.domain]

@@ -70,12 +70,15 @@ def fold(
     if op_type in ("Shape", "Size"):
         return _of_shape(op_type, inputs[0], attrs)
     given = [value for value in inputs if value is not None]
-    may_fold = op_type in _FOLDED or (of_any_kind and op_type not in _WITH_GRAPHS)
+    may_fold = op_type in (*_FOLDED, "Unique") or (of_any_kind and op_type not in _WITH_GRAPHS)
     if not may_fold or not given or not all(map(_is_small_constant, given)):
         return None
     arrays = [None if value is None else value.value.numpy() for value in inputs]
     try:
-        results = _evaluate(op_type, arrays, attrs, opset)
+        if op_type == "Unique":
+            results = _unique(arrays[0], attrs)
+        else:
+            results = _evaluate(op_type, arrays, attrs, opset)
     except Exception:  # TVM's converter may support a node that the reference does not.
         return None
     usable = all(map(_dtype_is_known, results))
@@ -97,6 +100,19 @@ def _of_shape(op_type: str, value: Any, attrs: Mapping[str, Any]) -> relax.Expr 
         return relax.const(np.array(np.prod(sizes, dtype=np.int64)), "int64")
     start, end = attrs.get("start", 0), attrs.get("end", len(sizes))
     return relax.const(np.array(sizes[slice(int(start), int(end))]), "int64")
+
+
+def _unique(array: Any, attrs: Mapping[str, Any]) -> list[np.ndarray[Any, Any]]:
+    """Return the results of a `Unique`; ONNX's reference orders them wrongly if not sorted."""
+    numbers, first, places, counts = np.unique(
+        array, True, True, True, axis=attrs.get("axis"), equal_nan=False
+    )
+    if not attrs.get("sorted", 1):
+        order = np.argsort(first)
+        numbers = np.take(numbers, order, attrs.get("axis", 0))
+        first, places, counts = first[order], np.argsort(order)[places], counts[order]
+    results = [numbers, first, places.ravel(), counts]
+    return results[: attrs["tvm_custom"]["num_outputs"]]
 
 
 def _is_small_constant(value: Any) -> bool:

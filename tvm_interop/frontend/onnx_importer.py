@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,11 @@ from .constants import check_constants
 from .control_flow import CONTROL_FLOW, import_control_flow
 from .converters import CONVERTED, convert
 from .empty import MAY_BE_EMPTY, full_inputs, is_empty, of_empty, without_empty
+from .expand import nodes_of
 from .fold import fold
 from .half import narrowed, widened
 from .indices import with_safe_indices
+from .microsoft import check_outputs, full_name, is_known
 from .old_operators import in_later_form
 from .recurrent import RECURRENT
 from .turned_weights import turn_no_more, turned_weights
@@ -88,8 +90,10 @@ def check_operators(graph: onnx.GraphProto, origin: str) -> None:
     """
     known = known_operators()
     missing: dict[str, list[str]] = {}
-    for node in _nodes(graph):
-        if node.op_type not in known or node.domain not in ("", "ai.onnx"):
+    for node in nodes_of(graph):
+        if is_known(node):
+            check_outputs(node)
+        elif node.op_type not in known or node.domain not in ("", "ai.onnx"):
             kind = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
             missing.setdefault(kind, []).append(node_name(node))
     if missing:
@@ -170,9 +174,11 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         # A converter gets the name of a node but not its outputs, so every node needs a name.
         named = onnx.GraphProto(node=graph.node)
         turn_no_more(named, self._turned)
-        for node in _nodes(named):
+        for node in nodes_of(named):
             node.name = node_name(node)
-        used = {name for node in _nodes(named) for name in node.input}
+            if is_known(node):
+                node.op_type = full_name(node)
+        used = {name for node in nodes_of(named) for name in node.input}
         used.update(value.name for value in graph.output)
         for node in named.node:
             if node.op_type == "Dropout" and not used.intersection(node.output[1:]):
@@ -314,15 +320,6 @@ def _cannot_import(name: str, op_type: str, err: Exception) -> UnsupportedModelE
 def _opset(model: onnx.ModelProto) -> int:
     standard = (op.version for op in model.opset_import if op.domain in ("", "ai.onnx"))
     return next(standard, 1)
-
-
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Yield every node of `graph` and of its subgraphs, such as the branches of an `If`."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _nodes(attribute.g)
 
 
 def _some(names: list[str], limit: int = 3) -> str:

@@ -1,13 +1,14 @@
-"""Converts `ReverseSequence` and `TensorScatter`, for which TVM has no converter.
+"""Converts `ReverseSequence` and `TensorScatter`, for which TVM has no converter, and `Compress`.
 
-Both operators take rows of a tensor at positions that are computed at run time. A position that
-does not exist is replaced by the nearest one that exists.
+The first two take rows of a tensor at positions that are computed at run time. A position that does
+not exist is replaced by the nearest one that exists. `Compress` takes rows at constant positions.
 
 Source: the operators' definitions in the ONNX specification.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,29 @@ import numpy as np
 from tvm import relax
 
 from ..lowering.static_shape import static_shape
-from .constants import number_like
+from .constants import constant_array, number_like
+from .empty import empty_constant
+
+
+def import_compress(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    """Take the rows for which the constant condition, of one dimension, is true.
+
+    The rows are those along the axis, or the elements of the whole tensor if no axis is given. Rows
+    past the end of the condition are left out. Return None if the shape is unknown.
+    """
+    x, known = inputs[0], constant_array(inputs[1])
+    shape = static_shape(x.ty)
+    if known is None or shape is None:
+        return None
+    axis = int(attrs["axis"]) % len(shape) if "axis" in attrs else 0
+    if "axis" not in attrs:
+        shape = (math.prod(shape),)
+        x = bb.emit(relax.op.reshape(x, shape))
+    # A condition that is true past the last row has no row to take.
+    rows = np.flatnonzero(known[: shape[axis]])
+    if not rows.size:
+        return empty_constant((*shape[:axis], 0, *shape[axis + 1 :]), str(x.ty.dtype))
+    return relax.op.take(x, relax.const(rows, "int64"), axis)
 
 
 def import_reverse_sequence(

@@ -33,7 +33,7 @@ def _rounded() -> Iterator[Case]:
             for opset in opsets:
                 if zero is not None or dtype == "uint8":
                     yield Case("QuantizeLinear", given, opset=opset)
-    for values in (x[:5], np.array([[1, 2], [3, 4]]), np.array([-5.0, -1])):
+    for values in (x[:5], np.array([[1, 2], [3, 4]]), np.array([-5.0, -1]), np.zeros(3)):
         given = [values.astype("float32")]
         yield Case("DynamicQuantizeLinear", given, opset=11, outputs=3)
 

@@ -1,0 +1,108 @@
+"""Tests ONNX's operators of sequences and optional values, and `Compress`, against onnxruntime."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.masked_nets import theirs
+from tests.nets import Net
+from tests.one_node import computed
+from tvm_interop.errors import UnsupportedModelError
+from tvm_interop.frontend.load import load_model
+
+ROWS, COLUMNS = 6, 4
+X = {"x": np.random.default_rng(0).standard_normal((ROWS, COLUMNS)).astype(np.float32)}
+
+
+def checked(made: onnx.ModelProto) -> None:
+    """Our results are those of onnxruntime."""
+    for ours, wanted in zip(computed(made, X), theirs(made, X), strict=True):
+        np.testing.assert_array_equal(ours, wanted, strict=True)
+
+
+def split(parts: np.ndarray | None, places: list[int], **attributes: int) -> onnx.ModelProto:
+    """A model that splits `x`, and returns the number of parts and the parts at `places`."""
+    net = Net()
+    net.input("x", (ROWS, COLUMNS))
+    sizes = [] if parts is None else [net.constant(parts)]
+    net.op("SplitToSequence", ["x", *sizes], "parts", **attributes)
+    for i, place in enumerate(places):
+        at = net.constant(np.array(place))
+        net.op("Neg", [net.op("SequenceAt", ["parts", at], f"part{i}")], f"y{i}")
+    net.op("SequenceLength", ["parts"], "number")
+    return net.model("number", *(f"y{i}" for i in range(len(places))), check=False)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6, 9])
+@pytest.mark.parametrize("axis", [0, -1])
+def test_the_last_of_several_parts_may_be_smaller(size: int, axis: int) -> None:
+    checked(split(np.array(size), [0, -1], axis=axis))
+
+
+def test_parts_of_given_sizes() -> None:
+    checked(split(np.array([1, 3, 2]), [0, 1, -1, -3]))
+    checked(split(np.array([6]), [0]))
+    checked(split(np.array([2, 2], np.int32), [1], axis=1))
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_parts_of_one_row(keepdims: int) -> None:
+    checked(split(None, [0, -2, 5], keepdims=keepdims))
+
+
+def test_a_position_that_does_not_exist_is_refused() -> None:
+    for place in (2, -3):
+        with pytest.raises(UnsupportedModelError, match=f"its position {place} is out of range"):
+            load_model(split(np.array(3), [place]))
+
+
+def test_sizes_that_do_not_add_up_are_refused() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"sizes \[1, 3\] do not make up the 6"):
+        load_model(split(np.array([1, 3]), [0]))
+    with pytest.raises(UnsupportedModelError, match="parts of size 0"):
+        load_model(split(np.array(0), [0]))
+
+
+def test_without_an_optional_value_there_is_no_element() -> None:
+    net = Net()
+    net.input("x", (ROWS, COLUMNS))
+    net.op("OptionalHasElement", [], "none")
+    net.op("OptionalHasElement", ["x"], "one")
+    net.op("Neg", ["x"], "y")
+    checked(net.model("none", "one", "y", opset=18, check=False))
+
+
+@pytest.mark.parametrize(
+    "condition", [[1, 0, 0, 1, 1, 0], [0, 1], [0, 0, 0], [1, 1, 1, 1, 1, 1]], ids=str
+)
+@pytest.mark.parametrize("axis", [0, 1, -1, None])
+def test_rows_are_taken_where_a_constant_is_true(condition: list[int], axis: int | None) -> None:
+    kept = condition if axis in (0, None) else condition[:COLUMNS]
+    net = Net()
+    net.input("x", (ROWS, COLUMNS))
+    named = {} if axis is None else {"axis": axis}
+    net.op("Compress", ["x", net.constant(np.array(kept, bool))], "rows", **named)
+    checked(net.model(net.op("Neg", ["rows"], "y"), check=False))
+
+
+def test_a_condition_that_is_computed_is_refused_by_its_name() -> None:
+    net = Net()
+    net.input("x", (ROWS, COLUMNS))
+    condition = net.input("kept", (ROWS,), onnx.TensorProto.BOOL)
+    made = net.model(net.op("Compress", ["x", condition], "y", axis=0), check=False)
+    with pytest.raises(UnsupportedModelError, match="its input `condition` is computed"):
+        load_model(made)
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("is_sorted", [0, 1])
+def test_different_numbers_of_a_constant(axis: int | None, is_sorted: int) -> None:
+    net = Net()
+    net.input("x", (ROWS, COLUMNS))
+    given = net.constant(np.array([[3, 1, 3], [2, 2, 2], [3, 1, 3]]))
+    names = ["numbers", "first", "places", "counts"]
+    named = {} if axis is None else {"axis": axis}
+    net.op("Unique", [given], *names, sorted=is_sorted, **named)
+    checked(net.model(*names, check=False))

@@ -1,0 +1,209 @@
+"""Converts operators that onnxruntime fuses when it saves an optimised model.
+
+These operators belong to onnxruntime's own domain, `com.microsoft`. Two of them have no domain:
+`SimplifiedLayerNormalization`, and `LayerNormalization` in models of opsets that lack it. The
+module `quantised` rewrites the quantised operators of the domain.
+
+Source: onnxruntime's list of its operators, ContribOperators.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from tvm import relax
+
+from ..errors import UnsupportedModelError
+from .constants import constant_array, number_like
+from .expand import nodes_of
+
+DOMAIN = "com.microsoft"
+_LAYER_NORM_OPSET = 17
+"""The first opset with `LayerNormalization`."""
+
+
+def with_domain(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return `model` with onnxruntime's domain for the operators that only onnxruntime knows."""
+    standard = [o.version for o in model.opset_import if o.domain in ("", "ai.onnx")]
+    moved = {"SimplifiedLayerNormalization"}
+    if standard and standard[0] < _LAYER_NORM_OPSET:
+        moved.add("LayerNormalization")
+
+    def found(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+        return [n for n in nodes_of(graph) if n.domain in ("", "ai.onnx") and n.op_type in moved]
+
+    if not found(model.graph):
+        return model
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    for node in found(changed.graph):
+        node.domain = DOMAIN
+    if all(o.domain != DOMAIN for o in changed.opset_import):
+        changed.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))
+    return changed
+
+
+def is_known(node: onnx.NodeProto) -> bool:
+    """Whether this module converts an operator of onnxruntime's domain."""
+    return node.domain == DOMAIN and full_name(node) in MICROSOFT
+
+
+def full_name(node: onnx.NodeProto) -> str:
+    """The name by which the operator of `node` is looked up in `MICROSOFT`."""
+    return f"{DOMAIN}.{node.op_type}"
+
+
+def check_outputs(node: onnx.NodeProto) -> None:
+    """Refuse a node whose mean or deviation is used: onnxruntime gives them for training only."""
+    if node.op_type.startswith("Skip") and any(node.output[1:3]):
+        raise UnsupportedModelError(
+            f"node `{node.name}` (`{full_name(node)}`) returns a mean or a deviation, as in "
+            "training: export the model for inference"
+        )
+
+
+def _gelu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    return relax.op.nn.gelu(_biased(bb, inputs, 1))
+
+
+def _fast_gelu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    return relax.op.nn.gelu_tanh(_biased(bb, inputs, 1))
+
+
+def _quick_gelu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    x = inputs[0]
+    alpha = number_like(x, float(attrs.get("alpha", 1.702)))
+    sigmoid = bb.emit(relax.op.sigmoid(bb.emit(relax.op.multiply(x, alpha))))
+    return relax.op.multiply(x, sigmoid)
+
+
+def _biased(bb: relax.BlockBuilder, inputs: Sequence[Any], at: int) -> Any:
+    """Return the first input plus the input at `at`, if there is one."""
+    bias = inputs[at] if len(inputs) > at else None
+    return inputs[0] if bias is None else bb.emit(relax.op.add(inputs[0], bias))
+
+
+def _fused_matmul(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    factors = []
+    for x, name in zip(inputs, "AB", strict=True):
+        rank = int(x.ty.ndim)
+        if attrs.get(f"transBatch{name}", 0) or (attrs.get(f"trans{name}", 0) and rank < 2):
+            raise UnsupportedModelError(
+                f"it transposes `{name}` in another way than its last two axes: save the model "
+                "without this optimisation"
+            )
+        if attrs.get(f"trans{name}", 0):
+            order = [*range(rank - 2), rank - 1, rank - 2]
+            x = bb.emit(relax.op.permute_dims(x, order))
+        factors.append(x)
+    product = bb.emit(relax.op.matmul(*factors))
+    alpha = float(attrs.get("alpha", 1.0))
+    return product if alpha == 1 else relax.op.multiply(product, number_like(product, alpha))
+
+
+def _layer_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    if attrs["tvm_custom"]["num_outputs"] > 1:
+        raise UnsupportedModelError("it returns a mean, as in training: leave out that output")
+    x, scale = inputs[:2]
+    bias = inputs[2] if len(inputs) > 2 else None
+    bias = bb.emit(relax.op.zeros_like(scale)) if bias is None else bias
+    axes = _axes(x, attrs)
+    return relax.op.nn.layer_norm(x, scale, bias, axes, float(attrs.get("epsilon", 1e-5)))
+
+
+def _rms_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    if attrs["tvm_custom"]["num_outputs"] > 1:
+        raise UnsupportedModelError("it returns a deviation, as in training: leave out that output")
+    x, scale = inputs[:2]
+    return relax.op.nn.rms_norm(x, scale, _axes(x, attrs), float(attrs.get("epsilon", 1e-5)))
+
+
+def _axes(x: Any, attrs: Mapping[str, Any]) -> list[int]:
+    rank = int(x.ty.ndim)
+    return list(range(int(attrs.get("axis", -1)) % rank, rank))
+
+
+def _skip_layer_norm(
+    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
+) -> Any:
+    x, skip, scale, shift, bias = (*inputs, None, None)[:5]
+    total = _sum(bb, x, skip, bias)
+    shift = bb.emit(relax.op.zeros_like(scale)) if shift is None else shift
+    norm = relax.op.nn.layer_norm(total, scale, shift, [-1], float(attrs.get("epsilon", 1e-12)))
+    return _with_sum(bb, norm, total, attrs)
+
+
+def _skip_rms_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    x, skip, scale, bias = (*inputs, None)[:4]
+    total = _sum(bb, x, skip, bias)
+    norm = relax.op.nn.rms_norm(total, scale, [-1], float(attrs.get("epsilon", 1e-12)))
+    return _with_sum(bb, norm, total, attrs)
+
+
+def _sum(bb: relax.BlockBuilder, x: Any, skip: Any, bias: Any) -> Any:
+    total = bb.emit(relax.op.add(x, skip))
+    return total if bias is None else bb.emit(relax.op.add(total, bias))
+
+
+def _with_sum(bb: relax.BlockBuilder, norm: Any, total: Any, attrs: Mapping[str, Any]) -> Any:
+    number = attrs["tvm_custom"]["num_outputs"]
+    if number == 1:
+        return norm
+    # `check_outputs` has made sure that nothing uses the second and third output.
+    return relax.Tuple([bb.emit(norm), total, total, total][:number])
+
+
+def _matmul_of_few_bits(
+    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
+) -> Any:
+    """Multiply by a constant matrix, shape (columns, rows), that is quantised in blocks of rows."""
+    x, packed, scales, zeros, places, bias = (*inputs, *[None] * 3)[:6]
+    rows, columns, block = (int(attrs[name]) for name in ("K", "N", "block_size"))
+    bits, dtype = int(attrs.get("bits", 4)), str(x.ty.dtype)
+    bytes_, steps, points = (
+        None if v is None else constant_array(v) for v in (packed, scales, zeros)
+    )
+    if bytes_ is None or steps is None or (zeros is not None and points is None):
+        raise UnsupportedModelError("its weights, scales and zero points must be constants")
+    if bits not in (4, 8) or places is not None:
+        raise UnsupportedModelError(
+            f"it has weights of {bits} bits{'' if places is None else ' in another order'}: "
+            "quantise the model in 4 or 8 bits without `g_idx`"
+        )
+    blocks = -(-rows // block)
+    numbers = _unpacked(bytes_.reshape(columns, -1), bits).reshape(columns, blocks, block)
+    if points is None:
+        shift: Any = 1 << (bits - 1)
+    else:
+        if points.dtype == np.uint8:
+            points = _unpacked(points.reshape(columns, -1), bits)
+        shift = points.reshape(columns, -1)[:, :blocks, None].astype(np.float32)
+    wide = (numbers.astype(np.float32) - shift) * steps.reshape(columns, blocks, 1)
+    weights = wide.reshape(columns, -1)[:, :rows].T.astype(dtype)
+    product = bb.emit(relax.op.matmul(x, relax.const(np.ascontiguousarray(weights), dtype)))
+    return product if bias is None else relax.op.add(product, bias)
+
+
+def _unpacked(bytes_: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
+    """Return the numbers of each row; of two numbers in a byte, the lower bits come first."""
+    if bits == 8:
+        return bytes_
+    return np.stack([bytes_ & 15, bytes_ >> 4], -1).reshape(len(bytes_), -1)
+
+
+MICROSOFT = {
+    f"{DOMAIN}.BiasGelu": _gelu,
+    f"{DOMAIN}.FastGelu": _fast_gelu,
+    f"{DOMAIN}.FusedMatMul": _fused_matmul,
+    f"{DOMAIN}.Gelu": _gelu,
+    f"{DOMAIN}.LayerNormalization": _layer_norm,
+    f"{DOMAIN}.MatMulNBits": _matmul_of_few_bits,
+    f"{DOMAIN}.QuickGelu": _quick_gelu,
+    f"{DOMAIN}.SimplifiedLayerNormalization": _rms_norm,
+    f"{DOMAIN}.SkipLayerNormalization": _skip_layer_norm,
+    f"{DOMAIN}.SkipSimplifiedLayerNormalization": _skip_rms_norm,
+}
+"""Maps the domain and name of an operator to its converter."""

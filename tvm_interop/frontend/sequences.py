@@ -1,0 +1,119 @@
+"""Converts operators of ONNX's sequences, for cases that TVM's converters refuse or get wrong.
+
+During import, a sequence is a tuple of tensors. So the number of its tensors and the position of
+each are known.
+
+Source: the operators' definitions in the ONNX specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tvm import relax
+
+from ..errors import UnsupportedModelError
+from ..lowering.static_shape import static_shape
+from .constants import constant_array
+from .empty import empty_constant
+
+
+def import_split_to_sequence(
+    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
+) -> Any:
+    """Split a tensor into a sequence.
+
+    The second input is the size of each part, of which the last may be smaller, or the list of the
+    sizes. Without it, each part has size 1, and loses the axis if `keepdims` is 0. TVM makes parts
+    of equal size: of 6 elements in parts of 4, it makes 3 and 3. Return None if the shape is
+    unknown.
+
+    Raises
+    ------
+    UnsupportedModelError
+        The sizes of the parts do not add up to the size of the axis.
+    """
+    x = inputs[0]
+    shape = static_shape(x.ty)
+    if shape is None:
+        return None
+    axis = int(attrs.get("axis", 0)) % len(shape)
+    size = shape[axis]
+    has_sizes = len(inputs) > 1 and inputs[1] is not None
+    given = constant_array(inputs[1]) if has_sizes else None
+    if given is not None and given.ndim:
+        lengths = [int(length) for length in given.ravel()]
+    else:
+        each = 1 if given is None else int(given)
+        if each < 1:
+            raise UnsupportedModelError(f"its parts of size {each} do not make up a tensor")
+        lengths = [min(each, size - begin) for begin in range(0, size, each)]
+    if min(lengths, default=0) < 0 or sum(lengths) != size:
+        raise UnsupportedModelError(
+            f"its parts of sizes {lengths} do not make up the {size} elements of axis {axis}"
+        )
+    parts, begin = [], 0
+    for length in lengths:
+        parts.append(_part(bb, x, axis, begin, length))
+        begin += length
+    if not has_sizes and not attrs.get("keepdims", 1):
+        parts = [bb.emit(relax.op.squeeze(part, [axis])) for part in parts]
+    return relax.Tuple(parts)
+
+
+def _part(bb: relax.BlockBuilder, x: Any, axis: int, begin: int, length: int) -> Any:
+    shape = list(static_shape(x.ty) or ())
+    if length == shape[axis]:
+        return x
+    if not length:
+        shape[axis] = 0
+        return empty_constant(shape, str(x.ty.dtype))
+    return bb.emit(relax.op.strided_slice(x, [axis], [begin], [begin + length]))
+
+
+def import_sequence_at(
+    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
+) -> Any:
+    """Return the tensor at a constant position; a negative position counts from the end.
+
+    Raises
+    ------
+    UnsupportedModelError
+        The position is computed at run time, or the sequence has no such position.
+    """
+    sequence, known = inputs[0], constant_array(inputs[1])
+    if known is None:
+        raise UnsupportedModelError(
+            "its input `position` is computed as the model runs, and a schedule is made for fixed "
+            "shapes: make it a constant"
+        )
+    position, number = int(known.item()), len(sequence)
+    if not -number <= position < number:
+        raise UnsupportedModelError(
+            f"its position {position} is out of range: the sequence has {number} tensors"
+        )
+    return sequence[position % number]
+
+
+def import_sequence_insert(
+    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
+) -> Any:
+    """Insert a tensor at a negative position. Return None for any other position.
+
+    TVM's converter inserts the tensor one position off if the position is negative.
+    """
+    known = constant_array(inputs[2]) if len(inputs) > 2 else None
+    position = 0 if known is None else int(known.item())
+    if position >= 0 or position < -len(inputs[0]):
+        return None
+    tensors = list(inputs[0])
+    tensors.insert(position, inputs[1])
+    return relax.Tuple(tensors)
+
+
+def import_optional_has_element(
+    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
+) -> Any:
+    """Return false if there is no input. TVM's converter handles a node with an input."""
+    return None if inputs else relax.const(False, "bool")

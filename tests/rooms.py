@@ -78,7 +78,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "serving_deadlines", "serving_measuring", "serving_observed", "serving_pace",
         "serving_policies", "top", "top_whole",
     ),
-    "session": ("session", "session_background"),
+    "session": ("session", "session_background", "session_by_size"),
     "tests": (
         "audit", "code_blocks", "environment_page", "house", "install_page", "links",
         "random_graphs_runner", "random_ranges",

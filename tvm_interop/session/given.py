@@ -24,6 +24,21 @@ def is_open(source: Source, options: Mapping[str, Any]) -> bool:
     return any(info.is_open and info.name not in given for info in source.inputs)
 
 
+def check_artifact_options(options: Mapping[str, Any], wanted: int, threads: int | None) -> None:
+    """Check the arguments for a session of an artifact, which was compiled for `wanted` threads."""
+    if options:
+        raise InputError(
+            f"`{'`, `'.join(options)}`: options are for models that are compiled, and this is an "
+            "artifact, which is compiled already; leave them out"
+        )
+    if threads is not None and threads < wanted:
+        raise InputError(
+            f"the artifact was compiled for {wanted} threads, and `threads` is {threads}: give the "
+            "model instead of the artifact, or limit this process with "
+            "tvm_interop.set_num_threads"
+        )
+
+
 def with_type(value: Any, info: TensorInfo) -> Any:
     """Convert a list of numbers to an array of the input's dtype; return other values as is."""
     if hasattr(value, "__dlpack__") or hasattr(value, "__array__") or value is None:

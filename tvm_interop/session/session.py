@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..artifact.artifact import Artifact
-from ..errors import ExecutionError, InputError, did_you_mean
+from ..errors import CannotFillUpError, ExecutionError, InputError, did_you_mean
 from ..execution.arrays import shape_of
 from ..execution.graph_module import GraphModule
 from ..plain_data import is_whole
 from .binding import Binding
-from .given import check_providers, is_open, with_type
+from .by_size import BySize
+from .given import check_artifact_options, check_providers, is_open, with_type
 from .pool import Pool
 from .source import Source, artifact_or_source
 from .tensor_info import TensorInfo
@@ -54,6 +55,9 @@ class Session(AbstractContextManager["Session"]):
     session with the same file and options on the same machine uses the stored artifact. A model
     with open dimensions is compiled for each combination of input shapes that `run` gets. With
     `compile_in_background` the session answers before that: see `states`.
+
+    For ranges in `shapes`, all sizes run without further compilation if runs may be filled up to
+    another size. Otherwise a warning says why not, and each size is compiled at its first run.
 
     Attributes
     ----------
@@ -118,10 +122,11 @@ class Session(AbstractContextManager["Session"]):
         self._source: Source | None = None
         self._options = options
         self._background: Background | None = None
+        self._by_size: BySize | None = None
         self.path: Path | None = None
         given = artifact_or_source(model)
         if isinstance(given, Artifact):
-            self._check_artifact_options(given.cores, threads)
+            check_artifact_options(self._options, given.cores, threads)
             # If the user gives `threads`, do not warn about idle cores.
             self._take(given if threads is None else given.at_home())
             return
@@ -139,7 +144,13 @@ class Session(AbstractContextManager["Session"]):
             self.inputs, self.outputs = given.inputs, given.outputs
             return
         order = self._order(given, None)
-        artifact, is_quick = self._compiled(order)
+        try:
+            artifact, is_quick = self._compiled(order)
+        except CannotFillUpError as error:
+            self._by_size = BySize(given, self._options, error, _MOST_SHAPES)
+            self._options = self._by_size.options
+            self.inputs, self.outputs = given.inputs, given.outputs
+            return
         self._take(artifact)
         if is_quick:
             self._improve(order)
@@ -149,19 +160,6 @@ class Session(AbstractContextManager["Session"]):
         self._pool = Pool(artifact, self._instances)
         self.inputs, self.outputs = self._pool.infos()
         self.path = artifact.path
-
-    def _check_artifact_options(self, wanted: int, threads: int | None) -> None:
-        if self._options:
-            raise InputError(
-                f"`{'`, `'.join(self._options)}`: options are for models that are compiled, and "
-                "this is an artifact, which is compiled already; leave them out"
-            )
-        if threads is not None and threads < wanted:
-            raise InputError(
-                f"the artifact was compiled for {wanted} threads, and `threads` is {threads}: give "
-                "the model instead of the artifact, or limit this process with "
-                "tvm_interop.set_num_threads"
-            )
 
     def __repr__(self) -> str:
         return (
@@ -207,9 +205,17 @@ class Session(AbstractContextManager["Session"]):
     def runs_by_size(self) -> dict[tuple[int, ...], int]:
         """The number of runs of this session at each size; see `GraphModule.runs_by_size`.
 
-        Runs of all instances and of bindings count. Any thread may ask.
+        Runs of all instances and of bindings count. Any thread may ask. If each size is compiled at
+        its first run, only the sizes that the session is ready for are listed.
         """
+        if self._by_size is not None:
+            return self._by_size.runs()
         return {} if self._pool is None else self._pool.first.runs_by_size
+
+    @property
+    def why_not_filled_up(self) -> str | None:
+        """Why each size of the ranges is compiled at its first run; None if none of them is."""
+        return None if self._by_size is None else self._by_size.why
 
     def get_providers(self) -> list[str]:
         """Return onnxruntime's name for the device that the model runs on, in a list."""
@@ -472,6 +478,7 @@ class Session(AbstractContextManager["Session"]):
         assert self._source is not None, "what is compiled already has its instances"
         shapes = {info.name: shape_of(feed[info.name]) for info in self.inputs if info.is_open}
         key = tuple(shapes.values())
+        sizes = None if self._by_size is None else self._by_size.sizes_of(shapes)
         with self._compiling:
             self._check_is_open()
             if key not in self._by_shape:
@@ -485,5 +492,9 @@ class Session(AbstractContextManager["Session"]):
                     dropped, _ = self._by_shape.popitem(last=False)
                     if self._background is not None:
                         self._background.forget(dropped)
+                    if self._by_size is not None:
+                        self._by_size.forget(dropped)
             self._by_shape.move_to_end(key)
+            if self._by_size is not None and sizes is not None:
+                self._by_size.count(sizes)
             return self._by_shape[key]

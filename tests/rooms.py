@@ -53,7 +53,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "lift_workspaces", "lower", "lrn_pattern", "masked_attacks", "masked_positions",
         "masked_steps",
         "merge_convs", "merge_products",
-        "parts_of_products",
+        "parts_of_products", "query_masks",
         "quantised_kernels", "schedule_units", "split_operators", "taps_as_channels",
         "transposed_convs",
     ),

@@ -66,6 +66,7 @@ class CannotFillUpError(InputError):
     """
 
     def __init__(self, why: str, advice: str) -> None:
+        """Make the message of the reason and the advice, and mention `Session`."""
         super().__init__(
             f"{why}{advice}, or run the model by `Session`, which compiles each size at its first "
             "run"

@@ -22,7 +22,6 @@ class BySize:
     Attributes
     ----------
     why: why runs cannot be filled up.
-    options: the options for `compile`, without the ranges.
     """
 
     def __init__(
@@ -36,7 +35,6 @@ class BySize:
         most: for at most this many combinations of sizes the session is ready at once.
         """
         self.why = error.why
-        self.options = {name: v for name, v in options.items() if name not in _NOT_FOR_ONE}
         self._inputs = {info.name: info.shape for info in source.inputs}
         self._ends = {
             name: (given, given) if is_whole(given) else (given[0], given[1])
@@ -138,6 +136,11 @@ class BySize:
                         f"input `{name}` has size {size} where the model has `{dimension}`, which "
                         f"is {wanted} for the other inputs"
                     )
+
+
+def without_ranges(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options for `compile` that are left for a single size."""
+    return {name: value for name, value in options.items() if name not in _NOT_FOR_ONE}
 
 
 def _are_known(dims: Sequence[int | str | None]) -> bool:

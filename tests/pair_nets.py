@@ -107,6 +107,8 @@ def is_true(model: onnx.ModelProto, rows: RowSizes, first: int | None = None) ->
             feed[name][..., 0] = first
         if rows.where_one.get(name) == "nowhere" and array.dtype.kind != "f":
             feed[name][:] = 0
+        if rows.where_one.get(name) == "all":
+            feed[name][:] = 1
     alone = theirs(model, feed)
     for seed in (0, 1):
         among = theirs(model, filled_feed(model, feed, rows, seed))

@@ -37,15 +37,19 @@ class RandomMasked:
             x = net.do("Gather", x, net.number(int(rng.choice([0, 0, -1])), np.int64), axis=1)
         return net.model(net.op("Relu", [x], "y"), check=False)
 
-    def feed(self, garbage: int | None, zeros: tuple[str, ...]) -> dict[str, np.ndarray]:
-        """Inputs of `GIVEN` positions, filled up with garbage, or with zeros if `zeros`; not
-        filled up if `zeros` is None."""
+    def feed(
+        self, garbage: int | None, zeros: tuple[str, ...], *, all_ones: bool = False
+    ) -> dict[str, np.ndarray]:
+        """Inputs of `GIVEN` positions, filled up with garbage or `zeros`; not if it is None.
+
+        The mask begins with 1, and has no 0 at all with `all_ones`.
+        """
         rng = np.random.default_rng(self._seed)
         x = rng.standard_normal((1, GIVEN, WIDTH)).astype(np.float32)
         if "x" in zeros:
             x = np.abs(x)
         mask = rng.integers(0, 2, (1, GIVEN))
-        mask[0, 0] = 1
+        mask[0, : GIVEN if all_ones else 1] = 1
         if garbage is None:
             return {"x": x, "mask": mask}
         junk = np.random.default_rng(garbage)

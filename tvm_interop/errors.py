@@ -56,6 +56,24 @@ class InputError(TVMInteropError):
     """An input or output of a model has a wrong name, shape or type."""
 
 
+class CannotFillUpError(InputError):
+    """Runs of a model cannot be filled up to another size, so each size needs a compilation.
+
+    Attributes
+    ----------
+    why: the reason.
+    advice: what the user can do instead; it follows the reason.
+    """
+
+    def __init__(self, why: str, advice: str) -> None:
+        """Make the message of the reason and the advice, and mention `Session`."""
+        super().__init__(
+            f"{why}{advice}, or run the model by `Session`, which compiles each size at its first "
+            "run"
+        )
+        self.why, self.advice = why, advice
+
+
 class OutOfTimeError(TVMInteropError):
     """A measurement was needed after the time budget of a compilation had ended."""
 

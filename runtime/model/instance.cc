@@ -122,6 +122,7 @@ void Instance::MakePorts() {
     if (mask == masks.end()) continue;
     port.filling = mask->second == "first" ? Filling::kMaskFirst
                    : mask->second == "any" ? Filling::kMaskAny
+                   : mask->second == "all" ? Filling::kMaskAll
                                            : Filling::kZero;
   }
   for (int64_t v : plan_.outputs) {
@@ -368,13 +369,14 @@ void Instance::FillMask(const Port& port) {
   const PlannedValue& value = plan_.values[port.value];
   FillWithZeros(port.pieces, range, rows_[range], port.own.get());
   if (MaskFits(port.pieces, rows_, range, port.filling, value.type->name, port.own.get())) return;
-  const bool is_first = port.filling == Filling::kMaskFirst;
+  const std::string wanted = port.filling == Filling::kMaskFirst ? "1 in the first row"
+                             : port.filling == Filling::kMaskAll ? "1 in all rows"
+                                                                 : "one of them must be 1";
   throw ModelError(
       ErrorCode::kInvalidArgument,
       "the mask `" + value.name + "` does not allow a run to be filled up from " +
           std::to_string(rows_[range]) + " to " + std::to_string(all_rows_[range]) +
-          " rows: its numbers must be from 0 to 1, and " +
-          (is_first ? "1 in the first row" : "one of them must be 1") +
+          " rows: its numbers must be from 0 to 1, and " + wanted +
           (range > 0 ? " for each " + model_->artifact().manifest.ranges[0].dimension : ""));
 }
 

@@ -225,7 +225,7 @@ Manifest ReadManifest(const std::string& name, const std::string& text) {
       for (const JsonValue& each : masks->List()) {
         JsonObject mask(each);
         const JsonValue one_at = mask.At("one_at");
-        CheckOneOf(one_at, {"first", "any", "nowhere"});
+        CheckOneOf(one_at, {"first", "any", "all", "nowhere"});
         manifest.masks[mask.At("input").Text()] = one_at.Text();
         mask.RefuseOthers();
       }

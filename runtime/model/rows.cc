@@ -47,13 +47,14 @@ bool MaskOfTypeFits(const RowPieces& pieces, const RowCounts& counts, size_t ran
             if (!(begin[k] >= T{0} && begin[k] <= T{1})) return false;
             const bool is_one = begin[k] == T{1};
             if (filling == Filling::kMaskFirst && position == 0 && !is_one) return false;
+            if (filling == Filling::kMaskAll && !is_one) return false;
             ones[positions_axis == 0 ? j : i] += is_one ? 1 : 0;
           }
         }
       }
     }
   }
-  return filling == Filling::kMaskFirst ||
+  return filling != Filling::kMaskAny ||
          std::all_of(ones.begin(), ones.end(), [](size_t count) { return count > 0; });
 }
 
@@ -93,7 +94,7 @@ void CheckNumberOfRanges(const std::vector<RowRange>& ranges, size_t count) {
 }
 
 std::string NameOf(const std::vector<RowRange>& ranges, size_t range) {
-  return ranges.size() > 1 ? " of `" + ranges[range].dimension + "`" : "";
+  return " of `" + ranges[range].dimension + "`";
 }
 
 size_t FindShape(const std::vector<RowRange>& ranges, const std::vector<int64_t>& rows) {

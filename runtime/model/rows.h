@@ -18,7 +18,7 @@ using RowCounts = std::array<size_t, kMostRanges>;
 
 // Throws ModelError with `kInvalidArgument` unless the model has `count` ranges, at least one.
 void CheckNumberOfRanges(const std::vector<RowRange>& ranges, size_t count);
-// Returns a text such as " of `batch`" if there are several ranges, and "" if there is only one.
+// The dimension of a range in words: " of `batch`".
 std::string NameOf(const std::vector<RowRange>& ranges, size_t range);
 // Returns the index of the shape that runs these numbers of rows, one for each range. It is the
 // shape with the least numbers of rows that are large enough. Throws ModelError with
@@ -56,9 +56,9 @@ RowPieces PiecesOf(const std::vector<int64_t>& shape, const std::vector<int>& ax
                    const RowCounts& counts, size_t element_nbytes);
 
 // How the rows of an input are filled up, and the condition on the input. A mask is filled up with
-// 0 along the last range. Its numbers must be from 0 to 1, and those of its first row, or of any
-// row, must be 1.
-enum class Filling { kLastRow, kZero, kMaskFirst, kMaskAny };
+// 0 along the last range. Its numbers must be from 0 to 1, and those of its first row, of any row,
+// or of all rows, must be 1.
+enum class Filling { kLastRow, kZero, kMaskFirst, kMaskAny, kMaskAll };
 
 // Whether a tensor of the type called `type` can be a mask.
 bool CanBeMask(const std::string& type);

@@ -189,14 +189,14 @@ class RowMask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     input: the name of the input.
-    one_at: for `first` and `any`, all numbers must be from 0 to 1. For `first`, they must be 1 at
-        the first position, for all indices of the other dimensions. For `any`, at least one
-        position must be 1, and the other dimensions have only one index. For `nowhere`, there is no
-        condition.
+    one_at: for `first`, `any` and `all`, all numbers must be from 0 to 1. For `first`, they must be
+        1 at the first position, for all indices of the other dimensions. For `any`, there is one
+        index of the other dimensions, and one position must be 1. For `all`, all numbers must be 1.
+        For `nowhere`, there is no condition.
     """
 
     input: str
-    one_at: Literal["first", "any", "nowhere"]
+    one_at: Literal["first", "any", "all", "nowhere"]
 
 
 class SecondRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

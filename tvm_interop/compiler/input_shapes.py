@@ -10,7 +10,13 @@ import msgspec
 from ..artifact.artifact import Artifact
 from ..artifact.layout import MAX_SHAPES, check_rows
 from ..artifact.manifest import RowSizes
-from ..errors import ArtifactError, InputError, TVMInteropError, UnsupportedModelError
+from ..errors import (
+    ArtifactError,
+    CannotFillUpError,
+    InputError,
+    TVMInteropError,
+    UnsupportedModelError,
+)
 from ..frontend.load import batch_shapes, load_model
 from ..plain_data import is_whole
 from ..plan.several_shapes import check_batch_sizes
@@ -122,13 +128,14 @@ def mark_ranges(artifact: Artifact, row_sizes: RowSizes) -> None:
 
     Raises
     ------
-    InputError
+    CannotFillUpError
         An input or output does not grow with each range along a dimension of its own.
     """
     try:
         check_rows(row_sizes, [artifact.plan, *(one.plan for one in artifact.others)])
     except ArtifactError as error:
-        raise InputError(f"the model cannot be compiled for ranges: {error}") from error
+        why = f"the model cannot be compiled for ranges: {error}"
+        raise CannotFillUpError(why, ". Give a set of sizes") from error
     artifact.manifest = msgspec.structs.replace(artifact.manifest, row_sizes=row_sizes)
 
 

@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..artifact.manifest import RowMask, RowSizes, SecondRange
-from ..errors import InputError
+from ..errors import CannotFillUpError
 from ..lowering.independent_rows import RowsDependError, independent_rows, same_bits
 from ..lowering.masked_positions import Masks, masked_in_all, masked_positions
 from ..program.program import Program
@@ -47,7 +47,7 @@ def check_rows(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
 
     Raises
     ------
-    InputError
+    CannotFillUpError
         There is no proof; the message names the operator.
     """
     try:
@@ -61,17 +61,19 @@ def check_rows(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
         typed = ",".join(f"{d}={sizes[0]},{sizes[-1]}" for d, sizes in _named(chosen))
         set_of = f'shapes={{{ends}}} (on the command line, --shapes "{typed}")'
         if isinstance(error, CannotImportError):
-            raise InputError(
-                f"the model cannot be compiled for {what} {names}: {error}. If it was exported for "
+            raise CannotFillUpError(
+                f"the model cannot be compiled for {what} {names}: {error}",
+                ". If it was exported for "
                 "one size of this dimension, export it for any size (in PyTorch, name the "
                 "dimension in `dynamic_shapes`; for a recurrent layer, its length may stay fixed "
                 "unless you give `dynamo=False` and `dynamic_axes`). If it takes some sizes only, "
-                f"give a set of those that you need, such as {set_of}"
+                f"give a set of those that you need, such as {set_of}",
             ) from None
-        raise InputError(
+        raise CannotFillUpError(
             f"the model cannot be compiled for {what} {names}: runs are filled up to a size that "
-            f"was compiled, and this could change results, since {error}. Compile it for the sizes "
-            f"that you need instead: give a set of them, such as {set_of}"
+            f"was compiled, and this could change results, since {error}",
+            ". Compile it for the sizes "
+            f"that you need instead: give a set of them, such as {set_of}",
         ) from None
 
 

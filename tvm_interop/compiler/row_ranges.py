@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ..artifact.layout import MAX_SHAPES
-from ..errors import InputError
+from ..errors import CannotFillUpError, InputError
 from ..frontend.open_dimensions import axes_of_dim, check_all_given, shapes_of_dims
 from ..plain_data import is_whole
 from .joined_names import joined_names
@@ -131,7 +131,10 @@ def row_range(model: Any, ranges: Ranges, most_sizes: int = MOST_SIZES) -> RowRa
     Raises
     ------
     InputError
-        There is no such dimension, a range is empty, or another number of dimensions has a range.
+        There is no such dimension, a range is empty, or no dimension has a range.
+    CannotFillUpError
+        More dimensions have a range, a range is too long, or an input has the dimension twice or
+        in a sum.
     UnsupportedModelError
         The model is not ONNX or cannot be read.
     """
@@ -139,7 +142,7 @@ def row_range(model: Any, ranges: Ranges, most_sizes: int = MOST_SIZES) -> RowRa
     wide: dict[str, tuple[int, int]] = {}
     for name, size in ranges.items():
         least, most = (size, size) if is_whole(size) else _ends(name, size)
-        if not 1 <= least <= most <= MOST_ROWS:
+        if not 1 <= least <= most:
             raise InputError(
                 f"`shapes` gives `{name}` the sizes {least} to {most}: give sizes from 1 to "
                 f"{MOST_ROWS}, the smaller first"
@@ -148,11 +151,14 @@ def row_range(model: Any, ranges: Ranges, most_sizes: int = MOST_SIZES) -> RowRa
             wide[name] = (least, most)
         else:
             fixed[name] = least
+    _check_lengths(model, wide, fixed)
     wide, joined = joined_names(model, wide, fixed)
-    if len(wide) not in (1, 2):
-        raise InputError(
-            f"`shapes` gives a range for {len(wide)} dimensions: give one or two dimensions a "
-            "range, and each other open dimension one size"
+    if not wide:
+        raise InputError("`shapes` gives a range for 0 dimensions: give one or two a range")
+    if len(wide) > 2:
+        raise CannotFillUpError(
+            f"`shapes` gives a range for {len(wide)} dimensions",
+            ": give one or two dimensions a range, and each other open dimension one size",
         )
     fewest = 2 ** len(wide)
     if not is_whole(most_sizes) or most_sizes < fewest:
@@ -178,15 +184,29 @@ def row_range(model: Any, ranges: Ranges, most_sizes: int = MOST_SIZES) -> RowRa
     )
 
 
+def _check_lengths(
+    model: Any, wide: Mapping[str, tuple[int, int]], fixed: Mapping[str, int]
+) -> None:
+    """Refuse ranges with sizes above `MOST_ROWS`."""
+    for name, (least, most) in wide.items():
+        if most > MOST_ROWS:
+            shapes_of_dims(model, {**fixed, **{n: ends[0] for n, ends in wide.items()}})
+            raise CannotFillUpError(
+                f"`shapes` gives `{name}` the sizes {least} to {most}",
+                f": give sizes from 1 to {MOST_ROWS}",
+            )
+
+
 def _axes_of(model: Any, names: Sequence[str]) -> dict[str, int]:
     """The axis of a dimension with several names, by the name of each input that has it."""
     axes: dict[str, int] = {}
     for name in names:
         for input_name, axis in axes_of_dim(model, name).items():
             if axes.setdefault(input_name, axis) != axis:
-                raise InputError(
+                raise CannotFillUpError(
                     f"input `{input_name}` has the dimension `{names[0]}` twice, also as `{name}`, "
-                    f"so it cannot have a range: give `{names[0]}` one size"
+                    "so it cannot have a range",
+                    f": give `{names[0]}` one size",
                 )
     return axes
 

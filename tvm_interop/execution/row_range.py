@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from .._native.runtime import Port
-from ..errors import InputError
+from ..errors import CannotFillUpError, InputError
 from ..program.row_axis import axes_of_ranges, next_larger
 
 
@@ -37,7 +37,7 @@ class RowRange:
         ranges: the number of rows of each set of input shapes, by the dimension's name.
         inputs, outputs: the inputs and outputs for each set of input shapes.
         masks: for each input that is filled up with 0, by its name, the position at which it must
-            be 1: the `first`, `any`, or `nowhere` (see `artifact.manifest.RowMask`).
+            be 1: the `first`, `any`, `all`, or `nowhere` (see `artifact.manifest.RowMask`).
         """
         positions = {port.name: i for i, port in enumerate(inputs[0])}
         self._masks = {positions[name]: one_at for name, one_at in (masks or {}).items()}
@@ -183,7 +183,7 @@ class RowRange:
 
         Raises
         ------
-        InputError
+        CannotFillUpError
             The input is a mask, and its numbers do not allow the run to be filled up.
         """
         one_at, axes = self._masks.get(position, "nowhere"), self._axes[False][position]
@@ -195,18 +195,21 @@ class RowRange:
         # With two ranges, each row of the first has a sequence of its own.
         kept = axes[0] if len(axes) == 2 else None
         over = tuple(a for a in range(array.ndim) if a != kept)
-        is_one = ones[_along(axis, 0, 1)].all() if one_at == "first" else ones.any(over).all()
+        if one_at == "any":
+            is_one = ones.any(over).all()
+        else:
+            is_one = (ones if one_at == "all" else ones[_along(axis, 0, 1)]).all()
         if are_in_range and is_one:
             return
         name = self.dimensions[-1]
-        where = f"at the first {name}" if one_at == "first" else "somewhere"
+        where = {"first": f"at the first {name}", "all": f"at all {name}"}.get(one_at, "somewhere")
         if one_at == "any" and kept is not None:
             where += f" for each {self.dimensions[0]}"
         sizes = ", ".join(map(str, sorted({size[-1] for size in self.sizes})))
-        raise InputError(
+        raise CannotFillUpError(
             f"input `{port.name}` is a mask, and a run of {array.shape[axis]} {name} is filled up: "
-            f"the mask's numbers must then be from 0 to 1, and 1 {where}. Give such a mask, or one "
-            f"of the sizes that are not filled up, {sizes}"
+            f"the mask's numbers must then be from 0 to 1, and 1 {where}",
+            f". Give such a mask, or one of the sizes that are not filled up, {sizes}",
         )
 
     def of_rows(

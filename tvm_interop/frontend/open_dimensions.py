@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import onnx
 
-from ..errors import InputError, UnsupportedModelError, did_you_mean
+from ..errors import CannotFillUpError, InputError, UnsupportedModelError, did_you_mean
 from ..models.source import read_for_import
 from .torch_importer import SUFFIX
 
@@ -90,7 +90,7 @@ def shapes_of_dims(
             raise InputError(f"dimension `{name}` is given the size {size}: sizes start at 1")
     shapes = {}
     for input_name, dims in inputs.items():
-        found = [_size(dim, sizes) for dim in dims or ()]
+        found = [size_of(dim, sizes) for dim in dims or ()]
         if is_open(dims) and found and all(size is not None for size in found):
             shapes[input_name] = tuple(size for size in found if size is not None)
     return shapes
@@ -111,7 +111,7 @@ def axes_of_dim(model: str | os.PathLike[str] | onnx.ModelProto, name: str) -> d
 
     Raises
     ------
-    InputError
+    CannotFillUpError
         An input has the dimension twice, or as a part of a sum.
     UnsupportedModelError
         The model cannot be read, as for `models.source.read_onnx`.
@@ -120,9 +120,10 @@ def axes_of_dim(model: str | os.PathLike[str] | onnx.ModelProto, name: str) -> d
     for input_name, dims in _inputs_of(model).items():
         found = [axis for axis, dim in enumerate(dims or ()) if name in _names_in((dim,))]
         if len(found) > 1 or any((dims or ())[axis] != name for axis in found):
-            raise InputError(
+            raise CannotFillUpError(
                 f"input `{input_name}` has {_in_words(dims)}, and a dimension with a range may be "
-                f"only one dimension of an input, by itself: give `{name}` one size"
+                "only one dimension of an input, by itself",
+                f": give `{name}` one size",
             )
         axes.update((input_name, axis) for axis in found)
     return axes
@@ -189,7 +190,8 @@ def _terms(text: str) -> list[str]:
     return [term.strip() for term in text.split("+")]
 
 
-def _size(dim: int | str, sizes: Mapping[str, int]) -> int | None:
+def size_of(dim: int | str, sizes: Mapping[str, int]) -> int | None:
+    """The size of a dimension of an input; None if `sizes` lacks a name that it needs."""
     if isinstance(dim, int):
         return dim
     total = 0
@@ -214,7 +216,7 @@ def _example_sizes(inputs: Mapping[str, Dims]) -> dict[str, int]:
 def _example_shape(dims: Dims, sizes: Mapping[str, int]) -> tuple[int, ...]:
     if dims is None:
         return (1, 3, _IMAGE_SIZE, _IMAGE_SIZE)
-    found = (_size(dim, sizes) for dim in dims)
+    found = (size_of(dim, sizes) for dim in dims)
     return tuple(
         _example_size("", axis, dims) if size is None else size for axis, size in enumerate(found)
     )

@@ -14,8 +14,9 @@ from tvm import tirx
 
 from ..kernels.loops import ADDS, AFTER_LAST_STEP, STEPS
 from ..program.program import Operator, Program
+from .bound_arithmetic import ANY, ORDINARY, WIDE, ZERO, Bound, ordinary, widened
 from .kernel_stores import UnprovenError
-from .padding_bounds import ANY, ORDINARY, WIDE, ZERO, Bound, Bounds, ordinary, widened
+from .padding_bounds import Bounds, everywhere
 from .position_form import Layout, one_axis
 
 
@@ -92,7 +93,7 @@ def bounds_after(
             bound = _of_sum(inputs[0].all, int(kernel.params[0].shape[1]), dtype)
         else:
             bound = ANY
-        found[v] = Bounds(bound, (bound,) * positions, (bound,) * positions)
+        found[v] = everywhere(bound, positions)
     return found
 
 
@@ -114,13 +115,13 @@ def _of_sum(each: Bound, count: int, dtype: str) -> Bound:
 
 def _is_data(bounds: Bounds) -> bool:
     """Whether sums of elements are data too, which means that nothing else is known about them."""
-    each = (bounds.all, *(b for b in bounds.filled if b != ZERO))
+    each = (bounds.all, *(b for b in (*bounds.filled, bounds.all_filled) if b != ZERO))
     return all(b.greatest - b.least > WIDE for b in each)
 
 
 def _is_ordinary(bounds: Bounds) -> bool:
     """Whether all elements have an ordinary size, and none of them is NaN."""
-    each = (bounds.all, *bounds.filled)
+    each = (bounds.all, *bounds.filled, bounds.all_filled)
     return all(b.least >= -ORDINARY and b.greatest <= ORDINARY for b in each)
 
 

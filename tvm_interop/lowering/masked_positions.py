@@ -25,6 +25,7 @@ import numpy as np
 
 from ..program.program import Operator, Program, Value
 from ..program.row_axis import MASK_TYPES, axis_of_rows
+from .bound_arithmetic import ANY, ONE, ZERO, Bound
 from .declared_steps import (
     bounds_after,
     goes_through_positions,
@@ -40,10 +41,10 @@ from .independent_rows import (
 )
 from .kernel_forms import KernelForms, layouts_of
 from .kernel_stores import UnprovenError
-from .padding_bounds import ANY, ONE, ZERO, Bound, Bounds, after, plain, reads_later
+from .padding_bounds import Bounds, after, plain, reads_later
 from .position_form import Form, Layout, one_axis
 
-Anchor: TypeAlias = 'Literal["first", "any", "nowhere"]'
+Anchor: TypeAlias = 'Literal["first", "any", "all", "nowhere"]'
 
 
 class Masks(NamedTuple):
@@ -52,9 +53,9 @@ class Masks(NamedTuple):
     Attributes
     ----------
     names: the inputs.
-    anchor: a further condition for right results. For `first` or `any`, the inputs are masks: each
-        of their numbers must be from 0 to 1, and they must be 1 at the first position, or at any
-        position. For `nowhere`, there is no further condition.
+    anchor: a further condition for right results. For `first`, `any` or `all`, the inputs are
+        masks: each of their numbers must be from 0 to 1, and they must be 1 at the first position,
+        at any position, or at all positions. For `nowhere`, there is no further condition.
     """
 
     names: tuple[str, ...]
@@ -281,6 +282,10 @@ class _Proof:
                 if len(names) == 1 and elements[names[0]] == alone:
                     yield Masks(names, "any")
                 yield Masks(names, "first")
+        for count in (1, 2):
+            for names in itertools.combinations(elements, count):
+                if not wide.intersection(names):
+                    yield Masks(names, "all")
 
     def _is_wide(self, value: Value, axis: int) -> bool:
         """Whether an input has several numbers for each position of a row. Such an input cannot be
@@ -299,9 +304,12 @@ class _Proof:
             value, positions = program.values[v], len(self._layouts.get(v, (1,))) - 1
             bounds[v] = plain(value.dtype, positions)
             if value.name in masks.names and masks.anchor == "nowhere":
-                bounds[v] = bounds[v]._replace(filled=(ZERO,) * positions)
+                zeros = (ZERO,) * positions
+                bounds[v] = bounds[v]._replace(filled=zeros, all_filled=ZERO)
             elif value.name in masks.names:
-                bounds[v] = Bounds(Bound(0, 1), (ZERO,) * positions, (ONE,) * positions)
+                given = ONE if masks.anchor == "all" else Bound(0, 1)
+                zeros, ones = (ZERO,) * positions, (ONE,) * positions
+                bounds[v] = Bounds(Bound(0, 1), zeros, ones, given, ZERO)
         for v, array in program.weights.items():
             layout = self._layouts.get(v, (array.size,))
             bounds[v] = _bounds_of(array, layout, self._lengths[self._largest], masks.anchor)
@@ -353,7 +361,7 @@ def _bounds_of(array: np.ndarray, layout: Layout, length: int, anchor: Anchor) -
         else:
             filled.append(_bound(split.take(range(1, length), axis)))
         at_anchor.append(_bound(split.take([0], axis)) if anchor == "first" else everywhere)
-    return Bounds(everywhere, tuple(filled), tuple(at_anchor))
+    return Bounds(everywhere, tuple(filled), tuple(at_anchor), everywhere, everywhere)
 
 
 def _bound(array: np.ndarray) -> Bound:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
 from ..artifact.artifact import Artifact
+from ..errors import CannotFillUpError
 from ..scheduling.registry import is_own
 from .kept_artifacts import KeptArtifacts, kept_artifacts, key_of
 from .source import Source, require_compiler
@@ -38,9 +40,18 @@ class Order(NamedTuple):
     key: str
 
     def found(self) -> Artifact | None:
-        """Return the stored artifact; None if there is none, or if `fresh` forbids its use."""
+        """Return the stored artifact; None if there is none, or if `fresh` forbids its use.
+
+        Raises
+        ------
+        CannotFillUpError
+            An earlier compilation for the same ranges raised it.
+        """
         if self.kept is None or self.options.get("fresh"):
             return None
+        refusal = self.kept.find_refusal(self.source.name, self.key)
+        if refusal is not None:
+            raise refusal
         found = self.kept.find(self.source.name, self.key)
         if found is not None:
             _LOG.info("`%s` was compiled before: `%s`", self.source.name, found.path)
@@ -60,7 +71,8 @@ class Order(NamedTuple):
         name = self.source.name
         _LOG.warning("compiling `%s`%s, which takes a while", name, self.told)
         began = time.monotonic()
-        artifact = compile(self.source.model, **self.options)
+        with self._refusal_kept():
+            artifact = compile(self.source.model, **self.options)
         path = None if self.kept is None else self.kept.keep(name, self.key, artifact)
         where = f"kept as `{path}`" if path else "not kept"
         _LOG.warning("compiled `%s` in %.0f s, %s", name, time.monotonic() - began, where)
@@ -85,9 +97,20 @@ class Order(NamedTuple):
         )
         began = time.monotonic()
         quick = {**self.options, "time_budget": 0, "fallback": False, "out": None}
-        artifact = compile(self.source.model, **quick)
+        with self._refusal_kept():
+            artifact = compile(self.source.model, **quick)
         _LOG.info("compiled `%s` quickly, in %.1f s", name, time.monotonic() - began)
         return artifact
+
+    @contextlib.contextmanager
+    def _refusal_kept(self) -> Iterator[None]:
+        """Store a CannotFillUpError, so that the next session need not find it out again."""
+        try:
+            yield
+        except CannotFillUpError as error:
+            if self.kept is not None:
+                self.kept.keep_refusal(self.source.name, self.key, error)
+            raise
 
     @property
     def told(self) -> str:

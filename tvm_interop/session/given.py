@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DeviceError, InputError
+from ..errors import DeviceError, InputError, did_you_mean
 from .source import Source
 from .tensor_info import TensorInfo
 
@@ -22,6 +22,55 @@ def is_open(source: Source, options: Mapping[str, Any]) -> bool:
     if ranges != (None, None) or not isinstance(given, Mapping):
         return False
     return any(info.is_open and info.name not in given for info in source.inputs)
+
+
+def check_artifact_options(options: Mapping[str, Any], wanted: int, threads: int | None) -> None:
+    """Check the arguments for a session of an artifact, which was compiled for `wanted` threads."""
+    if options:
+        raise InputError(
+            f"`{'`, `'.join(options)}`: options are for models that are compiled, and this is an "
+            "artifact, which is compiled already; leave them out"
+        )
+    if threads is not None and threads < wanted:
+        raise InputError(
+            f"the artifact was compiled for {wanted} threads, and `threads` is {threads}: give the "
+            "model instead of the artifact, or limit this process with "
+            "tvm_interop.set_num_threads"
+        )
+
+
+def positions_of(names: Sequence[str] | None, outputs: Sequence[TensorInfo]) -> list[int]:
+    """Return the positions of outputs by their names; None for all of them."""
+    if isinstance(names, str):
+        raise InputError(f"`output_names` is {names!r}; give a list of names, or None for all")
+    known = [info.name for info in outputs]
+    for name in names or ():
+        if name not in known:
+            raise InputError(
+                f"no output `{name}`{did_you_mean(str(name), known)}: the model has "
+                f"{', '.join(map(str, outputs))}"
+            )
+    return [known.index(name) for name in (known if names is None else names)]
+
+
+def checked_feed(feed: Mapping[str, Any], inputs: Sequence[TensorInfo]) -> dict[str, Any]:
+    """Return the inputs, with lists of numbers as arrays; refuse missing or unknown inputs."""
+    if not isinstance(feed, Mapping):
+        raise InputError(
+            f"the inputs are a `{type(feed).__name__}`; give a dictionary of arrays by name"
+        )
+    known = {info.name: info for info in inputs}
+    wanted = ", ".join(map(str, inputs)) or "none"
+    for name in feed:
+        if name not in known:
+            raise InputError(
+                f"the model has no input `{name}`{did_you_mean(str(name), list(known))}; it has "
+                f"{wanted}"
+            )
+    missing = [name for name in known if name not in feed]
+    if missing:
+        raise InputError(f"input `{missing[0]}` is missing; the model's inputs are {wanted}")
+    return {name: with_type(feed[name], info) for name, info in known.items()}
 
 
 def with_type(value: Any, info: TensorInfo) -> Any:

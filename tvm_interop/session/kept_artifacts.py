@@ -21,13 +21,16 @@ from typing import Any
 
 from .._version import __version__
 from ..artifact.artifact import Artifact, load
-from ..errors import ArtifactError, InputError
+from ..atomic_file import replacing
+from ..errors import ArtifactError, CannotFillUpError, InputError
 from ..measure.kept_files import kept_beside
 from ..ownership import TRUSTED_FOLDERS, make_own_folder, why_not_trusted
 
 _LOG = logging.getLogger("tvm_interop")
 
 _FOLDER = "artifacts"
+_REFUSED = ".refused.json"
+"""How the names of files end that say why a model cannot be compiled for ranges."""
 _LOCK = ".compiling"
 """The file that is locked by the process that compiles in the background."""
 MAX_BYTES = 8 << 30
@@ -92,6 +95,26 @@ class KeptArtifacts:
                 return None
         self._tell_untrusted(reason)
         return None
+
+    def find_refusal(self, name: str, key: str) -> CannotFillUpError | None:
+        """Return the stored error of a compilation for ranges, or None if there is none."""
+        path = self.path_of(name, key).with_suffix(_REFUSED)
+        if not path.is_file() or why_not_trusted(path) is not None:
+            return None
+        try:
+            found = json.loads(path.read_text())
+            return CannotFillUpError(str(found["why"]), str(found["advice"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None  # It is found out again.
+
+    def keep_refusal(self, name: str, key: str, error: CannotFillUpError) -> None:
+        """Store the error of a compilation for ranges, which takes long to find out."""
+        if why_not_trusted(self.folder) is None:
+            with contextlib.suppress(OSError):
+                make_own_folder(self.folder)
+                with replacing(self.path_of(name, key).with_suffix(_REFUSED)) as temporary:
+                    told = {"why": error.why, "advice": error.advice}
+                    Path(temporary).write_text(json.dumps(told))
 
     @contextlib.contextmanager
     def one_at_a_time(self) -> Iterator[None]:

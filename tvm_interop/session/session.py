@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from collections import OrderedDict
@@ -15,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..artifact.artifact import Artifact
-from ..errors import ExecutionError, InputError, did_you_mean
+from ..errors import CannotFillUpError, ExecutionError, InputError
 from ..execution.arrays import shape_of
 from ..execution.graph_module import GraphModule
 from ..plain_data import is_whole
 from .binding import Binding
-from .given import check_providers, is_open, with_type
+from .by_size import BySize, without_ranges
+from .given import check_artifact_options, check_providers, checked_feed, is_open, positions_of
 from .pool import Pool
 from .source import Source, artifact_or_source
 from .tensor_info import TensorInfo
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from ..execution.operator_profile import OpProfile
     from .background import Background, CompileState
     from .compiled_once import Order
+
+_LOG = logging.getLogger("tvm_interop")
 
 _MOST_SHAPES = 16
 """The largest number of combinations of input shapes that a model with open dimensions is kept for.
@@ -54,6 +58,10 @@ class Session(AbstractContextManager["Session"]):
     session with the same file and options on the same machine uses the stored artifact. A model
     with open dimensions is compiled for each combination of input shapes that `run` gets. With
     `compile_in_background` the session answers before that: see `states`.
+
+    For ranges in `shapes`, all sizes run without further compilation if runs may be filled up to
+    another size. Otherwise a warning says why not, and each size is compiled at its first run. This
+    is also done for a run whose mask does not allow it to be filled up.
 
     Attributes
     ----------
@@ -118,10 +126,11 @@ class Session(AbstractContextManager["Session"]):
         self._source: Source | None = None
         self._options = options
         self._background: Background | None = None
+        self._by_size: BySize | None = None
         self.path: Path | None = None
         given = artifact_or_source(model)
         if isinstance(given, Artifact):
-            self._check_artifact_options(given.cores, threads)
+            check_artifact_options(self._options, given.cores, threads)
             # If the user gives `threads`, do not warn about idle cores.
             self._take(given if threads is None else given.at_home())
             return
@@ -140,7 +149,12 @@ class Session(AbstractContextManager["Session"]):
             self.inputs, self.outputs = given.inputs, given.outputs
             return
         order = self._order(given, None)
-        artifact, is_quick = self._compiled(order)
+        try:
+            artifact, is_quick = self._compiled(order)
+        except CannotFillUpError as error:
+            self._by_size = BySize(given, self._options, error, _MOST_SHAPES)
+            self.inputs, self.outputs = given.inputs, given.outputs
+            return
         self._take(artifact)
         if is_quick:
             self._improve(order)
@@ -150,19 +164,6 @@ class Session(AbstractContextManager["Session"]):
         self._pool = Pool(artifact, self._instances)
         self.inputs, self.outputs = self._pool.infos()
         self.path = artifact.path
-
-    def _check_artifact_options(self, wanted: int, threads: int | None) -> None:
-        if self._options:
-            raise InputError(
-                f"`{'`, `'.join(self._options)}`: options are for models that are compiled, and "
-                "this is an artifact, which is compiled already; leave them out"
-            )
-        if threads is not None and threads < wanted:
-            raise InputError(
-                f"the artifact was compiled for {wanted} threads, and `threads` is {threads}: give "
-                "the model instead of the artifact, or limit this process with "
-                "tvm_interop.set_num_threads"
-            )
 
     def __repr__(self) -> str:
         return (
@@ -208,9 +209,17 @@ class Session(AbstractContextManager["Session"]):
     def runs_by_size(self) -> dict[tuple[int, ...], int]:
         """The number of runs of this session at each size; see `GraphModule.runs_by_size`.
 
-        Runs of all instances and of bindings count. Any thread may ask.
+        Runs of all instances and of bindings count. Any thread may ask. If each size is compiled at
+        its first run, only the sizes that the session is ready for are listed.
         """
+        if self._by_size is not None:
+            return self._by_size.runs()
         return {} if self._pool is None else self._pool.first.runs_by_size
+
+    @property
+    def why_not_filled_up(self) -> str | None:
+        """Why each size of the ranges is compiled at its first run; None if none of them is."""
+        return None if self._by_size is None else self._by_size.why
 
     def get_providers(self) -> list[str]:
         """Return onnxruntime's name for the device that the model runs on, in a list."""
@@ -263,9 +272,19 @@ class Session(AbstractContextManager["Session"]):
         ExecutionError
             An operator failed, or the session was closed.
         """
-        wanted = self._positions(output_names)
-        feed = self._checked_feed(input_feed)
-        pool = self._pool_for(feed)
+        self._check_is_open()
+        wanted = positions_of(output_names, self.outputs)
+        feed = checked_feed(input_feed, self.inputs)
+        try:
+            return self._run_on(self._pool_for(feed), wanted, feed)
+        except CannotFillUpError as error:
+            if self._source is None:
+                raise
+            return self._run_on(self._pool_for(feed, error), wanted, feed)
+
+    def _run_on(
+        self, pool: Pool, wanted: Sequence[int], feed: Mapping[str, Any]
+    ) -> list[np.ndarray]:
         module = pool.modules.get()
         try:
             module.set_input(**feed)
@@ -314,7 +333,8 @@ class Session(AbstractContextManager["Session"]):
 
     def profile(self, input_feed: Mapping[str, Any]) -> list[OpProfile]:
         """Run once and return the times at which each operator ran; see `GraphModule.profile`."""
-        feed = self._checked_feed(input_feed)
+        self._check_is_open()
+        feed = checked_feed(input_feed, self.inputs)
         pool = self._pool_for(feed)
         module = pool.modules.get()
         try:
@@ -348,38 +368,6 @@ class Session(AbstractContextManager["Session"]):
         if self._is_closed:
             raise ExecutionError("the session was closed: make a new one")
 
-    def _positions(self, names: Sequence[str] | None) -> list[int]:
-        if isinstance(names, str):
-            raise InputError(f"`output_names` is {names!r}; give a list of names, or None for all")
-        known = [info.name for info in self.outputs]
-        for name in names or ():
-            if name not in known:
-                raise InputError(
-                    f"no output `{name}`{did_you_mean(str(name), known)}: the model has "
-                    f"{', '.join(map(str, self.outputs))}"
-                )
-        return [known.index(name) for name in (known if names is None else names)]
-
-    def _checked_feed(self, feed: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the inputs, with lists of numbers as arrays; refuse missing or unknown inputs."""
-        self._check_is_open()
-        if not isinstance(feed, Mapping):
-            raise InputError(
-                f"the inputs are a `{type(feed).__name__}`; give a dictionary of arrays by name"
-            )
-        known = {info.name: info for info in self.inputs}
-        wanted = ", ".join(map(str, self.inputs)) or "none"
-        for name in feed:
-            if name not in known:
-                raise InputError(
-                    f"the model has no input `{name}`{did_you_mean(str(name), list(known))}; it "
-                    f"has {wanted}"
-                )
-        missing = [name for name in known if name not in feed]
-        if missing:
-            raise InputError(f"input `{missing[0]}` is missing; the model's inputs are {wanted}")
-        return {name: with_type(feed[name], info) for name, info in known.items()}
-
     # Compiling.
 
     @property
@@ -409,7 +397,7 @@ class Session(AbstractContextManager["Session"]):
     def _order(self, source: Source, shapes: Mapping[str, tuple[int, ...]] | None) -> Order:
         from .compiled_once import order_of
 
-        return order_of(source, self._options, shapes)
+        return order_of(source, without_ranges(self._options) if shapes else self._options, shapes)
 
     def _compiled(self, order: Order) -> tuple[Artifact, bool]:
         """Return the artifact to run now, and whether it was compiled quickly."""
@@ -443,7 +431,7 @@ class Session(AbstractContextManager["Session"]):
         ExecutionError
             The new artifact has other inputs or outputs.
         """
-        old = self._by_shape.get(key) if self._pool is None else self._pool
+        old = self._by_shape.get(key) if key else self._pool
         if old is None:
             return  # There were other shapes in between. The next run finds the stored artifact.
         made = Pool(artifact, self._instances)
@@ -455,7 +443,7 @@ class Session(AbstractContextManager["Session"]):
         with self._compiling:
             if self._is_closed:
                 return
-            if self._pool is not None:
+            if not key:
                 self._pool = made
             elif key in self._by_shape:
                 self._by_shape[key] = made
@@ -466,17 +454,26 @@ class Session(AbstractContextManager["Session"]):
         pool = self._pool
         return None if pool is None else (pool.artifact, pool.first)
 
-    def _pool_for(self, feed: Mapping[str, Any]) -> Pool:
-        """Return the instances for inputs of these shapes; compile the model for them if needed."""
-        if self._pool is not None:
+    def _pool_for(self, feed: Mapping[str, Any], error: CannotFillUpError | None = None) -> Pool:
+        """Return the instances for inputs of these shapes; compile the model for them if needed.
+
+        Parameters
+        ----------
+        error: why the instances for ranges do not run these inputs, if this was tried.
+        """
+        if self._pool is not None and error is None:
             return self._pool
         assert self._source is not None, "what is compiled already has its instances"
-        shapes = {info.name: shape_of(feed[info.name]) for info in self.inputs if info.is_open}
+        open_ = [info.name for info in self._source.inputs if info.is_open]
+        shapes = {name: shape_of(feed[name]) for name in open_}
         key = tuple(shapes.values())
+        sizes = None if self._by_size is None else self._by_size.sizes_of(shapes)
         with self._compiling:
             self._check_is_open()
             if key not in self._by_shape:
                 order = self._order(self._source, shapes)
+                if error is not None:
+                    _LOG.warning("`%s` runs at its own size: %s", self._source.name, error.why)
                 artifact, is_quick = self._compiled(order)
                 self._by_shape[key] = Pool(artifact, self._instances)
                 self.path = artifact.path
@@ -486,5 +483,9 @@ class Session(AbstractContextManager["Session"]):
                     dropped, _ = self._by_shape.popitem(last=False)
                     if self._background is not None:
                         self._background.forget(dropped)
+                    if self._by_size is not None:
+                        self._by_size.forget(dropped)
             self._by_shape.move_to_end(key)
+            if self._by_size is not None and sizes is not None:
+                self._by_size.count(sizes)
             return self._by_shape[key]

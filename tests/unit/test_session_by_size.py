@@ -1,0 +1,169 @@
+"""Tests sessions for ranges whose sizes are compiled one by one, at their first runs."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import tvm_interop
+from tests.nets import Net
+from tvm_interop import InputError, Session
+from tvm_interop.errors import CannotFillUpError
+
+QUICK: dict[str, Any] = {"scheduler": "sequential", "latency_db": ":memory:", "time_budget": 0}
+SIZES = {"batch": (1, 3), "height": (5, 12), "width": (5, 12)}
+
+
+def _segmenter() -> onnx.ModelProto:
+    net = Net()
+    x = net.input("x", ["batch", 2, "height", "width"])
+    weight = net.input("weight", ["batch", 1, 1, 1])
+    hidden = net.op("Relu", [net.conv(x, "first", (2, 4), 3)], "hidden")
+    net.op("Mul", [net.conv(hidden, "second", (4, 3), 3), weight], "y")
+    return net.model("y")
+
+
+def _feed(batch: int, height: int, width: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng([batch, height, width])
+    return {
+        "x": rng.standard_normal((batch, 2, height, width)).astype(np.float32),
+        "weight": rng.standard_normal((batch, 1, 1, 1)).astype(np.float32),
+    }
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("by_size") / "segmenter.onnx"
+    onnx.save(_segmenter(), path)
+    return path
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TVM_INTEROP_KEPT", str(tmp_path / "kept"))
+    return tmp_path / "kept" / "artifacts"
+
+
+def _assert_right(session: Session, feed: dict[str, np.ndarray]) -> None:
+    theirs = onnxruntime.InferenceSession(_segmenter().SerializeToString())
+    for ours, wanted in zip(session.run(None, feed), theirs.run(None, feed), strict=True):
+        np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_each_size_is_compiled_at_its_first_run(
+    path: Path, kept: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ranges = {**SIZES, "batch": 2}
+    with caplog.at_level(logging.WARNING), Session(path, shapes=ranges, **QUICK) as session:
+        assert "each size of height 5 to 12 and width 5 to 12 at the first run" in caplog.text
+        assert "operator `first/Conv`" in caplog.text
+        assert "operator `first/Conv`" in (session.why_not_filled_up or "")
+        assert session.ranges is None
+        assert session.inputs[0].shape == ("batch", 2, "height", "width")
+        for height, width in ((5, 12), (7, 6), (5, 12)):
+            _assert_right(session, _feed(2, height, width))
+        assert session.runs_by_size == {(5, 12): 2, (7, 6): 1}
+        told = [record.message for record in caplog.records if "compiled `" in record.message]
+        assert len(told) == 2
+    caplog.clear()
+    with Session(path, shapes=ranges, **QUICK) as again:
+        # Neither the proof nor the compilation is repeated.
+        assert not [r for r in caplog.records if r.message.startswith("compiling")]
+        assert again.why_not_filled_up == session.why_not_filled_up
+        _assert_right(again, _feed(2, 7, 6))
+        assert not [r for r in caplog.records if r.message.startswith("compiling")]
+
+
+@pytest.mark.usefixtures("kept")
+def test_more_than_two_ranges_run_one_by_one(path: Path) -> None:
+    with Session(path, shapes=SIZES, **QUICK) as session:
+        _assert_right(session, _feed(3, 5, 8))
+        assert "a range for 3 dimensions" in (session.why_not_filled_up or "")
+        assert session.runs_by_size == {(3, 5, 8): 1}
+
+
+@pytest.mark.usefixtures("kept")
+def test_long_ranges_run_one_by_one() -> None:
+    net = Net()
+    net.op("Neg", [net.input("x", ["time"])], "y")
+    with Session(net.model("y"), shapes={"time": (1, 5000)}, **QUICK) as session:
+        x = np.arange(4500, dtype=np.float32)
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], -x)
+        assert "sizes 1 to 5000" in (session.why_not_filled_up or "")
+    with pytest.raises(InputError, match=r"no open dimension `tiem`.*did you mean `time`"):
+        Session(net.model("y"), shapes={"tiem": (1, 5000)}, **QUICK)
+
+
+@pytest.mark.usefixtures("kept")
+def test_sums_and_repeated_dimensions_run_one_by_one() -> None:
+    net = Net()
+    past, mask = net.input("past", ["past", 3]), net.input("mask", ["past + 1", "past + 1"])
+    new = net.op("Concat", [past, net.weight(1, 3)], "new", axis=0)
+    net.op("MatMul", [mask, new], "y")
+    with Session(net.model("y"), shapes={"past": (1, 9)}, **QUICK) as session:
+        rng = np.random.default_rng(0)
+        feed = {
+            "past": rng.standard_normal((4, 3)).astype(np.float32),
+            "mask": rng.standard_normal((5, 5)).astype(np.float32),
+        }
+        theirs = onnxruntime.InferenceSession(net.model("y").SerializeToString())
+        wanted = theirs.run(None, feed)[0]
+        np.testing.assert_allclose(session.run(None, feed)[0], wanted, rtol=1e-4, atol=1e-5)
+        feed["past"] = feed["past"][:3]
+        with pytest.raises(InputError, match=r"`mask` has size 5 where .*`past \+ 1`, which is 4"):
+            session.run(None, feed)
+
+
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize(
+    ("feed", "message"),
+    [
+        (_feed(4, 5, 5), "input `x` has batch 4, and the session was made for batch 1 to 3"),
+        (_feed(1, 13, 5), "input `x` has height 13, and .* for height 5 to 12"),
+        (_feed(1, 5, 0), "input `x` has width 0, and .* for width 5 to 12"),
+        (
+            {**_feed(2, 5, 5), "weight": _feed(3, 5, 5)["weight"]},
+            "`x` has batch 2, and input `weight` has batch 3: give all inputs the same batch",
+        ),
+        (
+            {**_feed(1, 5, 5), "weight": np.zeros((1, 2, 1, 1), np.float32)},
+            r"`weight` has shape \(1, 2, 1, 1\), and the model has \(batch, 1, 1, 1\)",
+        ),
+        ({**_feed(1, 5, 5), "weight": np.zeros(1, np.float32)}, r"`weight` has shape \(1,\)"),
+    ],
+)
+def test_wrong_sizes_are_named(path: Path, feed: dict[str, np.ndarray], message: str) -> None:
+    with Session(path, shapes=SIZES, **QUICK) as session:
+        with pytest.raises(InputError, match=message):
+            session.run(None, feed)
+        assert session.runs_by_size == {}
+
+
+@pytest.mark.usefixtures("kept")
+def test_few_sizes_are_kept_ready(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tvm_interop.session.session._MOST_SHAPES", 2)
+    with Session(path, shapes={**SIZES, "batch": 1}, **QUICK) as session:
+        for width in (5, 6, 5, 7):
+            _assert_right(session, _feed(1, 5, width))
+        assert session.runs_by_size == {(5, 5): 2, (5, 7): 1}
+
+
+def test_an_artifact_needs_the_proof_and_points_to_sessions(path: Path) -> None:
+    with pytest.raises(CannotFillUpError, match=r"or run the model by `Session`, which compiles"):
+        tvm_interop.compile(path, shapes={**SIZES, "batch": 1}, **QUICK)
+
+
+def test_a_refusal_that_cannot_be_read_is_found_out_again(path: Path, kept: Path) -> None:
+    ranges = {**SIZES, "batch": 1}
+    Session(path, shapes=ranges, **QUICK).close()
+    (note,) = kept.glob("*.refused.json")
+    note.write_text("[]")
+    with Session(path, shapes=ranges, **QUICK) as session:
+        assert "operator `first/Conv`" in (session.why_not_filled_up or "")
+    assert "first/Conv" in note.read_text()

@@ -1,0 +1,147 @@
+"""Sizes that a session compiles one by one, since no run can be filled up to another size."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import CannotFillUpError, InputError
+from ..plain_data import is_whole
+from .source import Source
+
+_LOG = logging.getLogger("tvm_interop")
+_NOT_FOR_ONE = ("shapes", "most_sizes")
+"""The options of `compile` that only a range has."""
+
+
+class BySize:
+    """The ranges of a session whose model is compiled for each size at the first run of this size.
+
+    Attributes
+    ----------
+    why: why runs cannot be filled up.
+    """
+
+    def __init__(
+        self, source: Source, options: Mapping[str, Any], error: CannotFillUpError, most: int
+    ) -> None:
+        """Take the ranges from the options, and log what will happen.
+
+        Parameters
+        ----------
+        error: the error of the compilation for all sizes.
+        most: for at most this many combinations of sizes the session is ready at once.
+        """
+        self.why = error.why
+        self._inputs = {info.name: info.shape for info in source.inputs}
+        self._ends = {
+            name: (given, given) if is_whole(given) else (given[0], given[1])
+            for name, given in options["shapes"].items()
+        }
+        self._wide = [name for name, (least, most_) in self._ends.items() if least < most_]
+        self._runs: dict[tuple[int, ...], int] = {}
+        self._lock = threading.Lock()
+        _LOG.warning(
+            "`%s` is compiled for each size of %s at the first run of this size, which takes a "
+            "while, and the session stays ready for the %d sizes used last, since %s",
+            source.name,
+            self._told,
+            most,
+            self.why,
+        )
+
+    def sizes_of(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+        """Return the size of each dimension with a range.
+
+        Parameters
+        ----------
+        shapes: the shapes of the inputs with open dimensions, by name.
+
+        Raises
+        ------
+        InputError
+            A size is out of its range, or two inputs disagree about it; the message names the
+            dimension.
+        """
+        found: dict[str, tuple[int, str]] = {}
+        for name, shape in shapes.items():
+            self._check_known(name, shape)
+            for dimension, size in zip(self._inputs[name], shape, strict=True):
+                if dimension not in self._ends:
+                    continue
+                assert isinstance(dimension, str)
+                least, most = self._ends[dimension]
+                if not least <= size <= most:
+                    wanted = str(least) if least == most else f"{least} to {most}"
+                    raise InputError(
+                        f"input `{name}` has {dimension} {size}, and the session was made for "
+                        f"{dimension} {wanted}: make it for a larger range, or divide the inputs"
+                    )
+                before, other = found.setdefault(dimension, (size, name))
+                if before != size:
+                    raise InputError(
+                        f"input `{other}` has {dimension} {before}, and input `{name}` has "
+                        f"{dimension} {size}: give all inputs the same {dimension}"
+                    )
+        self._check_sums(shapes, {name: size for name, (size, _) in found.items()})
+        least = {name: (ends[0], "") for name, ends in self._ends.items()}
+        return tuple({**least, **found}[name][0] for name in self._wide)
+
+    def count(self, sizes: Sequence[int]) -> None:
+        """Count a run at these sizes."""
+        with self._lock:
+            self._runs[tuple(sizes)] = self._runs.get(tuple(sizes), 0) + 1
+
+    def forget(self, shapes: Sequence[tuple[int, ...]]) -> None:
+        """Forget the runs at the sizes of these shapes of the open inputs."""
+        names = [name for name, dims in self._inputs.items() if not _are_known(dims)]
+        sizes = self.sizes_of(dict(zip(names, shapes, strict=True)))
+        with self._lock:
+            self._runs.pop(sizes, None)
+
+    def runs(self) -> dict[tuple[int, ...], int]:
+        """Return the number of runs, by the size of each dimension with a range."""
+        with self._lock:
+            return dict(self._runs)
+
+    @property
+    def _told(self) -> str:
+        ends = ((name, *self._ends[name]) for name in self._wide)
+        return " and ".join(f"{name} {least} to {most}" for name, least, most in ends)
+
+    def _check_known(self, name: str, shape: tuple[int, ...]) -> None:
+        """Check the rank of an input, and the sizes that the model itself gives."""
+        dims = self._inputs[name]
+        wrong = len(dims) != len(shape) or any(
+            isinstance(known, int) and known != size
+            for known, size in zip(dims, shape, strict=False)
+        )
+        if wrong:
+            told = ", ".join("?" if size is None else str(size) for size in dims)
+            raise InputError(f"input `{name}` has shape {shape}, and the model has ({told})")
+
+    def _check_sums(self, shapes: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int]) -> None:
+        """Check dimensions that are sums, such as `past + 1`."""
+        from ..frontend.open_dimensions import size_of
+
+        for name, shape in shapes.items():
+            for dimension, size in zip(self._inputs[name], shape, strict=True):
+                if dimension is None or isinstance(dimension, int) or dimension in sizes:
+                    continue
+                wanted = size_of(dimension, sizes)
+                if wanted is not None and wanted != size:
+                    raise InputError(
+                        f"input `{name}` has size {size} where the model has `{dimension}`, which "
+                        f"is {wanted} for the other inputs"
+                    )
+
+
+def without_ranges(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options for `compile` that are left for a single size."""
+    return {name: value for name, value in options.items() if name not in _NOT_FOR_ONE}
+
+
+def _are_known(dims: Sequence[int | str | None]) -> bool:
+    return all(isinstance(size, int) for size in dims)

@@ -72,8 +72,9 @@ def _first_of_equals(main: relax.Function) -> dict[relax.Var, relax.Var]:
 def _is_kernel(value: relax.Expr | None) -> bool:
     if isinstance(value, relax.TupleGetItem):
         return True
-    is_operator = isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op)
-    return is_operator and value.op.has_attr("FLegalize")
+    if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
+        return False
+    return bool(value.op.has_attr("FLegalize"))
 
 
 def _with_first(value: relax.Expr, first_of: dict[relax.Var, relax.Var]) -> relax.Expr:

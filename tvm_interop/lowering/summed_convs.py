@@ -261,7 +261,8 @@ def _sum_of(windows: list[_Window]) -> npt.NDArray[np.float32]:
         for channel in range(len(weights)):
             weights[channel, channel % inputs] += placed[channel, 0]
     with np.errstate(over="ignore"):
-        return weights.astype(np.float32)
+        rounded: npt.NDArray[np.float32] = weights.astype(np.float32)
+    return rounded
 
 
 def _is_constant(expr: relax.Expr) -> bool:

@@ -171,8 +171,8 @@ TVI_EXPORT const char* tvi_model_range_dimension(const tvi_model* model, size_t 
 TVI_EXPORT int64_t tvi_model_range_size(const tvi_model* model, size_t range, size_t shape);
 /* Where input number `input`, a mask, must be 1 so that a run may be filled up: in the "first" row,
  * in "any" row, in "all" rows, or "nowhere". NULL if the input is not a mask. A mask is filled up
- * with 0. For "first", "any" and "all", all its numbers must be from 0 to 1. With two ranges, the rows
- * are those of the second, and this must hold for each row of the first. */
+ * with 0. For "first", "any" and "all", all its numbers must be from 0 to 1. With two ranges, the
+ * rows are those of the second, and this must hold for each row of the first. */
 TVI_EXPORT const char* tvi_model_row_mask(const tvi_model* model, size_t input);
 /* Finds the shape number to run `rows` rows with: that of the least number of rows that is large
  * enough. */

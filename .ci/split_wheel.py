@@ -60,6 +60,7 @@ FILES = (
     "py.typed",
     "session/__init__.py",
     "session/binding.py",
+    "session/by_size.py",
     "session/given.py",
     "session/pool.py",
     "session/session.py",

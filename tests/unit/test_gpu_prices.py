@@ -148,7 +148,7 @@ def test_options_of_no_use_on_the_command_line(capsys: pytest.CaptureFixture[str
     for arguments, says in (
         (["--latency", "z80"], "--latency is `z80`"),
         (["--link-us", "3"], "--link-us goes with --link-gb-s"),
-        (["--link-gb-s", "0"], "must be above 0"),
+        (["--link-gb-s", "0"], "give a number above 0"),
     ):
         assert run_app(["compile", "squeezenet", "--target", "cuda", *arguments]) != 0
         assert says in capsys.readouterr().err

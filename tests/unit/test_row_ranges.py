@@ -277,10 +277,10 @@ def test_numbers_of_rows_that_c_cannot_run(made: Artifact, tmp_path: Path) -> No
     model = NativeModel(made.path, shape=1)
     feed, outputs = _feed(4), _like([(9, 5), (9, 3, 4)], 0)
     for rows in (0, -1, 5, 2**62):
-        with pytest.raises(RuntimeLibraryError, match=f"rows is {rows}, .* runs 1 to 4"):
+        with pytest.raises(RuntimeLibraryError, match=f"`batch` is {rows}, .* runs 1 to 4"):
             model.run_rows(rows, feed["numbers"], feed["items"], outputs=outputs)
     for rows in (0, 10):
-        with pytest.raises(RuntimeLibraryError, match=f"rows is {rows}, .* for 1 to 9"):
+        with pytest.raises(RuntimeLibraryError, match=f"`batch` is {rows}, .* for 1 to 9"):
             model.find_rows(rows)
     tvm_interop.compile(_ranker(2), out=tmp_path / "one.tar", **QUICK)
     whole = NativeModel(tmp_path / "one.tar")

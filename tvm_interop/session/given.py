@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DeviceError, InputError, did_you_mean
+from ..plain_data import is_whole
 from .source import Source
 from .tensor_info import TensorInfo
 
@@ -22,6 +23,13 @@ def is_open(source: Source, options: Mapping[str, Any]) -> bool:
     if ranges != (None, None) or not isinstance(given, Mapping):
         return False
     return any(info.is_open and info.name not in given for info in source.inputs)
+
+
+def check_counts(instances: Any, threads: Any) -> None:
+    """Refuse numbers that are not whole numbers of 1 or more; `threads` may be None."""
+    for name, count in (("instances", instances), ("threads", 1 if threads is None else threads)):
+        if not is_whole(count) or count < 1:
+            raise InputError(f"`{name}` is {count!r}; give a whole number, 1 or more")
 
 
 def check_artifact_options(options: Mapping[str, Any], wanted: int, threads: int | None) -> None:

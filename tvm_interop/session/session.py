@@ -19,10 +19,16 @@ from ..artifact.artifact import Artifact
 from ..errors import CannotFillUpError, ExecutionError, InputError
 from ..execution.arrays import shape_of
 from ..execution.graph_module import GraphModule
-from ..plain_data import is_whole
 from .binding import Binding
 from .by_size import BySize, without_ranges
-from .given import check_artifact_options, check_providers, checked_feed, is_open, positions_of
+from .given import (
+    check_artifact_options,
+    check_counts,
+    check_providers,
+    checked_feed,
+    is_open,
+    positions_of,
+)
 from .pool import Pool
 from .source import Source, artifact_or_source
 from .tensor_info import TensorInfo
@@ -111,10 +117,7 @@ class Session(AbstractContextManager["Session"]):
             The same cases as for `compile`, `load` and `GraphModule`. Also `DeviceError` if the
             model must be compiled and a package for that is not installed.
         """
-        if not is_whole(instances) or instances < 1:
-            raise InputError(f"`instances` is {instances!r}; give a whole number, 1 or more")
-        if threads is not None and (not is_whole(threads) or threads < 1):
-            raise InputError(f"`threads` is {threads!r}; give a whole number, 1 or more")
+        check_counts(instances, threads)
         check_providers(providers, options.get("target", "llvm"))
         threads = threads or getattr(sess_options, "intra_op_num_threads", 0) or None
         self._instances = instances

@@ -246,9 +246,10 @@ def test_parts_that_a_concat_reads_whole(plain):
 def test_a_merged_operator_that_reads_a_later_stage():
     """The sum behind the concat becomes a part of the merged convolution, as in SqueezeNet."""
     net = Net()
-    x = net.input("x", [1, 8, 14, 14])
+    x, z = (net.input(name, [1, 8, 14, 14]) for name in ("x", "z"))
     joined = net.op("Concat", [net.conv(x, f"c{k}", (8, 4), k) for k in (1, 3)], "cat", axis=1)
-    net.op("Relu", [net.op("Add", [joined, net.conv(x, "bypass", (8, 8), 1)], "sum")], "y")
+    # The bypass reads another image, or it would become a part of the merged convolution too.
+    net.op("Relu", [net.op("Add", [joined, net.conv(z, "bypass", (8, 8), 1)], "sum")], "y")
     made = compilation(net.model("y"), providers=["tvm"])
     merging = by_hand(made, ["c1/Conv", "c3/Conv"])
     order = [made.graph.names[stage.ops[-1]] for stage in merging.stages]

@@ -44,9 +44,14 @@ def nodes_of(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
     """Yield every node of `graph` and of its subgraphs, such as the branches of an `If`."""
     for node in graph.node:
         yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from nodes_of(attribute.g)
+        yield from inner_nodes(node)
+
+
+def inner_nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    """Yield every node of the subgraphs of `node`, and of the subgraphs inside these."""
+    for attribute in node.attribute:
+        for inner in (attribute.g, *attribute.graphs):
+            yield from nodes_of(inner)
 
 
 def _with_defaults(model: onnx.ModelProto, wanted: Sequence[tuple[str, str]]) -> onnx.ModelProto:

@@ -70,7 +70,8 @@ def fold(
     if op_type in ("Shape", "Size"):
         return _of_shape(op_type, inputs[0], attrs)
     given = [value for value in inputs if value is not None]
-    may_fold = op_type in (*_FOLDED, "Unique") or (of_any_kind and op_type not in _WITH_GRAPHS)
+    is_listed = op_type in _FOLDED or op_type == "Unique"
+    may_fold = is_listed or (of_any_kind and op_type not in _WITH_GRAPHS)
     if not may_fold or not given or not all(map(_is_small_constant, given)):
         return None
     arrays = [None if value is None else value.value.numpy() for value in inputs]

@@ -19,6 +19,7 @@ from tvm import relax
 from ..errors import UnsupportedModelError
 from .constants import constant_array, number_like
 from .expand import nodes_of
+from .normalisations import axes_of
 
 DOMAIN = "com.microsoft"
 _LAYER_NORM_OPSET = 17
@@ -110,7 +111,7 @@ def _layer_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
     x, scale = inputs[:2]
     bias = inputs[2] if len(inputs) > 2 else None
     bias = bb.emit(relax.op.zeros_like(scale)) if bias is None else bias
-    axes = _axes(x, attrs)
+    axes = axes_of(x, attrs)
     return relax.op.nn.layer_norm(x, scale, bias, axes, float(attrs.get("epsilon", 1e-5)))
 
 
@@ -118,12 +119,7 @@ def _rms_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str,
     if attrs["tvm_custom"]["num_outputs"] > 1:
         raise UnsupportedModelError("it returns a deviation, as in training: leave out that output")
     x, scale = inputs[:2]
-    return relax.op.nn.rms_norm(x, scale, _axes(x, attrs), float(attrs.get("epsilon", 1e-5)))
-
-
-def _axes(x: Any, attrs: Mapping[str, Any]) -> list[int]:
-    rank = int(x.ty.ndim)
-    return list(range(int(attrs.get("axis", -1)) % rank, rank))
+    return relax.op.nn.rms_norm(x, scale, axes_of(x, attrs), float(attrs.get("epsilon", 1e-5)))
 
 
 def _skip_layer_norm(

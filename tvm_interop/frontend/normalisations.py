@@ -27,8 +27,7 @@ def _layer_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
     x, scale = inputs[0], inputs[1]
     if attrs["tvm_custom"]["num_outputs"] == 1 and str(x.ty.dtype) != "float64":
         return None
-    rank = x.ty.ndim
-    axes = list(range(int(attrs.get("axis", -1)) % rank, rank))
+    axes = axes_of(x, attrs)
     wide = x if str(x.ty.dtype) == "float64" else bb.emit(relax.op.astype(x, "float32"))
     mean = bb.emit(relax.op.mean(wide, axes, keepdims=True))
     centred = bb.emit(relax.op.subtract(wide, mean))
@@ -44,11 +43,16 @@ def _layer_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
     return outputs[0] if number == 1 else relax.Tuple(outputs[:number])
 
 
+def axes_of(x: Any, attrs: Mapping[str, Any]) -> list[int]:
+    """Return the axes that a layer is normalised over: from the attribute's axis to the last."""
+    rank = int(x.ty.ndim)
+    return list(range(int(attrs.get("axis", -1)) % rank, rank))
+
+
 def _rms_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     x, scale = inputs[:2]
-    rank = x.ty.ndim
-    axes = list(range(int(attrs.get("axis", -1)) % rank, rank))
-    if len(axes) < rank:
+    axes = axes_of(x, attrs)
+    if len(axes) < x.ty.ndim:
         return None
     # TVM's kernel loses a dimension if it normalises over all axes.
     wide = x if str(x.ty.dtype) == "float64" else bb.emit(relax.op.astype(x, "float32"))

@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax
 
 from ..errors import UnsupportedModelError
-from ..lowering.static_shape import static_shape
+from ..lowering.static_shape import known_shape, static_shape
 from .constants import constant_array
 from .empty import empty_constant
 
@@ -121,12 +121,23 @@ def import_split(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
         if not sizes:
             return None
     lengths = [int(size) for size in np.asarray(sizes).ravel()]
-    if min(lengths, default=-1) < 0 or sum(lengths) != shape[axis]:
-        raise UnsupportedModelError(
-            f"its parts of sizes {lengths} do not make up the {shape[axis]} elements of axis {axis}"
-        )
+    check_lengths(lengths, shape[axis], axis)
     if 0 not in lengths and len(lengths) <= _MOST_PARTS:
         return None
+    return relax.Tuple(parts_of(bb, x, axis, lengths))
+
+
+def check_lengths(lengths: Sequence[int], size: int, axis: int) -> None:
+    """Refuse lengths of parts that do not add up to the size of the axis, and no parts at all."""
+    if min(lengths, default=-1) < 0 or sum(lengths) != size:
+        raise UnsupportedModelError(
+            f"its parts of sizes {lengths} do not make up the {size} elements of axis {axis}"
+        )
+
+
+def parts_of(bb: relax.BlockBuilder, x: Any, axis: int, lengths: Sequence[int]) -> list[Any]:
+    """Cut a tensor of known shape into parts of these lengths, which may be 0, along an axis."""
+    shape = known_shape(x)
     parts, begin = [], 0
     for length in lengths:
         if length == 0:
@@ -136,7 +147,7 @@ def import_split(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
         else:
             parts.append(bb.emit(relax.op.strided_slice(x, [axis], [begin], [begin + length])))
         begin += length
-    return relax.Tuple(parts)
+    return parts
 
 
 _MOST_PARTS = 64

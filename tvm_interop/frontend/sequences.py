@@ -16,7 +16,7 @@ from tvm import relax
 from ..errors import UnsupportedModelError
 from ..lowering.static_shape import static_shape
 from .constants import constant_array
-from .empty import empty_constant
+from .pieces import check_lengths, parts_of
 
 
 def import_split_to_sequence(
@@ -49,27 +49,12 @@ def import_split_to_sequence(
         if each < 1:
             raise UnsupportedModelError(f"its parts of size {each} do not make up a tensor")
         lengths = [min(each, size - begin) for begin in range(0, size, each)]
-    if min(lengths, default=0) < 0 or sum(lengths) != size:
-        raise UnsupportedModelError(
-            f"its parts of sizes {lengths} do not make up the {size} elements of axis {axis}"
-        )
-    parts, begin = [], 0
-    for length in lengths:
-        parts.append(_part(bb, x, axis, begin, length))
-        begin += length
+    if lengths or size:  # A tensor without elements has no parts.
+        check_lengths(lengths, size, axis)
+    parts = parts_of(bb, x, axis, lengths)
     if not has_sizes and not attrs.get("keepdims", 1):
         parts = [bb.emit(relax.op.squeeze(part, [axis])) for part in parts]
     return relax.Tuple(parts)
-
-
-def _part(bb: relax.BlockBuilder, x: Any, axis: int, begin: int, length: int) -> Any:
-    shape = list(static_shape(x.ty) or ())
-    if length == shape[axis]:
-        return x
-    if not length:
-        shape[axis] = 0
-        return empty_constant(shape, str(x.ty.dtype))
-    return bb.emit(relax.op.strided_slice(x, [axis], [begin], [begin + length]))
 
 
 def import_sequence_at(

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -25,6 +25,7 @@ import onnx.inliner
 from onnx.reference import ReferenceEvaluator
 
 from .even_growth import Growth, Law, Sizes, ones_of
+from .expand import inner_nodes
 from .onnx_importer import node_name
 
 _MOST_ELEMENTS = 1 << 16
@@ -212,7 +213,7 @@ class _Follower:
 
     def _refuse_sizes_inside(self, node: onnx.NodeProto) -> None:
         """Refuse sizes in a subgraph, unless the subgraph is a branch that is always taken."""
-        for inner in _inner_nodes(node):
+        for inner in inner_nodes(node):
             if inner.op_type in _OF_SHAPE:
                 raise UnevenSizesError(
                     f"node `{node_name(inner)}` uses a size within the `{node.op_type}` "
@@ -374,13 +375,6 @@ def computed(node: onnx.NodeProto, evaluator: ReferenceEvaluator, given: _Values
     return dict(zip(node.output, map(np.asarray, results), strict=False))
 
 
-def _inner_nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-    for attribute in node.attribute:
-        for inner in (*attribute.g.node, *(n for g in attribute.graphs for n in g.node)):
-            yield inner
-            yield from _inner_nodes(inner)
-
-
 def _used_inside(node: onnx.NodeProto) -> list[str]:
     """The names that the subgraphs of a node read."""
-    return [name for inner in _inner_nodes(node) for name in inner.input]
+    return [name for inner in inner_nodes(node) for name in inner.input]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import tvm
 from tvm import relax
 
-from .names import bindings_of
+from .names import readers_of, values_of
 
 _ADD = tvm.ir.Op.get("relax.add")
 _RELU = tvm.ir.Op.get("relax.nn.relu")
@@ -124,13 +124,7 @@ class ChainFinder:
     """
 
     def __init__(self, main: relax.Function) -> None:
-        self.values = {b.var: b.value for b in bindings_of(main) if isinstance(b, relax.VarBinding)}
-        self._readers: dict[relax.Var, list[relax.Var | None]] = {}
-        for var, value in self.values.items():
-            for used in relax.analysis.free_vars(value):
-                self._readers.setdefault(used, []).append(var)
-        for used in relax.analysis.free_vars(main.body.body):
-            self._readers.setdefault(used, []).append(None)
+        self.values, self._readers = values_of(main), readers_of(main)
 
     def ending(
         self, var: relax.Var, axis: int

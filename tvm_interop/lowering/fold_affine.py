@@ -16,7 +16,7 @@ import tvm
 from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
 
-from .names import bindings_of, replace_bindings
+from .names import replace_bindings, values_of
 from .static_shape import static_shape
 
 _CONVS = {tvm.ir.Op.get(f"relax.nn.conv{rank}d") for rank in (1, 2, 3)}
@@ -70,9 +70,7 @@ class _Chains:
     """The variables of a function that equal another variable times a scale plus a shift."""
 
     def __init__(self, main: relax.Function) -> None:
-        self._values = {
-            b.var: b.value for b in bindings_of(main) if isinstance(b, relax.VarBinding)
-        }
+        self._values = values_of(main)
         self._uses: Counter[relax.Var] = Counter()
         for expr in (*self._values.values(), main.body.body):
             self._uses.update(_operands(expr))

@@ -15,7 +15,7 @@ from tvm import relax, tirx
 
 from ..program.library_op import LibraryOp, library_op
 from .activations import MOST_OPERATORS
-from .names import bindings_of
+from .names import values_of
 from .static_shape import static_shape
 
 DESCRIPTION = "tvm_interop.library_op"
@@ -126,7 +126,7 @@ class Dataflow:
     """
 
     def __init__(self, main: relax.Function) -> None:
-        self.values = {b.var: b.value for b in bindings_of(main) if isinstance(b, relax.VarBinding)}
+        self.values = values_of(main)
         self.uses: Counter[relax.Var] = Counter()
         self.users: dict[relax.Var, list[relax.Var]] = {}
         self.depth: dict[relax.Var, int] = {}

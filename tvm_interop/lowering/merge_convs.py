@@ -13,7 +13,7 @@ from ..errors import ScheduleError
 from .chains import Chain
 from .fold_affine import FoldAffine
 from .mergeable import find_chains, why_not_merged
-from .names import bindings_of, rename_bindings, replace_bindings
+from .names import bindings_of, rename_bindings, replace_bindings, values_of
 
 _CONCAT = tvm.ir.Op.get("relax.concat")
 _NAMELESS = "lv"
@@ -132,7 +132,7 @@ def merged_beside_apart(
         merge.chains[0].data: relax.Var(f"x{i}", merge.chains[0].data.ty)
         for i, merge in enumerate(merges)
     }
-    values = {b.var: b.value for b in bindings_of(main) if isinstance(b, relax.VarBinding)}
+    values = values_of(main)
     builder = relax.BlockBuilder()
     with builder.function("main", list(params.values())):
         with builder.dataflow():

@@ -42,6 +42,25 @@ def bindings_of(func: relax.Function) -> Iterator[relax.Binding]:
         yield from block.bindings
 
 
+def values_of(func: relax.Function) -> dict[relax.Var, relax.Expr]:
+    """What each variable of `func` is bound to, in order."""
+    return {b.var: b.value for b in bindings_of(func) if isinstance(b, relax.VarBinding)}
+
+
+def readers_of(func: relax.Function) -> dict[relax.Var, list[relax.Var | None]]:
+    """For each variable, the variables whose values read it; None for the result of `func`.
+
+    A value that reads a variable twice counts once.
+    """
+    readers: dict[relax.Var, list[relax.Var | None]] = {}
+    for var, value in values_of(func).items():
+        for used in relax.analysis.free_vars(value):
+            readers.setdefault(used, []).append(var)
+    for used in relax.analysis.free_vars(func.body.body):
+        readers.setdefault(used, []).append(None)
+    return readers
+
+
 def replace_bindings(
     func: relax.Function, replace: Callable[[relax.Binding], Iterable[relax.Binding]]
 ) -> relax.Function:

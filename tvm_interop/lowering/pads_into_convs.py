@@ -8,7 +8,7 @@ import tvm
 from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
 
-from .names import bindings_of, replace_bindings
+from .names import replace_bindings, values_of
 from .static_shape import static_shape
 
 _PAD = tvm.ir.Op.get("relax.nn.pad")
@@ -32,7 +32,7 @@ class PadsIntoConvs:
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
         """Rewrite `main`; called by TVM's pass machinery."""
         main = mod["main"]
-        values = {b.var: b.value for b in bindings_of(main) if isinstance(b, relax.VarBinding)}
+        values = values_of(main)
 
         def replaced(binding: relax.Binding) -> list[relax.Binding]:
             value = binding.value if isinstance(binding, relax.VarBinding) else None

@@ -19,7 +19,7 @@ import tvm
 from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
 
-from .names import bindings_of, replace_bindings
+from .names import readers_of, replace_bindings, values_of
 from .static_shape import static_shape
 
 _CONV = tvm.ir.Op.get("relax.nn.conv2d")
@@ -65,7 +65,7 @@ class _Window:
     conv: relax.Call | None
 
     def within(self, other: _Window) -> Array | None:
-        """The weights as a window of the size of `other`; None if they do not fit into it."""
+        """The weights in the shape of those of `other`; None if they do not fit into them."""
         margins = [theirs - own for theirs, own in zip(other.padding, self.padding, strict=True)]
         size = self.weights.shape[2:]
         is_inside = min(margins) >= 0 and all(
@@ -75,22 +75,20 @@ class _Window:
         if not is_inside:
             return None
         around = [(margins[axis], margins[axis + 2]) for axis in (0, 1)]
-        return np.pad(self.weights, [(0, 0), (0, 0), *around])
+        placed = np.pad(self.weights, [(0, 0), (0, 0), *around])
+        if self.conv is not None:
+            return placed
+        # A scale has one weight for each output: that of the input with the output's number.
+        whole, outputs = np.zeros_like(other.weights), np.arange(len(placed))
+        whole[outputs, outputs % whole.shape[1]] = placed[:, 0]
+        return whole
 
 
 class _Sums:
     """The sums of a function, each with all of its summands."""
 
     def __init__(self, main: relax.Function) -> None:
-        self._values = {
-            b.var: b.value for b in bindings_of(main) if isinstance(b, relax.VarBinding)
-        }
-        self._readers: dict[relax.Var, list[relax.Var | None]] = {}
-        for var, value in self._values.items():
-            for read in relax.analysis.free_vars(value):
-                self._readers.setdefault(read, []).append(var)
-        for read in relax.analysis.free_vars(main.body.body):
-            self._readers.setdefault(read, []).append(None)
+        self._values, self._readers = values_of(main), readers_of(main)
 
     def rewritten(self, binding: relax.Binding) -> list[relax.Binding]:
         """The bindings that replace `binding`; a later pass removes bindings that nothing reads."""
@@ -99,10 +97,9 @@ class _Sums:
             return [binding]
         leaves = self._leaves(var)
         windows = {leaf: window for leaf in leaves if (window := self._window(leaf)) is not None}
-        merged = _merged(list(windows.items()))
+        merged, gone = _merged(windows)
         if not merged:
             return [binding]
-        gone = {leaf for group in merged.values() for leaf in group[1:]}
         made: list[relax.Binding] = []
         builder = relax.BlockBuilder()
 
@@ -116,7 +113,7 @@ class _Sums:
         for leaf in parts:
             part: relax.Expr = leaf
             if leaf in merged:
-                part = bound(_call_of([windows[each] for each in merged[leaf]]), leaf.name)
+                part = bound(merged[leaf], leaf.name)
             total = part if total is None else bound(relax.op.add(total, part), var.name)
             if leaf is parts[0] and (shift := _total_shift(leaves)) is not None:
                 total = bound(relax.op.add(total, shift), var.name)
@@ -194,32 +191,38 @@ def _total_shift(leaves: list[relax.Expr]) -> relax.Expr | None:
 
 
 def _merged(
-    windows: list[tuple[relax.Expr, _Window]],
-) -> dict[relax.Expr, list[relax.Expr]]:
-    """The summands that become one convolution, by the one in whose place it stands.
+    windows: dict[relax.Expr, _Window],
+) -> tuple[dict[relax.Expr, relax.Call], set[relax.Expr]]:
+    """The convolutions that stand for several summands, and the summands that are left out.
 
-    The list begins with the largest window; ties: the first one.
+    Each takes the place of its summand with the largest window; ties: the first one.
     """
-    groups: dict[Hashable, list[tuple[relax.Expr, _Window]]] = {}
-    for leaf, window in windows:
+    groups: dict[Hashable, list[relax.Expr]] = {}
+    for leaf, window in windows.items():
         if window.conv is not None:
-            groups.setdefault(_kind(window), []).append((leaf, window))
-    scales = [(leaf, window) for leaf, window in windows if window.conv is None]
-    merged: dict[relax.Expr, list[relax.Expr]] = {}
+            groups.setdefault(_kind(window), []).append(leaf)
+    merged: dict[relax.Expr, relax.Call] = {}
+    gone: set[relax.Expr] = set()
     for group in groups.values():
-        place, largest = max(group, key=lambda each: each[1].weights[0, 0].size)
-        fitting = [leaf for leaf, w in group if leaf is not place and w.within(largest) is not None]
-        taken = [
-            (leaf, window)
-            for leaf, window in scales
-            if _may_hold(largest, window) and window.within(largest) is not None
+        place = max(group, key=lambda leaf: windows[leaf].weights[0, 0].size)
+        largest = windows[place]
+        scales = [
+            leaf
+            for leaf, window in windows.items()
+            if window.conv is None and leaf not in gone and _may_hold(largest, window)
         ]
-        scales = [each for each in scales if each not in taken]
-        fitting += [leaf for leaf, _ in taken]
-        by_leaf = dict(windows)
-        if fitting and np.isfinite(_sum_of([by_leaf[leaf] for leaf in (place, *fitting)])).all():
-            merged[place] = [place, *fitting]
-    return merged
+        others = {leaf: windows[leaf].within(largest) for leaf in (*group, *scales)}
+        del others[place]
+        placed = {leaf: array for leaf, array in others.items() if array is not None}
+        if not placed or largest.conv is None:
+            continue
+        with np.errstate(over="ignore"):
+            weights = sum(placed.values(), largest.weights).astype(np.float32)
+        if np.isfinite(weights).all():
+            args = [largest.image, relax.const(weights, "float32")]
+            merged[place] = relax.Call(largest.conv.op, args, largest.conv.attrs)
+            gone |= placed.keys()
+    return merged, gone
 
 
 def _kind(window: _Window) -> Hashable:
@@ -238,31 +241,6 @@ def _may_hold(window: _Window, scale: _Window) -> bool:
         and all(int(stride) == 1 for stride in window.conv.attrs.strides)
         and window.weights.shape[0] == scale.weights.shape[0]
     )
-
-
-def _call_of(windows: list[_Window]) -> relax.Call:
-    """The convolution that stands for all of these summands, of which the first is the largest."""
-    largest, conv = windows[0], windows[0].conv
-    assert conv is not None
-    weights = relax.const(_sum_of(windows), "float32")
-    return relax.Call(conv.op, [largest.image, weights], conv.attrs)
-
-
-def _sum_of(windows: list[_Window]) -> npt.NDArray[np.float32]:
-    """The weights of the convolution that stands for all of these summands."""
-    weights = windows[0].weights.copy()
-    for window in windows[1:]:
-        placed = window.within(windows[0])
-        assert placed is not None
-        if window.conv is not None:
-            weights += placed
-            continue
-        inputs = weights.shape[1]  # Of a group; output and input of a scale have one number.
-        for channel in range(len(weights)):
-            weights[channel, channel % inputs] += placed[channel, 0]
-    with np.errstate(over="ignore"):
-        rounded: npt.NDArray[np.float32] = weights.astype(np.float32)
-    return rounded
 
 
 def _is_constant(expr: relax.Expr) -> bool:

@@ -36,6 +36,7 @@ class BySize:
         """
         self.why = error.why
         self._inputs = {info.name: info.shape for info in source.inputs}
+        self._open = [info.name for info in source.inputs if info.is_open]
         self._ends = {
             name: (given, given) if is_whole(given) else (given[0], given[1])
             for name, given in options["shapes"].items()
@@ -96,8 +97,7 @@ class BySize:
 
     def forget(self, shapes: Sequence[tuple[int, ...]]) -> None:
         """Forget the runs at the sizes of these shapes of the open inputs."""
-        names = [name for name, dims in self._inputs.items() if not _are_known(dims)]
-        sizes = self.sizes_of(dict(zip(names, shapes, strict=True)))
+        sizes = self.sizes_of(dict(zip(self._open, shapes, strict=True)))
         with self._lock:
             self._runs.pop(sizes, None)
 
@@ -141,7 +141,3 @@ class BySize:
 def without_ranges(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options for `compile` that are left for a single size."""
     return {name: value for name, value in options.items() if name not in _NOT_FOR_ONE}
-
-
-def _are_known(dims: Sequence[int | str | None]) -> bool:
-    return all(isinstance(size, int) for size in dims)

@@ -27,7 +27,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "kernel_choice", "kernel_tuning",
         "merge_check", "merge_cuda", "new_processes", "pair_attacks", "pair_proofs", "pair_ranges",
         "precision", "row_ranges", "sequence_first", "sequence_ranges", "size_values",
-        "several_shapes", "time_budget", "time_budget_options", "two_labels", "without_fallback",
+        "several_shapes", "time_budget", "time_budget_options", "two_labels", "winograd",
+        "without_fallback",
     ),
     "contrib": ("relay",),
     "execution": (

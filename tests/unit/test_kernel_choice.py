@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(
 Microseconds = Callable[[Operator], float]
 
 
-class _MadeUp(MeasuredLatency):
+class MadeUp(MeasuredLatency):
     def __init__(self, program: Program, us: Microseconds) -> None:
         self._operators, self._us = program.operators, us
 
@@ -68,7 +68,7 @@ def liked_by(names: Collection[str] | None = None, reorder_us: float = 2.0) -> M
 
 def chosen(model: onnx.ModelProto, us: Microseconds, layout: Layout = "blocked16") -> Program:
     program = concat_in_place(extract(LowerToUnits(libraries=("onednn",))(load_model(model))))
-    return choose_kernels(program, ("tvm", "onednn"), lambda program: _MadeUp(program, us), layout)
+    return choose_kernels(program, ("tvm", "onednn"), lambda program: MadeUp(program, us), layout)
 
 
 def blocked(model: onnx.ModelProto, us: Microseconds, layout: Layout = "blocked16") -> set[str]:
@@ -166,11 +166,11 @@ def test_where_blocks_are_used_the_library_is() -> None:
 def test_the_library_alone() -> None:
     program = extract(LowerToUnits(libraries=("onednn",))(load_model(two_islands())))
     slow = choose_kernels(
-        program, ("onednn",), lambda program: _MadeUp(program, lambda op: 9.0 if op.library else 1)
+        program, ("onednn",), lambda program: MadeUp(program, lambda op: 9.0 if op.library else 1)
     )
     described = [op for op in slow.operators if op.description is not None]
     assert {op.library for op in described} == {"onednn"}
-    none = choose_kernels(program, ("tvm",), lambda program: _MadeUp(program, liked_by()))
+    none = choose_kernels(program, ("tvm",), lambda program: MadeUp(program, liked_by()))
     assert {op.library for op in none.operators} == {None}
 
 
@@ -182,7 +182,7 @@ def test_tvms_kernel_is_taken_where_it_is_clearly_faster(
     choice = fastest_plain(
         program,
         ("tvm", "onednn"),
-        lambda program: _MadeUp(program, lambda op: 10.0 if op.library else tvm_us),
+        lambda program: MadeUp(program, lambda op: 10.0 if op.library else tvm_us),
         margin=0.95,
     )
     described = {op.library for op in choice.program.operators if op.description is not None}
@@ -190,7 +190,7 @@ def test_tvms_kernel_is_taken_where_it_is_clearly_faster(
     assert set(choice.us.values()) == {10.0 if takes_library else tvm_us}
 
 
-class _Noisy(_MadeUp):
+class _Noisy(MadeUp):
     """The first measurement of TVM's kernels is wrong by chance. All measurements are kept."""
 
     def __init__(self, program: Program, runs: dict[bool, list[float]]) -> None:
@@ -221,7 +221,7 @@ def test_what_is_close_is_measured_again(fluke_us: float, rounds: int) -> None:
     assert op.library == ("onednn" if rounds else None)
 
 
-class _Asked(_MadeUp):
+class _Asked(MadeUp):
     """TVM's kernel and the library's kernel take equally long.
 
     The test checks which of them is measured again.
@@ -366,7 +366,7 @@ def lowered(model: onnx.ModelProto) -> Program:
 
 @pytest.mark.parametrize("where", ["blocked", "plain", "both"])
 def test_a_reference_implementation_is_not_measured(where: str) -> None:
-    class Slow(_MadeUp):
+    class Slow(MadeUp):
         def has_only_reference(self, op: int) -> bool:
             operator = self._operators[op]
             assert operator.description is not None

@@ -22,8 +22,9 @@ COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 
 def test_compile_takes_every_option_with_its_default() -> None:
-    # The scheduler determines `parts`, and `time_budget` and `fallback` are among `options`.
-    assert FIELDS.keys() - PARAMETERS.keys() == {"parts", "time_budget", "fallback"}
+    # The scheduler determines `parts`, and the other three are among `options`.
+    among_options = {"time_budget", "fallback", "winograd"}
+    assert FIELDS.keys() - PARAMETERS.keys() == {"parts"} | among_options
     for name in FIELDS.keys() & PARAMETERS.keys():
         assert PARAMETERS[name].default == FIELDS[name].default, name
 

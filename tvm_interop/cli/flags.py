@@ -122,6 +122,7 @@ class CompileFlags(KernelFlags):
 
     stream_priorities: options.StreamPriorities = False
     allow_tf32: options.AllowTf32 = False
+    winograd: options.Winograd = True
     precision: options.Precision = "f32"
     keep_f32: options.KeepF32 = None
     fresh: options.Fresh = False
@@ -134,6 +135,7 @@ class CompileFlags(KernelFlags):
             **super().compile_options(),
             "stream_priorities": self.stream_priorities,
             "allow_tf32": self.allow_tf32,
+            "winograd": self.winograd,
             "precision": self.precision,
             "keep_f32": options.parse_names(self.keep_f32) or (),
             "fresh": self.fresh,

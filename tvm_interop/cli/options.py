@@ -135,6 +135,15 @@ AllowTf32 = Annotated[
         rich_help_panel="Model",
     ),
 ]
+Winograd = Annotated[
+    bool,
+    typer.Option(
+        "--winograd/--no-winograd",
+        help="On a CPU, compute 3x3 convolutions by Winograd's algorithm where that is faster; its "
+        "results are rounded otherwise.",
+        rich_help_panel="Model",
+    ),
+]
 Fresh = Annotated[
     bool,
     typer.Option(

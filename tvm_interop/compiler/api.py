@@ -113,7 +113,7 @@ def compile(
     fresh: reuse nothing that an earlier compilation kept.
     cross_compiler: compiler that links kernels for another CPU; by default `CXX`.
     options: `time_budget`, the seconds for compiling; `shapes`, a range such as
-        `{"batch": (1, 32)}`, or a set of sizes; `most_sizes`; `fallback`; options of the scheduler.
+        `{"batch": (1, 32)}`, or sizes; `most_sizes`; `fallback`; `winograd`; a scheduler's options.
 
     Returns
     -------
@@ -127,6 +127,7 @@ def compile(
     if out is not None and not Path(out).resolve().parent.is_dir():
         raise InputError(f"there is no folder `{Path(out).resolve().parent}` to write `{out}` to")
     time_budget, fallback = options.pop("time_budget", None), options.pop("fallback", True)
+    winograd = options.pop("winograd", True)
     ranges, most_sizes = options.pop("shapes", None), options.pop("most_sizes", None)
     chosen = schedule or annotated_schedule(model)
     parts = None if chosen is None else parts_in(chosen.op_names)
@@ -149,6 +150,7 @@ def compile(
         fresh=fresh,
         cross_compiler=cross_compiler,
         fallback=fallback,
+        winograd=winograd,
         time_budget=time_budget,
     )
     _check_precision(precision, max_error, keep_f32, inputs)

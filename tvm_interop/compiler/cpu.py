@@ -42,6 +42,7 @@ from .checked_libraries import LibraryChecker
 from .kernel_choice import choose_in_time
 from .options import CompileOptions, positive
 from .time_budget import CHOICE_SHARE
+from .winograd_choice import with_winograd
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,10 @@ class CpuBackend:
             blocked = _blocked_layout(self.providers, self.target)
 
             def choose(program: Program) -> Program:
-                return choose_in_time(program, self.providers, latency_of, budget, blocked)
+                chosen = choose_in_time(program, self.providers, latency_of, budget, blocked)
+                if not self._options.winograd:
+                    return chosen
+                return with_winograd(chosen, latency_of, budget)
 
             program = lowered.libraries.without_faults(program, choose)
         if not self._options.fallback:

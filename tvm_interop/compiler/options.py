@@ -62,6 +62,8 @@ class CompileOptions:
         system's compiler.
     fallback: whether the artifact also holds TVM's kernels for the operators that kernel libraries
         run, and a plan with these kernels for machines without the libraries.
+    winograd: for a CPU: whether convolutions with windows of 3x3 and strides of 1 are computed by
+        Winograd's algorithm where that is faster (see `docs/numbers.rst`).
     time_budget: seconds that the compilation may take; None for no limit. The time begins when this
         object is made. `dataclasses.replace` does not begin it again.
     """
@@ -84,6 +86,7 @@ class CompileOptions:
     fresh: bool = False
     cross_compiler: str | None = None
     fallback: bool = True
+    winograd: bool = True
     time_budget: float | TimeBudget | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:

@@ -42,11 +42,15 @@ int OneDnnKernel::AddNumber(const MemoryDescObject* desc, int32_t number) {
   return index;
 }
 
-int OneDnnKernel::AddTensor(const MemoryDescObject* desc, void* address) {
-  Tensor tensor;
+Owned<MemoryDesc> OneDnnKernel::CopyOf(const MemoryDescObject* desc) const {
   MemoryDesc copy = nullptr;
   Check(api_.memory_desc_clone(&copy, desc), "a descriptor");
-  tensor.desc = {copy, api_.memory_desc_destroy};
+  return {copy, api_.memory_desc_destroy};
+}
+
+int OneDnnKernel::AddTensor(const MemoryDescObject* desc, void* address) {
+  Tensor tensor;
+  tensor.desc = CopyOf(desc);
   Memory memory = nullptr;
   Check(api_.memory_create(&memory, desc, engine_, address), "a tensor");
   tensor.memory = {memory, api_.memory_destroy};
@@ -131,7 +135,8 @@ void OneDnnKernel::Repack() {
     const Tensor& given = tensors_[packing.from];
     const uint64_t hash = packing.is_read_only ? 0 : HashOf(given.bound, packing.bytes);
     packed.own = PackedConstants::Global().Get(
-        api_, given.bound, hash, given.desc.get(), packed.desc.get(), [&](void* memory) {
+        given.bound, hash, {&api_, CopyOf(given.desc.get()), CopyOf(packed.desc.get())},
+        api_.memory_desc_get_size(packed.desc.get()), [&](void* memory) {
           Check(api_.memory_set_data_handle(packed.memory.get(), memory), "packed memory");
           Execute(&packing.call, 1);
         });

@@ -97,6 +97,7 @@ class OneDnnKernel : public LibraryKernel {
     Call call;
   };
 
+  Owned<MemoryDesc> CopyOf(const MemoryDescObject* desc) const;
   // Adds a tensor at `address`. The address is null if it is not known yet.
   int AddTensor(const MemoryDescObject* desc, void* address);
   Call MakeCall(PrimitiveDesc desc, const std::vector<std::pair<int, int>>& tensors);

@@ -33,13 +33,14 @@ class Maker {
       : api_(api),
         engine_(engine),
         op_(op),
+        threads_(threads),
         args_(args),
         descs_(api),
         kernel_(std::make_unique<OneDnnKernel>(api, engine, threads)) {}
   virtual ~Maker() = default;
 
   virtual void Make() = 0;
-  std::unique_ptr<LibraryKernel> Take() { return std::move(kernel_); }
+  virtual std::unique_ptr<LibraryKernel> Take() { return std::move(kernel_); }
 
  protected:
   std::string Implementation(PrimitiveDesc desc) const;
@@ -140,6 +141,7 @@ class Maker {
   const Api& api_;
   Engine engine_;
   const OpDescription& op_;
+  const int threads_;
   const std::vector<KernelArgument>& args_;
   Descs descs_;
   std::unique_ptr<OneDnnKernel> kernel_;

@@ -1,0 +1,271 @@
+#include "runtime/cpu/winograd/conv.h"
+
+#include <algorithm>
+#include <exception>
+#include <numeric>
+#include <stdexcept>
+#include <tuple>
+
+#include "runtime/core/aligned_memory.h"
+#include "runtime/cpu/parallel_loop.h"
+#include "runtime/cpu/shared_constants.h"
+#include "runtime/cpu/winograd/kernels.h"
+
+namespace tvm_interop {
+namespace winograd {
+namespace {
+
+// The tiles that are transformed together. If their data stay in the second cache, they are read
+// quickly. If the weights do not stay there, they are read less often for more tiles.
+constexpr int64_t kFewTiles = 12;
+constexpr int64_t kManyTiles = 24;
+constexpr int64_t kManyWeights = int64_t{1} << 20;
+
+bool HasAvx512() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512f") != 0;
+#else
+  return false;
+#endif
+}
+
+bool HasAvx2() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
+#else
+  return false;
+#endif
+}
+
+// Returns the fastest kernels for these layouts, or null if this CPU has none. The vectors of
+// AVX-512 do not fit blocks of 8 channels.
+const Kernels* KernelsFor(const OpDescription& op) {
+  const bool is_narrow = std::count(op.layouts.begin(), op.layouts.end(), Layout::kBlocked8) > 0;
+  if (HasAvx512() && !is_narrow) return Avx512Kernels();
+  return HasAvx2() ? Avx2Kernels() : nullptr;
+}
+
+Last LastOf(Activation activation) {
+  switch (activation) {
+    case Activation::kRelu:
+      return Last::kRelu;
+    case Activation::kClip:
+      return Last::kClip;
+    case Activation::kSigmoid:
+      return Last::kSigmoid;
+    case Activation::kSwish:
+      return Last::kSwish;
+    case Activation::kHardSwish:
+      return Last::kHardSwish;
+    case Activation::kHardSigmoid:
+      return Last::kHardSigmoid;
+    default:
+      return Last::kNothing;
+  }
+}
+
+// Returns the factors of each polynomial's value: the matrix G, with a row for each point.
+std::vector<double> Factors() {
+  const double points[] = {0, kNear, -kNear, kFar, -kFar};
+  std::vector<double> factors;
+  for (double point : points) {
+    double product = 1;
+    for (double other : points) product *= other == point ? 1 : point - other;
+    factors.insert(factors.end(), {1 / product, point / product, point * point / product});
+  }
+  factors.insert(factors.end(), {0, 0, 1});  // The point at infinity.
+  return factors;
+}
+
+// Writes G g G^T for each window g, as `PackedSize` describes.
+void Pack(const Kernels& kernels, const float* windows, int64_t channels, int64_t made, float* to) {
+  const std::vector<double> factors = Factors();
+  for (int64_t first = 0; first < made; first += kernels.columns) {
+    const int64_t wide = std::min<int64_t>(kernels.columns, made - first);
+    const int64_t padded = (wide + kernels.lanes - 1) / kernels.lanes * kernels.lanes;
+    for (int64_t c = 0; c < channels; ++c) {
+      for (int64_t k = 0; k < wide; ++k) {
+        const float* window = windows + ((first + k) * channels + c) * 9;
+        double half[kDataTile][3];
+        for (int i = 0; i < kDataTile; ++i) {
+          const double* row = &factors[i * 3];
+          for (int x = 0; x < 3; ++x) {
+            half[i][x] = row[0] * window[x] + row[1] * window[3 + x] + row[2] * window[6 + x];
+          }
+        }
+        for (int product = 0; product < kProducts; ++product) {
+          const double* column = &factors[product % kDataTile * 3];
+          const double* row = half[product / kDataTile];
+          to[(product * channels + c) * padded + k] =
+              static_cast<float>(row[0] * column[0] + row[1] * column[1] + row[2] * column[2]);
+        }
+      }
+    }
+    to += kProducts * channels * padded;
+  }
+}
+
+// Returns memory of this thread alone. All kernels of a thread share it, so that it stays in the
+// caches: a kernel never pauses during a run. Throws std::bad_alloc.
+float* ThreadScratch(size_t nbytes) {
+  thread_local std::shared_ptr<char> memory;
+  thread_local size_t size = 0;
+  if (nbytes > size) {
+    memory = AlignedMemory(nbytes);
+    size = nbytes;
+  }
+  return reinterpret_cast<float*>(memory.get());
+}
+
+class Conv : public LibraryKernel {
+ public:
+  Conv(const WinogradConv2d& op, int threads, const std::vector<KernelArgument>& args)
+      : kernels_(*KernelsFor(op)), threads_(threads), ending_(op.ending), args_(args) {
+    const size_t last = op.shapes.size() - 1;
+    channels_ = op.shapes[0][1];
+    made_ = op.shapes[last][1];
+    conv_.source = ImageOf(op, 0);
+    if (op.ending.has_sum) conv_.addend = ImageOf(op, last - 1);
+    conv_.result = ImageOf(op, last);
+    conv_.images = op.shapes[0][0];
+    conv_.top = op.window.padding[0];
+    conv_.left = op.window.padding[1];
+    conv_.dilation_y = op.window.dilation[0];
+    conv_.dilation_x = op.window.dilation[1];
+    conv_.last = LastOf(op.ending.activation);
+    conv_.clip_low = op.ending.clip_low;
+    conv_.clip_high = op.ending.clip_high;
+    conv_.tiles_y = Tiles(conv_.result.height, conv_.dilation_y);
+    conv_.tiles_x = Tiles(conv_.result.width, conv_.dilation_x);
+    if (op.is_cut(0)) {
+      first_row_ = op.cut[2] * conv_.source.width * conv_.source.block;
+      const int64_t whole = op.cut[3] * conv_.source.width * conv_.source.block;
+      conv_.source.batch = conv_.source.batch / conv_.source.plane * whole;
+      conv_.source.plane = whole;
+    }
+    const int64_t weights = PackedSize(kernels_, channels_, made_);
+    const int64_t most = weights > kManyWeights ? kManyTiles : kFewTiles;
+    const int64_t blocks = std::max<int64_t>((conv_.tiles() + most - 1) / most, 1);
+    tiles_at_once_ = (conv_.tiles() + blocks - 1) / blocks;
+    weights_bytes_ = static_cast<size_t>(weights) * sizeof(float);
+    scratch_bytes_ =
+        static_cast<size_t>(ScratchSize(kernels_, channels_, tiles_at_once_)) * sizeof(float);
+  }
+
+  void Run() override {
+    if (!args_[1].is_constant) Repack();
+    const size_t last = args_.size() - 1;
+    conv_.source.data = AddressOf(0) + first_row_;
+    if (ending_.has_sum) conv_.addend.data = AddressOf(last - 1);
+    conv_.result.data = AddressOf(last);
+    if (ending_.has_bias) conv_.bias = AddressOf(2);
+    conv_.weights = static_cast<const float*>(weights_.get());
+    const int64_t blocks = (conv_.tiles() + tiles_at_once_ - 1) / tiles_at_once_;
+    const int tasks = static_cast<int>(std::min<int64_t>(blocks, std::max(threads_, 1)));
+    const int failed = tasks == 1 ? Task(0, 1, this) : RunParallelLoop(Task, this, tasks);
+    if (failed != 0) throw std::runtime_error("winograd: out of memory");
+  }
+
+  void Repack() override {
+    const KernelArgument& given = args_[1];
+    const float* windows = AddressOf(1);
+    const auto pack = [&](void* to) {
+      Pack(kernels_, windows, channels_, made_, static_cast<float*>(to));
+    };
+    if (!given.is_constant) {
+      if (weights_ == nullptr) weights_ = AlignedZeros(weights_bytes_);
+      pack(weights_.get());
+      return;
+    }
+    const size_t nbytes = static_cast<size_t>(made_ * channels_) * 9 * sizeof(float);
+    const uint64_t hash = given.is_read_only ? 0 : HashOf(windows, nbytes);
+    weights_ = SharedConstants<Form>::Global().Get(
+        windows, hash, Form{channels_, made_, kernels_.lanes}, weights_bytes_, pack);
+  }
+
+  std::string implementation() const override {
+    return kernels_.lanes == 16 ? "winograd:avx512" : "winograd:avx2";
+  }
+  int num_reorders() const override { return 0; }
+
+ private:
+  // Channels of the data, channels of the result, and the width of vectors.
+  using Form = std::tuple<int64_t, int64_t, int>;
+
+  static Image ImageOf(const OpDescription& op, size_t argument) {
+    const std::vector<int64_t>& shape = op.shapes[argument];
+    Image image;
+    image.channels = shape[1];
+    image.height = shape[2];
+    image.width = shape[3];
+    image.block = BlockOf(op.layouts[argument]);
+    image.plane = shape[2] * shape[3] * image.block;
+    image.batch = (shape[1] + image.block - 1) / image.block * image.plane;
+    return image;
+  }
+
+  static int64_t Tiles(int64_t size, int64_t dilation) {
+    const int64_t apart = (size + dilation - 1) / dilation;
+    return (apart + kTile - 1) / kTile * dilation;
+  }
+
+  // Computes one task's share of the tiles.
+  static int Task(int task, int tasks, void* data) {
+    const Conv& self = *static_cast<Conv*>(data);
+    const int64_t tiles = self.conv_.tiles(), step = self.tiles_at_once_;
+    const int64_t blocks = (tiles + step - 1) / step;
+    try {
+      float* scratch = ThreadScratch(self.scratch_bytes_);
+      const int64_t end = std::min(blocks * (task + 1) / tasks * step, tiles);
+      for (int64_t i = blocks * task / tasks * step; i < end; i += step) {
+        self.kernels_.compute(self.conv_, i, std::min(i + step, end), scratch);
+      }
+    } catch (const std::exception&) {
+      return 1;
+    }
+    return 0;
+  }
+
+  float* AddressOf(size_t argument) const {
+    char* base = static_cast<char*>(*args_[argument].data);
+    return reinterpret_cast<float*>(base + args_[argument].offset);
+  }
+
+  const Kernels& kernels_;
+  const int threads_;
+  const Ending ending_;
+  const std::vector<KernelArgument> args_;
+  Convolution conv_;
+  int64_t channels_ = 0;
+  int64_t made_ = 0;
+  int64_t first_row_ = 0;  // The position of the data's first row in a larger image.
+  int64_t tiles_at_once_ = 1;
+  size_t weights_bytes_ = 0;
+  size_t scratch_bytes_ = 0;
+  std::shared_ptr<void> weights_;
+};
+
+}  // namespace
+
+std::string WhyNot(const OpDescription& op) {
+  if (op.dtype != DataType::kFloat32 ||
+      std::any_of(op.stored.begin(), op.stored.end(),
+                  [](DataType type) { return type != DataType::kFloat32; })) {
+    return "is not of float32";
+  }
+  const Activation activation = op.ends().activation;
+  if (activation != Activation::kNone && LastOf(activation) == Last::kNothing) {
+    return "ends with a function that it does not compute";
+  }
+  if (op.layouts[1] != Layout::kPlain) return "has a weight that is not plain";
+  if (KernelsFor(op) == nullptr) return "needs a CPU with AVX2 and FMA";
+  return "";
+}
+
+std::unique_ptr<LibraryKernel> MakeConv(const WinogradConv2d& op, int threads,
+                                        const std::vector<KernelArgument>& args) {
+  return std::make_unique<Conv>(op, threads, args);
+}
+
+}  // namespace winograd
+}  // namespace tvm_interop

@@ -1,0 +1,324 @@
+#ifndef RUNTIME_CPU_WINOGRAD_KERNELS_IMPL_H_
+#define RUNTIME_CPU_WINOGRAD_KERNELS_IMPL_H_
+
+#include <cstdint>
+
+#include "runtime/cpu/winograd/kernels.h"
+
+// The kernels for any width of vectors. A file that includes this header is compiled for the CPUs
+// that have such vectors. All functions have internal linkage, so that the linker cannot use them
+// on other CPUs.
+//
+// `Vector` has a type `Type` of `kLanes` numbers and the functions `Load`, `Store`, `All`, `Add`,
+// `Sub`, `Mul`, `Div`, `Fma` (a * b + c), `NegFma` (c - a * b), `Max`, `Min` (which return their
+// second argument if the first is NaN), `Power` (2 to the power of an integer) and `Round`.
+
+namespace tvm_interop {
+namespace winograd {
+namespace {
+
+constexpr int64_t kChannels = 32;  // Channels in a sum of products.
+constexpr int kVectors = 2;        // Vectors of the result's channels in a product of matrices.
+
+template <typename Vector>
+struct Computes {
+  using V = typename Vector::Type;
+  static constexpr int kLanes = Vector::kLanes;
+  static constexpr int kRows = Vector::kRows;
+  static constexpr int kColumns = kVectors * kLanes;
+
+  // Where a tile's first pixel lies in the result.
+  struct Place {
+    int64_t image, y, x;
+  };
+
+  static int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+  static Place PlaceOf(const Convolution& conv, int64_t tile) {
+    const int64_t x = tile % conv.tiles_x, y = tile / conv.tiles_x % conv.tiles_y;
+    const int64_t dx = conv.dilation_x, dy = conv.dilation_y;
+    return {tile / (conv.tiles_x * conv.tiles_y), y / dy * dy * kTile + y % dy,
+            x / dx * dx * kTile + x % dx};
+  }
+
+  static float* BlockOf(const Image& image, int64_t index, int64_t channel) {
+    return image.data + index * image.batch + channel / image.block * image.plane +
+           channel % image.block;
+  }
+
+  // Computes B^T of six vectors at `in`, which lie `step` numbers apart.
+  static inline __attribute__((always_inline)) void ToPoints(const float* in, int64_t step,
+                                                             V* out) {
+    const V d0 = Vector::Load(in), d1 = Vector::Load(in + step), d2 = Vector::Load(in + 2 * step);
+    const V d3 = Vector::Load(in + 3 * step), d4 = Vector::Load(in + 4 * step);
+    const V d5 = Vector::Load(in + 5 * step);
+    constexpr float kNear2 = kNear * kNear, kFar2 = kFar * kFar;
+    const V sum = Vector::All(kNear2 + kFar2), product = Vector::All(kNear2 * kFar2);
+    const V near = Vector::All(kNear), far = Vector::All(kFar);
+    const V near2 = Vector::All(kNear2), far2 = Vector::All(kFar2);
+    out[0] = Vector::Fma(product, d0, Vector::NegFma(sum, d2, d4));
+    const V even_near = Vector::NegFma(far2, d2, d4), odd_near = Vector::NegFma(far2, d1, d3);
+    out[1] = Vector::Fma(near, odd_near, even_near);
+    out[2] = Vector::NegFma(near, odd_near, even_near);
+    const V even_far = Vector::NegFma(near2, d2, d4), odd_far = Vector::NegFma(near2, d1, d3);
+    out[3] = Vector::Fma(far, odd_far, even_far);
+    out[4] = Vector::NegFma(far, odd_far, even_far);
+    out[5] = Vector::Fma(product, d1, Vector::NegFma(sum, d3, d5));
+  }
+
+  // Computes A^T of six vectors.
+  static inline __attribute__((always_inline)) void FromPoints(const V* m, V* out) {
+    constexpr float kNear2 = kNear * kNear, kFar2 = kFar * kFar;
+    const V sum_near = Vector::Add(m[1], m[2]), difference_near = Vector::Sub(m[1], m[2]);
+    const V sum_far = Vector::Add(m[3], m[4]), difference_far = Vector::Sub(m[3], m[4]);
+    out[0] = Vector::Add(m[0], Vector::Add(sum_near, sum_far));
+    out[1] = Vector::Fma(Vector::All(kNear), difference_near,
+                         Vector::Mul(Vector::All(kFar), difference_far));
+    out[2] = Vector::Fma(Vector::All(kNear2), sum_near, Vector::Mul(Vector::All(kFar2), sum_far));
+    out[3] = Vector::Fma(Vector::All(kNear * kNear2), difference_near,
+                         Vector::Fma(Vector::All(kFar * kFar2), difference_far, m[5]));
+  }
+
+  // Copies the data of a tile, with zeros for pixels outside of the image, to `tile`.
+  static void CopyTile(const Convolution& conv, const Place& place, int64_t channel, float* tile) {
+    const Image& source = conv.source;
+    const float* from = BlockOf(source, place.image, channel);
+    const int64_t there = Smaller(source.channels - channel, kLanes);
+    for (int i = 0; i < kProducts; ++i) {
+      float* to = tile + i * kLanes;
+      const int64_t y = place.y - conv.top + i / kDataTile * conv.dilation_y;
+      const int64_t x = place.x - conv.left + i % kDataTile * conv.dilation_x;
+      if (y < 0 || y >= source.height || x < 0 || x >= source.width) {
+        Vector::Store(to, Vector::All(0));
+      } else if (source.block > 1) {
+        Vector::Store(to, Vector::Load(from + (y * source.width + x) * source.block));
+      } else {
+        const float* pixel = from + y * source.width + x;
+        for (int64_t c = 0; c < kLanes; ++c) to[c] = c < there ? pixel[c * source.plane] : 0;
+      }
+    }
+  }
+
+  // Writes B^T d B of a tile's data. The products of a tile lie `step` numbers apart.
+  static void TransformTile(const Convolution& conv, const Place& place, int64_t channel, float* to,
+                            int64_t step) {
+    alignas(64) float copy[kProducts * kLanes];
+    alignas(64) float columns[kProducts * kLanes];
+    const Image& source = conv.source;
+    const int64_t y = place.y - conv.top, x = place.x - conv.left;
+    const int64_t last_y = y + (kDataTile - 1) * conv.dilation_y;
+    const int64_t last_x = x + (kDataTile - 1) * conv.dilation_x;
+    const float* from = copy;
+    int64_t row = kDataTile * kLanes, column = kLanes;
+    if (source.block > 1 && y >= 0 && x >= 0 && last_y < source.height && last_x < source.width) {
+      from = BlockOf(source, place.image, channel) + (y * source.width + x) * source.block;
+      row = conv.dilation_y * source.width * source.block;
+      column = conv.dilation_x * source.block;
+    } else {
+      CopyTile(conv, place, channel, copy);
+    }
+    V out[kDataTile];
+    for (int j = 0; j < kDataTile; ++j) {
+      ToPoints(from + j * column, row, out);
+      for (int i = 0; i < kDataTile; ++i) {
+        Vector::Store(columns + (i * kDataTile + j) * kLanes, out[i]);
+      }
+    }
+    for (int i = 0; i < kDataTile; ++i) {
+      ToPoints(columns + i * kDataTile * kLanes, kLanes, out);
+      for (int j = 0; j < kDataTile; ++j) Vector::Store(to + (i * kDataTile + j) * step, out[j]);
+    }
+  }
+
+  // Multiplies a matrix of kTiles rows and `channels` columns by a matrix of `channels` rows and
+  // kWide vectors. The sums go through the channels in order. Sums of kChannels channels are added
+  // up, because the error of a long sum is larger.
+  template <int kTiles, int kWide>
+  static void Multiply(const float* data, int64_t stride, const float* weights, int64_t channels,
+                       float* to) {
+    for (int64_t begin = 0; begin < channels; begin += kChannels) {
+      const int64_t end = Smaller(begin + kChannels, channels);
+      V sums[kTiles][kWide];
+      for (int r = 0; r < kTiles; ++r) {
+        for (int k = 0; k < kWide; ++k) sums[r][k] = Vector::All(0);
+      }
+      for (int64_t c = begin; c < end; ++c) {
+        V factors[kWide];
+        for (int k = 0; k < kWide; ++k) factors[k] = Vector::Load(weights + k * kLanes);
+#pragma GCC unroll 16
+        for (int r = 0; r < kTiles; ++r) {
+          const V number = Vector::All(data[r * stride + c]);
+          for (int k = 0; k < kWide; ++k) sums[r][k] = Vector::Fma(number, factors[k], sums[r][k]);
+        }
+        weights += kWide * kLanes;
+      }
+      for (int r = 0; r < kTiles; ++r) {
+        for (int k = 0; k < kWide; ++k) {
+          float* sum = to + r * kColumns + k * kLanes;
+          Vector::Store(sum, begin == 0 ? sums[r][k] : Vector::Add(Vector::Load(sum), sums[r][k]));
+        }
+      }
+    }
+  }
+
+  // Multiplies a matrix of `tiles` rows, which are at most kTiles. If `tiles` is odd, a row more is
+  // read and written.
+  template <int kTiles, int kWide>
+  static void MultiplyUpTo(int64_t tiles, const float* data, int64_t stride, const float* weights,
+                           int64_t channels, float* to) {
+    if constexpr (kTiles > 2) {
+      if (tiles <= kTiles - 2) {
+        return MultiplyUpTo<kTiles - 2, kWide>(tiles, data, stride, weights, channels, to);
+      }
+    }
+    Multiply<kTiles, kWide>(data, stride, weights, channels, to);
+  }
+
+  static V Exp(V x) {
+    x = Vector::Min(Vector::All(88.0f), Vector::Max(Vector::All(-87.0f), x));
+    const V power = Vector::Round(Vector::Mul(x, Vector::All(1.44269504f)));
+    V rest = Vector::NegFma(power, Vector::All(0.693359375f), x);
+    rest = Vector::NegFma(power, Vector::All(-2.12194440e-4f), rest);
+    // The Taylor series; the rest is at most ln(2) / 2.
+    constexpr float kFactors[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1, 1};
+    V series = Vector::All(1.0f / 5040);
+    for (float factor : kFactors) series = Vector::Fma(series, rest, Vector::All(factor));
+    return Vector::Mul(series, Vector::Power(power));
+  }
+
+  static V Ended(const Convolution& conv, V x) {
+    const V zero = Vector::All(0), one = Vector::All(1);
+    switch (conv.last) {
+      case Last::kNothing:
+        return x;
+      case Last::kRelu:
+        return Vector::Max(x, zero);
+      case Last::kClip:
+        return Vector::Min(Vector::Max(x, Vector::All(conv.clip_low)), Vector::All(conv.clip_high));
+      case Last::kSigmoid:
+        return Vector::Div(one, Vector::Add(one, Exp(Vector::Sub(zero, x))));
+      case Last::kSwish:
+        return Vector::Div(x, Vector::Add(one, Exp(Vector::Sub(zero, x))));
+      case Last::kHardSwish:
+        return Vector::Mul(x, HardSigmoid(x));
+      case Last::kHardSigmoid:
+        return HardSigmoid(x);
+    }
+    return x;
+  }
+
+  static V HardSigmoid(V x) {
+    const V line = Vector::Fma(x, Vector::All(1.0f / 6), Vector::All(0.5f));
+    return Vector::Min(Vector::Max(line, Vector::All(0)), Vector::All(1));
+  }
+
+  // Loads the numbers of a pixel's channels; zeros for channels that the image does not have.
+  static V LoadPixel(const Image& image, const float* at, int64_t there) {
+    if (image.block > 1) return Vector::Load(at);
+    alignas(64) float numbers[kLanes];
+    for (int64_t c = 0; c < kLanes; ++c) numbers[c] = c < there ? at[c * image.plane] : 0;
+    return Vector::Load(numbers);
+  }
+
+  static void StorePixel(const Image& image, float* at, int64_t there, V numbers) {
+    if (image.block > 1 && there >= kLanes) return Vector::Store(at, numbers);
+    alignas(64) float stored[kLanes];
+    Vector::Store(stored, numbers);
+    if (image.block > 1) {  // Zeros fill up the last block.
+      for (int64_t c = 0; c < kLanes; ++c) at[c] = c < there ? stored[c] : 0;
+    } else {
+      for (int64_t c = 0; c < Smaller(kLanes, there); ++c) at[c * image.plane] = stored[c];
+    }
+  }
+
+  // Computes a tile of the result from its products, which lie `step` numbers apart.
+  static void FinishTile(const Convolution& conv, const Place& place, int64_t channel,
+                         const float* from, int64_t step) {
+    const Image& result = conv.result;
+    const Image& addend = conv.addend;
+    V rows[kTile][kDataTile];
+    V m[kDataTile], made[kTile];
+    for (int j = 0; j < kDataTile; ++j) {
+      for (int i = 0; i < kDataTile; ++i) m[i] = Vector::Load(from + (i * kDataTile + j) * step);
+      FromPoints(m, made);
+      for (int i = 0; i < kTile; ++i) rows[i][j] = made[i];
+    }
+    const int64_t there = result.channels - channel;
+    float* to = BlockOf(result, place.image, channel);
+    const float* added = addend.data != nullptr ? BlockOf(addend, place.image, channel) : nullptr;
+    alignas(64) float biases[kLanes];
+    for (int64_t c = 0; c < kLanes; ++c) {
+      biases[c] = conv.bias != nullptr && c < there ? conv.bias[channel + c] : 0;
+    }
+    const V bias = Vector::Load(biases);
+    for (int i = 0; i < kTile; ++i) {
+      const int64_t y = place.y + i * conv.dilation_y;
+      if (y >= result.height) return;
+      FromPoints(rows[i], made);
+      for (int j = 0; j < kTile; ++j) {
+        const int64_t x = place.x + j * conv.dilation_x;
+        if (x >= result.width) break;
+        const int64_t pixel = y * result.width + x;
+        V sum = Vector::Add(made[j], bias);
+        if (added != nullptr) {
+          sum = Vector::Add(sum, LoadPixel(addend, added + pixel * addend.block, there));
+        }
+        StorePixel(result, to + pixel * result.block, there, Ended(conv, sum));
+      }
+    }
+  }
+
+  // Computes the 36 matrix products of `rows` tiles for kWide vectors of the result's channels.
+  template <int kWide>
+  static void MultiplyRows(int64_t channels, int64_t rows, int64_t padded, const float* weights,
+                           const float* data, float* products) {
+    for (int product = 0; product < kProducts; ++product) {
+      for (int64_t row = 0; row < rows; row += kRows) {
+        MultiplyUpTo<kRows, kWide>(rows - row, data + (product * rows + row) * padded, padded,
+                                   weights, channels, products + (product * rows + row) * kColumns);
+      }
+      weights += kWide * kLanes * channels;
+    }
+  }
+
+  static void Compute(const Convolution& conv, int64_t begin, int64_t end, float* scratch) {
+    const int64_t channels = conv.source.channels, made = conv.result.channels;
+    const int64_t padded = (channels + kLanes - 1) / kLanes * kLanes;
+    const int64_t rows = (end - begin + 1) / 2 * 2;
+    float* products = scratch + kProducts * rows * padded;
+    for (int64_t tile = begin; tile < end; ++tile) {
+      const Place place = PlaceOf(conv, tile);
+      for (int64_t c = 0; c < channels; c += kLanes) {
+        TransformTile(conv, place, c, scratch + (tile - begin) * padded + c, rows * padded);
+      }
+    }
+    // If there is a row after the last tile, it is computed from whatever is in memory, and its
+    // products are never read.
+    const float* weights = conv.weights;
+    const int64_t block = conv.result.block;
+    const int64_t written = (made + block - 1) / block * block;
+    for (int64_t first = 0; first < written; first += kColumns) {
+      if (made - first > kLanes) {
+        MultiplyRows<kVectors>(channels, rows, padded, weights, scratch, products);
+      } else if (made > first) {
+        MultiplyRows<1>(channels, rows, padded, weights, scratch, products);
+      }
+      weights += kProducts * kColumns * channels;
+      for (int64_t tile = begin; tile < end; ++tile) {
+        const Place place = PlaceOf(conv, tile);
+        for (int k = 0; k < kVectors; ++k) {
+          const int64_t channel = first + k * kLanes;
+          if (channel >= written) break;
+          FinishTile(conv, place, channel, products + (tile - begin) * kColumns + k * kLanes,
+                     rows * kColumns);
+        }
+      }
+    }
+  }
+};
+
+}  // namespace
+}  // namespace winograd
+}  // namespace tvm_interop
+
+#endif  // RUNTIME_CPU_WINOGRAD_KERNELS_IMPL_H_

@@ -1,0 +1,99 @@
+"""Gives convolutions to Winograd's algorithm where it is faster than the kernel chosen before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from ..errors import OutOfTimeError
+from ..machine.kernel_libraries import why_refused
+from ..program.kinds.winograd_conv2d import WinogradConv2d, as_winograd
+from ..program.program import Operator, Program
+from .provider_choice import LatencyOf
+from .time_budget import TimeBudget
+
+LIBRARY = "onednn"
+"""The library whose convolutions may be replaced, and under whose name Winograd's kernels run."""
+
+_FASTER = 0.9
+"""Winograd's kernel is chosen only if its latency is at most this fraction of the other's."""
+
+_BYTES_PER_US = 12e3
+"""The speed at which memory is assumed to deliver weights to one core: 12 GB/s.
+
+Winograd's algorithm reads four times as many weights. A kernel that is measured alone finds them in
+the caches, but between two of its runs in a network other operators fill the caches.
+"""
+
+
+def with_winograd(program: Program, latency_of: LatencyOf, budget: TimeBudget) -> Program:
+    """Give each convolution that becomes faster by it to Winograd's algorithm.
+
+    The convolution keeps the layouts of its tensors. Kernels are measured on one thread, before
+    operators are divided.
+
+    Parameters
+    ----------
+    program: the program with the chosen kernels.
+    latency_of: measures the operators of a program that has the same tensors.
+    budget: the time for the choice. If it is spent, the remaining convolutions stay as they are.
+    """
+    if budget.measures_nothing:
+        return program
+    candidates = {
+        i: kind
+        for i, op in enumerate(program.operators)
+        if (kind := _candidate(program, op)) is not None
+    }
+    if not candidates:
+        return program
+    given = _given(program, candidates)
+    try:
+        before, after = latency_of(program), latency_of(given)
+        operators = list(candidates)
+        stages = [[[i]] for i in operators]
+        before_us = before.stages(stages).tolist()
+        limits_us = [
+            max(_FASTER * us - _more_weights_us(candidates[i]), 0.0)
+            for i, us in zip(operators, before_us, strict=True)
+        ]
+        is_slower = after.take_longer(operators, limits_us)
+    except OutOfTimeError:
+        budget.leave_out("measuring convolutions by Winograd's algorithm")
+        return program
+    taken = [i for i, slower in zip(operators, is_slower, strict=True) if not slower]
+    return _given(program, {i: candidates[i] for i in taken})
+
+
+def _candidate(program: Program, op: Operator) -> WinogradConv2d | None:
+    """The operator by Winograd's algorithm; None if it is not a convolution for it.
+
+    The weight must be a constant, because it is transformed only once. A convolution with fewer
+    channels than `_FEWEST_CHANNELS` takes longer by the transforms than it gains.
+    """
+    if op.library != LIBRARY or op.description is None:
+        return None
+    kind = as_winograd(op.description)
+    if kind is None or not program.is_constant(op.inputs[1]):
+        return None
+    if min(kind.shapes[1][:2]) < _FEWEST_CHANNELS or kind.flops < _FEWEST_FLOPS:
+        return None
+    return None if why_refused(LIBRARY, kind) else kind
+
+
+_FEWEST_CHANNELS = 8
+_FEWEST_FLOPS = 5e5
+"""Convolutions with fewer operations take a few microseconds by any kernel."""
+
+
+def _more_weights_us(kind: WinogradConv2d) -> float:
+    """The time, in microseconds, to read as many weights as the algorithm has more of."""
+    return (kind.packed_nbytes - 4 * prod(kind.shapes[1])) / _BYTES_PER_US
+
+
+def _given(program: Program, kinds: dict[int, WinogradConv2d]) -> Program:
+    operators = [
+        replace(op, description=kinds[i]) if i in kinds else op
+        for i, op in enumerate(program.operators)
+    ]
+    return replace(program, operators=operators)

@@ -1,0 +1,31 @@
+"""Convolutions by Winograd's algorithm."""
+
+from __future__ import annotations
+
+from ..library_op import LibraryOp, kind
+from .conv2d import Conv2d
+
+
+@kind("winograd_conv2d")
+class WinogradConv2d(Conv2d, frozen=True, kw_only=True):
+    """A `Conv2d` with a window of 3x3 and strides of 1, computed by the algorithm F(4x4,3x3).
+
+    The algorithm takes a quarter of the products of direct sums (Lavin and Gray, "Fast Algorithms
+    for Convolutional Neural Networks", CVPR 2016, section 4.1). Its sums are rounded otherwise
+    (`docs/numbers.rst`).
+    """
+
+    @property
+    def packed_nbytes(self) -> int:
+        """The size of the weight in memory while the operator runs: 36 numbers for each window."""
+        made, read = self.shapes[1][:2]
+        return 36 * 4 * made * read
+
+
+def as_winograd(op: LibraryOp) -> WinogradConv2d | None:
+    """The same convolution by Winograd's algorithm; None if it is not a convolution for it."""
+    if not isinstance(op, Conv2d) or isinstance(op, WinogradConv2d):
+        return None
+    if (op.window.size, op.window.strides, op.groups) != ((3, 3), (1, 1), 1):
+        return None
+    return WinogradConv2d(**{name: getattr(op, name) for name in op.__struct_fields__})

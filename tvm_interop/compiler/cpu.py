@@ -42,7 +42,7 @@ from .checked_libraries import LibraryChecker
 from .kernel_choice import choose_in_time
 from .options import CompileOptions, positive
 from .time_budget import CHOICE_SHARE
-from .winograd_choice import with_winograd
+from .winograd_choice import runs_winograd, with_winograd
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class CpuBackend:
 
             def choose(program: Program) -> Program:
                 chosen = choose_in_time(program, self.providers, latency_of, budget, blocked)
-                if not self._options.winograd:
+                if not self._options.winograd or not runs_winograd(self.target):
                     return chosen
                 return with_winograd(chosen, latency_of, budget)
 

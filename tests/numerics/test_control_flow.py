@@ -219,3 +219,19 @@ def test_a_branch_for_inputs_of_other_shapes_is_left_out(caplog: pytest.LogCaptu
     for chosen, wanted in ((True, 3.0), (False, np.nan)):
         module.run(c=np.array(chosen), x=np.ones((1, 3), "float32"))
         np.testing.assert_array_equal(module.get_output(0).numpy(), [[wanted, wanted]])
+
+
+def test_the_count_of_a_loop_has_64_bits() -> None:
+    model = _model("""
+agraph (int64[2] x) => (int64[2] y, int64[3] all) {
+    turns = Constant <value = int64 {3}> ()
+    go = Constant <value = bool {1}> ()
+    y, all = Loop (turns, go, x) <
+        body = b (int64 i, bool c, int64[2] s) => (bool d, int64[2] n, int64 o) {
+            n = Add(s, i)
+            o = Identity(i)
+            d = Identity(c)
+        }
+    >
+}""")
+    _check(model, [np.array([1, 2])])

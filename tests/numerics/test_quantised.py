@@ -181,6 +181,19 @@ def test_zero_points_of_weights_are_folded(dtype: str, zero: int) -> None:
     check(got, wanted)
 
 
+@needs_int8
+def test_a_constant_factor_that_needs_nine_bits() -> None:
+    """Its integers less the zero point need nine bits, so the library takes the zero point."""
+    net = QuantisedNet()
+    x = net.rounded(net.input("x", (5, 24)), 1 / 127)
+    words = net.constant(net.rng.integers(0, 256, (24, 30)).astype(np.uint8))
+    given = [words, net.constant(np.float32(0.001)), net.constant(np.uint8(115))]
+    y = net.op("MatMul", [x, net.op("DequantizeLinear", given, "weight")], "product")
+    artifact, got, wanted = run_both(net.model(net.rounded(y, 0.01)), x=image(5, 24))
+    assert artifact.manifest.quantised.int8 == {"matmul": 1}
+    check(got, wanted, 0.01)
+
+
 def block(net: QuantisedNet) -> str:
     """Two convolutions and a sum, then pooling and a product. A sigmoid is in between."""
     x = net.rounded(net.input("x", (1, 3, 20, 20)), 1 / 127)

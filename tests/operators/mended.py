@@ -19,6 +19,7 @@ def mended() -> Iterator[Case]:
     yield from _activations()
     yield from _halves()
     yield from _new()
+    yield from _odd_inputs()
     yield from _others()
 
 
@@ -111,6 +112,17 @@ def _new() -> Iterator[Case]:
     yield Case("DequantizeLinear", [few, np.array(0.5, "float32")], fixed=(0,), opset=21)
     yield Case("BitCast", [edges("float32")], {"to": 6}, opset=26)
     yield Case("PRelu", [numbers("float32", 2, 3, 4), numbers("float32", 3)], opset=6)
+
+
+def _odd_inputs() -> Iterator[Case]:
+    for dtype in ("int32", "int64"):
+        least = np.array(np.iinfo(dtype).min, dtype)
+        x = np.array([least, least + 1, -7, 0, 7, np.iinfo(dtype).max], dtype)
+        for op in ("Mul", "Mod", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"):
+            yield Case(op, [x, least], fixed=(1,))
+    not_read = np.full((2, 3), _NAN, "float32")
+    given = [numbers("float32", 2, 4), numbers("float32", 4, 3), not_read]
+    yield Case("Gemm", given, {"beta": 0.0}, sums=True)
 
 
 def _others() -> Iterator[Case]:

@@ -133,6 +133,97 @@ def test_products_of_few_bits(bits: int, rows: int, points: str) -> None:
     checked(*one("MatMulNBits", [numbers(3, rows)], weights, **sizes))
 
 
+ACTIVATIONS: dict[str, list[float]] = {
+    **{"": [], "Relu": [], "Tanh": [], "Sigmoid": []},
+    **{"LeakyRelu": [0.1], "Clip": [-0.5, 0.7], "HardSigmoid": [0.3, 0.4]},
+}
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_operators_fused_with_an_activation(activation: str) -> None:
+    named: dict[str, object] = {"activation": activation} if activation else {}
+    if given := ACTIVATIONS[activation]:
+        named["activation_params"] = given
+    image, weights = numbers(1, 3, 6, 6), [numbers(4, 3, 3, 3), numbers(4)]
+    checked(*one("FusedConv", [image], weights, pads=[1] * 4, **named))
+    checked(*one("FusedConv", [image], [*weights, numbers(1, 4, 6, 6)], pads=[1] * 4, **named))
+    if activation not in ("", "Clip"):  # onnxruntime fuses a Gemm with neither.
+        named.pop("activation_params", None)
+        for name, number in zip(("alpha", "beta"), given, strict=False):
+            named[f"activation_{name}"] = number
+        checked(*one("FusedGemm", [numbers(3, 8)], [numbers(8, 4), numbers(4)], **named))
+
+
+def test_operators_of_onnx_under_another_domain() -> None:
+    for opset in (13, 17):
+        checked(*one("Trilu", [X], [np.array(-1)], opset=opset, upper=0))
+    checked(*one("TransposeMatMul", [numbers(3, 8), numbers(4, 8)], transB=1))
+
+
+def integers(*shape: int, dtype: str) -> np.ndarray:
+    ends = np.iinfo(dtype)
+    return np.random.default_rng(0).integers(ends.min, ends.max + 1, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("points", ["none", "one", "columns"])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_products_of_integers_that_become_floats(dtype: str, points: str, has_bias: bool) -> None:
+    step = abs(numbers(6)) / 50 + np.float32(0.01)
+    right: list[np.ndarray | None] = [integers(16, 6, dtype=dtype)]
+    end: list[np.ndarray | None] = {
+        "none": [None],
+        "one": [integers(1, dtype=dtype).reshape(())],
+        "columns": [integers(6, dtype=dtype)],
+    }[points]
+    bias: list[np.ndarray | None] = [numbers(6)] if has_bias else []
+    steps = [step] if points == "columns" else [step[0]]
+    checked(*one("DynamicQuantizeMatMul", [numbers(4, 16)], [*right, *steps, *end, *bias]))
+    weights = [*right, np.float32(0.03), *steps, np.uint8(5), *end, *bias]
+    node = one("MatMulIntegerToFloat", [integers(2, 4, 16, dtype="uint8")], weights)
+    for value in node[0].graph.output:
+        value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    checked(*node)
+
+
+def test_roundings_of_onnxruntime() -> None:
+    made, feed = one("QuantizeLinear", [X], [np.float32(0.1), np.uint8(7)], outputs=["words"])
+    made.graph.node.append(
+        helper.make_node(
+            "DequantizeLinear", ["words", "w0", "w1"], ["y"], "the_second", domain=MICROSOFT
+        )
+    )
+    made.graph.output[0].name = "y"
+    checked(made, feed)
+
+
+def test_an_operator_of_integers_in_a_branch() -> None:
+    branches = {}
+    for name in ("then", "else"):
+        weights = integers(16, 6, dtype="int8") // (1 if name == "then" else 2)
+        branches[f"{name}_branch"] = helper.make_graph(
+            [helper.make_node("MatMulInteger", ["x", f"{name}_w"], [name], f"{name}_node")],
+            name,
+            [],
+            [helper.make_tensor_value_info(name, onnx.TensorProto.INT32, [5, 6])],
+            [numpy_helper.from_array(weights, f"{name}_w")],
+        )
+    graph = helper.make_graph(
+        [helper.make_node("If", ["condition"], ["y"], "the_if", **branches)],
+        "g",
+        [
+            helper.make_tensor_value_info("x", onnx.TensorProto.UINT8, [5, 16]),
+            helper.make_tensor_value_info("condition", onnx.TensorProto.BOOL, []),
+        ],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.INT32, [5, 6])],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    for condition in (True, False):
+        # Small numbers: some CPUs make onnxruntime add such products in 16 bits.
+        words = integers(5, 16, dtype="uint8") // 4
+        checked(made, {"x": words, "condition": np.array(condition)})
+
+
 def test_an_operator_that_onnx_defines_in_a_branch() -> None:
     shape = [1, 2, 3, 4]
     branches = {

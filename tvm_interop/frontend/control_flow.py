@@ -15,7 +15,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import onnx
 import tvm
 from tvm import relax
@@ -131,7 +130,7 @@ def _loop(
     turn = 0
     while turn < turns and going:
         _check_size(graph, turn + 1)
-        values = [relax.const(np.array(turn, np.int64)), relax.const(np.array(True)), *states]
+        values = [relax.const(turn, "int64"), relax.const(True, "bool"), *states]
         names = [value.name for value in graph.input]
         going_on, *results = body(graph, dict(zip(names, values, strict=True)))
         going = _known(going_on, "condition")

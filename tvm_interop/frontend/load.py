@@ -16,10 +16,12 @@ from ..models.external_weights import is_outside
 from ..models.source import read_for_import
 from .bounds import all_within_bounds
 from .expand import expand_functions
+from .fused import FUSED
 from .microsoft import with_domain
 from .narrow_types import with_wider_weights
 from .onnx_importer import check_operators, import_graph, known_operators
-from .quantised import spell_out_integers
+from .quantised import RULES
+from .rewriter import rewritten
 from .shapes import (
     bind_relax_shapes,
     check_outputs,
@@ -178,7 +180,7 @@ class OnnxModel:
         if model.functions:
             model = onnx.inliner.inline_local_functions(model)
         model = with_wider_weights(model)
-        model = spell_out_integers(with_domain(model))
+        model = rewritten(with_domain(model), {**RULES, **FUSED})
         # Infer output types first, because the next step may replace operators that inference
         # needs.
         model = with_output_types(model)

@@ -34,6 +34,7 @@ from .fold import fold
 from .half import narrowed, widened
 from .indices import with_safe_indices
 from .microsoft import check_outputs, full_name, is_known
+from .odd_inputs import as_tvm_takes_them
 from .old_operators import in_later_form
 from .recurrent import RECURRENT
 from .turned_weights import turn_no_more, turned_weights
@@ -276,6 +277,7 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         if result is None:
             check_constants(op_name, inputs, opset)
             inputs = with_safe_indices(self.bb, op_name, inputs, attrs)
+            inputs = as_tvm_takes_them(op_name, inputs, attrs)
             result = convert(self.bb, op_name, inputs, attrs)
         if result is None:
             return super()._convert_operator(op_name, inputs, attrs, opset)

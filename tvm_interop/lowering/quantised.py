@@ -29,10 +29,12 @@ from .quantised_chains import (
     chain_of,
     described,
     epilogue,
+    label,
     mean_of,
     name_of,
     rounding_after,
     step_of,
+    variables,
 )
 from .quantised_constants import per_axis_weight
 from .quantised_kernels import quantised_kernel
@@ -146,7 +148,7 @@ class _Rewriter:
     def _note(self, var: relax.Var, value: Any) -> None:
         """Count an operator that reads quantised tensors and computes in floats."""
         if isinstance(value, relax.Call) and any(
-            arg in self._words for arg in _variables(value.args)
+            arg in self._words for arg in variables(value.args)
         ):
             kind = value.op.name.removeprefix("relax.").removeprefix("nn.")
             self._floats.setdefault(kind, []).append(str(var.name))
@@ -413,7 +415,7 @@ class _Rewriter:
         if name_of(value) not in _ELEMENTWISE or static_rank(var.ty) != 4:
             return value
         args = [self._arranged(arg) for arg in value.args]
-        known = [arg for arg in _variables(value.args) if arg in self._channels_last]
+        known = [arg for arg in variables(value.args) if arg in self._channels_last]
         if not known or any(arg is None for arg in args):
             return value
         result = self._emit(relax.Call(value.op, args, value.attrs, value.ty_args), var.name)
@@ -437,14 +439,14 @@ class _Rewriter:
         """The integers `words` with channels last; a transposition is added if necessary."""
         if words not in self._channels_last:
             moved = relax.op.permute_dims(words, _FIRST_TO_LAST)
-            self._channels_last[words] = self._emit(moved, f"{words.name}_channels_last")
+            self._channels_last[words] = self._emit(moved, f"{label(words)}_channels_last")
         return self._channels_last[words]
 
     def _signed(self, words: Words) -> relax.Expr:
         """The integers as int8; 128 is subtracted from integers of uint8."""
         if words.dtype == "int8":
             return words.var
-        name = f"{words.var.name}_signed"
+        name = f"{label(words.var)}_signed"
         wide = self._emit(relax.op.astype(words.var, "int16"), name)
         shifted = self._emit(relax.op.subtract(wide, relax.const(128, "int16")), name)
         return self._emit(relax.op.astype(shifted, "int8"), name)
@@ -492,9 +494,3 @@ _ELEMENTWISE = {
 
 def _resolved(expr: relax.Expr, same: dict[relax.Var, relax.Expr]) -> relax.Expr:
     return same.get(expr, expr) if isinstance(expr, relax.Var) else expr
-
-
-def _variables(args: Sequence[relax.Expr]) -> list[relax.Var]:
-    """The variables among the arguments, including variables in tuples."""
-    each = [x for arg in args for x in (arg.fields if isinstance(arg, relax.Tuple) else [arg])]
-    return [x for x in each if isinstance(x, relax.Var)]

@@ -5,7 +5,7 @@ A product is a convolution or a matrix product. A rounding is a `QuantizeLinear`
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -327,3 +327,14 @@ def name_of(value: Any) -> str:
     if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
         return ""
     return str(value.op.name)
+
+
+def label(expr: relax.Expr) -> str:
+    """The name of a variable; a constant has none."""
+    return str(expr.name) if isinstance(expr, relax.Var) else "constant"
+
+
+def variables(args: Sequence[relax.Expr]) -> list[relax.Var]:
+    """The variables among the arguments, including variables in tuples."""
+    each = [x for arg in args for x in (arg.fields if isinstance(arg, relax.Tuple) else [arg])]
+    return [x for x in each if isinstance(x, relax.Var)]

@@ -1,0 +1,56 @@
+"""Rewrites operators that onnxruntime fuses with an activation, or has under another domain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+
+from .rewriter import MICROSOFT, Rules, Writer, input_of
+
+_PARAMETERS = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
+"""The attributes of activations, in the order in which `FusedConv` lists them."""
+
+
+def _conv(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
+    activation = attrs.pop("activation", b"").decode()
+    numbers = attrs.pop("activation_params", ())
+    addend = input_of(node, 3)
+    inputs = [node.input[0], node.input[1], *([input_of(node, 2)] if input_of(node, 2) else [])]
+    y = w.op("Conv", inputs, None if activation or addend else node.output[0], **attrs)
+    if addend:
+        y = w.op("Add", [y, addend], None if activation else node.output[0])
+    if activation == "Clip":
+        bounds = [w.constant(np.float32(number)) for number in numbers]
+        w.op("Clip", [y, *bounds], node.output[0])
+    elif activation:
+        named = dict(zip(_PARAMETERS.get(activation, ()), numbers, strict=False))
+        w.op(activation, [y], node.output[0], **named)
+
+
+def _gemm(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
+    activation = attrs.pop("activation", b"").decode()
+    given = {name: attrs.pop(f"activation_{name}", None) for name in ("alpha", "beta", "gamma")}
+    named = {name: number for name, number in given.items() if number is not None}
+    y = w.op("Gemm", node.input, None if activation else node.output[0], **attrs)
+    if activation:
+        w.op(activation, [y], node.output[0], **named)
+
+
+def _same(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
+    w.op(node.op_type, node.input, node.output[0], **attrs)
+
+
+def _transposed_product(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
+    """Rewrite an older name of `FusedMatMul`."""
+    w.op("FusedMatMul", node.input, node.output[0], domain=MICROSOFT, **attrs)
+
+
+FUSED: Rules = {
+    (MICROSOFT, "FusedConv"): _conv,
+    (MICROSOFT, "FusedGemm"): _gemm,
+    (MICROSOFT, "TransposeMatMul"): _transposed_product,
+    (MICROSOFT, "Trilu"): _same,
+}
+"""Maps the domain and name of a fused operator to the function that rewrites it."""

@@ -1,0 +1,37 @@
+"""Changes inputs of nodes that TVM's converters or kernels take wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from ..lowering.static_shape import static_rank
+from .constants import constant_array
+
+_SCALARS_IN_KERNELS = {
+    *("Mul", "Mod", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"),
+}
+
+
+def as_tvm_takes_them(op: str, inputs: list[Any], attrs: Mapping[str, Any]) -> list[Any]:
+    """Return the inputs of a node for TVM.
+
+    TVM writes a scalar constant into the kernel and simplifies the kernel. It negates the constant
+    on the way, which overflows for the least integer of a type. A constant with an axis stays a
+    tensor. `Gemm` does not read its third input if `beta` is 0, so that input may hold NaN.
+    """
+    if op == "Gemm" and len(inputs) > 2 and float(attrs.get("beta", 1.0)) == 0:
+        return type(inputs)([*inputs[:2], None])
+    if op not in _SCALARS_IN_KERNELS or len(inputs) != 2:
+        return inputs
+    changed = type(inputs)(inputs)
+    for i, value in enumerate(inputs):
+        array, rank = constant_array(value), static_rank(inputs[1 - i].ty)
+        if array is None or array.size != 1 or not rank or array.dtype.kind != "i":
+            continue
+        if array.item() == np.iinfo(array.dtype).min:
+            changed[i] = relax.const(array.reshape([1] * max(array.ndim, 1)), str(array.dtype))
+    return changed

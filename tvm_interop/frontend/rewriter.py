@@ -1,0 +1,163 @@
+"""Rewrites operators of a model as other operators before the model is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from .expand import nodes_of
+
+MICROSOFT = "com.microsoft"
+"""The domain of onnxruntime's own operators."""
+
+
+@dataclass
+class Writer:
+    """Collects the nodes of the rewritten model.
+
+    Attributes
+    ----------
+    shapes: the shapes of the model's constants and of new scales, by name.
+    given: the model's constants, by name.
+    nodes: the nodes of the rewritten model so far, in order.
+    constants: the new constants of the rewritten model.
+    """
+
+    shapes: dict[str, tuple[int, ...]]
+    given: dict[str, TensorProto]
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    constants: list[onnx.TensorProto] = field(default_factory=list)
+    _name: str = ""
+    _stem: str = ""
+    _count: int = 0
+
+    def begin(self, node: onnx.NodeProto) -> None:
+        """Begin to replace `node`. New tensors are named after its output, which is unique."""
+        self._stem = next(name for name in node.output if name)
+        self._name = node.name or self._stem
+        self._count = 0
+
+    def op(self, kind: str, inputs: Sequence[str], output: str | None = None, **attrs: Any) -> str:
+        """Add an operator and return the name of its result."""
+        self._count += 1
+        output = output or f"{self._stem}/{kind}_{self._count}"
+        name = self._name if kind in _NAMED else f"{self._name}/{kind}_{self._count}"
+        self.nodes.append(helper.make_node(kind, inputs, [output], name=name, **attrs))
+        return output
+
+    def parts(self, kind: str, inputs: Sequence[str], number: int) -> list[str]:
+        """Add an operator with several results and return their names."""
+        self._count += 1
+        outputs = [f"{self._stem}/{kind}_{self._count}_{i}" for i in range(number)]
+        name = f"{self._name}/{kind}_{self._count}"
+        self.nodes.append(helper.make_node(kind, inputs, outputs, name=name))
+        return outputs
+
+    def constant(self, array: np.ndarray) -> str:
+        """Add a constant and return its name."""
+        self._count += 1
+        name = f"{self._stem}/constant_{self._count}"
+        self.constants.append(numpy_helper.from_array(array, name))
+        self.shapes[name] = array.shape
+        return name
+
+    def floats(self, x: str, scale: str, zero: str, axis: int | None = None) -> str:
+        """Add a `DequantizeLinear` and return the name of its result.
+
+        If `scale` is not a scalar, it has one entry for each index of `axis`.
+        """
+        attrs: dict[str, Any] = {} if axis is None or not self.shapes.get(scale) else {"axis": axis}
+        return self.op("DequantizeLinear", [x, scale, *([zero] if zero else [])], **attrs)
+
+    def rounded(self, x: str, scale: str, zero: str, output: str) -> None:
+        self.op("QuantizeLinear", [x, scale, *([zero] if zero else [])], output)
+
+    def bias(self, integers: str, scales: Sequence[str]) -> str:
+        """Add the conversion of a bias to floats and return the name of its result.
+
+        The scale of the bias is the product of `scales`, the scales of the operator's factors.
+        """
+        step = self.op("Mul", scales)
+        self.shapes[step] = max((self.shapes.get(scale, ()) for scale in scales), key=len)
+        attrs: dict[str, Any] = {"axis": 0} if self.shapes[step] else {}
+        return self.op("DequantizeLinear", [integers, step], **attrs)
+
+
+_NAMED = {
+    *("Conv", "MatMul", "Gemm", "Add", "Mul", "Sigmoid", "LeakyRelu", "Concat", "Softmax"),
+    *("GlobalAveragePool", "AveragePool"),
+}
+"""Operators that get the name of the operator that they replace."""
+
+Rule = Callable[[Writer, onnx.NodeProto, dict[str, Any]], None]
+"""A function that writes operators in place of a node. It gets the attributes by their names."""
+Rules = Mapping[tuple[str, str], Rule]
+"""Functions by the domain and the name of the operator that they replace."""
+
+
+def rewritten(model: onnx.ModelProto, rules: Rules) -> onnx.ModelProto:
+    """Return `model` with the operators of `rules` replaced, in subgraphs too.
+
+    Return `model` itself if it has none of them.
+    """
+    if not any(_key(node) in rules for node in nodes_of(model.graph)):
+        return model
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    _rewrite(changed.graph, rules, {}, {})
+    known = {opset.domain for opset in changed.opset_import}
+    for domain in sorted({node.domain for node in nodes_of(changed.graph)} - known):
+        if domain:
+            changed.opset_import.append(helper.make_opsetid(domain, 1))
+    return changed
+
+
+def _rewrite(
+    graph: onnx.GraphProto,
+    rules: Rules,
+    shapes: Mapping[str, tuple[int, ...]],
+    given: Mapping[str, TensorProto],
+) -> None:
+    """Rewrite `graph` in place.
+
+    Parameters
+    ----------
+    shapes, given: the shapes and values of the constants of the graphs around it.
+    """
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    own = {name: tuple(tensor.dims) for name, tensor in constants.items()}
+    writer = Writer({**shapes, **own}, {**given, **constants})
+    for node in graph.node:
+        for attribute in node.attribute:
+            given_here = [attribute.g] if attribute.HasField("g") else []
+            for inner in (*given_here, *attribute.graphs):
+                _rewrite(inner, rules, writer.shapes, writer.given)
+        if node.op_type == "Constant":
+            for attribute in node.attribute:
+                if attribute.name == "value":
+                    writer.given[node.output[0]] = attribute.t
+                    writer.shapes[node.output[0]] = tuple(attribute.t.dims)
+        rule = rules.get(_key(node))
+        if rule is None:
+            writer.nodes.append(node)
+        else:
+            writer.begin(node)
+            rule(writer, node, {a.name: helper.get_attribute_value(a) for a in node.attribute})
+    nodes = [*writer.nodes]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend(writer.constants)
+
+
+def input_of(node: onnx.NodeProto, i: int) -> str:
+    """The name of an input, "" if the node leaves it out."""
+    return str(node.input[i]) if i < len(node.input) else ""
+
+
+def _key(node: onnx.NodeProto) -> tuple[str, str]:
+    return ("" if node.domain == "ai.onnx" else node.domain, node.op_type)

@@ -17,13 +17,20 @@ class Pool:
 
     def __init__(self, artifact: Artifact, instances: int) -> None:
         self.artifact = artifact
-        self.modules: queue.LifoQueue[GraphModule] = queue.LifoQueue()
+        self.modules: queue.LifoQueue[GraphModule] = queue.LifoQueue(instances)
         self.first = GraphModule(artifact)
         self.modules.put(self.first)
         for _ in range(instances - 1):
             module = GraphModule(artifact)
             module.count_with(self.first)
             self.modules.put(module)
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes that the tensors of all instances take in memory."""
+        plan = self.first.plan
+        own = sum(v.nbytes for v in plan.values if v.storage not in ("arena", "alias"))
+        return (plan.arena_bytes + own) * self.modules.maxsize
 
     def infos(self) -> tuple[list[TensorInfo], list[TensorInfo]]:
         """Return the inputs and the outputs."""

@@ -18,6 +18,7 @@ from tvm_interop import InputError, Session
 from tvm_interop.artifact.artifact import Artifact
 from tvm_interop.errors import CannotFillUpError
 from tvm_interop.session.compiled_once import Order
+from tvm_interop.session.pool import Pool
 
 QUICK: dict[str, Any] = {"scheduler": "sequential", "latency_db": ":memory:", "time_budget": 0}
 SIZES = {"batch": (1, 3), "height": (5, 12), "width": (5, 12)}
@@ -223,3 +224,14 @@ def test_a_new_size_answers_before_it_is_compiled_whole(path: Path) -> None:
         assert {state.runs_on for state in session.states} == {"whole"}
         _assert_right(session, _feed(1, 5, 6))
         assert session.runs_by_size == {(5, 5): 1, (5, 6): 2}
+
+
+def test_bytes_of_instances_count_what_libraries_copy(path: Path) -> None:
+    shapes = {"x": (1, 2, 8, 8), "weight": (1, 1, 1, 1)}
+    nbytes = {}
+    for provider in ("tvm", "onednn"):
+        options = {**QUICK, "providers": [provider, "tvm"], "fallback": False}
+        made = tvm_interop.compile(path, input_shapes=shapes, **options)
+        nbytes[provider] = Pool(made, 1).nbytes
+        assert Pool(made, 2).nbytes == 2 * nbytes[provider]
+    assert nbytes["onednn"] > nbytes["tvm"]

@@ -47,7 +47,7 @@ _MOST_SHAPES = 16
 
 The instances for the least recently used shapes are dropped first.
 """
-_MOST_BYTES = 2 << 30
+_MOST_BYTES = 4 << 30
 """The largest total size of their tensors. The shapes used last are kept even if larger."""
 Callback = Callable[[list[np.ndarray] | None, Any, str], object]
 """A function that is called when a run of `run_async` has ended, as in onnxruntime.

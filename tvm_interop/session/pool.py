@@ -30,7 +30,7 @@ class Pool:
         """The number of bytes that the tensors of all instances take in memory, estimated.
 
         A kernel of a library may hold copies of its inputs and outputs in another layout. All that
-        it could copy count, so this is more than the instances take if the library makes few copies.
+        it could copy count, so this is more than they take if the library makes few copies.
         """
         plan = self.first.plan
         own = sum(v.nbytes for v in plan.values if v.storage not in ("arena", "alias"))

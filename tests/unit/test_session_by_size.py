@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,10 @@ import pytest
 import tvm_interop
 from tests.nets import Net
 from tvm_interop import InputError, Session
+from tvm_interop.artifact.artifact import Artifact
 from tvm_interop.errors import CannotFillUpError
+from tvm_interop.session.compiled_once import Order
+from tvm_interop.session.pool import Pool
 
 QUICK: dict[str, Any] = {"scheduler": "sequential", "latency_db": ":memory:", "time_budget": 0}
 SIZES = {"batch": (1, 3), "height": (5, 12), "width": (5, 12)}
@@ -167,3 +171,67 @@ def test_a_refusal_that_cannot_be_read_is_found_out_again(path: Path, kept: Path
     with Session(path, shapes=ranges, **QUICK) as session:
         assert "operator `first/Conv`" in (session.why_not_filled_up or "")
     assert "first/Conv" in note.read_text()
+
+
+@pytest.mark.usefixtures("kept")
+def test_large_sizes_are_dropped_by_their_bytes(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tvm_interop.session.session._MOST_BYTES", 1)
+    with Session(path, shapes={**SIZES, "batch": 1}, **QUICK) as session:
+        for width in (5, 6):
+            _assert_right(session, _feed(1, 5, width))
+        assert session.runs_by_size == {(5, 6): 1}
+
+
+@pytest.mark.usefixtures("kept")
+def test_sizes_that_are_ready_do_not_wait_for_a_compilation(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_go_on = threading.Event(), threading.Event()
+    compiled = Order.compiled
+
+    def slowly(order: Order) -> Artifact:
+        begun.set()
+        assert may_go_on.wait(60)
+        return compiled(order)
+
+    with Session(path, shapes={**SIZES, "batch": 1}, instances=2, **QUICK) as session:
+        _assert_right(session, _feed(1, 5, 5))
+        monkeypatch.setattr(Order, "compiled", slowly)
+        late = [session.run_async(None, _feed(1, 5, 6)) for _ in range(2)]
+        assert begun.wait(60)
+        ready = threading.Thread(target=_assert_right, args=(session, _feed(1, 5, 5)))
+        ready.start()
+        ready.join(60)
+        is_stuck = ready.is_alive()
+        assert not late[0].done()
+        may_go_on.set()
+        assert not is_stuck
+        first, second = (each.result(60)[0] for each in late)
+        np.testing.assert_array_equal(first, second)
+        assert session.runs_by_size == {(5, 5): 2, (5, 6): 2}
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_new_size_answers_before_it_is_compiled_whole(path: Path) -> None:
+    options = {**QUICK, "time_budget": None, "compile_in_background": True}
+    with Session(path, shapes={**SIZES, "batch": 1}, **options) as session:
+        for width in (5, 6):
+            _assert_right(session, _feed(1, 5, width))
+        assert [state.shapes["x"] for state in session.states] == [(1, 2, 5, 5), (1, 2, 5, 6)]
+        assert session.wait_until_compiled(300)
+        assert {state.runs_on for state in session.states} == {"whole"}
+        _assert_right(session, _feed(1, 5, 6))
+        assert session.runs_by_size == {(5, 5): 1, (5, 6): 2}
+
+
+def test_bytes_of_instances_count_what_libraries_copy(path: Path) -> None:
+    shapes = {"x": (1, 2, 8, 8), "weight": (1, 1, 1, 1)}
+    nbytes = {}
+    for provider in ("tvm", "onednn"):
+        options = {**QUICK, "providers": [provider, "tvm"], "fallback": False}
+        made = tvm_interop.compile(path, input_shapes=shapes, **options)
+        nbytes[provider] = Pool(made, 1).nbytes
+        assert Pool(made, 2).nbytes == 2 * nbytes[provider]
+    assert nbytes["onednn"] > nbytes["tvm"]

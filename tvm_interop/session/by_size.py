@@ -46,7 +46,8 @@ class BySize:
         self._lock = threading.Lock()
         _LOG.warning(
             "`%s` is compiled for each size of %s at the first run of this size, which takes a "
-            "while, and the session stays ready for the %d sizes used last, since %s",
+            "while (`compile_in_background` answers before that), and the session stays ready for "
+            "at most %d sizes that were used last, since %s",
             source.name,
             self._told,
             most,

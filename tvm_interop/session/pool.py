@@ -17,13 +17,31 @@ class Pool:
 
     def __init__(self, artifact: Artifact, instances: int) -> None:
         self.artifact = artifact
-        self.modules: queue.LifoQueue[GraphModule] = queue.LifoQueue()
+        self.modules: queue.LifoQueue[GraphModule] = queue.LifoQueue(instances)
         self.first = GraphModule(artifact)
         self.modules.put(self.first)
         for _ in range(instances - 1):
             module = GraphModule(artifact)
             module.count_with(self.first)
             self.modules.put(module)
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes that the tensors of all instances take in memory, estimated.
+
+        A kernel of a library may hold copies of its inputs and outputs in another layout. All that
+        it could copy count, so this is more than they take if the library makes few copies.
+        """
+        plan = self.first.plan
+        own = sum(v.nbytes for v in plan.values if v.storage not in ("arena", "alias"))
+        copied = sum(
+            plan.values[v].nbytes
+            for op in plan.operators
+            if op.library is not None
+            for v in {*op.inputs, *op.outputs}
+            if plan.values[v].layout == "plain" and not plan.is_constant(v)
+        )
+        return (plan.arena_bytes + own + copied) * self.modules.maxsize
 
     def infos(self) -> tuple[list[TensorInfo], list[TensorInfo]]:
         """Return the inputs and the outputs."""

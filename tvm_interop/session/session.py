@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from .given import (
     positions_of,
 )
 from .pool import Pool
+from .ready_shapes import ReadyShapes
 from .source import Source, artifact_or_source
 from .tensor_info import TensorInfo
 
@@ -46,6 +47,8 @@ _MOST_SHAPES = 16
 
 The instances for the least recently used shapes are dropped first.
 """
+_MOST_BYTES = 4 << 30
+"""The largest total size of their tensors. The shapes used last are kept even if larger."""
 Callback = Callable[[list[np.ndarray] | None, Any, str], object]
 """A function that is called when a run of `run_async` has ended, as in onnxruntime.
 
@@ -124,7 +127,7 @@ class Session(AbstractContextManager["Session"]):
         self._is_closed = False
         self._compiling = threading.Lock()
         self._workers = ThreadPoolExecutor(instances, "tvm_interop.Session")
-        self._by_shape: OrderedDict[tuple[Any, ...], Pool] = OrderedDict()
+        self._by_shape = ReadyShapes(_MOST_SHAPES, _MOST_BYTES)
         self._pool: Pool | None = None
         self._source: Source | None = None
         self._options = options
@@ -193,7 +196,7 @@ class Session(AbstractContextManager["Session"]):
             self._background.close()
         self._workers.shutdown()
         self._pool = None
-        self._by_shape.clear()
+        self._by_shape.close()
 
     def get_inputs(self) -> list[TensorInfo]:
         """Return the inputs, each with `name`, `shape` and `type`."""
@@ -443,13 +446,13 @@ class Session(AbstractContextManager["Session"]):
                 "the artifact that was compiled in the background has other inputs or outputs"
             )
         made.count_with(old)
-        with self._compiling:
-            if self._is_closed:
-                return
-            if not key:
-                self._pool = made
-            elif key in self._by_shape:
-                self._by_shape[key] = made
+        if key:
+            is_used = self._by_shape.replace(key, made)
+        else:
+            with self._compiling:
+                is_used = not self._is_closed
+                self._pool = made if is_used else None
+        if is_used:
             self.path = artifact.path
 
     def _current(self) -> tuple[Artifact, GraphModule] | None:
@@ -470,25 +473,27 @@ class Session(AbstractContextManager["Session"]):
         open_ = [info.name for info in self._source.inputs if info.is_open]
         shapes = {name: shape_of(feed[name]) for name in open_}
         key = tuple(shapes.values())
-        sizes = None if self._by_size is None else self._by_size.sizes_of(shapes)
-        with self._compiling:
+        count = None
+        if self._by_size is not None:
+            count = partial(self._by_size.count, self._by_size.sizes_of(shapes))
+        pool = self._by_shape.use(key, count)
+        if pool is not None:
+            return pool
+        with self._compiling:  # One compilation at a time; shapes that are ready run meanwhile.
             self._check_is_open()
-            if key not in self._by_shape:
-                order = self._order(self._source, shapes)
-                if error is not None:
-                    _LOG.warning("`%s` runs at its own size: %s", self._source.name, error.why)
-                artifact, is_quick = self._compiled(order)
-                self._by_shape[key] = Pool(artifact, self._instances)
-                self.path = artifact.path
-                if is_quick:
-                    self._improve(order)
-                if len(self._by_shape) > _MOST_SHAPES:
-                    dropped, _ = self._by_shape.popitem(last=False)
-                    if self._background is not None:
-                        self._background.forget(dropped)
-                    if self._by_size is not None:
-                        self._by_size.forget(dropped)
-            self._by_shape.move_to_end(key)
-            if self._by_size is not None and sizes is not None:
-                self._by_size.count(sizes)
-            return self._by_shape[key]
+            pool = self._by_shape.use(key, count)  # Another thread may have compiled it.
+            if pool is not None:
+                return pool
+            order = self._order(self._source, shapes)
+            if error is not None:
+                _LOG.warning("`%s` runs at its own size: %s", self._source.name, error.why)
+            artifact, is_quick = self._compiled(order)
+            pool = Pool(artifact, self._instances)
+            for dropped in self._by_shape.add(key, pool, count):
+                for known in (self._background, self._by_size):
+                    if known is not None:
+                        known.forget(dropped)
+            self.path = artifact.path
+            if is_quick:
+                self._improve(order)
+            return pool

@@ -1,0 +1,97 @@
+"""The instances of a session that compiles its model for each combination of input shapes."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import ExecutionError
+from .pool import Pool
+
+Key = tuple[Any, ...]
+"""The shapes of the inputs that the model leaves open, in the order of the inputs."""
+Count = Callable[[], None] | None
+"""What is called when instances are used, if anything."""
+
+
+class ReadyShapes:
+    """The instances for the shapes that were used last.
+
+    Any thread may call any method. No method waits for a compilation, so shapes that are ready run
+    while the model is compiled for others.
+    """
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        """Make the object without instances.
+
+        Parameters
+        ----------
+        most: the largest number of shapes.
+        most_bytes: the largest total size of the tensors of all instances. The instances that are
+            added last may be larger.
+        """
+        self._most = most
+        self._most_bytes = most_bytes
+        self._by_shape: OrderedDict[Key, Pool] = OrderedDict()
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._by_shape)
+
+    def get(self, key: Key) -> Pool | None:
+        """Return the instances for these shapes, which do not count as used by this call."""
+        return self._by_shape.get(key)
+
+    def use(self, key: Key, count: Count) -> Pool | None:
+        """Return the instances for these shapes and call `count`; None if there are none."""
+        with self._lock:
+            pool = self._by_shape.get(key)
+            if pool is not None:
+                self._by_shape.move_to_end(key)
+                if count is not None:
+                    count()
+            return pool
+
+    def add(self, key: Key, pool: Pool, count: Count) -> list[Key]:
+        """Add instances and call `count`. Return the shapes that were dropped for them.
+
+        The least recently used shapes are dropped first.
+
+        Raises
+        ------
+        ExecutionError
+            The session was closed.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise ExecutionError("the session was closed while it compiled")
+            self._by_shape[key] = pool
+            self._by_shape.move_to_end(key)
+            if count is not None:
+                count()
+            dropped = []
+            while self._are_too_many():
+                dropped.append(self._by_shape.popitem(last=False)[0])
+            return dropped
+
+    def _are_too_many(self) -> bool:
+        if len(self._by_shape) <= 1:
+            return False
+        nbytes = sum(pool.nbytes for pool in self._by_shape.values())
+        return len(self._by_shape) > self._most or nbytes > self._most_bytes
+
+    def replace(self, key: Key, pool: Pool) -> bool:
+        """Run these instances from now on; return False if the shapes were dropped."""
+        with self._lock:
+            if key in self._by_shape:
+                self._by_shape[key] = pool
+            return key in self._by_shape
+
+    def close(self) -> None:
+        """Drop all instances, and take no more."""
+        with self._lock:
+            self._is_closed = True
+            self._by_shape.clear()

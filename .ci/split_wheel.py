@@ -63,6 +63,7 @@ FILES = (
     "session/by_size.py",
     "session/given.py",
     "session/pool.py",
+    "session/ready_shapes.py",
     "session/session.py",
     "session/source.py",
     "session/tensor_info.py",

@@ -154,7 +154,7 @@ def test_a_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("layout", ["plain", "blocked16", "blocked8"])
-def test_bits_do_not_depend_on_vectors(layout: Layout) -> None:
+def test_bits_do_not_depend_on_layouts(layout: Layout) -> None:
     op = as_winograd(conv(40, 24, 19))
     assert op is not None
     arrays = inputs(op, 1)

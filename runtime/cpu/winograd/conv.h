@@ -23,7 +23,7 @@ std::string WhyNot(const OpDescription& op);
 // are in `kernels.h`. With them the error of float32 is a few times that of direct sums
 // (docs/numbers.rst).
 //
-// The bits of a result depend neither on the number of threads nor on the width of vectors.
+// The bits of a result depend neither on the number of threads nor on the layouts.
 std::unique_ptr<LibraryKernel> MakeConv(const WinogradConv2d& op, int threads,
                                         const std::vector<KernelArgument>& args);
 

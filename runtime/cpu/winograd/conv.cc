@@ -4,7 +4,7 @@
 #include <exception>
 #include <numeric>
 #include <stdexcept>
-#include <utility>
+#include <tuple>
 
 #include "runtime/core/aligned_memory.h"
 #include "runtime/cpu/parallel_loop.h"
@@ -21,14 +21,28 @@ constexpr int64_t kFewTiles = 12;
 constexpr int64_t kManyTiles = 24;
 constexpr int64_t kManyWeights = int64_t{1} << 20;
 
-// Returns the kernels of this CPU, or null if it has none.
-const Kernels* KernelsHere() {
+bool HasAvx512() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0) {
-    return Avx2Kernels();
-  }
+  return __builtin_cpu_supports("avx512f") != 0;
+#else
+  return false;
 #endif
-  return nullptr;
+}
+
+bool HasAvx2() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
+#else
+  return false;
+#endif
+}
+
+// Returns the fastest kernels for these layouts, or null if this CPU has none. The vectors of
+// AVX-512 do not fit blocks of 8 channels.
+const Kernels* KernelsFor(const OpDescription& op) {
+  const bool is_narrow = std::count(op.layouts.begin(), op.layouts.end(), Layout::kBlocked8) > 0;
+  if (HasAvx512() && !is_narrow && Avx512Kernels() != nullptr) return Avx512Kernels();
+  return HasAvx2() ? Avx2Kernels() : nullptr;
 }
 
 Last LastOf(Activation activation) {
@@ -106,7 +120,7 @@ float* ThreadScratch(size_t nbytes) {
 class Conv : public LibraryKernel {
  public:
   Conv(const WinogradConv2d& op, int threads, const std::vector<KernelArgument>& args)
-      : kernels_(*KernelsHere()), threads_(threads), ending_(op.ending), args_(args) {
+      : kernels_(*KernelsFor(op)), threads_(threads), ending_(op.ending), args_(args) {
     const size_t last = op.shapes.size() - 1;
     channels_ = op.shapes[0][1];
     made_ = op.shapes[last][1];
@@ -165,16 +179,18 @@ class Conv : public LibraryKernel {
     }
     const size_t nbytes = static_cast<size_t>(made_ * channels_) * 9 * sizeof(float);
     const uint64_t hash = given.is_read_only ? 0 : HashOf(windows, nbytes);
-    weights_ = SharedConstants<Form>::Global().Get(windows, hash, Form{channels_, made_},
-                                                   weights_bytes_, pack);
+    weights_ = SharedConstants<Form>::Global().Get(
+        windows, hash, Form{channels_, made_, kernels_.lanes}, weights_bytes_, pack);
   }
 
-  std::string implementation() const override { return "winograd:avx2"; }
+  std::string implementation() const override {
+    return kernels_.lanes == 16 ? "winograd:avx512" : "winograd:avx2";
+  }
   int num_reorders() const override { return 0; }
 
  private:
-  // Channels of the data and channels of the result.
-  using Form = std::pair<int64_t, int64_t>;
+  // Channels of the data, channels of the result, and the width of vectors.
+  using Form = std::tuple<int64_t, int64_t, int>;
 
   static Image ImageOf(const OpDescription& op, size_t argument) {
     const std::vector<int64_t>& shape = op.shapes[argument];
@@ -242,7 +258,7 @@ std::string WhyNot(const OpDescription& op) {
     return "ends with a function that it does not compute";
   }
   if (op.layouts[1] != Layout::kPlain) return "has a weight that is not plain";
-  if (KernelsHere() == nullptr) return "needs a CPU with AVX2 and FMA";
+  if (KernelsFor(op) == nullptr) return "needs a CPU with AVX2 and FMA";
   return "";
 }
 

@@ -13,6 +13,7 @@ import pytest
 import tvm_interop
 from tests import nets
 from tests.kind_variants import laid_out, plain
+from tests.kind_windows import convolved
 from tests.numerics.onnx_oracle import run_onnxruntime
 from tests.unit.test_kernel_choice import MadeUp, Microseconds
 from tests.unit.test_parts_of_products import program_of, run, run_again
@@ -172,7 +173,7 @@ def test_weights_that_change() -> None:
     other = inputs(op, 2)[1]
     results = run_again(program_of(op), [data, weight], other, constant=False)
     for got, factors in zip(results, (weight, other), strict=True):
-        exact = exact_sums(data, factors)
+        exact = exact_sums(op, [data, factors])
         np.testing.assert_allclose(got.reshape(exact.shape), exact, atol=1e-4)
 
 
@@ -188,7 +189,7 @@ def test_the_error_is_like_that_of_direct_sums(channels: int) -> None:
     op = as_winograd(direct)
     assert op is not None
     arrays = inputs(direct, channels)
-    exact = exact_sums(*arrays)
+    exact = exact_sums(direct, arrays)
     errors = [np.abs(computed(each, arrays) - exact).max() for each in (direct, op)]
     assert errors[1] <= 5 * errors[0], errors
     assert errors[1] <= 2e-6 * np.abs(exact).max()
@@ -198,10 +199,9 @@ def computed(op: LibraryOp, arrays: list[np.ndarray]) -> np.ndarray:
     return plain(run(program_of(op), arrays), op.shapes[-1], "plain")
 
 
-def exact_sums(data: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    padded = np.pad(data[0].astype(np.float64), ((0, 0), (1, 1), (1, 1)))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
-    return np.einsum("chwyx,ocyx->ohw", windows, weight.astype(np.float64), optimize=True)[None]
+def exact_sums(op: LibraryOp, arrays: list[np.ndarray]) -> np.ndarray:
+    data, weight = (array.astype(np.float64) for array in arrays)
+    return convolved(op, data, weight)
 
 
 SIZES = (1, 4, 5, 8, 13)
@@ -216,4 +216,4 @@ def test_edges(width: int) -> None:
         assert op is not None
         arrays = inputs(op, height)
         got = computed(op, arrays)
-        np.testing.assert_allclose(got, exact_sums(*arrays), atol=1e-4)
+        np.testing.assert_allclose(got, exact_sums(op, arrays), atol=1e-4)

@@ -1,8 +1,6 @@
 #include "runtime/cpu/winograd/kernels.h"
 
-// Clang's code for these kernels takes twice as long as GCC's (clang 19, Zen 4), and longer than
-// its code for AVX2.
-#if defined(__x86_64__) && !defined(__clang__)
+#if defined(__x86_64__)
 
 #include <immintrin.h>
 

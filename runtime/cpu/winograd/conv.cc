@@ -41,7 +41,7 @@ bool HasAvx2() {
 // AVX-512 do not fit blocks of 8 channels.
 const Kernels* KernelsFor(const OpDescription& op) {
   const bool is_narrow = std::count(op.layouts.begin(), op.layouts.end(), Layout::kBlocked8) > 0;
-  if (HasAvx512() && !is_narrow && Avx512Kernels() != nullptr) return Avx512Kernels();
+  if (HasAvx512() && !is_narrow) return Avx512Kernels();
   return HasAvx2() ? Avx2Kernels() : nullptr;
 }
 

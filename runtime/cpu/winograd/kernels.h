@@ -79,8 +79,8 @@ inline int64_t ScratchSize(const Kernels& kernels, int64_t channels, int64_t til
 constexpr double kNear = 0.70710678118654752440;
 constexpr double kFar = 1.41421356237309504880;
 
-// Kernels for CPUs with AVX-512, and for CPUs with AVX2 and FMA. Null where the compiler makes
-// none.
+// Kernels for CPUs with AVX-512, and for CPUs with AVX2 and FMA. Null where the
+// compiler is for other CPUs.
 const Kernels* Avx512Kernels();
 const Kernels* Avx2Kernels();
 

@@ -13,6 +13,14 @@
 // `Sub`, `Mul`, `Div`, `Fma` (a * b + c), `NegFma` (c - a * b), `Max`, `Min` (which return their
 // second argument if the first is NaN), `Power` (2 to the power of an integer) and `Round`.
 
+// Unrolls a loop over vectors, so that the vectors stay in registers. If one loop over them is not
+// unrolled, compilers also write them to memory in the others.
+#if defined(__clang__)
+#define UNROLLED _Pragma("clang loop unroll(full)")
+#else
+#define UNROLLED _Pragma("GCC unroll 16")
+#endif
+
 namespace tvm_interop {
 namespace winograd {
 namespace {
@@ -139,21 +147,22 @@ struct Computes {
     for (int64_t begin = 0; begin < channels; begin += kChannels) {
       const int64_t end = Smaller(begin + kChannels, channels);
       V sums[kTiles][kWide];
-      for (int r = 0; r < kTiles; ++r) {
-        for (int k = 0; k < kWide; ++k) sums[r][k] = Vector::All(0);
+      UNROLLED for (int r = 0; r < kTiles; ++r) {
+        UNROLLED for (int k = 0; k < kWide; ++k) sums[r][k] = Vector::All(0);
       }
       for (int64_t c = begin; c < end; ++c) {
         V factors[kWide];
-        for (int k = 0; k < kWide; ++k) factors[k] = Vector::Load(weights + k * kLanes);
-#pragma GCC unroll 16
-        for (int r = 0; r < kTiles; ++r) {
+        UNROLLED for (int k = 0; k < kWide; ++k) factors[k] = Vector::Load(weights + k * kLanes);
+        UNROLLED for (int r = 0; r < kTiles; ++r) {
           const V number = Vector::All(data[r * stride + c]);
-          for (int k = 0; k < kWide; ++k) sums[r][k] = Vector::Fma(number, factors[k], sums[r][k]);
+          UNROLLED for (int k = 0; k < kWide; ++k) {
+            sums[r][k] = Vector::Fma(number, factors[k], sums[r][k]);
+          }
         }
         weights += kWide * kLanes;
       }
-      for (int r = 0; r < kTiles; ++r) {
-        for (int k = 0; k < kWide; ++k) {
+      UNROLLED for (int r = 0; r < kTiles; ++r) {
+        UNROLLED for (int k = 0; k < kWide; ++k) {
           float* sum = to + r * kColumns + k * kLanes;
           Vector::Store(sum, begin == 0 ? sums[r][k] : Vector::Add(Vector::Load(sum), sums[r][k]));
         }

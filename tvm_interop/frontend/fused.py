@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from .rewriter import MICROSOFT, Rules, Writer, input_of
+from .rewriter import MICROSOFT, Rules, Writer, as_onnx_has_it, input_of
 
 _PARAMETERS = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
 """The attributes of activations, in the order in which `FusedConv` lists them."""
@@ -38,10 +38,6 @@ def _gemm(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
         w.op(activation, [y], node.output[0], **named)
 
 
-def _same(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
-    w.op(node.op_type, node.input, node.output[0], **attrs)
-
-
 def _transposed_product(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
     """Rewrite an older name of `FusedMatMul`."""
     w.op("FusedMatMul", node.input, node.output[0], domain=MICROSOFT, **attrs)
@@ -51,6 +47,6 @@ FUSED: Rules = {
     (MICROSOFT, "FusedConv"): _conv,
     (MICROSOFT, "FusedGemm"): _gemm,
     (MICROSOFT, "TransposeMatMul"): _transposed_product,
-    (MICROSOFT, "Trilu"): _same,
+    (MICROSOFT, "Trilu"): as_onnx_has_it,
 }
 """Maps the domain and name of a fused operator to the function that rewrites it."""

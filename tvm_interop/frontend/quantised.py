@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from .rewriter import MICROSOFT, Rule, Rules, Writer, input_of
+from .rewriter import MICROSOFT, Rule, Rules, Writer, as_onnx_has_it, input_of
 
 
 def _qlinear_conv(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
@@ -137,11 +137,6 @@ def _integer(kind: str, axis: int) -> Rule:
     return rule
 
 
-def _linear(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
-    """Rewrite `QuantizeLinear` or `DequantizeLinear` of onnxruntime's domain as ONNX's."""
-    w.op(node.op_type, node.input, node.output[0], **attrs)
-
-
 def _dynamic_matmul(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
     a, b, b_step = node.input[:3]
     words, a_step, a_zero = w.parts("DynamicQuantizeLinear", [a], 3)
@@ -167,11 +162,11 @@ RULES: Rules = {
     ("", "QLinearMatMul"): _qlinear_matmul,
     ("", "ConvInteger"): _integer("Conv", 0),
     ("", "MatMulInteger"): _integer("MatMul", 1),
-    (MICROSOFT, "DequantizeLinear"): _linear,
+    (MICROSOFT, "DequantizeLinear"): as_onnx_has_it,
     (MICROSOFT, "DynamicQuantizeMatMul"): _dynamic_matmul,
     (MICROSOFT, "MatMulIntegerToFloat"): _matmul_to_float,
     (MICROSOFT, "QGemm"): _q_gemm,
-    (MICROSOFT, "QuantizeLinear"): _linear,
+    (MICROSOFT, "QuantizeLinear"): as_onnx_has_it,
     (MICROSOFT, "QLinearAdd"): _binary("Add"),
     (MICROSOFT, "QLinearMul"): _binary("Mul"),
     (MICROSOFT, "QLinearSigmoid"): _unary("Sigmoid"),

@@ -154,6 +154,11 @@ def _rewrite(
     graph.initializer.extend(writer.constants)
 
 
+def as_onnx_has_it(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
+    """Rewrite an operator of another domain that ONNX has under the same name."""
+    w.op(node.op_type, node.input, node.output[0], **attrs)
+
+
 def input_of(node: onnx.NodeProto, i: int) -> str:
     """The name of an input, "" if the node leaves it out."""
     return str(node.input[i]) if i < len(node.input) else ""

@@ -39,7 +39,7 @@ struct Vector256 {
 
 const Kernels* Avx2Kernels() {
   using C = Computes<Vector256>;
-  static constexpr Kernels kKernels{C::kLanes, C::kColumns, C::kRows, C::Compute};
+  static constexpr Kernels kKernels{C::kLanes, C::kColumns, C::Compute};
   return &kKernels;
 }
 

@@ -39,7 +39,7 @@ struct Vector512 {
 
 const Kernels* Avx512Kernels() {
   using C = Computes<Vector512>;
-  static constexpr Kernels kKernels{C::kLanes, C::kColumns, C::kRows, C::Compute};
+  static constexpr Kernels kKernels{C::kLanes, C::kColumns, C::Compute};
   return &kKernels;
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <numeric>
 #include <stdexcept>
 #include <tuple>
 
@@ -122,8 +121,6 @@ class Conv : public LibraryKernel {
   Conv(const WinogradConv2d& op, int threads, const std::vector<KernelArgument>& args)
       : kernels_(*KernelsFor(op)), threads_(threads), ending_(op.ending), args_(args) {
     const size_t last = op.shapes.size() - 1;
-    channels_ = op.shapes[0][1];
-    made_ = op.shapes[last][1];
     conv_.source = ImageOf(op, 0);
     if (op.ending.has_sum) conv_.addend = ImageOf(op, last - 1);
     conv_.result = ImageOf(op, last);
@@ -143,13 +140,14 @@ class Conv : public LibraryKernel {
       conv_.source.batch = conv_.source.batch / conv_.source.plane * whole;
       conv_.source.plane = whole;
     }
-    const int64_t weights = PackedSize(kernels_, channels_, made_);
+    const int64_t weights = PackedSize(kernels_, conv_.source.channels, conv_.result.channels);
     const int64_t most = weights > kManyWeights ? kManyTiles : kFewTiles;
     const int64_t blocks = std::max<int64_t>((conv_.tiles() + most - 1) / most, 1);
     tiles_at_once_ = (conv_.tiles() + blocks - 1) / blocks;
     weights_bytes_ = static_cast<size_t>(weights) * sizeof(float);
     scratch_bytes_ =
-        static_cast<size_t>(ScratchSize(kernels_, channels_, tiles_at_once_)) * sizeof(float);
+        static_cast<size_t>(ScratchSize(kernels_, conv_.source.channels, tiles_at_once_)) *
+        sizeof(float);
   }
 
   void Run() override {
@@ -170,17 +168,20 @@ class Conv : public LibraryKernel {
     const KernelArgument& given = args_[1];
     const float* windows = AddressOf(1);
     const auto pack = [&](void* to) {
-      Pack(kernels_, windows, channels_, made_, static_cast<float*>(to));
+      Pack(kernels_, windows, conv_.source.channels, conv_.result.channels,
+           static_cast<float*>(to));
     };
     if (!given.is_constant) {
       if (weights_ == nullptr) weights_ = AlignedZeros(weights_bytes_);
       pack(weights_.get());
       return;
     }
-    const size_t nbytes = static_cast<size_t>(made_ * channels_) * 9 * sizeof(float);
+    const size_t nbytes =
+        static_cast<size_t>(conv_.result.channels * conv_.source.channels) * 9 * sizeof(float);
     const uint64_t hash = given.is_read_only ? 0 : HashOf(windows, nbytes);
     weights_ = SharedConstants<Form>::Global().Get(
-        windows, hash, Form{channels_, made_, kernels_.lanes}, weights_bytes_, pack);
+        windows, hash, Form{conv_.source.channels, conv_.result.channels, kernels_.lanes},
+        weights_bytes_, pack);
   }
 
   std::string implementation() const override {
@@ -236,8 +237,6 @@ class Conv : public LibraryKernel {
   const Ending ending_;
   const std::vector<KernelArgument> args_;
   Convolution conv_;
-  int64_t channels_ = 0;
-  int64_t made_ = 0;
   int64_t first_row_ = 0;  // The position of the data's first row in a larger image.
   int64_t tiles_at_once_ = 1;
   size_t weights_bytes_ = 0;

@@ -15,6 +15,7 @@ from typing import Any
 
 from . import (
     block_simulation_table,
+    gpu_table,
     kernel_demands_table,
     learned_search_table,
     readme_figures,
@@ -58,6 +59,7 @@ def page() -> str:
         *start_up_table.section(_read("start_up"), _read("start_up_large")),
         *two_releases_table.section(_read("two_releases")),
         *serving_load_table.section(_read("serving/load")),
+        *gpu_table.section(_read("h200")),
         *_several_gpus(),
         *kernel_demands_table.section(_read("kernel_demands")),
         *block_simulation_table.section(_read("block_simulation")),

@@ -28,9 +28,11 @@ import tvm
 import tvm_interop
 from tests.gpu import out_of_bounds
 from tvm_interop._native.library import LIBRARY_PATH
+from tvm_interop._native.runtime_files import runtime_file
 from tvm_interop.errors import DeviceError, TVMInteropError
 
 from .gpu_bundle_models import CPU_NETWORKS, add_cases, add_cpu_network, add_network
+from .gpu_interfaces import LIBRARY, PROGRAM, RUNTIME
 from .gpu_steps import WITH_FAULT
 
 NETWORKS = (
@@ -62,6 +64,7 @@ _FILES = (
     "benchmarks/gpu.py",
     "benchmarks/gpu_first_wrong.py",
     "benchmarks/gpu_flight.py",
+    "benchmarks/gpu_interfaces.py",
     "benchmarks/gpu_probes.cu",
     "benchmarks/gpu_report.py",
     "benchmarks/gpu_steps.py",
@@ -79,7 +82,7 @@ _RUN = """#!/bin/sh
 # Visits this machine's GPU. Options are those of benchmarks/gpu_visit.py.
 here=$(cd "$(dirname "$0")" && pwd)
 wanted="import sys; sys.exit(sys.version_info[:2] != tuple(map(int, '{version}'.split('.'))))"
-for python in ${{PYTHON:-python{version} python3}} ""; do
+for python in ${{PYTHON:-python3 python{version}}} ""; do
   [ -n "$python" ] && "$python" -c "$wanted" 2> /dev/null && break
 done
 if [ -z "$python" ]; then
@@ -87,8 +90,14 @@ if [ -z "$python" ]; then
   exit 2
 fi
 export PYTHONPATH="$here/site:$here" PYTHONSAFEPATH=1 TVM_USE_RUNTIME_LIB=1
+# Otherwise tvm_ffi imports PyTorch in each step, which takes seconds.
+export TVM_FFI_DISABLE_TORCH_C_DLPACK=1
 export TVM_INTEROP_LIBRARY="$here/site/tvm_interop/libtvm_interop.so"
-export LD_LIBRARY_PATH="${{LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}}$here/lib"
+# The libraries of NVIDIA's packages do not always find each other.
+folders=$("$python" -c "import glob, site
+print(':'.join(f for s in site.getsitepackages() for f in glob.glob(s + '/nvidia/*/lib')))")
+folders="${{folders:+$folders:}}$here/lib"
+export LD_LIBRARY_PATH="${{LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}}$folders"
 exec "$python" -m benchmarks.gpu_visit --bundle "$here" "$@"
 """
 
@@ -97,6 +106,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--python", default=PYTHON, help="version of Python on the GPU's machine")
+    parser.add_argument(
+        "--present",
+        nargs="*",
+        default=(),
+        choices=_PACKAGES,
+        metavar="PACKAGE",
+        help="packages that the GPU's machine has, to make the bundle smaller",
+    )
     parser.add_argument("--networks", nargs="+", default=NETWORKS)
     parser.add_argument("--cpu-networks", nargs="*", default=CPU_NETWORKS)
     parser.add_argument("--arch", nargs="+", default=ARCHS)
@@ -114,7 +131,7 @@ def main() -> None:
         folder = arguments.keep or Path(scratch) / "models"
         add_models(folder, arguments.networks, arguments.cpu_networks, arguments.arch)
         programs = Path(scratch) / "gpu-bundle"
-        add_runtime(programs, arguments.python)
+        add_runtime(programs, arguments.python, arguments.present)
         pack(arguments.out, [folder, programs])
     nbytes = arguments.out.stat().st_size
     print(f"wrote {arguments.out}, {nbytes / 1e6:.1f} MB")
@@ -161,15 +178,17 @@ def pack(out: Path, folders: Sequence[Path]) -> None:
                 tar.add(entry, f"gpu-bundle/{entry.name}")
 
 
-def add_runtime(folder: Path, python: str) -> None:
+def add_runtime(folder: Path, python: str, present: Sequence[str] = ()) -> None:
     """Write the programs, TVM's runtime, this package and the packages that they import.
 
     Parameters
     ----------
     python: version of Python on the GPU's machine, such as "3.12".
+    present: names of packages that the GPU's machine has.
     """
     site = folder / "site"
-    pinned = [f"{name}=={importlib.metadata.version(name)}" for name in _PACKAGES]
+    needed = [name for name in _PACKAGES if name not in present]
+    pinned = [f"{name}=={importlib.metadata.version(name)}" for name in needed]
     command = [
         sys.executable,
         "-m",
@@ -186,7 +205,7 @@ def add_runtime(folder: Path, python: str) -> None:
         command += ["--platform", platform]
     subprocess.run([*command, *pinned], check=True)
     # The packages' own tests would not be run. Those of onnx hold large models.
-    for tests in (site / "onnx/backend/test", *site.glob("numpy/**/tests")):
+    for tests in (*site.glob("onnx/backend/test"), *site.glob("numpy/**/tests")):
         shutil.rmtree(tests)
     leave = shutil.ignore_patterns("__pycache__", "libtvm_compiler.so", "3rdparty", "include")
     shutil.copytree(Path(tvm.__file__).parent, site / "tvm", ignore=leave)
@@ -201,9 +220,19 @@ def add_runtime(folder: Path, python: str) -> None:
     for file in _FILES:
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(root / file, folder / file)
+    add_runtime_library(folder / RUNTIME, root)
     (folder / "run.sh").write_text(_RUN.format(version=python))
     (folder / "lib").mkdir()
     shutil.copy(cuda_runtime(), folder / "lib" / "libcudart.so.13")
+
+
+def add_runtime_library(folder: Path, root: Path) -> None:
+    """Write the runtime library, its header, and the program in C that runs a model with it."""
+    header = runtime_file("header")
+    (folder / "include").mkdir(parents=True)
+    shutil.copytree(header.parent, folder / "include" / header.parent.name)
+    shutil.copy(runtime_file("library"), folder / LIBRARY)
+    shutil.copy(root / "examples" / PROGRAM, folder)
 
 
 def refuse_other_pythons(site: Path, python: str) -> None:

@@ -88,10 +88,11 @@ def steps_of(bundle: Path) -> list[Step]:
         _own("versions", 1, 60),
         *(_network("check", name, 1, 45) for name in networks[:1]),
         *(_network("check", name, 1, 20, "cases") for name in cases),
+        *(_interfaces(name, 1, 40) for name in cases[:1]),
         _own("library-cases", 1, 60),
-        _own("sanitizer", 1, 90),
-        _own("probes", 1, 50),
-        _own("probes", 1, 50, "probes, 32 connections", CUDA_DEVICE_MAX_CONNECTIONS="32"),
+        _own("sanitizer", 1, 70),
+        _own("probes", 1, 30),
+        _own("probes", 1, 30, "probes, 32 connections", CUDA_DEVICE_MAX_CONNECTIONS="32"),
         *(_network("time", name, 2, TIME_LIMITS.get(name, OTHER_TIME_LIMIT)) for name in papers),
         *(_network("time", name, 3, OTHER_TIME_LIMIT) for name in others),
         *(_network("flight", name, 3, 40) for name in networks),
@@ -111,6 +112,12 @@ def _network(part: str, name: str, call: int, limit_s: int, folder: str = "netwo
     command = ("-m", "benchmarks.gpu", part, f"{{bundle}}/{folder}/{name}")
     given = ("--out", "{out}", "--seconds", "{seconds}")
     return Step(f"{part} {name}", call, limit_s, (*command, *given))
+
+
+def _interfaces(name: str, call: int, limit_s: int) -> Step:
+    command = ("-m", "benchmarks.gpu_interfaces", f"{{bundle}}/cases/{name}")
+    given = ("--bundle", "{bundle}", "--out", "{out}")
+    return Step(f"interfaces {name}", call, limit_s, (*command, *given))
 
 
 def _tool(step: str, name: str, call: int, limit_s: int, *after_failure_of: str) -> Step:

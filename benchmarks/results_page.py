@@ -161,7 +161,8 @@ def _machine_name(name: str, machine: Any) -> str:
     machine: the entry `machine` of the file.
     """
     if isinstance(machine, dict):
-        return f"{machine['cpu'].split(' [')[0]}, {machine['cores']} cores"
+        gpu = f", {machine['gpu'].split(',')[0]}" if "gpu" in machine else ""
+        return f"{machine['cpu'].split(' [')[0]}, {machine['cores']} cores{gpu}"
     if isinstance(machine, str):
         return f"{machine.split(' [')[0]}, {machine.rpartition(' x')[2]} cores"
     if name in _UNTIMED:

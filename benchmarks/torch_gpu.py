@@ -43,9 +43,10 @@ class TorchRunner:
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.benchmark = True
         self._inputs = [torch.from_numpy(np.array(array)).to(device) for array in inputs]
-        twin = TorchTwin(model).eval().to(device)
+        # A CUDA graph contains the addresses of the weights, and does not keep them.
+        self._twin = TorchTwin(model).eval().to(device)
         with torch.no_grad():
-            self._call = way(twin, self._inputs)
+            self._call = way(self._twin, self._inputs)
             self._call()
 
     def write(self, inputs: Sequence[np.ndarray]) -> None:

@@ -11,7 +11,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "_native": ("native_functions", "runtime_examples", "runtime_library", "threads"),
     "artifact": ("artifact", "artifact_validation", "fuzz_oracle", "signature"),
     "benchmarks": (
-        "explain_verdicts", "figures", "gpu_visit", "harness", "learned_benchmark",
+        "explain_verdicts", "figures", "gpu_table", "gpu_visit", "harness", "learned_benchmark",
         "operator_profile",
         "papers", "papers_hios_opara_top", "papers_rankings", "papers_simulated",
         "scheduler_benchmarks", "top_benchmark", "torch_gpu", "torch_twin", "two_cores",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
+import weakref
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,3 +43,22 @@ def test_why_it_cannot_take_part(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch_gpu.why_not() == ""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert torch_gpu.why_not() == "the package `torch` is not installed"
+
+
+def test_weights_outlive_the_capture() -> None:
+    """A CUDA graph has the addresses of weights. On an H200 they were freed and overwritten."""
+    pytest.importorskip("torch")
+    seen: list[weakref.ref[Any]] = []
+
+    def way(twin: Any, inputs: Any) -> torch_gpu.Call:
+        seen.extend(weakref.ref(buffer) for buffer in twin.buffers())
+        return list
+
+    model = nets.inception_like()
+    runner = torch_gpu.TorchRunner(model, way, list(nets.feeds(model).values()), device="cpu")
+    gc.collect()
+    assert seen
+    assert all(buffer() is not None for buffer in seen)
+    del runner
+    gc.collect()
+    assert all(buffer() is None for buffer in seen)

@@ -109,6 +109,24 @@ def section(report: Mapping[str, Any]) -> list[str]:
     ]  # fmt: skip
 
 
+def summary(report: Mapping[str, Any]) -> str:
+    """A paragraph with the shares of the fastest scheduler, as Markdown."""
+    networks = {name: each["median_us"] for name, each in report["networks"].items()}
+    gpu = report["machine"]["gpu"].split(",")[0]
+    of_sequential = {n: _share(_best(us), us.get(FASTEST)) for n, us in networks.items()}
+    of_graph = {n: _share(_best(us), us.get(GRAPH)) for n, us in networks.items()}
+    return (
+        f"**On a GPU**, an {gpu}, in one CUDA graph. The fastest scheduler over sequential execution "
+        f"of the same kernels: {_listed(of_sequential)}. Over PyTorch in a CUDA graph: "
+        f"{_listed(of_graph)}."
+    )
+
+
+def _listed(shares: Mapping[str, str]) -> str:
+    known = sorted((share, name) for name, share in shares.items() if share)
+    return ", ".join(f"{name} ({share})" for share, name in known)
+
+
 def _absolute(networks: Mapping[str, Any]) -> str:
     head = [
         "", "TVM's kernels, sequential", "fastest kernels, sequential", "ours", "of sequential",

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from . import gpu_table
 from .markdown import geometric, interval, machine, named_machine, table
 from .zoo_tables import RESTED, beyond, short
 
@@ -52,6 +53,7 @@ def _block() -> str:
             f"{named_machine(busy['machine'])}. {beside['networks']} networks then took "
             f"{interval(beside['ends'], 2)} times onnxruntime's time (geometric mean "
             f"{beside['mean']:.2f}).",
+            gpu_table.summary(_read("h200")),
         ]
     )
 

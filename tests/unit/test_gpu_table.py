@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_table import COMPILED, EAGER, GRAPH, gathered, section
+from benchmarks.gpu_table import COMPILED, EAGER, GRAPH, gathered, section, summary
 
 EQUIPMENT = {
     "cpu": "A CPU", "cores": 16, "nvidia-smi": "NVIDIA X, 580.1, 1 MiB", "torch": "2.11.0 13.0",
@@ -57,6 +57,7 @@ def test_the_last_file_counts_and_shares_are_right(tmp_path: Path) -> None:
     assert "| net, TVM's kernels |  | 0.70 | 0.80 |  |  |  |" in text
     assert "| net, fastest kernels |  | 0.50 | 0.75 |  |  |  |" in text
     assert "outputs of 2 of 2" in text
+    assert "same kernels: net (0.50). Over PyTorch in a CUDA graph: net (0.40)." in summary(made)
     assert "`time net` (it took over 9 s)" in text
 
 

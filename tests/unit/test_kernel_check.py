@@ -23,7 +23,7 @@ from tvm_interop.compiler.checked_libraries import LibraryChecker
 from tvm_interop.errors import ExecutionError
 from tvm_interop.kernels import build, cpu_schedule
 from tvm_interop.kernels.build import build_kernels
-from tvm_interop.kernels.check import Checked, Findings, find_fault, find_faults
+from tvm_interop.kernels.check import Checked, Findings, _Tolerance, find_fault, find_faults
 from tvm_interop.kernels.numpy_kernel import NumpyKernel, numpy_kernel
 from tvm_interop.kernels.reference import reference_target
 from tvm_interop.kernels.reference_results import ReferenceResults, Room
@@ -292,3 +292,20 @@ def test_kernels_of_another_processor_are_unchecked(monkeypatch: pytest.MonkeyPa
     assert check is not None
     assert check.checked == 0
     assert check.unchecked == "this machine's CPU cannot run kernels for their target"
+
+
+@pytest.mark.parametrize("kind", ["ordinary", "large"])
+def test_numbers_beside_nan_are_compared_as_they_are_without(kind: Any) -> None:
+    """A result without NaN is compared in fewer steps."""
+    draw = np.random.default_rng(0)
+    want = (1e3 * draw.standard_normal(999)).astype(np.float32)
+    moved = np.concatenate([np.logspace(-6, 1, 998), [0]]).astype(np.float32)
+    for got in (want + moved, want - moved):
+        found = _Tolerance(want, terms=9.0, kind=kind)._outside(got)
+        assert 0 < found.sum() < found.size
+        beside = _Tolerance(np.append(want, np.float32(np.nan)), terms=9.0, kind=kind)
+        np.testing.assert_array_equal(
+            beside._outside(np.append(got, np.float32(np.nan))), [*found, False]
+        )
+    none = np.zeros((0, 3), np.float32)
+    assert not _Tolerance(none, terms=1.0, kind=kind)._outside(none).any()

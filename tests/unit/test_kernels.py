@@ -25,6 +25,7 @@ from tvm_interop._native.operators import BoundOperator
 from tvm_interop.errors import DeviceError, ExecutionError
 from tvm_interop.execution.cpu import as_tensor
 from tvm_interop.frontend import load_model
+from tvm_interop.kernels import build
 from tvm_interop.kernels.build import (
     build_kernels,
     divisible_kernels,
@@ -351,3 +352,40 @@ def test_threads_that_build_heed_the_pass_context(
     with tvm.transform.PassContext(instruments=[tvm.instrument.PassTimingInstrument()]):
         build_kernels(chain_of(), "llvm", tmp_path / "k.so")
     assert {thread for thread, *_ in seen} == {threading.main_thread()}
+
+
+@tvm.instrument.pass_instrument
+class _Passes:
+    """Notes the names of the passes that run."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def run_before_pass(self, module: tvm.IRModule, info: Any) -> None:
+        self.names.add(str(info.name))
+
+
+@pytest.mark.parametrize("make", [convolution, softmax])
+def test_code_without_the_passes_for_gpus_is_the_same(
+    make: Callable[[], tvm.IRModule], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It also fails if TVM gives these passes other names, so that they would run again."""
+    target, kernels = tvm.target.Target("llvm"), make()
+    all_passes, fewer = _Passes(), _Passes()
+    with tvm.transform.PassContext(instruments=[all_passes]):
+        build.write_object(kernels, target, tmp_path / "all.o")
+    disabled: list[str] = []
+    monkeypatch.setattr(_runtime, "num_threads", lambda: 2)
+    compile_one = tvm.compile
+
+    def compile_and_note(*args: Any, **kwargs: Any) -> Any:
+        disabled.extend(tvm.transform.PassContext.current().disabled_pass)
+        return compile_one(*args, **kwargs)
+
+    monkeypatch.setattr(tvm, "compile", compile_and_note)
+    build_kernels(chain_of(), "llvm", tmp_path / "k.so")
+    assert disabled
+    with tvm.transform.PassContext(instruments=[fewer], disabled_pass=[*set(disabled)]):
+        build.write_object(kernels, target, tmp_path / "fewer.o")
+    assert all_passes.names - fewer.names == set(disabled)
+    assert (tmp_path / "all.o").read_bytes() == (tmp_path / "fewer.o").read_bytes()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import tempfile
 from collections.abc import Iterator
 from multiprocessing import spawn
@@ -27,6 +29,7 @@ from tvm_interop.compiler.new_processes import (
 from tvm_interop.compiler.options import CompileOptions
 from tvm_interop.compiler.speed_check import check_rounds
 from tvm_interop.execution.timed_files import time_files
+from tvm_interop.python_command import python_command
 from tvm_interop.scheduling.budget import Budget
 
 FAST = SpeedCheck(1000.0, 900.0, 1.003, "scheduled", 24, 0.9, (0.88, 0.92))
@@ -199,6 +202,35 @@ def test_without_new_processes_the_model_runs_sequentially(
     assert not list(temporary.iterdir())
 
 
+def test_processes_start_together_and_run_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each process notes when it starts and when it runs. The last one that started is ended."""
+    (tmp_path / "noting.py").write_text(
+        "import os, sys\n"
+        "def note(what):\n"
+        f"    with open({str(tmp_path / 'notes')!r}, 'a') as file:\n"
+        "        print(what, os.getpid(), file=file, flush=True)\n"
+        "def main():\n"
+        "    note('started')\n"
+        "    print('started', flush=True)\n"
+        "    sys.stdin.read()\n"
+        "    note('runs')\n"
+        "    print([[2.0, 2.0, 1.0]])\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(new_processes, "python_command", lambda _: python_command("noting"))
+    monkeypatch.setattr(new_processes, "num_threads", lambda: 2)
+    with contextlib.closing(new_processes._processes([])) as processes:
+        assert [next(processes).ratio for _ in range(3)] == [0.5] * 3
+    notes = [line.split() for line in (tmp_path / "notes").read_text().splitlines()]
+    two = ["started", "started", "runs", "runs"]
+    assert [what for what, _ in notes] == [*two, *two[:3]]
+    for _, number in notes:
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(number), 0)
+
+
 def test_compile_ships_what_the_new_processes_confirm(monkeypatch: pytest.MonkeyPatch) -> None:
     def check(self: api.Compilation, schedule: tvm_interop.Schedule, rough: bool) -> SpeedCheck:
         return FAST
@@ -208,7 +240,7 @@ def test_compile_ships_what_the_new_processes_confirm(monkeypatch: pytest.Monkey
 
         def processes(paths: list[str], ratio: float = ratio) -> Iterator[ProcessTimes]:
             assert all(Path(path).stat().st_size > 0 for path in paths)
-            return iter(Processes(ratio for _ in range(20)))
+            yield from Processes(ratio for _ in range(20))
 
         monkeypatch.setattr(new_processes, "_processes", processes)
         artifact = tvm_interop.compile(

@@ -59,6 +59,21 @@ def padded_convolution() -> Any:
     return [X, taps, found]
 
 
+def grouped_convolution(groups: int = 3) -> Any:
+    image = te.placeholder((1, 6, ROWS, 9), name="image")
+    channels = 6 // groups
+    taps = te.placeholder((4 * groups, channels, 3, 3), name="taps")
+    c, a, b = (te.reduce_axis((0, extent)) for extent in (channels, 3, 3))
+    found = te.compute(
+        (1, 4 * groups, ROWS - 2, 7),
+        lambda n, f, i, j: te.sum(
+            image[n, f // 4 * channels + c, i + a, j + b] * taps[f, c, a, b], axis=[c, a, b]
+        ),
+        name="y",
+    )
+    return [image, taps, found]
+
+
 def normalised() -> Any:
     k = te.reduce_axis((0, COLUMNS), "k")
     mean = te.compute((ROWS, 1), lambda i, _: te.sum(X[i, k] / float(COLUMNS), axis=k), name="mean")
@@ -89,6 +104,7 @@ KERNELS: dict[str, Sequence[Any]] = {
         PLACES,
         te.compute((ROWS, 7), lambda i, j: X[i, PLACES[j].astype("int32")], name="y"),
     ],
+    "grouped convolution": grouped_convolution(),
     "half": [HALF, elementwise(lambda x: x * x + tirx.const(0.1, "float16"), HALF)],
     "integers": [
         INTS,
@@ -135,6 +151,7 @@ def test_it_is_what_a_compiler_makes_of_it(
 ) -> None:
     monkeypatch.setattr(module, "_TOGETHER", together)
     monkeypatch.setattr(module, "_FACTORS_TOGETHER", together)
+    monkeypatch.setattr(module, "_LEAST_OF_GROUP", together)
     function = primitive(name)
     evaluated = numpy_kernel(function)
     assert evaluated is not None
@@ -195,6 +212,32 @@ def test_what_is_not_defined_is_told() -> None:
     assert not evaluated([INTS, guarded], zeros).any()
     with pytest.raises(UndefinedError):
         evaluated(KERNELS["largest of windows"], np.full((ROWS, COLUMNS), np.nan, np.float32))
+
+
+@pytest.mark.parametrize("together", [1 << 23, 40])
+def test_each_group_of_a_convolution_is_a_product_of_matrices(
+    together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_FACTORS_TOGETHER", together)
+    monkeypatch.setattr(module, "_LEAST_OF_GROUP", 1)
+    products = []
+    multiply = module._sum_of_products
+
+    def counted(*given: Any) -> Any:
+        products.append(multiply(*given))
+        return products[-1]
+
+    monkeypatch.setattr(module, "_sum_of_products", counted)
+    image, taps, found = grouped_convolution()
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal([int(n) for n in p.shape]).astype("f") for p in (image, taps))
+    got = evaluated([image, taps, found], x, w)
+    windows = np.lib.stride_tricks.sliding_window_view(x[0].astype(float), (3, 3), (1, 2))
+    by_group = windows.reshape(3, 2, *windows.shape[1:])
+    wanted = np.einsum("gcijab,gfcab->gfij", by_group, w.reshape(3, 4, 2, 3, 3).astype(float))
+    np.testing.assert_allclose(got[0], wanted.reshape(got.shape[1:]), 1e-5, 1e-5)
+    assert len(products) >= 3
+    assert all(product is not None for product in products)
 
 
 def unknown() -> dict[str, Any]:

@@ -10,12 +10,16 @@ choose a schedule, and leave out schedules that gain nothing.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import logging
 import os
+import select
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from subprocess import PIPE
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -175,7 +179,8 @@ def confirm_in_new_processes(
             copies = 1 if checked.sequential_us > _LONG_US else 2
             paths = [names[0]] * 2 + [names[1]] * copies
             limit_s = min(_LIMIT_S, max(_GRACE_S, budget.left_s()))
-            found = confirm_by(_processes(paths), Budget(limit_s))
+            with contextlib.closing(_processes(paths)) as processes:
+                found = confirm_by(processes, Budget(limit_s))
     except (DeviceError, OSError, subprocess.SubprocessError, ValueError) as error:
         _LOG.warning(
             "the model runs sequentially, because its schedule could not be timed in a new "
@@ -200,7 +205,7 @@ def confirm_by(processes: Iterator[ProcessTimes], budget: Budget) -> SpeedCheck 
 
     Parameters
     ----------
-    processes: an iterator over the times of processes, which starts a process for each element.
+    processes: an iterator over the times of processes. A process runs for each element.
     budget: the time after which no further process begins.
 
     Returns
@@ -245,22 +250,75 @@ def _may_gain(times: list[ProcessTimes]) -> bool:
     return _compared(times, _GIVE_UP_LEVEL).interval[0] <= 1 - _SOUGHT_GAIN
 
 
-def _processes(paths: list[str]) -> Iterator[ProcessTimes]:
-    """Start one process after the other, and yield the measurements of each."""
-    command = python_command(timed_files.__name__)
-    environment = {**os.environ, "TVM_INTEROP_NUM_THREADS": str(num_threads())}
-    seed = 0
+def _processes(paths: list[str]) -> Generator[ProcessTimes, None, None]:
+    """Let one new process after the other run the files, and yield the measurements of each.
+
+    A process may take longer to start than to run, so as many start together as there are cores, up
+    to `_FEWEST`. All of them have started before the first one runs. While one runs, the others
+    wait, and no core works for them.
+    """
+    seeds = itertools.count()
+    together = min(num_threads(), _FEWEST)
     while True:
-        given = json.dumps({"paths": paths, "seconds": _ROUNDS_S, "seed": seed})
-        done = subprocess.run(
-            command, env=environment, input=given,
-            capture_output=True, text=True, check=True, timeout=_ANSWER_S,
+        with contextlib.ExitStack() as started:
+            group = [started.enter_context(_Process()) for _ in range(together)]
+            for process in group:
+                process.wait_until_started()
+            for process in group:
+                yield process.time_files(paths, next(seeds))
+
+
+class _Process:
+    """A new process that runs files when it is asked to. It ends with the context."""
+
+    def __init__(self) -> None:
+        self._command = python_command(timed_files.__name__)
+
+    def __enter__(self) -> _Process:
+        # Without buffers, `communicate` gets all that was not read before.
+        self._running = subprocess.Popen(
+            self._command,
+            env={**os.environ, "TVM_INTEROP_NUM_THREADS": str(num_threads())},
+            bufsize=0, stdin=PIPE, stdout=PIPE, stderr=PIPE,
         )  # fmt: skip
-        lines = done.stdout.splitlines()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running.kill()  # This does nothing to a process that has ended.
+        with self._running:  # Closes the pipes and waits for the end.
+            pass
+
+    def wait_until_started(self) -> None:
+        """Wait until the process has imported its modules, or has ended.
+
+        Raises
+        ------
+        TimeoutExpired
+            Neither happens in time.
+        """
+        said = self._running.stdout
+        assert said is not None
+        if not select.select([said], [], [], _ANSWER_S)[0]:
+            raise subprocess.TimeoutExpired(self._command, _ANSWER_S)
+        said.readline()
+
+    def time_files(self, paths: list[str], seed: int) -> ProcessTimes:
+        """Let the process run the files once.
+
+        Raises
+        ------
+        SubprocessError, ValueError, OSError
+            The process failed, took too long or printed no times.
+        """
+        given = json.dumps({"paths": paths, "seconds": _ROUNDS_S, "seed": seed}).encode()
+        said, complaints = self._running.communicate(given, _ANSWER_S)
+        code = self._running.returncode
+        if code:
+            raise subprocess.CalledProcessError(code, self._command, said, complaints.decode())
+        lines = said.splitlines()
         if not lines:
-            raise ValueError(f"`{command[0]}` printed no times")
-        yield ProcessTimes.of(json.loads(lines[-1]))
-        seed += 1
+            raise ValueError(f"`{self._command[0]}` printed no times")
+        return ProcessTimes.of(json.loads(lines[-1]))
 
 
 def _reason(error: Exception) -> str:

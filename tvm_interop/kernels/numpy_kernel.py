@@ -20,12 +20,14 @@ import numpy as np
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
-from .numpy_values import Array, Axis, Places, UndefinedError, dtype_of, is_known
+from .numpy_values import Array, Axis, Places, UndefinedError, dtype_of, is_known, linear
 
 _TOGETHER = 1 << 20
 """The number of places that are evaluated at once. Their data mostly stays in caches."""
 _FACTORS_TOGETHER = 1 << 23
 """How many elements of a factor in a sum of products are converted to doubles at once."""
+_LEAST_OF_GROUP = 1 << 16
+"""The least number of products of a group whose places are evaluated in a part of their own."""
 _MOST = 1 << 27
 """The largest number of places of a reduction that is not a sum of products.
 
@@ -178,29 +180,84 @@ def _reads(expression: Any, buffer: Any) -> bool:
 
 
 def _parts(step: _Step) -> Iterator[dict[Any, Axis]]:
-    """Divide the places of a block along one axis into parts that are evaluated at once."""
-    numbers = {variable: number for number, variable in enumerate(step.sizes)}
+    """Divide the places of a block into parts that are evaluated at once."""
+    whole = {v: Axis(number, 0, size) for number, (v, size) in enumerate(step.sizes.items())}
     factors = _product(step.value) if step.combined is np.add else None
     if factors is None:
-        places, together, cut = math.prod(step.sizes.values()), _TOGETHER, list(step.sizes)
-    else:
-        of_factors = [[v for v in step.sizes if _has(factor, v)] for factor in factors]
-        counts = [math.prod(step.sizes[v] for v in some) for some in of_factors]
-        places, together = max(counts), _FACTORS_TOGETHER
-        cut = of_factors[counts.index(places)]
-    whole = {v: Axis(numbers[v], 0, size) for v, size in step.sizes.items()}
-    free = [v for v in cut if v not in step.summed]
+        yield from _cut(step, whole, math.prod(step.sizes.values()), _TOGETHER, list(step.sizes))
+        return
+    for axes in _groups(step, whole):
+        of_factors = [[v for v in step.sizes if _varies(f, v, axes)] for f in factors]
+        counts = [math.prod(axes[v].size for v in some) for some in of_factors]
+        most = counts.index(max(counts))
+        yield from _cut(step, axes, counts[most], _FACTORS_TOGETHER, of_factors[most])
+
+
+def _groups(step: _Step, whole: dict[Any, Axis]) -> Iterator[dict[Any, Axis]]:
+    """Divide the places of a sum of products so that the quotient of an axis is the same in a part.
+
+    In a grouped convolution, the input's channels depend on the quotient of the output's channel
+    and the size of a group. Within a group, the factors are views of their buffers, and their sum
+    is a product of matrices. Small groups stay together, because each part costs time of its own.
+    """
+    quotients: list[tuple[Any, int]] = []
+    tvm_ffi.structural_walk(
+        step.value,
+        (tirx.FloorDiv, lambda node: quotients.extend(_axis_and_divisor(step, node))),
+    )
+    if not quotients:
+        yield whole
+        return
+    axis, length = quotients[0]
+    size = step.sizes[axis]
+    if math.prod(step.sizes.values()) // size * length < _LEAST_OF_GROUP:
+        yield whole
+        return
+    for start in range(0, size, length):
+        yield whole | {axis: whole[axis]._replace(start=start, size=min(length, size - start))}
+
+
+def _axis_and_divisor(step: _Step, quotient: Any) -> list[tuple[Any, int]]:
+    """The axis and the constant of a quotient; nothing if it is not a quotient of an axis that the
+    block does not reduce."""
+    axis, divisor = quotient.a, quotient.b
+    is_axis = isinstance(axis, tirx.Var) and axis in step.sizes and axis not in step.summed
+    if not is_axis or not isinstance(divisor, tirx.IntImm) or int(divisor.value) < 1:
+        return []
+    return [(axis, int(divisor.value))]
+
+
+def _cut(
+    step: _Step, whole: dict[Any, Axis], places: int, together: int, along: Sequence[Any]
+) -> Iterator[dict[Any, Axis]]:
+    """Divide places along one axis into parts that are evaluated at once.
+
+    Parameters
+    ----------
+    places: the number of places, or of elements of the largest factor.
+    together: how many of them a part may have.
+    along: the variables of the axes that may be divided, if they are not reduced.
+    """
+    free = [v for v in along if v not in step.summed]
     if places <= together or not free:
         yield whole
         return
     # Divide the outermost axis that is long enough for parts of `together` places: its parts are
     # contiguous. If no axis is long enough, divide the longest one.
-    enough = (v for v in free if step.sizes[v] * together >= places)
-    chosen = next(enough, max(free, key=lambda v: step.sizes[v]))
-    size = step.sizes[chosen]
+    enough = (v for v in free if whole[v].size * together >= places)
+    chosen = next(enough, max(free, key=lambda v: whole[v].size))
+    number, start, size = whole[chosen]
     length = max(1, size * together // places)
-    for start in range(0, size, length):
-        yield whole | {chosen: Axis(numbers[chosen], start, min(length, size - start))}
+    for begin in range(0, size, length):
+        yield whole | {chosen: Axis(number, start + begin, min(length, size - begin))}
+
+
+def _varies(factor: Any, variable: Any, axes: dict[Any, Axis]) -> bool:
+    """Whether a factor of a sum of products may differ between two values of a variable."""
+    lines = [linear(index, axes) for index in _load_in(factor).indices]
+    return any(line is None or variable in line.factors for line in lines) and _has(
+        factor, variable
+    )
 
 
 def _has(expression: Any, variable: Any) -> bool:

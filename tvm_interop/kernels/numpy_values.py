@@ -76,15 +76,13 @@ class Places:
         array = self.buffers[load.source]
         strides, begins = [0] * len(self.axes), []
         for index, size, stride in zip(load.indices, array.shape, array.strides, strict=True):
-            line = linear(index)
+            line = linear(index, self.axes)
             if line is None or not line.factors.keys() <= self.axes.keys():
                 return None
-            first = least = most = line.constant
+            first, (least, most) = line.constant, line.range_in(self.axes)
             for variable, factor in line.factors.items():
                 axis = self.axes[variable]
                 first += factor * axis.start
-                ends = (factor * axis.start, factor * (axis.start + axis.size - 1))
-                least, most = least + min(ends), most + max(ends)
                 strides[axis.number] += factor * stride
             if least < 0 or most >= size:
                 return None
@@ -109,26 +107,53 @@ class Linear(NamedTuple):
     factors: dict[Any, int]
     constant: int
 
+    def range_in(self, axes: Mapping[Any, Axis]) -> tuple[int, int]:
+        """The least and the largest value for all values of the variables, which have axes."""
+        least = most = self.constant
+        for variable, factor in self.factors.items():
+            axis = axes[variable]
+            ends = (factor * axis.start, factor * (axis.start + axis.size - 1))
+            least, most = least + min(ends), most + max(ends)
+        return least, most
 
-def linear(index: Any) -> Linear | None:
-    """An integer expression in linear form; None if it is not recognised as linear."""
+
+def linear(index: Any, axes: Mapping[Any, Axis]) -> Linear | None:
+    """An integer expression in linear form; None if it is not recognised as linear.
+
+    A quotient by a constant is linear where it is the same for all values of its variables. An
+    example is the number of a channel's group, as long as all channels are of one group.
+
+    Parameters
+    ----------
+    axes: the values of the variables.
+    """
     if isinstance(index, tirx.IntImm):
         return Linear({}, int(index.value))
     if isinstance(index, tirx.Var):
         return Linear({index: 1}, 0)
     if isinstance(index, tirx.Cast):
-        return linear(index.value)
-    if not isinstance(index, (tirx.Add, tirx.Sub, tirx.Mul)):
+        return linear(index.value, axes)
+    if not isinstance(index, (tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv)):
         return None
-    a, b = linear(index.a), linear(index.b)
+    a, b = linear(index.a, axes), linear(index.b, axes)
     if a is None or b is None:
         return None
+    if isinstance(index, tirx.FloorDiv):
+        return _quotient_of(a, b, axes)
     if isinstance(index, tirx.Mul):
         if a.factors and b.factors:
             return None
         times, of = (b, a) if a.factors else (a, b)
         return _sum(Linear({}, 0), of, times.constant)
     return _sum(a, b, -1 if isinstance(index, tirx.Sub) else 1)
+
+
+def _quotient_of(a: Linear, b: Linear, axes: Mapping[Any, Axis]) -> Linear | None:
+    if b.factors or b.constant <= 0 or not a.factors.keys() <= axes.keys():
+        return None
+    least, most = a.range_in(axes)
+    quotient = least // b.constant
+    return Linear({}, quotient) if most // b.constant == quotient else None
 
 
 def _sum(a: Linear, b: Linear, times: int) -> Linear:

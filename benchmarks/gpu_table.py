@@ -116,8 +116,8 @@ def summary(report: Mapping[str, Any]) -> str:
     of_sequential = {n: _share(_best(us), us.get(FASTEST)) for n, us in networks.items()}
     of_graph = {n: _share(_best(us), us.get(GRAPH)) for n, us in networks.items()}
     return (
-        f"**On a GPU**, an {gpu}, in one CUDA graph. The fastest scheduler over sequential execution "
-        f"of the same kernels: {_listed(of_sequential)}. Over PyTorch in a CUDA graph: "
+        f"**On a GPU**, an {gpu}, in one CUDA graph. The fastest scheduler over sequential "
+        f"execution of the same kernels: {_listed(of_sequential)}. Over PyTorch in a CUDA graph: "
         f"{_listed(of_graph)}."
     )
 

@@ -38,8 +38,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "explaining": ("compare", "explain", "explain_operator", "explain_ranges"),
     "frontend": (
         "as_images", "cumulative_sum", "equal_bools", "frontend", "gather_nd", "indices",
-        "microsoft",
-        "old_operators", "sequences", "spectra",
+        "microsoft", "microsoft_attention", "old_operators", "sequences", "spectra",
     ),
     "kernels": (
         "c_library", "cpu_schedule", "cpu_schedule_loops", "cubin", "cuda_kernels",

@@ -235,3 +235,72 @@ agraph (int64[2] x) => (int64[2] y, int64[3] all) {
     >
 }""")
     _check(model, [np.array([1, 2])])
+
+
+@pytest.mark.parametrize("shape", [(1,), (1, 1)])
+@pytest.mark.parametrize("size", ["", "[1]", "[0, 3]"])
+def test_a_condition_with_axes_leaves_the_shape_of_the_result(
+    shape: tuple[int, ...], size: str
+) -> None:
+    model = _model(f"""
+agraph (bool[{", ".join(map(str, shape))}] c, float{size} x) => (float{size} y) {{
+    y = If (c) <
+        then_branch = g1 () => (float{size} t) {{ t = Exp(x) }},
+        else_branch = g2 () => (float{size} e) {{ e = Neg(x) }}
+    >
+}}""")
+    sizes = tuple(int(n) for n in size.strip("[]").split(",") if n)
+    for condition in (True, False):
+        _check(model, [np.full(shape, condition), np.full(sizes, 2, np.float32)])
+
+
+def test_branches_may_give_sequences() -> None:
+    model = _model("""
+agraph (bool c, float[3] a, float[3] b) => (float[3] y) {
+    s = If (c) <
+        then_branch = g1 () => (seq(float[3]) t) { t = SequenceConstruct(a, b) },
+        else_branch = g2 () => (seq(float[3]) e) { e = SequenceConstruct(b, a) }
+    >
+    first = Constant <value = int64 {0}> ()
+    y = SequenceAt(s, first)
+}""")
+    a, b = _X[0, :3], _X[1, :3]
+    for condition in (True, False):
+        _check(model, [np.array(condition), a, b])
+
+
+def test_sequences_of_different_lengths_are_refused() -> None:
+    model = _model("""
+agraph (bool c, float[3] a) => (float[3] y) {
+    s = If (c) <
+        then_branch = g1 () => (seq(float[3]) t) { t = SequenceConstruct(a, a) },
+        else_branch = g2 () => (seq(float[3]) e) { e = SequenceConstruct(a) }
+    >
+    first = Constant <value = int64 {0}> ()
+    y = SequenceAt(s, first)
+}""")
+    with pytest.raises(UnsupportedModelError, match="sequences of 2 and 1 tensors"):
+        load_model(model)
+
+
+def test_a_loop_of_no_iterations_collects_an_empty_tensor() -> None:
+    text = _LOOP.replace("int64 {3}", "int64 {0}").replace("[3, 4, 6]", "[0, 4, 6]")
+    _check(_model(text), [_X])
+
+
+@pytest.mark.parametrize("opset", [18, 20])
+def test_definitions_that_depend_on_types_in_branches(opset: int) -> None:
+    model = _model("""
+agraph (bool c, float[4, 6] x) => (float[5, 6] y) {
+    size = Constant <value_ints = [5]> ()
+    y = If (c) <
+        then_branch = g1 () => (float[5, 6] t) {
+            r = Exp(x)  t = CenterCropPad <axes = [0]> (r, size) },
+        else_branch = g2 () => (float[5, 6] e) {
+            r = Neg(x)  here = Constant <value_ints = [5]> ()
+            e = CenterCropPad <axes = [0]> (r, here) }
+    >
+}""")
+    model.opset_import[0].version = opset
+    for condition in (True, False):
+        _check(model, [np.array(condition), _X])

@@ -201,6 +201,18 @@ def test_a_tensor_that_requires_grad(module: GraphModule) -> None:
         module.get_output("scores", out=torch.zeros((1, 16), requires_grad=True))
 
 
+def test_a_tensor_that_is_not_negated_yet(module: GraphModule, wanted: np.ndarray) -> None:
+    """DLPack passes on the memory of such a tensor, which holds its negative."""
+    parts = [torch.zeros(1, 6), -torch.from_numpy(feed()["vector"])]
+    tensor = torch.view_as_complex(torch.stack(parts, -1)).conj().imag
+    with pytest.raises(InputError, match=r"input `vector` .*negated.*`\.resolve_neg\(\)`"):
+        module.set_input("vector", tensor)
+    with pytest.raises(InputError, match=r"`out` .*negated"):
+        module.get_output("scores", out=torch.view_as_complex(torch.zeros(1, 16, 2)).conj().imag)
+    module.run(image=feed()["image"], vector=tensor.resolve_neg())
+    np.testing.assert_array_equal(scores(module), wanted)
+
+
 def test_what_is_no_array(module: GraphModule) -> None:
     with pytest.raises(InputError, match="input `vector` cannot be read from a `list`"):
         module.set_input("vector", [[1.0], [2.0, 3.0]])

@@ -82,10 +82,41 @@ def test_products_of_turned_factors(a: int, b: int) -> None:
         checked(*one("FusedMatMul", [x, right], transA=a, transB=b, alpha=0.3))
 
 
-def test_a_product_with_turned_batches_is_refused() -> None:
-    made, _ = one("FusedMatMul", [X, numbers(2, 8, 5)], transBatchA=1)
-    with pytest.raises(UnsupportedModelError, match=r"the_node.*transposes `A`"):
+@pytest.mark.parametrize(
+    ("x", "y", "turned"),
+    [
+        ((3, 2, 4), (2, 4, 5), {"transBatchA": 1}),
+        ((3, 2, 4), (4, 2, 5), {"transBatchA": 1, "transBatchB": 1}),
+        ((4, 2, 7, 3), (2, 7, 4, 5), {"transBatchA": 1, "transA": 1}),
+        ((3, 2, 7, 4), (5, 2, 7, 4), {"transBatchA": 1, "transBatchB": 1, "transB": 1}),
+    ],
+)
+def test_products_with_turned_batches(
+    x: tuple[int, ...], y: tuple[int, ...], turned: dict[str, int]
+) -> None:
+    checked(*one("FusedMatMul", [numbers(*x), numbers(*y)], **turned))
+
+
+def test_a_vector_is_not_turned() -> None:
+    made, _ = one("FusedMatMul", [numbers(4), numbers(4, 5)], transA=1)
+    with pytest.raises(UnsupportedModelError, match=r"the_node.*transposes `A`, which is a vector"):
         load_model(made)
+
+
+@pytest.mark.parametrize("activation", ["Relu", "Tanh", "LeakyRelu", "Elu", "Selu"])
+def test_a_fused_gemm_with_parameters_that_its_activation_does_not_read(activation: str) -> None:
+    named = {"activation_alpha": 0.2, "activation_beta": 0.3, "activation_gamma": 0.4}
+    checked(*one("FusedGemm", [numbers(3, 8)], [numbers(8, 4)], activation=activation, **named))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("scale", [(1,), (1, 8), (3, 1)])
+def test_normalisations_with_scales_that_are_broadcast(scale: tuple[int, ...], dtype: str) -> None:
+    x, w = X.astype(dtype), numbers(*scale).astype(dtype)
+    axis = 1 if len(scale) == 2 else -1
+    checked(*one("LayerNormalization", [x], [w, w + 1], domain="", axis=axis))
+    if scale != (3, 1):
+        checked(*one("RMSNormalization", [x], [w], domain="", opset=23, axis=axis))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

@@ -108,6 +108,27 @@ def test_what_runs_without_onednn_is_close_too() -> None:
 
 
 @needs_bf16
+@pytest.mark.parametrize(
+    ("op", "constants", "attributes"),
+    [
+        ("CumSum", [np.array(1)], {}),
+        ("LRN", [], {"size": 3}),
+        ("ScatterElements", [np.zeros((1, 1, 1, 1), np.int64), np.ones((1, 1, 1, 1), "f4")], {}),
+    ],
+)
+def test_operators_whose_kernels_are_not_joined(
+    op: str, constants: list[np.ndarray], attributes: dict[str, Any]
+) -> None:
+    net = nets.Net()
+    x = net.conv(net.input("x", (1, 4, 6, 6)), "conv", (4, 4), 3)
+    names = [net.constant(array) for array in constants]
+    net.op("MatMul", [net.op(op, [x, *names], "middle", **attributes), net.weight(6, 5)], "y")
+    narrow, wide = compiled(net.model("y")), compiled(net.model("y"), precision="f32")
+    for got, wanted in zip(outputs(narrow), outputs(wide), strict=True):
+        assert error(got, wanted) < BOUND
+
+
+@needs_bf16
 def test_operators_may_stay_in_f32() -> None:
     model = nets.inception_like()
     kept = compiled(model, keep_f32=["b3/*", "max_pool2d"])

@@ -146,7 +146,7 @@ def _array_over(value: Any, what: str) -> np.ndarray:
     try:
         if not hasattr(value, "__dlpack__"):
             return np.asarray(value)
-        refuse_gradients(value, what)
+        refuse_unresolved(value, what)
         return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(
@@ -166,7 +166,7 @@ def _tensor_over(out: Any) -> Any:
         raise InputError(
             f"`out` is a `{type(out).__name__}`; give an array or a tensor to write to"
         )
-    refuse_gradients(out, "`out`")
+    refuse_unresolved(out, "`out`")
     import tvm_ffi
 
     if out.__dlpack_device__()[0] != tvm_ffi.DLDeviceType.kDLCPU:
@@ -182,8 +182,11 @@ def _tensor_over(out: Any) -> Any:
     return tensor
 
 
-def refuse_gradients(value: Any, what: str) -> None:
-    """Refuse a tensor of PyTorch that requires grad.
+def refuse_unresolved(value: Any, what: str) -> None:
+    """Refuse a tensor of PyTorch that requires grad, or whose memory holds its negative.
+
+    PyTorch negates some tensors only when they are read, such as the imaginary part of a conjugate.
+    DLPack passes on their memory without a word of that.
 
     Raises
     ------
@@ -194,6 +197,12 @@ def refuse_gradients(value: Any, what: str) -> None:
         raise InputError(
             f"{what} is a tensor that requires grad, and no gradients are computed here: give its "
             "`.detach()`"
+        )
+    is_negated = getattr(value, "is_neg", None)
+    if callable(is_negated) and is_negated():
+        raise InputError(
+            f"{what} is a tensor that PyTorch has not negated yet, such as the imaginary part of a "
+            "conjugate: give its `.resolve_neg()`"
         )
 
 

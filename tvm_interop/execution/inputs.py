@@ -8,7 +8,7 @@ import numpy as np
 
 from .._native.runtime import Port
 from ..errors import InputError, first_line
-from .arrays import as_array, refuse_gradients
+from .arrays import as_array, refuse_unresolved
 from .instance import PlanInstance
 
 _CPU = 1
@@ -46,7 +46,7 @@ def as_device_output(value: Any, expected: Port) -> Any:
 
 
 def _check_on_device(value: Any, expected: Port, what: str) -> None:
-    refuse_gradients(value, what)
+    refuse_unresolved(value, what)
     import tvm_ffi
 
     try:

@@ -21,6 +21,7 @@ from tvm import relax
 
 from ..errors import UnsupportedModelError
 from ..lowering.static_shape import static_shape
+from .empty import empty_constant, is_empty
 
 _LOG = logging.getLogger("tvm_interop")
 
@@ -77,9 +78,11 @@ def _if(
             branches.append([])
     if len(failed) == 2:
         raise failed[0]
+    # A condition with an axis would give its axis to the results.
+    scalar = bb.emit(relax.op.reshape(inputs[0], ()))
     if failed:
-        return _only_branch(bb, inputs[0], branches, failed[0])
-    return [_selected(bb, inputs[0], *pair) for pair in zip(*branches, strict=True)]
+        return _only_branch(bb, scalar, branches, failed[0])
+    return [_selected(bb, scalar, *pair) for pair in zip(*branches, strict=True)]
 
 
 def _only_branch(
@@ -109,6 +112,8 @@ def _only_branch(
 
 
 def _selected(bb: relax.BlockBuilder, condition: Any, then: Any, otherwise: Any) -> Any:
+    if isinstance(then, relax.Tuple) and isinstance(otherwise, relax.Tuple):
+        return _selected_sequence(bb, condition, list(then.fields), list(otherwise.fields))
     kinds = [(static_shape(x.ty), str(getattr(x.ty, "dtype", ""))) for x in (then, otherwise)]
     if kinds[0] != kinds[1] or kinds[0][0] is None:
         shown = " and ".join(f"{dtype} of shape {shape}" for shape, dtype in kinds)
@@ -116,7 +121,22 @@ def _selected(bb: relax.BlockBuilder, condition: Any, then: Any, otherwise: Any)
             f"its branches give {shown}, and its condition is computed when the model runs: export "
             "the model with only the branch that you need"
         )
+    if is_empty(then):
+        return then
     return bb.emit(relax.op.where(condition, then, otherwise))
+
+
+def _selected_sequence(
+    bb: relax.BlockBuilder, condition: Any, then: list[Any], otherwise: list[Any]
+) -> Any:
+    if len(then) != len(otherwise):
+        raise UnsupportedModelError(
+            f"its branches give sequences of {len(then)} and {len(otherwise)} tensors, and its "
+            "condition is computed when the model runs: export the model with only the branch that "
+            "you need"
+        )
+    pairs = zip(then, otherwise, strict=True)
+    return relax.Tuple([_selected(bb, condition, *pair) for pair in pairs])
 
 
 def _loop(
@@ -138,7 +158,30 @@ def _loop(
         for parts, part in zip(collected, results[len(states) :], strict=True):
             parts.append(part)
         turn += 1
+    if turn == 0 and collected:
+        return [*states, *_nothing_collected(graph, states, body)]
     return [*states, *(_stacked(bb, parts, 0) for parts in collected)]
+
+
+def _nothing_collected(graph: onnx.GraphProto, states: Sequence[Any], body: Body) -> list[Any]:
+    """Return the tensors that a loop of 0 iterations collects, which are empty.
+
+    The other sizes are those of one iteration. Its operators are imported for their shapes, and
+    removed later, since nothing reads them.
+    """
+    values = [relax.const(0, "int64"), relax.const(True, "bool"), *states]
+    names = [value.name for value in graph.input]
+    _, *results = body(graph, dict(zip(names, values, strict=True)))
+    parts = results[len(states) :]
+    shapes = [static_shape(part.ty) for part in parts]
+    if any(shape is None for shape in shapes):
+        raise UnsupportedModelError(
+            "it runs 0 iterations and collects a tensor of unknown shape: leave it out of the model"
+        )
+    return [
+        empty_constant((0, *(shape or ())), str(part.ty.dtype))
+        for shape, part in zip(shapes, parts, strict=True)
+    ]
 
 
 def _scan(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 import onnx
 import onnx.inliner
 
 _OWN = "tvm_interop.written_out"
 """The ONNX domain of the functions that this module adds. No model uses this domain."""
+_WIDENED = {"Cast", "CastLike", "Constant", "Pad", "Reshape", "Shape", "Squeeze", "Unsqueeze"}
+"""Operators of definitions to which opsets after 13 add only types, and modes that are not used."""
 _MOST_ROUNDS = 4
 """The largest number of expansions, one for each level of nested definitions."""
 
@@ -30,7 +32,7 @@ def expand_functions(model: onnx.ModelProto, known: Set[str]) -> onnx.ModelProto
         if not wanted:
             break
         model = _with_types(_with_defaults(model, wanted))
-        model = _with_optional_inputs_settled(model, wanted)
+        model = _with_difficult_nodes_settled(model, wanted)
         try:
             model = onnx.inliner.inline_selected_functions(
                 model, wanted, inline_schema_functions=True
@@ -74,26 +76,32 @@ def _with_defaults(model: onnx.ModelProto, wanted: Sequence[tuple[str, str]]) ->
     return model
 
 
-def _with_optional_inputs_settled(
+def _with_difficult_nodes_settled(
     model: onnx.ModelProto, wanted: Sequence[tuple[str, str]]
 ) -> onnx.ModelProto:
-    """Inline the nodes that leave out an optional input and whose type is in `wanted`.
+    """Inline the nodes whose type is in `wanted` and on which ONNX's inliner fails.
 
-    ONNX's inliner fails on such a node if its definition depends on types, because the missing
-    input has no type. Here the definition becomes a function of the model, which the inliner takes
-    without asking for types.
+    These are nodes whose definition depends on types, and that leave out an optional input or
+    belong to a subgraph. The inliner does not find the type of a missing input or of a value of a
+    subgraph. Here the definition becomes a function of the model, which the inliner takes without
+    asking for types.
     """
     versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in model.opset_import}
-    types: dict[str, onnx.TypeProto] | None = None
-    for node in nodes_of(model.graph):
-        if (node.domain, node.op_type) not in wanted or "" not in node.input:
+    difficult = any(
+        (node.domain, node.op_type) in wanted and (is_inner or "" in node.input)
+        for outer in model.graph.node
+        for is_inner, node in ((False, outer), *((True, each) for each in inner_nodes(outer)))
+    )
+    if not difficult:
+        return model
+    inferred = onnx.shape_inference.infer_shapes(model).graph
+    for node, types, is_inner in _typed_nodes(model.graph, inferred, {}):
+        if (node.domain, node.op_type) not in wanted or not (is_inner or "" in node.input):
             continue
         version = versions["" if node.domain == "ai.onnx" else node.domain]
         schema = onnx.defs.get_schema(node.op_type, version, node.domain)
         if not schema.has_context_dependent_function:
             continue
-        if types is None:
-            types = _types(model)
         given = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
         body = schema.get_context_dependent_function_with_opset_version(
             max(v for v in schema.context_dependent_function_opset_versions if v <= version),
@@ -101,7 +109,7 @@ def _with_optional_inputs_settled(
             given,
         )
         function = onnx.FunctionProto.FromString(body)
-        if not function.node:
+        if not function.node or not _is_of_opset(function, versions.get("", 1)):
             continue
         function.name, function.domain = f"{node.op_type}{len(model.functions)}", _OWN
         node.op_type, node.domain = function.name, _OWN
@@ -112,10 +120,53 @@ def _with_optional_inputs_settled(
     return onnx.inliner.inline_local_functions(model)
 
 
-def _types(model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
-    graph = onnx.shape_inference.infer_shapes(model).graph
-    values = (*graph.input, *graph.value_info, *graph.output)
-    return {value.name: value.type for value in values}
+def _is_of_opset(function: onnx.FunctionProto, version: int) -> bool:
+    """Whether the operators of `function` mean the same in opset `version`, which it then states.
+
+    The inliner takes only functions of the model's opset.
+    """
+    stated = next((o for o in function.opset_import if o.domain == ""), None)
+    if stated is None:
+        return True
+
+    def since(kind: str, opset: int) -> int:
+        return int(onnx.defs.get_schema(kind, opset).since_version)
+
+    kinds = {node.op_type for node in function.node if not node.domain} - _WIDENED
+    if any(since(kind, stated.version) != since(kind, version) for kind in kinds):
+        return False
+    stated.version = version
+    return True
+
+
+def _typed_nodes(
+    graph: onnx.GraphProto,
+    inferred: onnx.GraphProto,
+    around: Mapping[str, onnx.TypeProto],
+    *,
+    is_inner: bool = False,
+) -> Iterator[tuple[onnx.NodeProto, Mapping[str, onnx.TypeProto], bool]]:
+    """Yield every node of `graph` and its subgraphs, the types it sees, and whether it is in one.
+
+    Parameters
+    ----------
+    inferred: the same graph, with the types of its values.
+    around: the types of the values of the graphs around it, by name.
+    """
+    types = dict(around)
+    for tensor in graph.initializer:
+        constant = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+        types[tensor.name] = constant
+    values = (*inferred.input, *inferred.value_info, *inferred.output)
+    types.update((value.name, value.type) for value in values)
+    for node, same in zip(graph.node, inferred.node, strict=True):
+        yield node, types, is_inner
+        for attribute, known in zip(node.attribute, same.attribute, strict=True):
+            pairs = [*zip(attribute.graphs, known.graphs, strict=True)]
+            if attribute.HasField("g"):
+                pairs.append((attribute.g, known.g))
+            for inner, inner_known in pairs:
+                yield from _typed_nodes(inner, inner_known, types, is_inner=True)
 
 
 def _with_types(model: onnx.ModelProto) -> onnx.ModelProto:

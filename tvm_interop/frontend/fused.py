@@ -9,7 +9,10 @@ import onnx
 
 from .rewriter import MICROSOFT, Rules, Writer, as_onnx_has_it, input_of
 
-_PARAMETERS = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
+_PARAMETERS = {
+    **dict.fromkeys(("Elu", "LeakyRelu", "ThresholdedRelu"), ("alpha",)),
+    **{"HardSigmoid": ("alpha", "beta"), "Selu": ("alpha", "gamma")},
+}
 """The attributes of activations, in the order in which `FusedConv` lists them."""
 
 
@@ -32,7 +35,8 @@ def _conv(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
 def _gemm(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
     activation = attrs.pop("activation", b"").decode()
     given = {name: attrs.pop(f"activation_{name}", None) for name in ("alpha", "beta", "gamma")}
-    named = {name: number for name, number in given.items() if number is not None}
+    taken = _PARAMETERS.get(activation, ())  # The node may state parameters that are not read.
+    named = {name: given[name] for name in taken if given[name] is not None}
     y = w.op("Gemm", node.input, None if activation else node.output[0], **attrs)
     if activation:
         w.op(activation, [y], node.output[0], **named)

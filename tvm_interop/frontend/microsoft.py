@@ -17,6 +17,7 @@ import onnx
 from tvm import relax
 
 from ..errors import UnsupportedModelError
+from .attention import ATTENTION
 from .constants import constant_array, number_like
 from .expand import nodes_of
 from .normalisations import axes_of
@@ -90,16 +91,15 @@ def _biased(bb: relax.BlockBuilder, inputs: Sequence[Any], at: int) -> Any:
 def _fused_matmul(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     factors = []
     for x, name in zip(inputs, "AB", strict=True):
-        rank = int(x.ty.ndim)
-        if attrs.get(f"transBatch{name}", 0) or (attrs.get(f"trans{name}", 0) and rank < 2):
-            raise UnsupportedModelError(
-                f"it transposes `{name}` in another way than its last two axes: save the model "
-                "without this optimisation"
-            )
+        order = list(range(int(x.ty.ndim)))
+        if attrs.get(f"transBatch{name}", 0) and len(order) > 2:
+            order = [*order[1:-1], 0, order[-1]]  # The first axis becomes the last but one.
         if attrs.get(f"trans{name}", 0):
-            order = [*range(rank - 2), rank - 1, rank - 2]
-            x = bb.emit(relax.op.permute_dims(x, order))
-        factors.append(x)
+            if len(order) < 2:
+                raise UnsupportedModelError(f"it transposes `{name}`, which is a vector")
+            order[-2:] = order[-2:][::-1]
+        is_turned = order != sorted(order)
+        factors.append(bb.emit(relax.op.permute_dims(x, order)) if is_turned else x)
     product = bb.emit(relax.op.matmul(*factors))
     alpha = float(attrs.get("alpha", 1.0))
     return product if alpha == 1 else relax.op.multiply(product, number_like(product, alpha))
@@ -191,6 +191,7 @@ def _unpacked(bytes_: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
 
 
 MICROSOFT = {
+    **{f"{DOMAIN}.{name}": converter for name, converter in ATTENTION.items()},
     f"{DOMAIN}.BiasGelu": _gelu,
     f"{DOMAIN}.FastGelu": _fast_gelu,
     f"{DOMAIN}.FusedMatMul": _fused_matmul,

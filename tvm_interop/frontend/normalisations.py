@@ -23,11 +23,12 @@ def _batch_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
 
 def _layer_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     # TVM's converter returns constants in place of the mean and the inverse deviation, and it
-    # does not support float64.
+    # does not support float64, or a scale or bias that is to be broadcast.
     x, scale = inputs[0], inputs[1]
-    if attrs["tvm_custom"]["num_outputs"] == 1 and str(x.ty.dtype) != "float64":
-        return None
     axes = axes_of(x, attrs)
+    is_usual = all(_has_shape_of(axes, x, each) for each in inputs[1:] if each is not None)
+    if attrs["tvm_custom"]["num_outputs"] == 1 and str(x.ty.dtype) != "float64" and is_usual:
+        return None
     wide = x if str(x.ty.dtype) == "float64" else bb.emit(relax.op.astype(x, "float32"))
     mean = bb.emit(relax.op.mean(wide, axes, keepdims=True))
     centred = bb.emit(relax.op.subtract(wide, mean))
@@ -49,12 +50,18 @@ def axes_of(x: Any, attrs: Mapping[str, Any]) -> list[int]:
     return list(range(int(attrs.get("axis", -1)) % rank, rank))
 
 
+def _has_shape_of(axes: Sequence[int], x: Any, scale: Any) -> bool:
+    """Whether a scale has the sizes of these axes of `x`, and so is not broadcast."""
+    shape = static_shape(x.ty)
+    return shape is None or static_shape(scale.ty) == tuple(shape[axis] for axis in axes)
+
+
 def _rms_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     x, scale = inputs[:2]
     axes = axes_of(x, attrs)
-    if len(axes) < x.ty.ndim:
+    if len(axes) < x.ty.ndim and _has_shape_of(axes, x, scale):
         return None
-    # TVM's kernel loses a dimension if it normalises over all axes.
+    # TVM's kernel loses a dimension if it normalises over all axes, and does not broadcast scales.
     wide = x if str(x.ty.dtype) == "float64" else bb.emit(relax.op.astype(x, "float32"))
     square = bb.emit(relax.op.mean(relax.op.multiply(wide, wide), axes, keepdims=True))
     epsilon = number_like(wide, float(attrs.get("epsilon", 1e-5)))

@@ -253,20 +253,44 @@ def _rounded(x: Any) -> Any:
 
 
 def _is_unit(mod: tvm.IRModule, value: Any) -> bool:
-    """Whether `value` calls a kernel, or a group of kernels, with one result."""
+    """Whether `value` calls a kernel, or a group of kernels, with one result.
+
+    `FuseTIR` must be able to join the kernels with others.
+    """
     if not isinstance(value, relax.Call) or not isinstance(value.ty, relax.TensorType):
         return False
     if not isinstance(value.op, tvm.ir.GlobalVar):
-        return bool(value.op == tvm.ir.Op.get("relax.call_tir")) and len(value.args) == 2
+        return _calls_kernel(value) and len(value.args) == 2 and _may_be_joined(mod, value)
     function = mod[value.op]
     return (
         isinstance(function, relax.Function)
         and isinstance(function.body.body, relax.Var)
         and all(
-            isinstance(getattr(b, "value", None), relax.Call)
-            and b.value.op == tvm.ir.Op.get("relax.call_tir")
+            isinstance(call := getattr(b, "value", None), relax.Call)
+            and _calls_kernel(call)
+            and _may_be_joined(mod, call)
             for b in bindings_of(function)
         )
+    )
+
+
+def _calls_kernel(call: relax.Call) -> bool:
+    return bool(call.op == tvm.ir.Op.get("relax.call_tir"))
+
+
+def _may_be_joined(mod: tvm.IRModule, call: relax.Call) -> bool:
+    """Whether `FuseTIR` can join a kernel with the kernels that widen and round its tensors.
+
+    These have sizes of 64 bits, and their tensors begin at the start of their memory. Some kernels
+    have sizes of 32 bits, such as running sums, or allow for an offset, such as TVM's
+    `scatter_elements`.
+    """
+    buffers = [param.ty for param in mod[call.args[0]].params]
+    return all(
+        isinstance(buffer.elem_offset, tirx.IntImm)
+        and all(str(size.ty.dtype) == "int64" for size in buffer.shape)
+        for buffer in buffers
+        if isinstance(buffer, tirx.BufferType)
     )
 
 

@@ -1,0 +1,285 @@
+"""Converts attention, rotary embeddings and embeddings as onnxruntime fuses them.
+
+The operators belong to onnxruntime's own domain, `com.microsoft`. Some of them have the name of an
+operator of ONNX that takes other inputs.
+
+Source: onnxruntime's list of its operators, ContribOperators.md, and the kernels for CPUs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from ..errors import UnsupportedModelError
+from ..lowering.static_shape import static_shape
+from .constants import number_like
+from .pieces import parts_of
+
+_FILTER = -10000.0
+"""What is added to the scores of masked positions, unless the node says otherwise."""
+
+
+def import_attention(
+    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
+) -> Any:
+    """Project the input to queries, keys and values, and attend.
+
+    Inputs: x (batch, length, channels), weights (channels, all columns), bias, mask, past (2,
+    batch, heads, length, size), bias of the scores. Results: the output, and the keys and values of
+    the past and of this run.
+    """
+    x, weights, bias, mask, past, on_scores, past_length = _padded(inputs, 7)
+    _refuse_if(past_length is not None, "a past in a shared buffer")
+    _refuse_if(bool(attrs.get("do_rotary", 0)), "a rotary embedding inside of attention")
+    heads = int(attrs["num_heads"])
+    columns = _shape(weights)[1]
+    widths = [int(width) for width in attrs.get("qkv_hidden_sizes", ())] or [columns // 3] * 3
+    projected = bb.emit(relax.op.matmul(x, weights))
+    if bias is not None:
+        projected = bb.emit(relax.op.add(projected, bias))
+    query, key, value = (
+        _by_heads(bb, part, heads) for part in parts_of(bb, projected, 2, list(widths))
+    )
+    if past is not None:
+        key, value = (
+            bb.emit(relax.op.concat([bb.emit(relax.op.squeeze(old, [0])), new], 2))
+            for old, new in zip(parts_of(bb, past, 0, [1, 1]), (key, value), strict=True)
+        )
+    before = 0 if past is None else _shape(past)[3]
+    result = _attended(bb, (query, key, value), (mask, on_scores), before, attrs)
+    if _number_of_results(attrs) == 1:
+        return result
+    return relax.Tuple([result, bb.emit(relax.op.stack([key, value], 0))])
+
+
+def import_multi_head_attention(
+    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
+) -> Any:
+    """Attend with queries, keys and values that are given.
+
+    Inputs: query (batch, length, channels); key and value likewise, or both (batch, heads, length,
+    size); bias of all three, which is added where the heads are not separate; mask; bias of the
+    scores; past keys and past values (batch, heads, length, size). Results: the output, and the
+    keys and values of the past and of this run.
+    """
+    query, key, value, bias, mask, on_scores, *past = _padded(inputs, 10)
+    _refuse_if(past[2] is not None or past[3] is not None, "a past in a shared buffer")
+    _refuse_if(_number_of_results(attrs) > 3, "an output of its scores")
+    heads = int(attrs["num_heads"])
+    _refuse_if(key is None or value is None or len(_shape(query)) == 5, "packed keys and values")
+    tensors = [query, key, value]
+    if bias is not None:
+        sizes = [_shape(x)[-1] * (heads if len(_shape(x)) == 4 else 1) for x in tensors]
+        tensors = [
+            bb.emit(relax.op.add(x, part)) if len(_shape(x)) == 3 else x
+            for x, part in zip(tensors, parts_of(bb, bias, 0, sizes), strict=True)
+        ]
+    query, key, value = (
+        tensor if len(_shape(tensor)) == 4 else _by_heads(bb, tensor, heads) for tensor in tensors
+    )
+    if past[0] is not None and past[1] is not None:
+        key, value = (
+            bb.emit(relax.op.concat([old, new], 2))
+            for old, new in zip(past[:2], (key, value), strict=True)
+        )
+    before = 0 if past[0] is None else _shape(past[0])[2]
+    result = _attended(bb, (query, key, value), (mask, on_scores), before, attrs)
+    number = _number_of_results(attrs)
+    return result if number == 1 else relax.Tuple([result, key, value][:number])
+
+
+def import_rotary_embedding(
+    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
+) -> Any:
+    """Rotate pairs of channels by angles that depend on the position.
+
+    Inputs: x (batch, length, channels) or (batch, heads, length, size), positions (batch, length)
+    or the first position (1,), cosines and sines (positions, half of the rotated size).
+    """
+    x, positions, cosines, sines = inputs[:4]
+    _refuse_if(float(attrs.get("scale", 1.0)) != 1, "a scale")
+    _refuse_if(bool(attrs.get("is_packed_batching", 0)), "sequences packed into one")
+    shape, half = _shape(x), _shape(cosines)[1]
+    rotated = 2 * half
+    length = shape[1] if len(shape) == 3 else shape[2]
+    if len(_shape(positions)) == 1:
+        steps = relax.const(np.arange(length), str(positions.ty.dtype))
+        first = bb.emit(relax.op.reshape(positions, (1, 1)))
+        positions = bb.emit(relax.op.add(bb.emit(relax.op.reshape(steps, (1, length))), first))
+    if len(shape) == 3:
+        size = shape[2] // int(attrs.get("num_heads", 0) or shape[2] // rotated)
+        x = bb.emit(relax.op.reshape(x, (shape[0], length, -1, size)))
+    rows = _shape(positions)[0]
+    around = (rows, length, 1, half) if len(shape) == 3 else (rows, 1, length, half)
+    cosine, sine = (
+        bb.emit(relax.op.reshape(bb.emit(relax.op.take(table, positions, 0, mode="clip")), around))
+        for table in (cosines, sines)
+    )
+    whole = _shape(x)
+    turned, *rest = parts_of(
+        bb, x, 3, [rotated, whole[3] - rotated] if rotated < whole[3] else [rotated]
+    )
+    is_interleaved = bool(attrs.get("interleaved", 0))
+    if is_interleaved:
+        pairs = bb.emit(relax.op.reshape(turned, (*whole[:3], half, 2)))
+        first, second = (bb.emit(relax.op.squeeze(p, [4])) for p in parts_of(bb, pairs, 4, [1, 1]))
+    else:
+        first, second = parts_of(bb, turned, 3, [half, half])
+    real = relax.op.subtract(_product(bb, first, cosine), _product(bb, second, sine))
+    imaginary = relax.op.add(_product(bb, first, sine), _product(bb, second, cosine))
+    results = [bb.emit(real), bb.emit(imaginary)]
+    if is_interleaved:
+        stacked = bb.emit(relax.op.stack(results, 4))
+        results = [bb.emit(relax.op.reshape(stacked, (*whole[:3], rotated)))]
+    return relax.op.reshape(bb.emit(relax.op.concat([*results, *rest], 3)), shape)
+
+
+def import_embeddings(
+    bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
+) -> Any:
+    """Add the embeddings of words, positions and segments, and normalise the sums.
+
+    Inputs: words (batch, length), segments, the tables of words, positions and segments, scale,
+    shift, mask, positions. Results: the output, the number of ones in each row of the mask, and the
+    sums.
+    """
+    words, segments, of_words, of_positions, of_segments, scale, shift, mask, positions = _padded(
+        inputs, 9
+    )
+    batch, length = _shape(words)
+    total = bb.emit(relax.op.take(of_words, words, 0, mode="clip"))
+    if positions is None:
+        positions = relax.const(np.arange(length).reshape(1, length), "int32")
+    total = bb.emit(
+        relax.op.add(total, bb.emit(relax.op.take(of_positions, positions, 0, mode="clip")))
+    )
+    if segments is not None and of_segments is not None:
+        looked_up = bb.emit(relax.op.take(of_segments, segments, 0, mode="clip"))
+        total = bb.emit(relax.op.add(total, looked_up))
+    epsilon = float(attrs.get("epsilon", 1e-12))
+    result = bb.emit(relax.op.nn.layer_norm(total, scale, shift, [-1], epsilon))
+    number = _number_of_results(attrs)
+    if number == 1:
+        return result
+    lengths = relax.const(np.zeros(batch, np.int32), "int32")
+    if mask is not None:
+        is_one = bb.emit(relax.op.equal(mask, number_like(mask, 1)))
+        lengths = bb.emit(relax.op.sum(bb.emit(relax.op.astype(is_one, "int32")), [1]))
+    return relax.Tuple([result, lengths, total][:number])
+
+
+def _attended(
+    bb: relax.BlockBuilder,
+    tensors: tuple[Any, Any, Any],
+    masks: tuple[Any, Any],
+    before: int,
+    attrs: Mapping[str, Any],
+) -> Any:
+    """Return attention as (batch, length, channels).
+
+    Parameters
+    ----------
+    tensors: queries, keys and values, of shape (batch, heads, length, size).
+    masks: which keys count, and what is added to the scores; None for each that is left out.
+    before: the number of keys before the first query, if queries see no keys after them.
+    """
+    (query, key, value), (mask, on_scores) = tensors, masks
+    batch, _, queries, size = _shape(query)
+    keys, dtype = _shape(key)[2], str(query.ty.dtype)
+    scores = bb.emit(relax.op.matmul(query, bb.emit(relax.op.permute_dims(key, [0, 1, 3, 2]))))
+    scale = float(attrs.get("scale", 0.0)) or 1 / math.sqrt(size)
+    scores = bb.emit(relax.op.multiply(scores, number_like(scores, scale)))
+    if mask is not None:
+        least = float(attrs.get("mask_filter_value", _FILTER))
+        counts = _mask_by_keys(bb, mask, batch, queries, keys)
+        zero, filtered = (relax.const(number, dtype) for number in (0.0, least))
+        scores = bb.emit(relax.op.add(scores, bb.emit(relax.op.where(counts, zero, filtered))))
+    if on_scores is not None:
+        scores = bb.emit(relax.op.add(scores, on_scores))
+    if attrs.get("unidirectional", 0):
+        # onnxruntime lets the last query see all keys, whatever their number is.
+        _refuse_if(keys > before + queries, "a causal mask and keys after the last query")
+        seen = np.tri(queries, keys, before, dtype=bool)
+        lowest = relax.const(float(np.finfo(dtype).min), dtype)
+        scores = bb.emit(relax.op.where(relax.const(seen, "bool"), scores, lowest))
+    weights = bb.emit(relax.op.nn.softmax(scores, -1))
+    heads = bb.emit(relax.op.matmul(weights, value))
+    ordered = bb.emit(relax.op.permute_dims(heads, [0, 2, 1, 3]))
+    return bb.emit(relax.op.reshape(ordered, (batch, queries, -1)))
+
+
+def _mask_by_keys(bb: relax.BlockBuilder, mask: Any, batch: int, queries: int, keys: int) -> Any:
+    """Return for each score whether it counts: a tensor that broadcasts to the scores.
+
+    A mask of one axis has the end of each row, and perhaps after these the beginning of each.
+
+    Raises
+    ------
+    UnsupportedModelError
+        The mask has another shape than those that onnxruntime documents for CPUs.
+    """
+    shape, dtype = _shape(mask), str(mask.ty.dtype)
+    if shape in ((batch, keys), (batch, queries, keys)):
+        counts = bb.emit(relax.op.greater(mask, number_like(mask, 0)))
+        return bb.emit(relax.op.reshape(counts, (batch, 1, -1 if len(shape) == 3 else 1, keys)))
+    if shape not in ((batch,), (2 * batch,)):
+        raise UnsupportedModelError(
+            f"its mask of shape {shape} is not one for {batch} rows, {queries} queries and {keys} "
+            "keys: save the model without this optimisation"
+        )
+    places = relax.const(np.arange(keys).reshape(1, 1, 1, keys), dtype)
+    bounds = [
+        bb.emit(relax.op.reshape(part, (batch, 1, 1, 1)))
+        for part in parts_of(bb, mask, 0, [batch] * (shape[0] // batch))
+    ]
+    counts = bb.emit(relax.op.less(places, bounds[0]))
+    if len(bounds) == 1:
+        return counts
+    after = bb.emit(relax.op.greater_equal(places, bounds[1]))
+    return bb.emit(relax.op.logical_and(counts, after))
+
+
+def _by_heads(bb: relax.BlockBuilder, x: Any, heads: int) -> Any:
+    """Turn (batch, length, channels) into (batch, heads, length, size)."""
+    batch, length, channels = _shape(x)
+    split = bb.emit(relax.op.reshape(x, (batch, length, heads, channels // heads)))
+    return bb.emit(relax.op.permute_dims(split, [0, 2, 1, 3]))
+
+
+def _product(bb: relax.BlockBuilder, a: Any, b: Any) -> Any:
+    return bb.emit(relax.op.multiply(a, b))
+
+
+def _shape(x: Any) -> tuple[int, ...]:
+    shape = static_shape(x.ty)
+    if shape is None:
+        raise UnsupportedModelError("the shape of an input is computed when the model runs")
+    return tuple(shape)
+
+
+def _padded(inputs: Sequence[Any], number: int) -> list[Any]:
+    """The inputs, with None for each that is left out at the end."""
+    return [*inputs, *[None] * number][:number]
+
+
+def _number_of_results(attrs: Mapping[str, Any]) -> int:
+    return int(attrs["tvm_custom"]["num_outputs"])
+
+
+def _refuse_if(is_so: bool, what: str) -> None:
+    if is_so:
+        raise UnsupportedModelError(f"it has {what}: save the model without this optimisation")
+
+
+ATTENTION = {
+    "Attention": import_attention,
+    "EmbedLayerNormalization": import_embeddings,
+    "MultiHeadAttention": import_multi_head_attention,
+    "RotaryEmbedding": import_rotary_embedding,
+}
+"""Maps the name of an operator of onnxruntime's domain to its converter."""

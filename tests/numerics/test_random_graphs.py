@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.random_graphs.generator import random_graph
 from tests.random_graphs.judge import judged
 from tests.random_graphs.minimise import smallest
 from tvm_interop.frontend import converters
@@ -15,6 +16,14 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 def test_right_and_the_same_by_every_schedule(seed: int) -> None:
     record = judged(seed)
     assert not {"wrong", "bits", "raw", "refused"} & record.keys(), record
+
+
+@pytest.mark.parametrize("seed", [47, 142])
+def test_control_flow_is_right_and_the_same_by_every_schedule(seed: int) -> None:
+    kinds = {node.op_type for node in random_graph(seed).build().graph.node}
+    assert kinds & {"If", "Loop", "Scan"}
+    record = judged(seed)
+    assert not {"wrong", "bits", "raw", "refused", "unclear"} & record.keys(), record
 
 
 SEED_WITH_NEG = 339

@@ -42,6 +42,7 @@ DECIDED: dict[str, Decision] = {
     "LSTM": Decision("onnxruntime", _RECURRENT),
     "LayerNormalization": Decision("onnxruntime", "mean and deviation are float32 by their type"),
     "LogSoftmax": Decision("onnxruntime", _AS_LATER, 13),
+    "Loop": Decision("onnxruntime", "the reference joins what a loop collects without a new axis"),
     "LpNormalization": Decision("onnxruntime", "the reference takes no absolute values"),
     "LpPool": Decision("onnxruntime", "the reference takes a mean of fewer times more elements"),
     "MaxPool": Decision("onnxruntime", "sizes by SAME_LOWER are rounded up, as by SAME_UPPER"),

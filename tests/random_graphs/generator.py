@@ -11,10 +11,18 @@ from .convolutions import Convolutions
 from .movement import Movement
 from .other import Other
 from .reductions import Reductions
+from .subgraphs import Subgraphs
 
 
-class RandomGraph(Convolutions, Reductions, Movement, Other):
-    """A graph of about `n` operators. `build` makes the model, and `feeds` makes its inputs."""
+class RandomGraph(Convolutions, Reductions, Movement, Other, Subgraphs):
+    """A graph of about `n` operators. `build` makes the model, and `feeds` makes its inputs.
+
+    One of five seeds gives a graph with control flow.
+    """
+
+    def __init__(self, seed: int, n: int) -> None:
+        super().__init__(seed, n)
+        self.has_subgraphs = seed % 5 == 2
 
     def build(self) -> onnx.ModelProto:
         r = self.r
@@ -67,6 +75,8 @@ class RandomGraph(Convolutions, Reductions, Movement, Other):
                 self.misc,
             ]
         )
+        if self.has_subgraphs:
+            ops += [self.branch, self.loop, self.scan] * 2
         tries = 0
         while len(self.nodes) < self.n and tries < self.n * 20:
             tries += 1

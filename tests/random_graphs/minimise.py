@@ -18,7 +18,7 @@ from tests.one_node import computed
 from .blame import blamed, with_all_outputs
 from .generator import random_graph
 from .judge import run_all
-from .oracles import alike, by_onnxruntime, by_reference, constants_of
+from .oracles import alike, by_onnxruntime, by_reference, constants_of, reads
 
 _DEEPEST = 8
 
@@ -56,9 +56,9 @@ def piece_before(
     for _ in range(depth):
         nodes = [maker[name] for name in wanted if name in maker]
         kept += [node for node in nodes if node not in kept]
-        wanted = {name for node in nodes for name in node.input if name}
+        wanted = {name for node in nodes for name in reads(node)}
     made = {name for node in kept for name in node.output}
-    read = {name for node in kept for name in node.input if name and name not in made}
+    read = {name for node in kept for name in reads(node) if name not in made}
     inputs = {name: known[name] for name in read if name not in constants}
 
     def typed(name: str, array: np.ndarray) -> onnx.ValueInfoProto:

@@ -292,3 +292,16 @@ def test_an_empty_list_of_axes_means_all_axes() -> None:
     model.graph.node[0].attribute.append(axes)
     (got,) = computed(model, feeds)
     assert got == 5
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub"])
+def test_kernels_with_the_least_integer_as_a_constant_are_right(
+    op: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The check of kernels would rebuild a wrong one, and warn."""
+    least = np.array(np.iinfo("int32").min, "int32")
+    x = np.array([least, -7, 0, 7], "int32")
+    (got,) = computed(*one_node(op, [x, least], (1,)))
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(got, x + least if op == "Add" else x - least)
+    assert "is wrong as it was compiled" not in caplog.text

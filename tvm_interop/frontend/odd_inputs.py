@@ -12,7 +12,7 @@ from ..lowering.static_shape import static_rank
 from .constants import constant_array
 
 _SCALARS_IN_KERNELS = {
-    *("Mul", "Mod", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"),
+    *("Add", "Sub", "Mul", "Mod", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"),
 }
 
 

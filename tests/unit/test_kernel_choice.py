@@ -257,13 +257,14 @@ class _CloseOnPlain(MadeUp):
 
     measured = 1
 
-    def __init__(self, program: Program, again: list[set[str]]) -> None:
+    def __init__(self, program: Program, again: list[set[str]], blocked_us: float) -> None:
         self._again = again
 
         def us(op: Operator) -> float:
             if op.library is None:
                 return 20.0 if again else 9.0
-            return liked_by(("a", "b", "c"))(op)
+            us = liked_by(("a", "b", "c"), 0.1)(op)
+            return blocked_us if us == 1.0 else us
 
         super().__init__(program, us)
 
@@ -272,14 +273,17 @@ class _CloseOnPlain(MadeUp):
         return len(stages)
 
 
-def test_close_kernels_on_plain_tensors_do_not_matter_where_tensors_are_blocked() -> None:
+@pytest.mark.parametrize(("blocked_us", "also"), [(1.0, set()), (8.0, {"a", "b", "c"})])
+def test_close_kernels_on_plain_tensors_do_not_matter_where_blocked_ones_are_clearly_faster(
+    blocked_us: float, also: set[str]
+) -> None:
     program = extract(LowerToUnits(libraries=("onednn",))(load_model(two_islands())))
     again: list[set[str]] = []
     found = choose_kernels(
-        program, ("tvm", "onednn"), lambda program: _CloseOnPlain(program, again)
+        program, ("tvm", "onednn"), lambda program: _CloseOnPlain(program, again, blocked_us)
     )
     # A blocked kernel runs `a`, `b` and `c`: the output of `b` is blocked.
-    assert again == [{"d", "e", "f", "softmax", "y"}] * 2
+    assert again == [{"d", "e", "f", "softmax", "y", *also}] * 2
     libraries = {op.name.split("/")[0]: op.library for op in found.operators}
     assert {libraries[name] for name in ("d", "e", "f", "y")} == {"onednn"}
 

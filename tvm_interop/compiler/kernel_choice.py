@@ -6,7 +6,7 @@ side by side in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..errors import OutOfTimeError
@@ -15,7 +15,6 @@ from ..program.library_op import library_op
 from ..program.program import Operator, Program, Value
 from ..program.storage import Layout, StoredType, block_of
 from .provider_choice import (
-    CLOSE,
     LatencyOf,
     PlainChoice,
     can_run,
@@ -51,7 +50,7 @@ def choose_kernels(
 
     If TVM's kernel and the library's on plain tensors are about equally fast, both are measured
     again, and all kernels and layouts are chosen again. This is left out where the first choice has
-    blocked tensors on which the kernel is clearly faster, because neither of the two runs then.
+    blocked tensors, because none of the two kernels runs then.
 
     Parameters
     ----------
@@ -61,15 +60,10 @@ def choose_kernels(
     blocked: the layout of blocked tensors.
     """
     plain = first_choice(program, providers, latency_of, _CLEARLY_FASTER)
-    chosen, blocked_us = _with_layouts(program, plain, providers, latency_of, blocked)
-    matters = {
-        i
-        for i, op in enumerate(chosen.operators)
-        if _is_plain(op) or plain.us[i] * CLOSE <= blocked_us.get(i, 0.0)
-    }
-    if plain.measure_again(matters):
+    chosen = _with_layouts(program, plain, providers, latency_of, blocked)
+    if plain.measure_again({i for i, op in enumerate(chosen.operators) if _is_plain(op)}):
         plain = first_choice(program, providers, latency_of, _CLEARLY_FASTER)
-        chosen, _ = _with_layouts(program, plain, providers, latency_of, blocked)
+        chosen = _with_layouts(program, plain, providers, latency_of, blocked)
     return chosen
 
 
@@ -83,22 +77,15 @@ def _with_layouts(
     providers: Sequence[str],
     latency_of: LatencyOf,
     blocked: Layout,
-) -> tuple[Program, Mapping[int, float]]:
-    """The program of `plain`, with the layouts that take the least time in total.
-
-    Returns
-    -------
-    The program, and the latencies of kernels on blocked tensors in microseconds, by the operator's
-    index.
-    """
+) -> Program:
+    """The program of `plain`, with the layouts that take the least time in total."""
     for library in (name for name in providers if name != TVM):
         costs = _LayoutCosts(program, plain, library, latency_of, blocked)
         if not costs.free:
             continue
         labels = cheapest_labels(costs.free, costs.pairs(), costs.equal)
-        laid_out = {v for v in labels if labels[v] == 1}
-        return _laid_out(plain.program, laid_out, library, blocked), costs.blocked_us
-    return plain.program, {}
+        return _laid_out(plain.program, {v for v in labels if labels[v] == 1}, library, blocked)
+    return plain.program
 
 
 def choose_in_time(
@@ -153,8 +140,6 @@ class _LayoutCosts:
     free: the tensors that may be blocked; each is a value with storage of its own.
     equal: pairs of tensors that must have the same layout, because one element-wise operator works
         on both.
-    blocked_us: the latencies of kernels on blocked tensors in microseconds, by the operator's
-        index.
     """
 
     def __init__(
@@ -182,8 +167,8 @@ class _LayoutCosts:
         hopeless = {i for i in self._ops if is_hopeless(latency, blocked.operators[i], i)}
         measured = [i for i in self._ops if i not in hopeless]
         times_us = latency.stages([[[i]] for i in measured])
-        self.blocked_us = dict(zip(measured, times_us.tolist(), strict=True))
-        self.blocked_us |= dict.fromkeys(hopeless, _NEVER_US)
+        self._blocked_us = dict(zip(measured, times_us.tolist(), strict=True))
+        self._blocked_us |= dict.fromkeys(hopeless, _NEVER_US)
         self._reorder_us = _reorder_us(
             [program.values[v] for i in self._ops for v in _images(program.operators[i])],
             library,
@@ -202,7 +187,7 @@ class _LayoutCosts:
     def _costs_of(self, i: int) -> Iterable[PairCost]:
         """The costs for the layouts of an operator's data, its output, and tensors added to it."""
         data, *added, output = _images(self._program.operators[i])
-        blocked_us = self.blocked_us[i]
+        blocked_us = self._blocked_us[i]
         data_us, output_us = self._reorder(data), self._reorder(output)
         first, second = self._label(data), self._label(output)
         # `blocked_us` leaves out reorders of tensors that may have a blocked layout, so these

@@ -241,7 +241,7 @@ def _has_kernel(latency: MeasuredLatency, op: Operator, number: int) -> bool:
     return not refusal
 
 
-CLOSE = 0.85
+_CLOSE = 0.85
 """Two latencies are close if the smaller one is at least this fraction of the larger one."""
 _SMALL = 0.02
 """The shortest operators, which together take this share of the time, are not measured again.
@@ -255,8 +255,8 @@ def _close_kernels(
 ) -> list[CloseKernels]:
     """The operators whose two kernels have close latencies, if they matter and are new."""
     times_us = theirs.stages([[[i]] for i in rivals])
-    over = ours.take_longer(rivals, (CLOSE * times_us).tolist())
-    far = ours.take_longer(rivals, (times_us / CLOSE).tolist())
+    over = ours.take_longer(rivals, (_CLOSE * times_us).tolist())
+    far = ours.take_longer(rivals, (times_us / _CLOSE).tolist())
     least_us = _least_that_matters(times_us)
     close = [
         i

@@ -132,18 +132,6 @@ def test_a_run_that_the_machine_held_up_does_not_decide(compilation: Compilation
     assert model.take_longer([op], [20.0]) == [False]
 
 
-@pytest.mark.parametrize(("than_us", "is_measured"), [(9e3, True), (10e3, False)])
-def test_long_operators_are_far_slower_from_twice_as_long_on(
-    compilation: Compilation, than_us: float, is_measured: bool
-) -> None:
-    hashes = kernel_hashes(compilation.program.kernels)
-    timer = GivenTimer(lambda op: 2.5 * than_us, 2)
-    model = MeasuredLatency(compilation.program, hashes, timer)
-    op, _ = heaviest(compilation)
-    assert model.take_longer([op], [than_us]) == [True]
-    assert model.measured == is_measured
-
-
 class _OneCoreAtFirst(GivenTimer):
     """The first time that a stage of two streams is measured, both streams share a core."""
 

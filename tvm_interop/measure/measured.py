@@ -23,12 +23,7 @@ from .store import LatencyStore
 from .workloads import describe_workload, workload_hash
 
 _FAR_SLOWER = 3.0
-_LONG_US, _FAR_SLOWER_IF_LONG = 10e3, 2.0
-"""An operator is far slower than a given latency if one run takes `_FAR_SLOWER` times as long.
-
-For latencies from `_LONG_US` on, `_FAR_SLOWER_IF_LONG` times are enough. Such a run is held up by
-several time slices of other programs only if all runs are, and to measure it takes seconds.
-"""
+"""An operator is far slower than a given latency if one run takes this many times as long."""
 _SURE = 0.005
 """A latency is not measured again if its standard error is at most this share of the latency."""
 _HELD_UP = 1.5
@@ -194,18 +189,17 @@ class MeasuredLatency(LatencyModel):
         return [op not in us or us[op] > bar for op, bar in zip(ops, than_us, strict=True)]
 
     def _is_far_slower(self, op: int, than_us: float) -> bool:
-        limit_us = than_us * (_FAR_SLOWER if than_us < _LONG_US else _FAR_SLOWER_IF_LONG)
         streams = self._on_streams([[op]])
         key = self._key(streams)
         rough_key = f"once:{key}"
         known = self._store.get([key, rough_key])
         if rough_key not in known and key not in known and key not in self._known:
             us = self._time_once_us(streams)
-            if us > limit_us:
+            if us > _FAR_SLOWER * than_us:
                 us = min(us, self._time_once_us(streams))
             known[rough_key] = us
             self._keep({rough_key: streams}, {rough_key: Estimate(us, None, 1)})
-        return known.get(rough_key, 0.0) > limit_us
+        return known.get(rough_key, 0.0) > _FAR_SLOWER * than_us
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
         """Microseconds that `groups` take, run at once."""

@@ -252,38 +252,6 @@ def test_operators_that_do_not_matter_are_not_measured_again() -> None:
         assert [name.split("/")[0] for name in names] == ["large_a", "large_b"]
 
 
-class _CloseOnPlain(MadeUp):
-    """On plain tensors, TVM's kernels are first measured as fast, and then as twice as slow."""
-
-    measured = 1
-
-    def __init__(self, program: Program, again: list[set[str]]) -> None:
-        self._again = again
-
-        def us(op: Operator) -> float:
-            if op.library is None:
-                return 20.0 if again else 9.0
-            return liked_by(("a", "b", "c"))(op)
-
-        super().__init__(program, us)
-
-    def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
-        self._again.append({self._operators[groups[0][0]].name.split("/")[0] for groups in stages})
-        return len(stages)
-
-
-def test_close_kernels_on_plain_tensors_do_not_matter_where_tensors_are_blocked() -> None:
-    program = extract(LowerToUnits(libraries=("onednn",))(load_model(two_islands())))
-    again: list[set[str]] = []
-    found = choose_kernels(
-        program, ("tvm", "onednn"), lambda program: _CloseOnPlain(program, again)
-    )
-    # A blocked kernel runs `a`, `b` and `c`: the output of `b` is blocked.
-    assert again == [{"d", "e", "f", "softmax", "y"}] * 2
-    libraries = {op.name.split("/")[0]: op.library for op in found.operators}
-    assert {libraries[name] for name in ("d", "e", "f", "y")} == {"onednn"}
-
-
 def test_what_the_model_takes_and_gives_stays_plain() -> None:
     net = nets.Net()
     x = net.input("x", [1, 16, 6, 6])

@@ -19,7 +19,7 @@ from .provider_choice import (
     PlainChoice,
     can_run,
     fastest_known,
-    first_choice,
+    fastest_plain,
     given_to,
     is_hopeless,
     unmeasured,
@@ -48,10 +48,6 @@ def choose_kernels(
     the same kernels and give the same bits. Operators are measured one after the other, on one
     thread.
 
-    If TVM's kernel and the library's on plain tensors are about equally fast, both are measured
-    again, and all kernels and layouts are chosen again. This is left out where the first choice has
-    blocked tensors, because none of the two kernels runs then.
-
     Parameters
     ----------
     providers: the names of the available providers. If `tvm` is not among them, its kernels run
@@ -59,33 +55,15 @@ def choose_kernels(
     latency_of: measures the operators of a program that has the same tensors.
     blocked: the layout of blocked tensors.
     """
-    plain = first_choice(program, providers, latency_of, _CLEARLY_FASTER)
-    chosen = _with_layouts(program, plain, providers, latency_of, blocked)
-    if plain.measure_again({i for i, op in enumerate(chosen.operators) if _is_plain(op)}):
-        plain = first_choice(program, providers, latency_of, _CLEARLY_FASTER)
-        chosen = _with_layouts(program, plain, providers, latency_of, blocked)
-    return chosen
-
-
-def _is_plain(op: Operator) -> bool:
-    return op.description is None or {*op.description.layouts} <= {"plain"}
-
-
-def _with_layouts(
-    program: Program,
-    plain: PlainChoice,
-    providers: Sequence[str],
-    latency_of: LatencyOf,
-    blocked: Layout,
-) -> Program:
-    """The program of `plain`, with the layouts that take the least time in total."""
+    plain = fastest_plain(program, providers, latency_of, _CLEARLY_FASTER)
+    chosen = plain.program
     for library in (name for name in providers if name != TVM):
         costs = _LayoutCosts(program, plain, library, latency_of, blocked)
         if not costs.free:
             continue
         labels = cheapest_labels(costs.free, costs.pairs(), costs.equal)
-        return _laid_out(plain.program, {v for v in labels if labels[v] == 1}, library, blocked)
-    return plain.program
+        return _laid_out(chosen, {v for v in labels if labels[v] == 1}, library, blocked)
+    return chosen
 
 
 def choose_in_time(

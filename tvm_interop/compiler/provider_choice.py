@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -36,19 +35,6 @@ def give_to_libraries(program: Program, libraries: Sequence[str]) -> Program:
     return program
 
 
-class CloseKernels(NamedTuple):
-    """Operators for which two kernels have close latencies that were measured now.
-
-    Attributes
-    ----------
-    ops: the indices of the operators.
-    models: the latency models of the two kernels.
-    """
-
-    ops: Sequence[int]
-    models: tuple[MeasuredLatency, MeasuredLatency]
-
-
 @dataclass
 class PlainChoice:
     """The choice of the fastest kernels on plain tensors.
@@ -58,52 +44,20 @@ class PlainChoice:
     program: the program with the chosen kernels.
     us: the latencies of the chosen kernels in microseconds, by the operator's index. Operators that
         no library can run are left out.
-    close: the operators for which a moment's noise may have decided, for each library.
     """
 
     program: Program
     us: dict[int, float]
-    close: list[CloseKernels] = field(default_factory=list)
-
-    def measure_again(self, ops: Collection[int]) -> bool:
-        """Measure close kernels again in turn, those of the operators `ops`.
-
-        Returns
-        -------
-        Whether anything was measured, so that the choice must be made again.
-        """
-        again = 0
-        for close in self.close:
-            stages = [[[i]] for i in close.ops if i in ops]
-            if stages:
-                again += sum(model.measure_again(stages) for model in close.models)
-        return again > 0
 
 
 def fastest_plain(
     program: Program, providers: Sequence[str], latency_of: LatencyOf, margin: float = 1.0
 ) -> PlainChoice:
-    """Choose as `first_choice` does. Measure close kernels again, and then choose again.
-
-    So a moment's noise does not decide. The second choice uses all measurements in the database, as
-    the next compilation of the model will.
-
-    Parameters
-    ----------
-    providers, latency_of, margin: as in `first_choice`.
-    """
-    chosen = first_choice(program, providers, latency_of, margin)
-    if chosen.measure_again(range(len(program.operators))):
-        chosen = first_choice(program, providers, latency_of, margin)
-    return chosen
-
-
-def first_choice(
-    program: Program, providers: Sequence[str], latency_of: LatencyOf, margin: float = 1.0
-) -> PlainChoice:
     """Choose the fastest kernel for each operator; ties go to the kernel chosen so far.
 
     The choice begins with TVM's kernels and goes through the libraries in the order of `providers`.
+    If two latencies measured now are close, both kernels are measured again in turn, so that a
+    moment's noise does not decide.
 
     Parameters
     ----------
@@ -114,7 +68,6 @@ def first_choice(
     """
     chosen = program
     best_us: dict[int, float] = {}
-    close: list[CloseKernels] = []
     for name in providers:
         if name == TVM:
             continue
@@ -130,7 +83,10 @@ def first_choice(
         rivals = [
             i for i in candidates if TVM in providers or chosen.operators[i].library is not None
         ]
-        close += _close_kernels(theirs, ours, rivals)
+        if _measured_again(theirs, ours, rivals):
+            # Make both latency models again, so that they use all measurements in the database. The
+            # next compilation of the model will use them, too.
+            theirs, ours = latency_of(given), latency_of(chosen)
         times_us = dict(zip(candidates, theirs.stages([[[i]] for i in candidates]), strict=True))
         bars_us = {
             i: us if chosen.operators[i].library is not None else margin * us
@@ -143,7 +99,7 @@ def first_choice(
         best_us |= dict(zip(kept, ours.stages([[[i]] for i in kept]).tolist(), strict=True))
         best_us |= {i: float(times_us[i]) for i in taken}
         chosen = given_to(chosen, taken, name)
-    return PlainChoice(chosen, best_us, close)
+    return PlainChoice(chosen, best_us)
 
 
 def plain_in_time(
@@ -250,22 +206,26 @@ A wrong choice between two close kernels would cost at most a seventh of their t
 """
 
 
-def _close_kernels(
-    theirs: MeasuredLatency, ours: MeasuredLatency, rivals: Sequence[int]
-) -> list[CloseKernels]:
-    """The operators whose two kernels have close latencies, if they matter and are new."""
+def _measured_again(theirs: MeasuredLatency, ours: MeasuredLatency, rivals: Sequence[int]) -> bool:
+    """Measure again the operators whose two kernels have close latencies, if they matter.
+
+    Returns
+    -------
+    Whether any operator was measured again.
+    """
     times_us = theirs.stages([[[i]] for i in rivals])
     over = ours.take_longer(rivals, (_CLOSE * times_us).tolist())
     far = ours.take_longer(rivals, (times_us / _CLOSE).tolist())
     least_us = _least_that_matters(times_us)
     close = [
-        i
+        [[i]]
         for i, us, is_over, is_far in zip(rivals, times_us, over, far, strict=True)
         if is_over and not is_far and us >= least_us
     ]
     if not close or not theirs.measured + ours.measured:
-        return []
-    return [CloseKernels(close, (theirs, ours))]
+        return False
+    again = [model.measure_again(close) for model in (theirs, ours)]
+    return any(again)
 
 
 def _least_that_matters(times_us: npt.NDArray[np.float64]) -> float:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -67,7 +67,7 @@ class Convolutions:
 
 
 @pytest.fixture(scope="module")
-def fill() -> Iterator[Callable[[], None]]:
+def fill() -> Callable[[], None]:
     """A function that fills the scratch memory of this thread with NaNs.
 
     The size of each kernel is the largest that shares blocks with sizes down to a quarter of it
@@ -81,7 +81,7 @@ def fill() -> Iterator[Callable[[], None]]:
         for kernel in kernels:
             kernel.run()
 
-    yield run_all
+    return run_all
 
 
 @pytest.mark.parametrize(("kind", "case"), CASES)
@@ -100,9 +100,7 @@ def test_what_other_kernels_leave_is_not_read(
             wanted = run(program, lie, streams=1, constant=constant).tobytes()
             # One stream runs on this thread, which takes the blocks that it had last. The second
             # run is after the kernels have been used, and after they have been filled up.
-            got = run_again(
-                program, lie, *lie[1:2], streams=1, constant=constant, before_each=fill
-            )
+            got = run_again(program, lie, *lie[1:2], streams=1, constant=constant, before_each=fill)
             assert all(each.tobytes() == wanted for each in got), name
 
 
@@ -142,5 +140,6 @@ def test_kernels_take_turns_with_one_block() -> None:
     convolutions = Convolutions(pixels, count=8)
     before = psutil.Process().memory_info().rss
     convolutions.run()
-    grown = psutil.Process().memory_info().rss - before - sum(a.nbytes for a in convolutions.results)
+    grown = psutil.Process().memory_info().rss - before
+    grown -= sum(result.nbytes for result in convolutions.results)
     assert grown < 2 * nbytes, f"{grown / 2**20:.0f} MiB for 8 kernels"

@@ -29,8 +29,8 @@ class Pool:
     def nbytes(self) -> int:
         """The number of bytes that the tensors of all instances take in memory, estimated.
 
-        A kernel of a library may copy its inputs and outputs into another layout. Kernels take turns
-        with the memory of the copies, so all that one kernel could copy counts: the largest.
+        A kernel of a library may copy its inputs and outputs into another layout. Kernels take
+        turns with the memory of the copies, so the largest that one kernel could copy counts.
         """
         plan = self.first.plan
         own = sum(v.nbytes for v in plan.values if v.storage not in ("arena", "alias"))

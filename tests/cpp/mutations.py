@@ -299,6 +299,13 @@ MUTATIONS = (
         "  if (mine != nullptr) return mine;",
     ),
     Mutation(
+        "two instances have one block of scratch memory",
+        "scratch.cc",
+        "  while (ScratchBlock* const block = BestBlock(nbytes)) {\n"
+        "    if (TryToClaim(block)) return mine = block;",
+        "  while (ScratchBlock* const block = BestBlock(nbytes)) {\n    return mine = block;",
+    ),
+    Mutation(
         "a lease of scratch memory does not acquire what the last kernel did there",
         "scratch.cc",
         "block->state.compare_exchange_strong(expected, kLeased, std::memory_order_acquire,",

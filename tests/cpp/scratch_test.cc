@@ -31,6 +31,7 @@ using tvm_interop::RunParallelLoop;
 using tvm_interop::ScratchLease;
 using tvm_interop::ScratchNbytes;
 using tvm_interop::ScratchNeed;
+using tvm_interop::ScratchUser;
 using tvm_interop::ThreadPool;
 
 namespace {
@@ -139,9 +140,48 @@ TEST_CASE(SmallKernelsLeaveLargeBlocksAlone) {
 }
 
 TEST_CASE(LeasesAtTheSameTimeHaveDifferentBlocks) {
-  const ScratchNeed need(kLarge);
-  const ScratchLease one(need), two(need);
-  CHECK(one.data() + kLarge <= two.data() || two.data() + kLarge <= one.data());
+  for (const ScratchUser user : {ScratchUser::kKernel, ScratchUser::kInstance}) {
+    const ScratchNeed need(kLarge, user);
+    const ScratchLease one(need), two(need);
+    CHECK(one.data() + kLarge <= two.data() || two.data() + kLarge <= one.data());
+  }
+}
+
+TEST_CASE(InstancesOfManySizesTakeTurnsWithOneBlock) {
+  const ScratchNeed sizes[] = {ScratchNeed(kSmaller, ScratchUser::kInstance),
+                               ScratchNeed(2 * kSmaller, ScratchUser::kInstance),
+                               ScratchNeed(5 * kSmaller, ScratchUser::kInstance)};
+  for (int i = 0; i < 9; ++i) {
+    const ScratchLease lease(sizes[i % 3]);
+    CHECK(ScratchNbytes() <= sizes[std::min(i, 2)].nbytes() * 5 / 4);
+  }
+  // Kernels do not take the block in turn, and small instances leave it alone.
+  const ScratchNeed kernel(5 * kSmaller), tiny(100, ScratchUser::kInstance);
+  char* block = nullptr;
+  {
+    const ScratchLease lease(sizes[2]);
+    block = lease.data();
+  }
+  const ScratchLease other(kernel), third(tiny), again(sizes[2]);
+  CHECK(again.data() == block);
+}
+
+TEST_CASE(AnInstanceTakesTheSmallestBlockThatIsLargeEnough) {
+  const ScratchNeed small(kSmaller, ScratchUser::kInstance);
+  const ScratchNeed large(2 * kSmaller, ScratchUser::kInstance);
+  const ScratchNeed larger(4 * kSmaller, ScratchUser::kInstance);
+  const char *of_small = nullptr, *of_large = nullptr, *of_larger = nullptr;
+  {
+    const ScratchLease three(larger), two(large), one(small);
+    of_small = one.data();
+    of_large = two.data();
+    of_larger = three.data();
+  }
+  // A new thread has had no block yet.
+  std::thread([&] {
+    const ScratchLease one(small), two(small), three(small);
+    CHECK(one.data() == of_small && two.data() == of_large && three.data() == of_larger);
+  }).join();
 }
 
 TEST_CASE(MemoryGoesWithTheKernelsThatNeedIt) {
@@ -198,7 +238,8 @@ TEST_CASE(NoTwoThreadsHaveOneBlock) {
     threads.emplace_back([t] {
       for (int round = 0; round < kRounds; ++round) {
         // Sizes come and go, so that blocks grow and are freed while others use theirs.
-        const ScratchNeed need(size_t{64} << ((round * 7 + t) % 12));
+        const ScratchNeed need(size_t{64} << ((round * 7 + t) % 12),
+                               round % 2 == 0 ? ScratchUser::kKernel : ScratchUser::kInstance);
         UseScratch(need, round * 4 + t);
         UseScratch(need, -round * 4 - t);
       }

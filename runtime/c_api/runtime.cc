@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/c_api/executor_of.h"
+#include "runtime/c_api/timed_of.h"
 #include "runtime/cpu/thread_pool.h"
 #include "runtime/model/error.h"
 #include "runtime/model/instance.h"
@@ -126,9 +126,7 @@ struct tvi_instance {
 
 namespace tvm_interop {
 
-CpuExecutor& ExecutorOf(tvi_instance* instance) {
-  return dynamic_cast<Instance&>(*instance->instance).executor();
-}
+Timed& TimedOf(tvi_instance* instance) { return dynamic_cast<Instance&>(*instance->instance); }
 
 }  // namespace tvm_interop
 

@@ -41,7 +41,8 @@ class LibraryKernel : public Kernel {
 
 // A library of kernels that are prepared once and then run on any stream.
 //
-// Each prepared kernel owns its workspace, so two kernels can run at once without sharing memory.
+// While a prepared kernel runs, its workspace is its own (see `ScratchLease`), so two kernels can
+// run at once.
 // The bits that a kernel computes depend only on its description and its arguments, never on the
 // number of threads.
 class KernelLibrary {

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/c_api/executor_of.h"
+#include "runtime/c_api/timed_of.h"
 #include "runtime/core/measure.h"
 #include "runtime/core/names.h"
 #include "runtime/cpu/executor.h"
@@ -145,11 +145,16 @@ class ExecutorObj : public ffi::Object {
       ops.push_back({std::move(op.name), kernel, op.stream, std::move(op.waits)});
     }
     own_ = std::make_unique<CpuExecutor>(num_streams, threads, ops);
-    executor = own_.get();
+    timed = own_.get();
   }
 
-  // Takes the executor of an instance of the C interface, which must outlive this object.
-  explicit ExecutorObj(CpuExecutor* of_instance) : executor(of_instance) {}
+  // Times an instance of the C interface, which must outlive this object.
+  explicit ExecutorObj(Timed* instance) : timed(instance) {}
+
+  CpuExecutor& executor() const {
+    if (own_ == nullptr) throw std::runtime_error("an instance's executor can only be timed");
+    return *own_;
+  }
 
   void Bind(int64_t value, const ffi::Tensor& tensor) {
     CheckTensorAlignment(tensor);
@@ -164,7 +169,7 @@ class ExecutorObj : public ffi::Object {
     }
   }
 
-  CpuExecutor* executor = nullptr;
+  Timed* timed = nullptr;
 
   static constexpr bool _type_mutable = true;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.Executor", ExecutorObj, ffi::Object);
@@ -216,7 +221,7 @@ ExecutorRef MakeExecutor(int64_t num_streams, int64_t threads,
 ffi::Array<int64_t> Profile(const ExecutorRef& executor) {
   return Guarded([&] {
     ffi::Array<int64_t> flat;
-    for (const OpTiming& timing : executor->executor->Profile()) {
+    for (const OpTiming& timing : executor->executor().Profile()) {
       flat.push_back(timing.op);
       flat.push_back(timing.stream);
       flat.push_back(timing.start_ns);
@@ -232,7 +237,7 @@ ffi::Array<double> MeasureExecutors(const ffi::Array<ExecutorRef>& executors, in
                                     int64_t repeats, int64_t seed, bool primed) {
   return Guarded([&] {
     std::vector<Timed*> contestants;
-    for (const ExecutorRef& executor : executors) contestants.push_back(executor->executor);
+    for (const ExecutorRef& executor : executors) contestants.push_back(executor->timed);
     ffi::Array<double> seconds;
     for (double s :
          MeasureInterleaved(contestants, static_cast<int>(warmup), static_cast<int>(repeats),
@@ -298,18 +303,18 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("tvm_interop.runtime.executor_of",
            [](void* instance) {
              return ExecutorRef(
-                 ffi::make_object<ExecutorObj>(&ExecutorOf(static_cast<tvi_instance*>(instance))));
+                 ffi::make_object<ExecutorObj>(&TimedOf(static_cast<tvi_instance*>(instance))));
            })
       .def("tvm_interop.runtime.bind",
            [](const ExecutorRef& executor, int64_t value, const ffi::Tensor& tensor) {
              Guarded([&] { const_cast<ExecutorObj*>(executor.get())->Bind(value, tensor); });
            })
       .def("tvm_interop.runtime.run",
-           [](const ExecutorRef& executor) { Guarded([&] { executor->executor->Run(); }); })
+           [](const ExecutorRef& executor) { Guarded([&] { executor->executor().Run(); }); })
       .def("tvm_interop.runtime.profile", Profile)
       .def("tvm_interop.runtime.time",
            [](const ExecutorRef& executor, int64_t number) {
-             return Guarded([&] { return executor->executor->Time(static_cast<int>(number)); });
+             return Guarded([&] { return executor->timed->Time(static_cast<int>(number)); });
            })
       .def("tvm_interop.runtime.measure_interleaved", MeasureExecutors);
 }

@@ -54,14 +54,19 @@ Instance::Instance(std::shared_ptr<Model> model, size_t shape, std::shared_ptr<T
       shape_(shape),
       plan_(model_->plan(shape)),
       kernel_code_(model_->Kernels(shape)),
-      guests_(std::move(guests)) {
-  Allocate();
+      guests_(std::move(guests)),
+      // An empty arena has an address too.
+      arena_need_(static_cast<size_t>(std::max<int64_t>(plan_.arena_bytes, 1)),
+                  ScratchUser::kInstance) {
+  // The first lease shows at once whether there is enough memory.
+  const ScratchLease arena(arena_need_);
+  PlaceTensors();
+  PlaceArena(arena.data());
   MakePorts();
   PrepareKernels();
 }
 
-void Instance::Allocate() {
-  arena_ = AlignedMemory(static_cast<size_t>(plan_.arena_bytes));
+void Instance::PlaceTensors() {
   headers_.resize(plan_.values.size());
   dims_.resize(plan_.values.size());
   for (size_t v = 0; v < plan_.values.size(); ++v) {
@@ -72,17 +77,28 @@ void Instance::Allocate() {
       // `CheckPlan` has made sure that kernels do not write weights.
       header.data = const_cast<char*>(model_->weights(shape_).at(static_cast<int64_t>(v)));
     } else if (value.storage == Storage::kArena) {
-      header.data = arena_.get() + *value.offset;
+      in_arena_.emplace_back(v, *value.offset);
     }
   }
-  // These are parts of weights and of the arena. Parts of inputs and outputs move with their
-  // tensors.
+  // These are parts of weights and of tensors in the arena. Parts of inputs and outputs move with
+  // their tensors.
   for (size_t v = 0; v < plan_.values.size(); ++v) {
     const PlannedValue& value = plan_.values[v];
     if (value.storage != Storage::kAlias) continue;
-    char* root = static_cast<char*>(headers_[*value.alias_of].data);
-    if (root != nullptr) headers_[v].data = root + value.offset.value_or(0);
+    const int64_t offset = value.offset.value_or(0);
+    const PlannedValue& root = plan_.values[*value.alias_of];
+    if (root.storage == Storage::kWeight) {
+      headers_[v].data = static_cast<char*>(headers_[*value.alias_of].data) + offset;
+    } else if (root.storage == Storage::kArena) {
+      in_arena_.emplace_back(v, *root.offset + offset);
+    }
   }
+}
+
+void Instance::PlaceArena(char* arena) {
+  if (arena == arena_) return;
+  arena_ = arena;
+  for (const auto& [value, position] : in_arena_) headers_[value].data = arena + position;
 }
 
 void Instance::MakePorts() {
@@ -340,6 +356,9 @@ void Instance::RunRows(const std::vector<int64_t>& rows, const void* const* inpu
 
 void Instance::Run(const void* const* inputs, void* const* outputs, const RowCounts& rows) {
   const BusyGuard guard(this);
+  // The lease ends after the outputs have been copied, because outputs may be parts of the arena.
+  const ScratchLease arena(arena_need_);
+  PlaceArena(arena.data());
   Bind(inputs, outputs, rows);
   CopyInputs();
   try {
@@ -393,8 +412,17 @@ void Instance::CopyOutputs() {
   }
 }
 
+double Instance::Time(int number) {
+  const BusyGuard guard(this);
+  const ScratchLease arena(arena_need_);
+  PlaceArena(arena.data());
+  return executor_->Time(number);
+}
+
 std::vector<OpTiming> Instance::Profile(const void* const* inputs, void* const* outputs) {
   const BusyGuard guard(this);
+  const ScratchLease arena(arena_need_);
+  PlaceArena(arena.data());
   Bind(inputs, outputs, all_rows_);
   CopyInputs();
   try {

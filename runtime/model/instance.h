@@ -3,17 +3,22 @@
 
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "runtime/core/timed.h"
 #include "runtime/cpu/executor.h"
+#include "runtime/cpu/scratch.h"
 #include "runtime/model/model.h"
 #include "runtime/model/rows.h"
 #include "runtime/model/runnable.h"
 
 namespace tvm_interop {
 
-// An instance on this machine's CPU. All instances of a model share its weights.
-class Instance : public Runnable {
+// An instance on this machine's CPU. All instances of a model share its weights. All instances of
+// the process take turns with the memory for the tensors between operators: an instance leases such
+// memory, its arena, for each run. Inputs and outputs are never in the arena.
+class Instance : public Runnable, public Timed {
  public:
   // Allocates the tensors and prepares the kernels. `guests` is the pool of threads to do this and
   // to run in; null means the pool of the process. Throws ModelError or std::bad_alloc.
@@ -34,7 +39,9 @@ class Instance : public Runnable {
   Model& model() const { return *model_; }
   size_t shape() const { return shape_; }
   const Plan& plan() const override { return plan_; }
-  CpuExecutor& executor() { return *executor_; }
+
+  // Runs `number` times on the inputs and outputs of the latest run, without copies of these.
+  double Time(int number) override;
 
  private:
   // An input or output of the model.
@@ -52,7 +59,10 @@ class Instance : public Runnable {
     Filling filling = Filling::kLastRow;
   };
 
-  void Allocate();
+  // Gives each weight its memory, and notes which tensors lie in the arena.
+  void PlaceTensors();
+  // Places the tensors between operators in leased memory.
+  void PlaceArena(char* arena);
   void MakePorts();
   void PrepareKernels();
   void PrepareLibraryKernels(const std::vector<size_t>& ops,
@@ -81,7 +91,9 @@ class Instance : public Runnable {
   std::shared_ptr<const TvmKernels> kernel_code_;
   const std::shared_ptr<ThreadPool> guests_;
 
-  std::shared_ptr<char> arena_;
+  ScratchNeed arena_need_;
+  char* arena_ = nullptr;  // The memory of the latest run. It may belong to others between runs.
+  std::vector<std::pair<size_t, int64_t>> in_arena_;  // values in the arena, and their positions
   std::vector<std::vector<int64_t>> dims_;  // the stored shape of each value, then its strides
   std::vector<TensorHeader> headers_;       // by value; never resized, since kernels point to them
   std::vector<Port> inputs_, outputs_;

@@ -6,11 +6,14 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstring>
 #include <functional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "runtime/cpu/scratch.h"
 #include "runtime/model/error.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/fake_artifact.h"
@@ -90,6 +93,69 @@ TEST_CASE(InstancesRunSideBySide) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+TEST_CASE(InstancesTakeTurnsWithTheMemoryBetweenOperators) {
+  const std::shared_ptr<Model> model = Example();
+  const size_t before = ScratchNbytes();
+  Instance first(model, 0);
+  RunAndCheck(&first, 1);
+  const size_t of_one = ScratchNbytes() - before;
+  CHECK(of_one > 0);
+  Instance second(model, 0), third(model, 0);
+  for (int i = 0; i < 3; ++i) {
+    for (Instance* instance : {&first, &second, &third}) {
+      RunAndCheck(instance, static_cast<float>(i));
+      instance->Run(nullptr, nullptr);  // on its own buffers
+      CHECK(instance->Time(2) > 0);
+    }
+  }
+  CHECK_EQ(ScratchNbytes() - before, of_one);
+}
+
+TEST_CASE(TheMemoryBetweenOperatorsMayMove) {
+  Instance instance(Example(), 0);
+  RunAndCheck(&instance, 1);
+  const ScratchNeed same(static_cast<size_t>(instance.plan().arena_bytes), ScratchUser::kInstance);
+  for (int i = 0; i < 3; ++i) {
+    const ScratchLease taken(same);
+    std::memset(taken.data(), 0xff, same.nbytes());
+    RunAndCheck(&instance, static_cast<float>(i));
+    for (size_t byte = 0; byte < same.nbytes(); ++byte) CHECK_EQ(taken.data()[byte], char{-1});
+  }
+  RunAndCheck(&instance, 4);
+}
+
+TEST_CASE(AnInstanceKeepsItsMemoryUntilItsRunEnds) {
+  // The pool is asked for guests in the middle of a run. The test takes a block then, and looks
+  // whether the run writes there.
+  bool is_running = false;
+  ScratchNeed same(1, ScratchUser::kInstance);
+  std::unique_ptr<ScratchLease> taken;
+  const auto take = [&](void (*)(void*), void*) {
+    if (!is_running || taken != nullptr) return false;
+    taken = std::make_unique<ScratchLease>(same);
+    std::memset(taken->data(), 0xff, same.nbytes());
+    return false;
+  };
+  Instance instance(Example(), 0, ThreadPool::OfGuests({2, take}));
+  same.Set(static_cast<size_t>(instance.plan().arena_bytes));
+  instance.Run(nullptr, nullptr);
+  const std::function<void()> ways[] = {[&] { instance.Run(nullptr, nullptr); },
+                                        [&] { instance.Profile(nullptr, nullptr); },
+                                        [&] { instance.Time(1); }};
+  for (const auto& run : ways) {
+    // Runs in quick succession do not ask for guests each time.
+    for (int i = 0; i < 1000 && taken == nullptr; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      is_running = true;
+      run();
+      is_running = false;
+    }
+    CHECK(taken != nullptr);
+    for (size_t byte = 0; byte < same.nbytes(); ++byte) CHECK_EQ(taken->data()[byte], char{-1});
+    taken.reset();
+  }
 }
 
 TEST_CASE(OneInstanceRunsInOneThreadAtATime) {

@@ -1,8 +1,8 @@
-"""Plants faults in the thread pool, one claim or memory order at a time. The tests must fail.
+"""Plants faults in the thread pool and in scratch memory, one claim or memory order at a time.
 
-Each mutation replaces one piece of text in a file of `runtime/cpu`. The tests of the pool are built
-from the changed file, with forced preemption, under ThreadSanitizer. Each mutation must make them
-fail: a race is reported, a sum is wrong, or the program hangs.
+Each mutation replaces one piece of text in a file of `runtime/cpu`. The tests are built from the
+changed file, with forced preemption, under ThreadSanitizer. Each mutation must make them fail: a
+race is reported, a sum is wrong, or the program hangs.
 
     python tests/cpp/mutations.py [--only NAME] [--build FOLDER]
 """
@@ -27,12 +27,14 @@ SOURCES = [
             "parallel_loop",
             "parking",
             "quota",
+            "scratch",
             "spinning",
             "stream_run",
             "thread_pool",
             "topology",
         )
     ),
+    "runtime/core/aligned_memory.cc",
     "passes/plan/sync_plan.cc",
     "passes/graph/op_graph.cc",
     "passes/graph/matching.cc",
@@ -44,6 +46,7 @@ TESTS = [
     "tests/cpp/thread_pool_test.cc",
     "tests/cpp/cores_test.cc",
     "tests/cpp/guest_threads_test.cc",
+    "tests/cpp/scratch_test.cc",
 ]
 DEADLINE_S = 60
 
@@ -278,6 +281,59 @@ MUTATIONS = (
         "thread_pool.cc",
         "MoveOff(helper, now_on);",
         "MoveOff(helper, now_on + 1);",
+    ),
+    Mutation(
+        "two kernels have one block of scratch memory",
+        "scratch.cc",
+        "  return expected == kFree &&\n"
+        "         block->state.compare_exchange_strong(expected, kLeased, "
+        "std::memory_order_acquire,\n"
+        "                                              std::memory_order_relaxed);",
+        "  if (expected != kFree) return false;\n"
+        "  block->state.store(kLeased, std::memory_order_seq_cst);\n  return true;",
+    ),
+    Mutation(
+        "a leased block of scratch memory is leased again",
+        "scratch.cc",
+        "  if (mine != nullptr && TryToClaim(mine)) return mine;",
+        "  if (mine != nullptr) return mine;",
+    ),
+    Mutation(
+        "two instances have one block of scratch memory",
+        "scratch.cc",
+        "  while (ScratchBlock* const block = BestBlock(nbytes)) {\n"
+        "    if (TryToClaim(block)) return mine = block;",
+        "  while (ScratchBlock* const block = BestBlock(nbytes)) {\n    return mine = block;",
+    ),
+    Mutation(
+        "a lease of scratch memory does not acquire what the last kernel did there",
+        "scratch.cc",
+        "block->state.compare_exchange_strong(expected, kLeased, std::memory_order_acquire,",
+        "block->state.compare_exchange_strong(expected, kLeased, std::memory_order_relaxed,",
+    ),
+    Mutation(
+        "the end of a lease of scratch memory is not released",
+        "scratch.cc",
+        "block->state.compare_exchange_strong(expected, kFree, std::memory_order_release,",
+        "block->state.compare_exchange_strong(expected, kFree, std::memory_order_relaxed,",
+    ),
+    Mutation(
+        "a lease of scratch memory ends when it begins",
+        "scratch.cc",
+        "  block_ = block;\n",
+        "  GiveBack(block);\n",
+    ),
+    Mutation(
+        "scratch memory is freed under a kernel",
+        "scratch.cc",
+        "    if (seen != kFree) continue;\n",
+        "",
+    ),
+    Mutation(
+        "scratch memory that is leased is not freed later",
+        "scratch.cc",
+        "seen == kFree ? kLeased : kLeasedTooLarge,",
+        "seen == kFree ? kLeased : seen,",
     ),
 )
 

@@ -7,7 +7,7 @@ row, and rows of an image.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -141,12 +141,14 @@ def run_again(
     *others: np.ndarray,
     streams: int = 2,
     constant: bool = False,
+    before_each: Callable[[], None] = lambda: None,
 ) -> list[np.ndarray]:
     """Run on `arrays`, and then once for each of `others`, which replaces the second array.
 
     Parameters
     ----------
     constant: whether weights are constants. Otherwise they are read in each run.
+    before_each: is called before each run.
     """
     roots = []
     for value, array in zip(program.values, [*arrays, None], strict=False):
@@ -172,6 +174,7 @@ def run_again(
     for right in (None, *others):
         if right is not None:
             roots[1][:] = np.ascontiguousarray(right).reshape(-1).view(np.uint8)
+        before_each()
         _runtime.run(executor)
         results.append(roots[len(arrays)].view(program.values[len(arrays)].dtype).copy())
     return results

@@ -75,7 +75,7 @@ class NativeInstance:
 
     @property
     def executor(self) -> Any:
-        """The object that `clock` times. It works on the memory of the latest run."""
+        """The object that `clock` times. It works on the inputs and outputs of the latest run."""
         if self._timed is None:
             self._timed = _cpu().executor_of(self._native.address)
         return self._timed

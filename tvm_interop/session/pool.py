@@ -29,17 +29,22 @@ class Pool:
     def nbytes(self) -> int:
         """The number of bytes that the tensors of all instances take in memory, estimated.
 
-        A kernel of a library may hold copies of its inputs and outputs in another layout. All that
-        it could copy count, so this is more than they take if the library makes few copies.
+        A kernel of a library may copy its inputs and outputs into another layout. Kernels take
+        turns with the memory of the copies, so the largest that one kernel could copy counts.
         """
         plan = self.first.plan
         own = sum(v.nbytes for v in plan.values if v.storage not in ("arena", "alias"))
-        copied = sum(
-            plan.values[v].nbytes
-            for op in plan.operators
-            if op.library is not None
-            for v in {*op.inputs, *op.outputs}
-            if plan.values[v].layout == "plain" and not plan.is_constant(v)
+        copied = max(
+            (
+                sum(
+                    plan.values[v].nbytes
+                    for v in {*op.inputs, *op.outputs}
+                    if plan.values[v].layout == "plain" and not plan.is_constant(v)
+                )
+                for op in plan.operators
+                if op.library is not None
+            ),
+            default=0,
         )
         return (plan.arena_bytes + own + copied) * self.modules.maxsize
 

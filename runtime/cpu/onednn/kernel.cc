@@ -1,5 +1,6 @@
 #include "runtime/cpu/onednn/kernel.h"
 
+#include <cstring>
 #include <stdexcept>
 
 #include "runtime/core/aligned_memory.h"
@@ -7,6 +8,13 @@
 
 namespace tvm_interop {
 namespace onednn {
+
+namespace {
+
+// The alignment of tensors in scratch memory. Loads of vectors need it.
+constexpr size_t kAlignment = 64;
+
+}  // namespace
 
 void Check(int status, const char* what) {
   if (status == kSuccess) return;
@@ -30,15 +38,20 @@ int OneDnnKernel::AddArgument(const KernelArgument& argument, const MemoryDescOb
 }
 
 int OneDnnKernel::AddBuffer(const MemoryDescObject* desc) {
-  std::shared_ptr<void> own = AlignedZeros(api_.memory_desc_get_size(desc));
-  const int index = AddTensor(desc, own.get());
-  tensors_[index].own = std::move(own);
+  // All buffers of a kernel lie side by side, because oneDNN may use any of them in any call.
+  const int index = AddTensor(desc, nullptr);
+  tensors_[index].is_scratch = true;
+  tensors_[index].offset = scratch_.nbytes();
+  const size_t nbytes = api_.memory_desc_get_size(desc);
+  scratch_.Set(scratch_.nbytes() + (nbytes + kAlignment - 1) / kAlignment * kAlignment);
   return index;
 }
 
 int OneDnnKernel::AddNumber(const MemoryDescObject* desc, int32_t number) {
-  const int index = AddBuffer(desc);
-  *static_cast<int32_t*>(tensors_[index].own.get()) = number;
+  std::shared_ptr<char> own = AlignedZeros(sizeof(number));
+  std::memcpy(own.get(), &number, sizeof(number));
+  const int index = AddTensor(desc, own.get());
+  tensors_[index].own = std::move(own);
   return index;
 }
 
@@ -74,11 +87,15 @@ int OneDnnKernel::AddInput(const KernelArgument& argument, const MemoryDescObjec
   return copy;
 }
 
-void OneDnnKernel::AddPrimitive(PrimitiveDesc desc, std::vector<std::pair<int, int>> tensors) {
+void OneDnnKernel::AddScratchpad(PrimitiveDesc desc, std::vector<std::pair<int, int>>* tensors) {
   const MemoryDescObject* scratchpad = api_.primitive_desc_query_md(desc, kScratchpadDesc, 0);
   if (scratchpad != nullptr && api_.memory_desc_get_size(scratchpad) > 0) {
-    tensors.emplace_back(kScratchpad, AddBuffer(scratchpad));
+    tensors->emplace_back(kScratchpad, AddBuffer(scratchpad));
   }
+}
+
+void OneDnnKernel::AddPrimitive(PrimitiveDesc desc, std::vector<std::pair<int, int>> tensors) {
+  AddScratchpad(desc, &tensors);
   const char* name = nullptr;
   if (api_.primitive_desc_query(desc, kImplementation, 0, &name) == kSuccess) {
     implementation_ = name;
@@ -102,10 +119,7 @@ OneDnnKernel::Call OneDnnKernel::MakeReorder(int from, int to) {
         "a reorder");
   const Owned<PrimitiveDesc> owned_desc(desc, api_.primitive_desc_destroy);
   std::vector<std::pair<int, int>> tensors{{kSource, from}, {kDestination, to}};
-  const MemoryDescObject* scratchpad = api_.primitive_desc_query_md(desc, kScratchpadDesc, 0);
-  if (scratchpad != nullptr && api_.memory_desc_get_size(scratchpad) > 0) {
-    tensors.emplace_back(kScratchpad, AddBuffer(scratchpad));
-  }
+  AddScratchpad(desc, &tensors);
   return MakeCall(desc, tensors);
 }
 
@@ -123,13 +137,15 @@ OneDnnKernel::Call OneDnnKernel::MakeCall(PrimitiveDesc desc,
 
 void OneDnnKernel::Run() {
   const TeamGuard team(api_, threads_);
-  BindAddresses();
+  const ScratchLease lease(scratch_);
+  BindAddresses(lease.data());
   Execute(running_.data(), running_.size());
 }
 
 void OneDnnKernel::Repack() {
   const TeamGuard team(api_, threads_);
-  BindAddresses();
+  const ScratchLease lease(scratch_);
+  BindAddresses(lease.data());
   for (const Packing& packing : packing_) {
     Tensor& packed = tensors_[packing.to];
     const Tensor& given = tensors_[packing.from];
@@ -144,10 +160,11 @@ void OneDnnKernel::Repack() {
   }
 }
 
-void OneDnnKernel::BindAddresses() {
+void OneDnnKernel::BindAddresses(char* scratch) {
   for (Tensor& tensor : tensors_) {
-    if (tensor.address == nullptr) continue;
-    void* const now = static_cast<char*>(*tensor.address) + tensor.offset;
+    if (tensor.address == nullptr && !tensor.is_scratch) continue;
+    char* const base = tensor.is_scratch ? scratch : static_cast<char*>(*tensor.address);
+    void* const now = base + tensor.offset;
     if (now == tensor.bound) continue;
     tensor.bound = now;
     Check(api_.memory_set_data_handle(tensor.memory.get(), tensor.bound), "an address");

@@ -11,6 +11,7 @@
 #include "runtime/core/owned.h"
 #include "runtime/cpu/kernel_library.h"
 #include "runtime/cpu/onednn/api.h"
+#include "runtime/cpu/scratch.h"
 
 namespace tvm_interop {
 namespace onednn {
@@ -53,9 +54,11 @@ class OneDnnKernel : public LibraryKernel {
   // Adds a tensor argument. The tensor's address is read from `argument` whenever the kernel runs.
   // This function and the next three return the number of the added tensor.
   int AddArgument(const KernelArgument& argument, const MemoryDescObject* desc);
-  // Adds memory that the kernel owns.
+  // Adds a tensor that holds nothing between runs. It lies in scratch memory, which the kernel
+  // leases while it runs, and which holds arbitrary bytes at first.
   int AddBuffer(const MemoryDescObject* desc);
-  // Adds a tensor with a single integer. oneDNN takes zero points in this form.
+  // Adds a tensor with a single integer, which the kernel owns. oneDNN takes zero points in this
+  // form.
   int AddNumber(const MemoryDescObject* desc, int32_t number);
   // Adds `argument` in the layout `wanted`. If the argument has this layout, no copy is made.
   // Otherwise a reorder copies it before each run. A constant argument is reordered only by
@@ -77,9 +80,10 @@ class OneDnnKernel : public LibraryKernel {
   struct Tensor {
     Owned<MemoryDesc> desc;
     Owned<Memory> memory;
-    void* const* address =
-        nullptr;            // Points to the base address; null if the kernel owns the memory.
-    size_t offset = 0;      // The tensor's position, in bytes after `*address`.
+    // Where the tensor lies: in an argument, in scratch memory, or in memory of its own.
+    void* const* address = nullptr;  // Points to the argument's address.
+    bool is_scratch = false;
+    size_t offset = 0;      // The position, in bytes after `*address` or in the scratch memory.
     void* bound = nullptr;  // The address that `memory` has now.
     std::shared_ptr<void> own;
   };
@@ -102,7 +106,10 @@ class OneDnnKernel : public LibraryKernel {
   int AddTensor(const MemoryDescObject* desc, void* address);
   Call MakeCall(PrimitiveDesc desc, const std::vector<std::pair<int, int>>& tensors);
   Call MakeReorder(int from, int to);
-  void BindAddresses();
+  // Adds the scratchpad of a primitive, if it needs one, to the primitive's tensors.
+  void AddScratchpad(PrimitiveDesc desc, std::vector<std::pair<int, int>>* tensors);
+  // `scratch` is the leased memory.
+  void BindAddresses(char* scratch);
   void Execute(const Call* calls, size_t count);
 
   const Api& api_;
@@ -110,6 +117,7 @@ class OneDnnKernel : public LibraryKernel {
   int threads_;
   Owned<Stream> stream_;
   std::vector<Tensor> tensors_;
+  ScratchNeed scratch_;
   std::vector<Packing> packing_;
   std::vector<Call> running_;
   std::string implementation_;

@@ -7,6 +7,7 @@
 
 #include "runtime/core/aligned_memory.h"
 #include "runtime/cpu/parallel_loop.h"
+#include "runtime/cpu/scratch.h"
 #include "runtime/cpu/shared_constants.h"
 #include "runtime/cpu/winograd/kernels.h"
 
@@ -104,18 +105,6 @@ void Pack(const Kernels& kernels, const float* windows, int64_t channels, int64_
   }
 }
 
-// Returns memory of this thread alone. All kernels of a thread share it, so that it stays in the
-// caches: a kernel never pauses during a run. Throws std::bad_alloc.
-float* ThreadScratch(size_t nbytes) {
-  thread_local std::shared_ptr<char> memory;
-  thread_local size_t size = 0;
-  if (nbytes > size) {
-    memory = AlignedMemory(nbytes);
-    size = nbytes;
-  }
-  return reinterpret_cast<float*>(memory.get());
-}
-
 class Conv : public LibraryKernel {
  public:
   Conv(const WinogradConv2d& op, int threads, const std::vector<KernelArgument>& args)
@@ -145,9 +134,8 @@ class Conv : public LibraryKernel {
     const int64_t blocks = std::max<int64_t>((conv_.tiles() + most - 1) / most, 1);
     tiles_at_once_ = (conv_.tiles() + blocks - 1) / blocks;
     weights_bytes_ = static_cast<size_t>(weights) * sizeof(float);
-    scratch_bytes_ =
-        static_cast<size_t>(ScratchSize(kernels_, conv_.source.channels, tiles_at_once_)) *
-        sizeof(float);
+    scratch_.Set(static_cast<size_t>(ScratchSize(kernels_, conv_.source.channels, tiles_at_once_)) *
+                 sizeof(float));
   }
 
   void Run() override {
@@ -216,7 +204,8 @@ class Conv : public LibraryKernel {
     const int64_t tiles = self.conv_.tiles(), step = self.tiles_at_once_;
     const int64_t blocks = (tiles + step - 1) / step;
     try {
-      float* scratch = ThreadScratch(self.scratch_bytes_);
+      const ScratchLease lease(self.scratch_);  // Each task has its own.
+      float* scratch = reinterpret_cast<float*>(lease.data());
       const int64_t end = std::min(blocks * (task + 1) / tasks * step, tiles);
       for (int64_t i = blocks * task / tasks * step; i < end; i += step) {
         self.kernels_.compute(self.conv_, i, std::min(i + step, end), scratch);
@@ -240,7 +229,7 @@ class Conv : public LibraryKernel {
   int64_t first_row_ = 0;  // The position of the data's first row in a larger image.
   int64_t tiles_at_once_ = 1;
   size_t weights_bytes_ = 0;
-  size_t scratch_bytes_ = 0;
+  ScratchNeed scratch_;  // For one task.
   std::shared_ptr<void> weights_;
 };
 

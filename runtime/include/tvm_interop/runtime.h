@@ -151,7 +151,8 @@ TVI_EXPORT const tvi_tensor_info* tvi_model_output(const tvi_model* model, size_
  * instance has its own. */
 TVI_EXPORT size_t tvi_model_weights_nbytes(const tvi_model* model);
 /* The memory of one instance's tensors, its inputs and outputs among them; 0 if `shape` is out of
- * range. Weights that a kernel library packs for itself are not counted. */
+ * range. Weights that a kernel library packs for itself are not counted. On a CPU, instances that
+ * do not run at the same time may share what is not an input or an output. */
 TVI_EXPORT size_t tvi_model_instance_nbytes(const tvi_model* model, size_t shape);
 /* The batch size of a shape if the shapes are batch sizes; else 0. */
 TVI_EXPORT int64_t tvi_model_batch_size(const tvi_model* model, size_t shape);

@@ -13,9 +13,10 @@ namespace {
 constexpr int kRounds = 9;
 // How often a graph launches its alternative.
 constexpr int kLaunches = 8;
-// An alternative is hopeless if its single launch takes longer than this many of the shortest
-// single launch and these milliseconds together. A single launch takes at least the kernel's time,
-// and at most the host's calls longer: about 100 us. So the fastest kernel is never hopeless.
+// An alternative is hopeless if its single launch takes longer than `kHopeless` times the shortest
+// single launch and `kHostMs` together. A single launch takes at least as long as its kernels, and
+// longer by the time that the GPU waits for the host's calls, which is up to about 100 us. So the
+// fastest alternative is not hopeless, unless the host was held up during its launch.
 constexpr float kHopeless = 4;
 constexpr float kHostMs = 0.1f;
 

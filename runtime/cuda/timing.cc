@@ -13,6 +13,12 @@ namespace {
 constexpr int kRounds = 9;
 // How often a graph launches its alternative.
 constexpr int kLaunches = 8;
+// An alternative is hopeless if its single launch takes longer than `kHopeless` times the shortest
+// single launch and `kHostMs` together. A single launch takes at least as long as its kernels, and
+// longer by the time that the GPU waits for the host's calls, which is up to about 100 us. So the
+// fastest alternative is not hopeless, unless the host was held up during its launch.
+constexpr float kHopeless = 4;
+constexpr float kHostMs = 0.1f;
 
 float Median(std::vector<float> numbers) {
   const auto middle = numbers.begin() + static_cast<std::ptrdiff_t>(numbers.size() / 2);
@@ -20,7 +26,68 @@ float Median(std::vector<float> numbers) {
   return *middle;
 }
 
-// An alternative that can be launched, and a graph of several launches.
+// Takes the time of work on a stream.
+class Stopwatch {
+ public:
+  explicit Stopwatch(const CudaStream& stream)
+      : stream_(stream.handle),
+        began_(TimingEvent(stream.device)),
+        ended_(TimingEvent(stream.device)) {}
+
+  // The milliseconds on the GPU of the work that `issue` puts on the stream.
+  template <typename Issue>
+  float TimeMs(Issue&& issue) const {
+    const cuda::Api& api = cuda::Api::Get();
+    TVM_INTEROP_CUDA(api, EventRecord, began_.get(), stream_);
+    issue();
+    TVM_INTEROP_CUDA(api, EventRecord, ended_.get(), stream_);
+    TVM_INTEROP_CUDA(api, StreamSynchronize, stream_);
+    float ms = 0;
+    TVM_INTEROP_CUDA(api, EventElapsedTime, &ms, began_.get(), ended_.get());
+    return ms;
+  }
+
+ private:
+  cuda::Stream stream_;
+  cuda::OwnedEvent began_;
+  cuda::OwnedEvent ended_;
+};
+
+// Tries something with each alternative, and notes those for which it fails.
+class Trials {
+ public:
+  explicit Trials(Fastest* fastest) : fastest_(fastest) {}
+
+  template <typename Body>
+  void Try(size_t index, Body&& body) {
+    try {
+      body();
+    } catch (const cuda::LostError&) {
+      throw;
+    } catch (const std::exception& error) {
+      fastest_->refusals.emplace_back(index, error.what());
+      failure_ = std::current_exception();
+    }
+  }
+
+  // Throws the last failure. There must be one, unless there was nothing to try.
+  [[noreturn]] void Throw() const {
+    if (failure_ != nullptr) std::rethrow_exception(failure_);
+    throw std::runtime_error("there is nothing to choose from");
+  }
+
+ private:
+  Fastest* fastest_;
+  std::exception_ptr failure_;
+};
+
+// An alternative that can be launched, and the time of a single launch.
+struct Launched {
+  size_t index;
+  float ms;
+};
+
+// An alternative that can be captured, and a graph of several launches.
 struct Able {
   size_t index;
   cuda::OwnedGraphExec graph;
@@ -33,29 +100,39 @@ cuda::OwnedGraphExec GraphOf(const CudaStream& stream, const std::function<void(
   return InstantiateGraph(graph.get(), false, stream.handle);
 }
 
-// Runs each alternative once, so that its code is loaded, and makes its graph. Returns the
-// alternatives for which this is possible, in order, and adds the others to `refusals`.
-std::vector<Able> Launchable(size_t number, const CudaStream& stream,
-                             const std::function<void(size_t)>& launch,
-                             std::vector<std::pair<size_t, std::string>>* refusals) {
-  const cuda::Api& api = cuda::Api::Get();
-  std::vector<Able> able;
-  std::exception_ptr failure;
+// Runs each alternative once, so that its code is loaded, and once more to take the time.
+std::vector<Launched> Launch(size_t number, const CudaStream& stream, const Stopwatch& watch,
+                             const std::function<void(size_t)>& launch, Trials* trials) {
+  std::vector<Launched> launched;
   for (size_t i = 0; i < number; ++i) {
-    try {
+    trials->Try(i, [&] {
       launch(i);
-      TVM_INTEROP_CUDA(api, StreamSynchronize, stream.handle);
-      able.push_back({i, GraphOf(stream, [&] { launch(i); })});
-    } catch (const cuda::LostError&) {
-      throw;
-    } catch (const std::exception& error) {
-      refusals->emplace_back(i, error.what());
-      failure = std::current_exception();
-    }
+      TVM_INTEROP_CUDA(cuda::Api::Get(), StreamSynchronize, stream.handle);
+      launched.push_back({i, watch.TimeMs([&] { launch(i); })});
+    });
   }
-  TVM_INTEROP_CUDA(api, StreamSynchronize, stream.handle);
-  if (able.empty() && failure != nullptr) std::rethrow_exception(failure);
-  if (able.empty()) throw std::runtime_error("there is nothing to choose from");
+  return launched;
+}
+
+// Makes the graphs of the alternatives that are not hopeless, in order. If none of these can be
+// captured, the same is done for the rest.
+std::vector<Able> Capture(std::vector<Launched> launched, const CudaStream& stream,
+                          const std::function<void(size_t)>& launch, Trials* trials) {
+  std::vector<Able> able;
+  while (able.empty() && !launched.empty()) {
+    const auto shortest =
+        std::min_element(launched.begin(), launched.end(),
+                         [](const Launched& a, const Launched& b) { return a.ms < b.ms; });
+    const float most_ms = kHopeless * shortest->ms + kHostMs;
+    const auto hopeless = std::stable_partition(
+        launched.begin(), launched.end(), [&](const Launched& one) { return one.ms <= most_ms; });
+    for (auto one = launched.begin(); one != hopeless; ++one) {
+      const size_t i = one->index;
+      trials->Try(i, [&] { able.push_back({i, GraphOf(stream, [&] { launch(i); })}); });
+    }
+    launched.erase(launched.begin(), hopeless);
+  }
+  TVM_INTEROP_CUDA(cuda::Api::Get(), StreamSynchronize, stream.handle);
   return able;
 }
 
@@ -73,19 +150,19 @@ Fastest FastestOf(size_t number, const CudaStream& stream,
                   const std::function<void(size_t)>& launch) {
   const cuda::Api& api = cuda::Api::Get();
   Fastest fastest;
-  const std::vector<Able> able = Launchable(number, stream, launch, &fastest.refusals);
+  Trials trials(&fastest);
+  const Stopwatch watch(stream);
+  const std::vector<Able> able =
+      Capture(Launch(number, stream, watch, launch, &trials), stream, launch, &trials);
+  if (able.empty()) trials.Throw();
+  std::sort(fastest.refusals.begin(), fastest.refusals.end());
   fastest.index = able.front().index;
   if (able.size() == 1) return fastest;
-  const cuda::OwnedEvent began = TimingEvent(stream.device);
-  const cuda::OwnedEvent ended = TimingEvent(stream.device);
   std::vector<std::vector<float>> ms(able.size(), std::vector<float>(kRounds));
   for (int round = 0; round < kRounds; ++round) {
     for (size_t i = 0; i < able.size(); ++i) {
-      TVM_INTEROP_CUDA(api, EventRecord, began.get(), stream.handle);
-      TVM_INTEROP_CUDA(api, GraphLaunch, able[i].graph.get(), stream.handle);
-      TVM_INTEROP_CUDA(api, EventRecord, ended.get(), stream.handle);
-      TVM_INTEROP_CUDA(api, StreamSynchronize, stream.handle);
-      TVM_INTEROP_CUDA(api, EventElapsedTime, &ms[i][round], began.get(), ended.get());
+      ms[i][round] = watch.TimeMs(
+          [&] { TVM_INTEROP_CUDA(api, GraphLaunch, able[i].graph.get(), stream.handle); });
     }
   }
   size_t best = 0;

@@ -14,6 +14,7 @@
 #include "runtime/cuda/executor.h"
 #include "runtime/cuda/memory.h"
 #include "runtime/cuda/staging.h"
+#include "runtime/cuda/timing.h"
 #include "tests/cpp/check.h"
 
 namespace {
@@ -40,12 +41,18 @@ class Counting : public CudaKernel {
   int fails_at_;
 };
 
-void FailNext(const char* call, int status) {
+// A function of the fake driver.
+template <typename Function>
+Function* FakeFunction(const char* name) {
   void* driver = dlopen("libcuda.so.1", RTLD_NOW);
   CHECK(driver != nullptr);
-  auto* fail = reinterpret_cast<void (*)(const char*, int)>(dlsym(driver, "FakeCudaFailNext"));
-  CHECK(fail != nullptr);
-  fail(call, status);
+  auto* found = reinterpret_cast<Function*>(dlsym(driver, name));
+  CHECK(found != nullptr);
+  return found;
+}
+
+void FailNext(const char* call, int status) {
+  FakeFunction<void(const char*, int)>("FakeCudaFailNext")(call, status);
 }
 
 // A diamond: `left` and `right` read the result of `a` on two streams, and `join` waits for both.
@@ -183,6 +190,59 @@ TEST_CASE(CopiesBetweenGpus) {
   executor.Run();
   loader.ToHost(1, got.data(), there.at(16), 16);
   CHECK(got == sent);
+}
+
+// Alternatives to choose from. Each of their pieces of work takes the fake GPU a microsecond.
+class Alternatives {
+ public:
+  explicit Alternatives(std::vector<int> lengths_us)
+      : launches(lengths_us.size()), lengths_us_(std::move(lengths_us)) {}
+
+  // Chooses the fastest. The launch of `fails` with the number `fails_at` throws.
+  tvm_interop::Fastest Choose(int fails = -1, int fails_at = 0) {
+    static auto* const launch =
+        FakeFunction<int(const char*, void*, void (*)(int64_t), int64_t)>("FakeCudaLaunch");
+    CudaStreams streams({{0, false}});
+    return tvm_interop::FastestOf(lengths_us_.size(), streams.stream(0), [&](size_t i) {
+      if (++launches[i] == fails_at && static_cast<int>(i) == fails) {
+        throw std::runtime_error("on purpose");
+      }
+      for (int us = 0; us < lengths_us_[i]; ++us) {
+        CHECK_EQ(launch("piece", streams.stream(0).handle, nullptr, 0), 0);
+      }
+    });
+  }
+
+  std::vector<int> launches;  // The number of launches of each alternative so far.
+
+ private:
+  std::vector<int> lengths_us_;
+};
+
+// An alternative that is measured is launched twice, and eight times in its graph.
+TEST_CASE(HopelessAlternativesAreLaunchedTwice) {
+  Alternatives some({2000, 107, 2, 2, 109, 3});
+  const tvm_interop::Fastest fastest = some.Choose();
+  CHECK_EQ(fastest.index, size_t{2});
+  CHECK(fastest.refusals.empty());
+  CHECK((some.launches == std::vector<int>{2, 10, 10, 10, 2, 10}));
+  // Long alternatives may differ by more.
+  Alternatives longer({400, 499, 501, 100});
+  CHECK_EQ(longer.Choose().index, size_t{3});
+  CHECK((longer.launches == std::vector<int>{10, 10, 2, 10}));
+}
+
+TEST_CASE(SlowAlternativesAreChosenIfQuickOnesAreRefused) {
+  for (int fails_at : {1, 2, 3}) {  // The third launch is captured.
+    Alternatives some({900, 800, 2});
+    const tvm_interop::Fastest fastest = some.Choose(2, fails_at);
+    CHECK_EQ(fastest.index, size_t{1});
+    CHECK_EQ(fastest.refusals.size(), size_t{1});
+    CHECK_EQ(fastest.refusals[0].first, size_t{2});
+    CHECK((some.launches == std::vector<int>{10, 10, fails_at}));
+  }
+  CHECK(Failure([] { Alternatives({1}).Choose(0, 2); }) == "on purpose");
+  CHECK(Failure([] { Alternatives({}).Choose(); }) == "there is nothing to choose from");
 }
 
 }  // namespace

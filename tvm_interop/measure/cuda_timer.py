@@ -28,7 +28,8 @@ _IN_A_ROW = 4
 _LONG_US = 100.0
 """A graph that takes more microseconds than this has the stage once, and the other graph twice."""
 _LEAST_RUNS = 3
-"""How often each graph runs at least, so that one run that was held up does not count."""
+"""How often each graph runs before the first latency, so that one run that was held up does not
+count. The runs that were not asked for give later latencies."""
 _LEAST_S = 1e-9
 """The least latency in seconds. The difference of two times may be 0 or less."""
 
@@ -44,14 +45,25 @@ class _Chain:
     short: _cuda.CudaExecutor
     long: _cuda.CudaExecutor
     short_s: list[float] = field(default_factory=list)
+    unused_s: list[float] = field(default_factory=list)
+    """Runs of the longer graph that gave no latency yet, in seconds."""
 
-    def latencies_s(self, short_s: Sequence[float], long_s: Sequence[float]) -> list[float]:
-        """The stage's latency according to each run of the longer graph, in seconds.
+    def missing(self, repeats: int) -> int:
+        """How often both graphs must run before `latencies_s` can give `repeats` latencies."""
+        return max(repeats - len(self.unused_s), _LEAST_RUNS - len(self.short_s), 0)
 
-        The time that is subtracted comes from all runs of the shorter graph so far, because other
-        work may have delayed a single run.
-        """
+    def add(self, short_s: Sequence[float], long_s: Sequence[float]) -> None:
+        """Take in the seconds of some runs of each graph."""
         self.short_s += short_s
+        self.unused_s += long_s
+
+    def latencies_s(self, repeats: int) -> list[float]:
+        """The stage's latency according to `repeats` runs of the longer graph, in seconds.
+
+        Each run is used once. The time that is subtracted comes from all runs of the shorter graph
+        so far, because other work may have delayed a single run.
+        """
+        long_s, self.unused_s = self.unused_s[:repeats], self.unused_s[repeats:]
         base_s = float(np.median(undisturbed(self.short_s)))
         return [max((s - base_s) / self.times, _LEAST_S) for s in long_s]
 
@@ -142,18 +154,18 @@ class CudaStageTimer:
 
     def _rounds(self, stages: Sequence[Streams]) -> Measure:
         chains = [self._chain(streams) for streams in stages]
-        executors = [executor for chain in chains for executor in (chain.short, chain.long)]
         seeds = itertools.count(self._seed)
 
         def measure(indices: Sequence[int], repeats: int) -> list[list[float]]:
-            both = [executors[number] for i in indices for number in (2 * i, 2 * i + 1)]
-            # No untimed run comes before: a cold cache costs both graphs of a stage the same.
-            times = max(repeats, _LEAST_RUNS)
-            runs = _cuda.measure_interleaved(both, 0, times, next(seeds))
-            return [
-                chains[i].latencies_s(short, long)[:repeats]
-                for i, short, long in zip(indices, runs[::2], runs[1::2], strict=True)
-            ]
+            chosen = [chains[i] for i in indices]
+            times = max((chain.missing(repeats) for chain in chosen), default=0)
+            if times > 0:
+                both = [graph for chain in chosen for graph in (chain.short, chain.long)]
+                # No untimed run comes before: a cold cache costs both graphs of a stage the same.
+                runs = _cuda.measure_interleaved(both, 0, times, next(seeds))
+                for chain, short, long in zip(chosen, runs[::2], runs[1::2], strict=True):
+                    chain.add(short, long)
+            return [chain.latencies_s(repeats) for chain in chosen]
 
         return measure
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -283,6 +284,18 @@ def test_the_time_of_the_host_does_not_decide() -> None:
     op = new_conv(17, has_bias=True)
     with fake_gpu.algorithm_times({1: 3e-3, 7: 1.0}), fake_gpu.launch_time(10.0):
         assert prepared(op, _cuda.make_streams([0])) == "algorithm 0"
+
+
+def test_an_algorithm_that_is_far_slower_is_run_only_twice(
+    tmp_path: Path, check_log: Callable[..., list[str]]
+) -> None:
+    """An algorithm that is not made for an operator may take milliseconds."""
+    with fake_gpu.algorithm_times({1: 0.2, 7: 0.09}):
+        assert prepared(new_conv(18), _cuda.make_streams([0])) == "algorithm 0"
+    assert check_log() == []
+    launches = fake_gpu.logged(tmp_path / "calls.jsonl", "launch")
+    # A graph has eight launches of its algorithm.
+    assert Counter(line["algorithm"] for line in launches) == {0: 2 + 8, 1: 2, 7: 2 + 8}
 
 
 def test_a_choice_is_remembered() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import itertools
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from tvm_interop.compiler.api import CompileOptions
 from tvm_interop.compiler.compilation import Compilation
 from tvm_interop.measure import cuda_timer
 from tvm_interop.measure.measured import MeasuredLatency
+from tvm_interop.measure.stage_timer import Rounds
 
 pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 
@@ -116,6 +117,31 @@ def nbytes_of(tensor: Any) -> int:
 
 def test_a_run_that_was_held_up_changes_no_price() -> None:
     chain = cuda_timer._Chain(4, None, None)
-    assert chain.latencies_s([8e-6, 9e-6, 50e-6], [16e-6]) == pytest.approx([1.875e-6])
-    assert chain.latencies_s([8e-6], [12e-6, 60e-6]) == pytest.approx([1e-6, 13e-6])
-    assert chain.latencies_s([8e-6], [1e-6]) == [1e-9]
+    chain.add([8e-6, 9e-6, 50e-6], [16e-6, 17e-6, 18e-6])
+    assert chain.latencies_s(1) == pytest.approx([1.875e-6])
+    chain.add([8e-6], [12e-6, 60e-6])
+    assert chain.latencies_s(4) == pytest.approx([2.25e-6, 2.5e-6, 1e-6, 13e-6])
+    assert chain.latencies_s(1) == []
+
+
+def test_no_run_of_a_stage_is_thrown_away(
+    compilation: Compilation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first latency needs three runs of each graph; the next two latencies need no more."""
+    ran: list[tuple[int, int]] = []
+    run = cuda_timer._cuda.measure_interleaved
+
+    def noted(graphs: Sequence[Any], warmup: int, repeats: int, seed: int) -> list[list[float]]:
+        ran.append((len(graphs), repeats))
+        return run(graphs, warmup, repeats, seed)
+
+    monkeypatch.setattr(cuda_timer._cuda, "measure_interleaved", noted)
+    timer = compilation._lowered.stage_timer(compilation.program, 3, 1)
+
+    def measure(rounds: Rounds) -> list[int]:
+        of_two = rounds([[[0], [], []], [[0, 1], [], []]])
+        asked: list[tuple[list[int], int]] = [([0, 1], 1), ([0, 1], 2), ([1], 2), ([0, 1], 5)]
+        return [len(times) for indices, repeats in asked for times in of_two(indices, repeats)]
+
+    assert list(timer.do([measure])) == [[1, 1, 2, 2, 2, 5, 5]]
+    assert ran == [(4, 3), (2, 2), (4, 5)]

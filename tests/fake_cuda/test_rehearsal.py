@@ -137,7 +137,7 @@ def expected_states(found: dict[str, dict[str, Any]]) -> dict[str, str]:
     has_sanitizer = found["versions"]["found"]["compute-sanitizer"] is not None
     # The fake GPU computes nothing with TVM's kernels, and runs no program that nvcc built.
     wrong = ["check first", *(f"check {name}" for name in cases), "time first", "time second"]
-    wrong += ["probes", "probes, 32 connections"]
+    wrong += [f"interfaces {cases[0]}", "probes", "probes, 32 connections"]
     done = ["versions", KILLED, "flight first", "flight second", "cores second"]
     states = dict.fromkeys(wrong, "failed") | dict.fromkeys(done, "done")
     states["sanitizer"] = "failed" if has_sanitizer else "missing"
@@ -159,6 +159,8 @@ def check_facts(found: dict[str, dict[str, Any]]) -> None:
         assert set(timed["launch_us"]) == set(timed["bits"])
         rates = found[f"flight {network}"]["found"]["runs_per_s"]
         assert all(rate > 0 for of_plan in rates.values() for rate in of_plan.values())
+    used = found[f"interfaces {next(iter(CASES))}"]["found"]
+    assert {used[way] for way in ("session", "program in C", "threads")} == {"same bits"}
     told = [fact["implementation"] for fact in found[KILLED]["found"].values() if "error" in fact]
     assert all(told)
     assert any(text.endswith("fused") for text in told)

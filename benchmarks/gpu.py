@@ -83,6 +83,7 @@ LIBRARY_PLAN = "libraries.json"
 """The file beside a network's artifact with the plan in which libraries run all operators that
 they can run."""
 LIBRARIES = "sequential, libraries"
+AGAIN = "sequential, again"
 FASTEST = "sequential, fastest kernels"
 """Name of sequential execution with the fastest kernel of each operator, TVM's or a library's."""
 FASTEST_SCHEDULERS = ("greedy", "lios", "nimble", "opara")
@@ -178,7 +179,7 @@ class Bench:
         sequential = self._artifact.plan
         for name, dispatch in (("sequential, uncaptured", "streams"), ("sequential", "captured")):
             self._add(name, sequential, dispatch)
-        self._add("sequential, again", sequential, "captured")
+        self._add(AGAIN, sequential, "captured")
         self.report.numbers = self._check_numbers("sequential")
         self._look_for_first_wrong()
         self._add("sequential, linked", sequential, "linked")

@@ -11,6 +11,7 @@ Python. The times of a run with inputs in the host's memory and on the GPU are t
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import subprocess
 import time
@@ -71,18 +72,14 @@ class Ways:
         return [np.asarray(array) for array in found]
 
     def by_program(self, which: int) -> list[np.ndarray]:
-        """Run through a program in C, which is compiled here."""
-        place = self._bundle / RUNTIME
+        """Run through a program in C."""
         with TemporaryDirectory() as scratch:
-            flags = [f"-I{place / 'include'}", f"{place / LIBRARY}", f"-Wl,-rpath,{place}"]
-            compiled = ["cc", "-o", "run_model", place / PROGRAM, *flags]
-            subprocess.run(compiled, cwd=scratch, check=True)
             files = []
             for i, array in enumerate(self.given[which]):
                 files.append(f"input{i}.bin")
                 (Path(scratch) / files[-1]).write_bytes(np.ascontiguousarray(array).tobytes())
             done = subprocess.run(
-                ["./run_model", self._model.resolve(), *files],
+                [self._program, self._model.resolve(), *files],
                 cwd=scratch,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -96,6 +93,16 @@ class Ways:
                 ).reshape(expected.shape)
                 for i, expected in enumerate(self.reference[which])
             ]
+
+    @functools.cached_property
+    def _program(self) -> Path:
+        """The program in C, which is compiled here."""
+        place = self._bundle / RUNTIME
+        self._compiled = TemporaryDirectory()
+        program = Path(self._compiled.name) / "run_model"
+        flags = [f"-I{place / 'include'}", f"{place / LIBRARY}", f"-Wl,-rpath,{place}"]
+        subprocess.run(["cc", "-o", program, place / PROGRAM, *flags], check=True)
+        return program
 
     def by_threads(self, which: int) -> list[np.ndarray]:
         """Run in several threads, each with its module; return the first outputs that differ."""

@@ -16,13 +16,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from .gpu import AGAIN, FASTEST, SCHEDULERS, TORCH, TORCH_COMPILE
+from .gpu_report import ROUNDS
 from .markdown import table
 
-AGAIN, SEQUENTIAL = "sequential, again", "sequential"
-GRAPH, EAGER, COMPILED = "PyTorch CUDA graph", "PyTorch eager", "torch.compile"
-FASTEST_SUFFIX = ", fastest kernels"
-FASTEST = SEQUENTIAL + FASTEST_SUFFIX
-SCHEDULERS = ("greedy", "lios", "nimble", "opara", "opara, folded", "ios")
+SEQUENTIAL = "sequential"
+FASTEST_SUFFIX = FASTEST.removeprefix(SEQUENTIAL)
+EAGER, GRAPH = TORCH
+SAME, FLOAT16 = "same bits", "_float16"
 _KEPT = (
     "operators", "numbers", "library_numbers", "kernels", "bits", "no_graph", "stages_measured",
     "stages_refused", "search_s", "median_us", "launch_us", "back_to_back_us", "peer_errors",
@@ -46,7 +47,7 @@ def gathered(visits: Sequence[Path], commit: str, note: str = "") -> dict[str, A
             "gpu": equipment["nvidia-smi"],
             "packages": {name: equipment[name] for name in ("torch", "cudnn", "cublaslt", "nvcc")},
             "commit": commit,
-            "command": "sh run.sh, in the bundle of `make gpu-bundle`".replace("`", ""),
+            "command": "sh run.sh, in the bundle of make gpu-bundle",
             "date": datetime.fromtimestamp(began, timezone.utc).isoformat(timespec="seconds"),
         },
         "note": note,
@@ -92,11 +93,11 @@ def section(report: Mapping[str, Any]) -> list[str]:
         f"## On a GPU\n\nMeasured on one {gpu} (driver {driver}, {machine['cores']} cores of "
         f"{machine['cpu']}) by the programs in the bundle of `make gpu-bundle`, on "
         f"{machine['date'][:10]}. Batch 1, float32 without TF32. All contestants of a network run "
-        "in interleaved rounds, and the median of 50 rounds counts. The time is the GPU's, between "
-        "two events. Sequential execution, measured a second time, differs from the first by at "
-        f"most {noise:.1%}. The kernels were compiled on another machine: TVM's default schedules, "
-        f"without tuning. PyTorch is {torch}, with cuDNN's own search for algorithms. TensorRT did "
-        "not take part.",
+        f"in interleaved rounds, and the median of {ROUNDS} rounds counts. The time is the GPU's, "
+        "between two events. Sequential execution, measured a second time, differs from the first "
+        f"by at most {noise:.1%}. The kernels were compiled on another machine: TVM's default "
+        f"schedules, without tuning. PyTorch is {torch}, with cuDNN's own search for algorithms. "
+        "TensorRT did not take part.",
         "*Fastest kernels* are the fastest of TVM's, cuDNN's and cuBLASLt's kernels for each "
         "operator. *Ours* is the fastest scheduler with the fastest kernels, in one CUDA graph. "
         "It is given as a share of sequential execution with the same kernels, and as a share of "
@@ -136,7 +137,7 @@ def _absolute(networks: Mapping[str, Any]) -> str:
     for name, network in networks.items():
         us = network["median_us"]
         ours = _best(us)
-        compiled = network["compiled_us"].get(COMPILED)
+        compiled = network["compiled_us"].get(TORCH_COMPILE)
         rows.append([
             name, _us(us[SEQUENTIAL]), _us(us.get(FASTEST)), _us(ours),
             _share(ours, us.get(FASTEST)), _us(us.get(EAGER)), _us(us.get(GRAPH)), _us(compiled),
@@ -159,9 +160,14 @@ def _shares(networks: Mapping[str, Any]) -> str:
 
 def _checks(report: Mapping[str, Any]) -> str:
     checks, networks = report["checks"], report["networks"]
-    everything = [*checks.values(), *networks.values()]
-    right = sum(each["numbers"] == "right" for each in everything)
-    same = sum(set(each["bits"].values()) == {"same"} for each in everything)
+    runs = {
+        name: [some[name] for some in (checks, networks) if name in some]
+        for name in {**networks, **checks}
+    }
+    right = sum(all(run["numbers"] == "right" for run in some) for some in runs.values())
+    same = sum(all({*run["bits"].values()} == {"same"} for run in some) for some in runs.values())
+    narrow = sum(name.endswith(FLOAT16) for name in runs)
+    ways = [way for found in report["interfaces"].values() for way in found if found[way] == SAME]
     cases = [case for case in report["library_cases"].values() if isinstance(case, dict)]
     good = sum(case["error"] <= 1 and case["same_bits"] for case in cases)
     left = [
@@ -169,16 +175,22 @@ def _checks(report: Mapping[str, Any]) -> str:
         for name, step in report["steps"].items()
         if step["state"] not in ("done", "not needed")
     ]
-    text = (
-        f"The outputs of {right} of {len(everything)} networks and small models agree with "
-        f"onnxruntime's, three of the small models in float16, and in {same} of them all schedules "
-        "have the same bits as sequential execution. "
-        f"{good} of {len(cases)} operators of cuDNN and cuBLASLt are right. compute-sanitizer's "
-        "memcheck and racecheck find nothing in a small network, and memcheck finds the fault that "
-        "was planted in a kernel. Tensors of PyTorch, sessions, threads and the program in C give "
-        "the same bits. "
-    )
-    return text + f"Steps that did not end: {'; '.join(left)}." if left else text
+    sentences = [
+        f"The outputs of {right} of {len(runs)} networks and small models agree with "
+        f"onnxruntime's ({narrow} of all are in float16), and in {same} of them all schedules have "
+        "the same bits as sequential execution.",
+        f"{good} of {len(cases)} operators of cuDNN and cuBLASLt are right.",
+    ]
+    if report["steps"].get("sanitizer", {}).get("state") == "done":
+        sentences.append(
+            "compute-sanitizer's memcheck and racecheck find nothing in a small network, and "
+            "memcheck finds the fault that was planted in a kernel."
+        )
+    if ways:
+        sentences.append(f"These ways to run a model give the same bits: {', '.join(ways)}.")
+    if left:
+        sentences.append(f"Steps that did not end: {'; '.join(left)}.")
+    return " ".join(sentences)
 
 
 def _best(us: Mapping[str, float]) -> float | None:

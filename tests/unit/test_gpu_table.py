@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_table import COMPILED, EAGER, GRAPH, gathered, section, summary
+from benchmarks.gpu import TORCH_COMPILE
+from benchmarks.gpu_table import EAGER, GRAPH, gathered, section, summary
 
 EQUIPMENT = {
     "cpu": "A CPU", "cores": 16, "nvidia-smi": "NVIDIA X, 580.1, 1 MiB", "torch": "2.11.0 13.0",
@@ -41,7 +42,10 @@ def report(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
         folder / "2.json",
         time_net=step(facts, "killed", "it took over 9 s"),
         check_small=step(FACTS),
-        compile_net=step({"compiled_us": {COMPILED: 600.0}}),
+        check_net=step(facts),
+        sanitizer=step({}, "done" if facts is FACTS else "failed", "a fault"),
+        interfaces_net=step({"session": "same bits" if facts is FACTS else "DIFFERENT bits"}),
+        compile_net=step({"compiled_us": {TORCH_COMPILE: 600.0}}),
     )
     return gathered([first, second], "abc")
 
@@ -59,6 +63,8 @@ def test_the_last_file_counts_and_shares_are_right(tmp_path: Path) -> None:
     assert "outputs of 2 of 2" in text
     assert "same kernels: net (0.50). Over PyTorch in a CUDA graph: net (0.40)." in summary(made)
     assert "`time net` (it took over 9 s)" in text
+    assert "memcheck and racecheck find nothing" in text
+    assert "give the same bits: session." in text
 
 
 def test_what_is_wrong_or_missing_is_told(tmp_path: Path) -> None:
@@ -67,4 +73,7 @@ def test_what_is_wrong_or_missing_is_told(tmp_path: Path) -> None:
     text = "\n".join(section(report(tmp_path, facts)))
     assert "outputs of 1 of 2" in text
     assert "in 1 of them all schedules" in text
+    assert "find nothing" not in text
+    assert "give the same bits" not in text
+    assert "`sanitizer` (a fault)" in text
     assert "| net | 1,000 |  |  |  |  |  | 600 |  |" in text

@@ -42,9 +42,7 @@ def import_attention(
     projected = bb.emit(relax.op.matmul(x, weights))
     if bias is not None:
         projected = bb.emit(relax.op.add(projected, bias))
-    query, key, value = (
-        _by_heads(bb, part, heads) for part in parts_of(bb, projected, 2, list(widths))
-    )
+    query, key, value = (_by_heads(bb, part, heads) for part in parts_of(bb, projected, 2, widths))
     if past is not None:
         key, value = (
             bb.emit(relax.op.concat([bb.emit(relax.op.squeeze(old, [0])), new], 2))

@@ -48,7 +48,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     ),
     "latency": ("block_latency", "interference", "latency", "learned_latency", "repeats"),
     "lowering": (
-        "activations", "causal_convolutions", "common_subexpressions", "constant_kernels",
+        "activations", "attention", "causal_convolutions", "common_subexpressions",
+        "constant_kernels",
         "cut_convs",
         "extract", "float16", "fold_arrays",
         "independent_rows", "library_calls",

@@ -21,7 +21,12 @@ from ..lowering.extract import extract
 from ..lowering.lower import LowerToUnits, is_lowered
 from ..lowering.narrow_storage import NarrowStorage, is_kept
 from ..lowering.split_operators import split_operators
-from ..machine.cpu_features import host_features, missing_features, target_features
+from ..machine.cpu_features import (
+    host_features,
+    missing_features,
+    runs_own_kernels,
+    target_features,
+)
 from ..machine.cpu_target import NOT_THIS_CPU, cpu_target, runs_here
 from ..machine.kernel_libraries import TVM, Device, available_providers, blocked_layout
 from ..measure.cpu_timer import CpuStageTimer
@@ -42,7 +47,7 @@ from .checked_libraries import LibraryChecker
 from .kernel_choice import choose_in_time
 from .options import CompileOptions, positive
 from .time_budget import CHOICE_SHARE
-from .winograd_choice import runs_winograd, with_winograd
+from .winograd_choice import with_winograd
 
 
 @dataclass(frozen=True)
@@ -150,7 +155,7 @@ class CpuBackend:
 
             def choose(program: Program) -> Program:
                 chosen = choose_in_time(program, self.providers, latency_of, budget, blocked)
-                if not self._options.winograd or not runs_winograd(self.target):
+                if not self._options.winograd or not runs_own_kernels(self.target):
                     return chosen
                 return with_winograd(chosen, latency_of, budget)
 

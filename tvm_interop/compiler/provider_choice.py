@@ -81,7 +81,10 @@ def fastest_plain(
             and not (TVM in providers and is_hopeless(theirs, given.operators[i], i))
         ]
         rivals = [
-            i for i in candidates if TVM in providers or chosen.operators[i].library is not None
+            i
+            for i in candidates
+            if chosen.operators[i].library is not None
+            or (TVM in providers and _tvm_may_win(chosen.operators[i]))
         ]
         if _measured_again(theirs, ours, rivals):
             # Make both latency models again, so that they use all measurements in the database. The
@@ -154,7 +157,7 @@ def fastest_known(
         for i in (i for i in described if _has_kernel(theirs, given.operators[i], i)):
             is_tvms = chosen.operators[i].library is None
             is_faster = is_tvms
-            if TVM in providers or not is_tvms:
+            if (TVM in providers and _tvm_may_win(given.operators[i])) or not is_tvms:
                 try:
                     us = float(theirs.stage([[i]]))
                     (is_faster,) = ours.take_longer([i], [margin * us if is_tvms else us])
@@ -166,6 +169,10 @@ def fastest_known(
     if unknown:
         budget.leave_out(f"measuring the kernels of {len(unknown)} operators")
     return chosen
+
+
+def _tvm_may_win(op: Operator) -> bool:
+    return op.description is None or op.description.tvm_may_win
 
 
 def is_hopeless(latency: MeasuredLatency, op: Operator, number: int) -> bool:

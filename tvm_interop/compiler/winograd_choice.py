@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 from ..errors import OutOfTimeError
-from ..machine.cpu_features import target_features
 from ..machine.kernel_libraries import why_refused
 from ..program.kinds.winograd_conv2d import WinogradConv2d, as_winograd
 from ..program.program import Operator, Program
@@ -26,11 +24,6 @@ _BYTES_PER_US = 12e3
 Winograd's algorithm reads four times as many weights. A kernel that is measured alone finds them in
 the caches, but between two of its runs in a network other operators fill the caches.
 """
-
-
-def runs_winograd(target: Any) -> bool:
-    """Whether all CPUs that run code for `target`, a TVM target, have Winograd's kernels."""
-    return {"avx2", "fma"} <= {*target_features(target)}
 
 
 def with_winograd(program: Program, latency_of: LatencyOf, budget: TimeBudget) -> Program:

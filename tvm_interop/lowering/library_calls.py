@@ -41,8 +41,10 @@ class GroupLibraryCalls:
     other group can then run in parallel with the operators before the deeper group.
     """
 
-    def __init__(self, libraries: tuple[str, ...]) -> None:
+    def __init__(self, libraries: tuple[str, ...], without: tuple[str, ...] = ()) -> None:
+        """`without` names kinds of operators that are not grouped."""
         self._libraries = libraries
+        self._without = without
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
         """Group the operators of `mod`; called by TVM's pass machinery."""
@@ -84,16 +86,24 @@ class GroupLibraryCalls:
             value = graph.values[var]
             known = RECOGNISERS.get(value.op.name, []) if is_operator(value) else []
             found = (recognise(var, value, graph) for recognise in known)
-            group = next((group for group in found if group is not None), None)
-            if group is None or taken.intersection(group.vars) or group.repeats_arguments:
-                continue
-            if group.takes_more:
-                _extend(group, graph, taken, self._is_supported)
-            if not group.description.computes or self._is_supported(group.description):
-                groups.append(group)
-                taken.update(group.vars)
-            elif self._libraries:
-                refused[group.vars[0].name] = group.description.to_json()
+            fit = [
+                group
+                for group in found
+                if group is not None
+                and not taken.intersection(group.vars)
+                and not group.repeats_arguments
+                and group.description.op not in self._without
+            ]
+            for group in fit:
+                if group.takes_more:
+                    _extend(group, graph, taken, self._is_supported)
+                if not group.description.computes or self._is_supported(group.description):
+                    groups.append(group)
+                    taken.update(group.vars)
+                    break
+            else:
+                if fit and self._libraries:
+                    refused[fit[-1].vars[0].name] = fit[-1].description.to_json()
         return groups, refused
 
     def _is_supported(self, description: LibraryOp) -> bool:

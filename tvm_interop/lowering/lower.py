@@ -9,6 +9,7 @@ from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
 
 from ..errors import UnsupportedModelError
+from ..machine.cpu_features import runs_own_kernels
 from .common_subexpressions import CommonSubexpressions
 from .cut_convs import CutConvs
 from .fold_affine import FoldAffine
@@ -101,8 +102,11 @@ class LowerToUnits:
         if is_lowered(mod):
             return mod
         try:
-            with self._resolve_target():
-                mod = _lowering(self._libraries, self._narrow, self._int8_libraries)(mod)
+            with self._resolve_target() as target:
+                # Without kernels for attention, its products and its softmax are operators.
+                attends = self._narrow is None and runs_own_kernels(target)
+                without = () if attends else ("attention",)
+                mod = _lowering(self._libraries, self._narrow, self._int8_libraries, without)(mod)
         except Exception as err:
             raise UnsupportedModelError(f"TVM cannot lower the model: {err}") from err
         var = mod.get_global_var("main")
@@ -119,8 +123,9 @@ def _lowering(
     libraries: tuple[str, ...],
     narrow: NarrowStorage | None = None,
     int8_libraries: tuple[str, ...] = (),
+    without: tuple[str, ...] = (),
 ) -> tvm.transform.Sequential:
-    """The passes of the lowering, in order."""
+    """The passes of the lowering, in order; `without` is as in `GroupLibraryCalls`."""
     passes = relax.transform
     return tvm.transform.Sequential(
         [
@@ -141,7 +146,7 @@ def _lowering(
             FoldCalls(),
             passes.DecomposeOpsForInference(),
             passes.CanonicalizeBindings(),
-            GroupLibraryCalls(libraries),
+            GroupLibraryCalls(libraries, without=without),
             passes.LegalizeOps(legalizations()),
             passes.AnnotateTIROpPattern(),
             passes.FoldConstant(),

@@ -111,3 +111,12 @@ def vector_registers(target: Any) -> Registers:
     if "avx512f" in features:
         return Registers(32, 64)
     return Registers(16, 32 if "avx" in features else 16)
+
+
+def runs_own_kernels(target: Any) -> bool:
+    """Whether all CPUs that run code for `target`, a TVM target, run this project's own kernels.
+
+    These kernels compute convolutions by Winograd's algorithm, and attention. They need AVX2 and
+    FMA.
+    """
+    return target.kind.name == "llvm" and {"avx2", "fma"} <= {*target_features(target)}

@@ -2,40 +2,11 @@
 
 #if defined(__x86_64__)
 
-#include <immintrin.h>
-
+#include "runtime/cpu/vectors/avx2.h"
 #include "runtime/cpu/winograd/kernels_impl.h"
 
 namespace tvm_interop {
 namespace winograd {
-namespace {
-
-struct Vector256 {
-  using Type = __m256;
-  static constexpr int kLanes = 8;
-  static constexpr int kRows = 6;
-
-  static Type Load(const float* at) { return _mm256_loadu_ps(at); }
-  static void Store(float* at, Type v) { _mm256_storeu_ps(at, v); }
-  static Type All(float x) { return _mm256_set1_ps(x); }
-  static Type Add(Type a, Type b) { return _mm256_add_ps(a, b); }
-  static Type Sub(Type a, Type b) { return _mm256_sub_ps(a, b); }
-  static Type Mul(Type a, Type b) { return _mm256_mul_ps(a, b); }
-  static Type Div(Type a, Type b) { return _mm256_div_ps(a, b); }
-  static Type Fma(Type a, Type b, Type c) { return _mm256_fmadd_ps(a, b, c); }
-  static Type NegFma(Type a, Type b, Type c) { return _mm256_fnmadd_ps(a, b, c); }
-  static Type Max(Type a, Type b) { return _mm256_max_ps(a, b); }
-  static Type Min(Type a, Type b) { return _mm256_min_ps(a, b); }
-  static Type Round(Type a) {
-    return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  }
-  static Type Power(Type a) {
-    const __m256i biased = _mm256_add_epi32(_mm256_cvtps_epi32(a), _mm256_set1_epi32(127));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(biased, 23));
-  }
-};
-
-}  // namespace
 
 const Kernels* Avx2Kernels() {
   using C = Computes<Vector256>;

@@ -9,6 +9,7 @@
 #include "runtime/cpu/parallel_loop.h"
 #include "runtime/cpu/scratch.h"
 #include "runtime/cpu/shared_constants.h"
+#include "runtime/cpu/vectors/detect.h"
 #include "runtime/cpu/winograd/kernels.h"
 
 namespace tvm_interop {
@@ -20,22 +21,6 @@ namespace {
 constexpr int64_t kFewTiles = 12;
 constexpr int64_t kManyTiles = 24;
 constexpr int64_t kManyWeights = int64_t{1} << 20;
-
-bool HasAvx512() {
-#if defined(__x86_64__)
-  return __builtin_cpu_supports("avx512f") != 0;
-#else
-  return false;
-#endif
-}
-
-bool HasAvx2() {
-#if defined(__x86_64__)
-  return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
-#else
-  return false;
-#endif
-}
 
 // Returns the fastest kernels for these layouts, or null if this CPU has none. The vectors of
 // AVX-512 do not fit blocks of 8 channels.

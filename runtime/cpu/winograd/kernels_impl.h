@@ -3,23 +3,14 @@
 
 #include <cstdint>
 
+#include "runtime/cpu/vectors/vector_math.h"
 #include "runtime/cpu/winograd/kernels.h"
 
 // The kernels for any width of vectors. A file that includes this header is compiled for the CPUs
 // that have such vectors. All functions have internal linkage, so that the linker cannot use them
 // on other CPUs.
 //
-// `Vector` has a type `Type` of `kLanes` numbers and the functions `Load`, `Store`, `All`, `Add`,
-// `Sub`, `Mul`, `Div`, `Fma` (a * b + c), `NegFma` (c - a * b), `Max`, `Min` (which return their
-// second argument if the first is NaN), `Power` (2 to the power of an integer) and `Round`.
-
-// Unrolls a loop over vectors, so that the vectors stay in registers. If one loop over them is not
-// unrolled, compilers also write them to memory in the others.
-#if defined(__clang__)
-#define UNROLLED _Pragma("clang loop unroll(full)")
-#else
-#define UNROLLED _Pragma("GCC unroll 16")
-#endif
+// `Vector` is described in `vector_math.h`.
 
 namespace tvm_interop {
 namespace winograd {
@@ -138,63 +129,6 @@ struct Computes {
     }
   }
 
-  // Multiplies a matrix of kTiles rows and `channels` columns by a matrix of `channels` rows and
-  // kWide vectors. The sums go through the channels in order. Sums of kChannels channels are added
-  // up, because the error of a long sum is larger.
-  template <int kTiles, int kWide>
-  static void Multiply(const float* data, int64_t stride, const float* weights, int64_t channels,
-                       float* to) {
-    for (int64_t begin = 0; begin < channels; begin += kChannels) {
-      const int64_t end = Smaller(begin + kChannels, channels);
-      V sums[kTiles][kWide];
-      UNROLLED for (int r = 0; r < kTiles; ++r) {
-        UNROLLED for (int k = 0; k < kWide; ++k) sums[r][k] = Vector::All(0);
-      }
-      for (int64_t c = begin; c < end; ++c) {
-        V factors[kWide];
-        UNROLLED for (int k = 0; k < kWide; ++k) factors[k] = Vector::Load(weights + k * kLanes);
-        UNROLLED for (int r = 0; r < kTiles; ++r) {
-          const V number = Vector::All(data[r * stride + c]);
-          UNROLLED for (int k = 0; k < kWide; ++k) {
-            sums[r][k] = Vector::Fma(number, factors[k], sums[r][k]);
-          }
-        }
-        weights += kWide * kLanes;
-      }
-      UNROLLED for (int r = 0; r < kTiles; ++r) {
-        UNROLLED for (int k = 0; k < kWide; ++k) {
-          float* sum = to + r * kColumns + k * kLanes;
-          Vector::Store(sum, begin == 0 ? sums[r][k] : Vector::Add(Vector::Load(sum), sums[r][k]));
-        }
-      }
-    }
-  }
-
-  // Multiplies a matrix of `tiles` rows, which are at most kTiles. If `tiles` is odd, a row more is
-  // read and written.
-  template <int kTiles, int kWide>
-  static void MultiplyUpTo(int64_t tiles, const float* data, int64_t stride, const float* weights,
-                           int64_t channels, float* to) {
-    if constexpr (kTiles > 2) {
-      if (tiles <= kTiles - 2) {
-        return MultiplyUpTo<kTiles - 2, kWide>(tiles, data, stride, weights, channels, to);
-      }
-    }
-    Multiply<kTiles, kWide>(data, stride, weights, channels, to);
-  }
-
-  static V Exp(V x) {
-    x = Vector::Min(Vector::All(88.0f), Vector::Max(Vector::All(-87.0f), x));
-    const V power = Vector::Round(Vector::Mul(x, Vector::All(1.44269504f)));
-    V rest = Vector::NegFma(power, Vector::All(0.693359375f), x);
-    rest = Vector::NegFma(power, Vector::All(-2.12194440e-4f), rest);
-    // The Taylor series; the rest is at most ln(2) / 2.
-    constexpr float kFactors[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1, 1};
-    V series = Vector::All(1.0f / 5040);
-    for (float factor : kFactors) series = Vector::Fma(series, rest, Vector::All(factor));
-    return Vector::Mul(series, Vector::Power(power));
-  }
-
   static V Ended(const Convolution& conv, V x) {
     const V zero = Vector::All(0), one = Vector::All(1);
     switch (conv.last) {
@@ -205,9 +139,9 @@ struct Computes {
       case Last::kClip:
         return Vector::Min(Vector::Max(x, Vector::All(conv.clip_low)), Vector::All(conv.clip_high));
       case Last::kSigmoid:
-        return Vector::Div(one, Vector::Add(one, Exp(Vector::Sub(zero, x))));
+        return Vector::Div(one, Vector::Add(one, VectorExp<Vector>(Vector::Sub(zero, x))));
       case Last::kSwish:
-        return Vector::Div(x, Vector::Add(one, Exp(Vector::Sub(zero, x))));
+        return Vector::Div(x, Vector::Add(one, VectorExp<Vector>(Vector::Sub(zero, x))));
       case Last::kHardSwish:
         return Vector::Mul(x, HardSigmoid(x));
       case Last::kHardSigmoid:
@@ -283,8 +217,9 @@ struct Computes {
                            const float* data, float* products) {
     for (int product = 0; product < kProducts; ++product) {
       for (int64_t row = 0; row < rows; row += kRows) {
-        MultiplyUpTo<kRows, kWide>(rows - row, data + (product * rows + row) * padded, padded,
-                                   weights, channels, products + (product * rows + row) * kColumns);
+        MultiplyUpTo<Vector, kRows, kWide, kChannels>(
+            rows - row, data + (product * rows + row) * padded, padded, weights, channels,
+            products + (product * rows + row) * kColumns, kColumns);
       }
       weights += kWide * kLanes * channels;
     }

@@ -1,0 +1,94 @@
+#ifndef RUNTIME_CPU_VECTORS_VECTOR_MATH_H_
+#define RUNTIME_CPU_VECTORS_VECTOR_MATH_H_
+
+#include <cstdint>
+
+// Functions for any width of vectors. A file that includes this header is compiled for the CPUs
+// that have such vectors. All functions have internal linkage, so that the linker cannot use them
+// on other CPUs. The files include no other headers with inline functions, for the same reason.
+//
+// `Vector` has a type `Type` of `kLanes` numbers, the number `kRows` of rows of a matrix product
+// that fit into the registers, and the functions `Load`, `Store`, `All`, `Add`, `Sub`, `Mul`,
+// `Div`, `Fma` (a * b + c), `NegFma` (c - a * b), `Max`, `Min` (which return their second argument
+// if one of the two is NaN), `ZeroBelow` (0 where `x` is less than `limit`, else `value`), `Power`
+// (2 to the power of an integer) and `Round`.
+
+// Unrolls a loop over vectors, so that the vectors stay in registers. If one loop over them is not
+// unrolled, compilers also write them to memory in the others.
+#if defined(__clang__)
+#define UNROLLED _Pragma("clang loop unroll(full)")
+#else
+#define UNROLLED _Pragma("GCC unroll 16")
+#endif
+
+namespace tvm_interop {
+namespace {
+
+// Multiplies a matrix of kRows rows and `terms` columns by a matrix of `terms` rows and kWide
+// vectors. The rows of the left matrix lie `stride` numbers apart, and those of the result
+// `to_stride`. The sums go through the terms in order. Sums of kTerms terms are added up, because
+// the error of a long sum is larger.
+template <typename Vector, int kRows, int kWide, int64_t kTerms>
+void Multiply(const float* left, int64_t stride, const float* right, int64_t terms, float* to,
+              int64_t to_stride) {
+  using V = typename Vector::Type;
+  constexpr int kLanes = Vector::kLanes;
+  for (int64_t begin = 0; begin < terms; begin += kTerms) {
+    const int64_t end = begin + kTerms < terms ? begin + kTerms : terms;
+    V sums[kRows][kWide];
+    UNROLLED for (int r = 0; r < kRows; ++r) {
+      UNROLLED for (int k = 0; k < kWide; ++k) sums[r][k] = Vector::All(0);
+    }
+    for (int64_t t = begin; t < end; ++t) {
+      V factors[kWide];
+      UNROLLED for (int k = 0; k < kWide; ++k) factors[k] = Vector::Load(right + k * kLanes);
+      UNROLLED for (int r = 0; r < kRows; ++r) {
+        const V number = Vector::All(left[r * stride + t]);
+        UNROLLED for (int k = 0; k < kWide; ++k) {
+          sums[r][k] = Vector::Fma(number, factors[k], sums[r][k]);
+        }
+      }
+      right += kWide * kLanes;
+    }
+    UNROLLED for (int r = 0; r < kRows; ++r) {
+      UNROLLED for (int k = 0; k < kWide; ++k) {
+        float* sum = to + r * to_stride + k * kLanes;
+        Vector::Store(sum, begin == 0 ? sums[r][k] : Vector::Add(Vector::Load(sum), sums[r][k]));
+      }
+    }
+  }
+}
+
+// Multiplies a matrix of `rows` rows, which are at most kRows. If `rows` is odd, a row more is read
+// and written.
+template <typename Vector, int kRows, int kWide, int64_t kTerms>
+void MultiplyUpTo(int64_t rows, const float* left, int64_t stride, const float* right,
+                  int64_t terms, float* to, int64_t to_stride) {
+  if constexpr (kRows > 2) {
+    if (rows <= kRows - 2) {
+      return MultiplyUpTo<Vector, kRows - 2, kWide, kTerms>(rows, left, stride, right, terms, to,
+                                                            to_stride);
+    }
+  }
+  Multiply<Vector, kRows, kWide, kTerms>(left, stride, right, terms, to, to_stride);
+}
+
+// The exponential function of numbers from -87 to 88. Other numbers are taken as the nearest of
+// these. The result for NaN is NaN.
+template <typename Vector>
+typename Vector::Type VectorExp(typename Vector::Type x) {
+  x = Vector::Min(Vector::All(88.0f), Vector::Max(Vector::All(-87.0f), x));
+  const auto power = Vector::Round(Vector::Mul(x, Vector::All(1.44269504f)));
+  auto rest = Vector::NegFma(power, Vector::All(0.693359375f), x);
+  rest = Vector::NegFma(power, Vector::All(-2.12194440e-4f), rest);
+  // The Taylor series; the rest is at most ln(2) / 2.
+  constexpr float kFactors[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1, 1};
+  auto series = Vector::All(1.0f / 5040);
+  for (float factor : kFactors) series = Vector::Fma(series, rest, Vector::All(factor));
+  return Vector::Mul(series, Vector::Power(power));
+}
+
+}  // namespace
+}  // namespace tvm_interop
+
+#endif  // RUNTIME_CPU_VECTORS_VECTOR_MATH_H_

@@ -1,0 +1,170 @@
+"""Recognises attention that libraries can compute as one operator.
+
+Conditions: two matrix products with a softmax between them, all of float32 and of known shapes. The
+scores, which the first product makes, may be multiplied or divided by a number, and then a mask may
+be added. Nothing else reads these results. Each head has its own keys and values. There are so many
+scores that it pays to compute them in one operator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+from tvm import relax
+
+from ...program.library_op import library_op
+from ..activations import constant_number
+from ..groups import Dataflow, Group, Shape, float_shape, is_operator, recognises
+
+FEWEST_SCORES = 1 << 20
+"""The fewest scores of all heads together. Fewer, which take 4 MB, stay in the caches from one
+operator to the next, and three operators take no longer than one (`benchmarks/attention.py`)."""
+
+MOST_NUMBERS = 96
+"""The most numbers of a key and a value together. With more, the products decide the latency, and
+oneDNN's products are as fast."""
+
+FEWEST_QUERIES = 8
+"""With fewer queries, as in a decoder's step, the time to read keys and values decides. Attention
+as one operator reads them twice, because it packs them."""
+
+
+@recognises("relax.matmul")
+def attention(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
+    """A group of the attention whose second matrix product is `call`."""
+    walk = _Walk(graph, var, call)
+    softmax = walk.before(call.args[0], "relax.nn.softmax")
+    if softmax is None or int(softmax.attrs.axis) not in (-1, len(softmax.args[0].ty.shape) - 1):
+        return None
+    scores_shape = float_shape(softmax.args[0])
+    if scores_shape is None:
+        return None
+    scores, mask = softmax.args[0], None
+    added = walk.before(scores, "relax.add")
+    if added is not None:
+        at = 0 if _is_scaled_product(added.args[0], graph) else 1
+        scores, mask = added.args[at], added.args[1 - at]
+    scores, scale = _unscaled(scores, walk)
+    product = walk.before(scores, "relax.matmul")
+    if product is None or float_shape(scores) != scores_shape:
+        return None
+    queries, keys = product.args
+    before = walk.before(keys, "relax.permute_dims")
+    by_position = before is not None and _swaps_last_axes(before)
+    if by_position:
+        keys = before.args[0]
+    elif before is not None:
+        walk.steps.pop()
+    arguments = [queries, keys, call.args[1], *([] if mask is None else [mask])]
+    shapes = _shapes(arguments, scores_shape, by_position)
+    result = float_shape(var)
+    if shapes is None or result is None:
+        return None
+    if not _pays(shapes, scores_shape):
+        return None
+    described = library_op(
+        op="attention",
+        shapes=(*shapes, result),
+        layouts=("plain",) * (len(shapes) + 1),
+        scale=scale,
+        has_mask=mask is not None,
+        keys_by_position=by_position,
+    )
+    steps = walk.steps[::-1]
+    return Group([v for v, _ in steps], [c for _, c in steps], arguments, described)
+
+
+def _pays(shapes: tuple[Shape, ...], scores: Shape) -> bool:
+    """Whether attention of these shapes takes less time as one operator."""
+    numbers = shapes[0][-1] + shapes[2][-1]
+    enough = prod(scores) >= FEWEST_SCORES and scores[-2] >= FEWEST_QUERIES
+    return enough and numbers <= MOST_NUMBERS
+
+
+@dataclass
+class _Walk:
+    """The operators of a group, found from the last one backwards."""
+
+    graph: Dataflow
+    last: relax.Var
+    call: relax.Call
+    steps: list[tuple[relax.Var, relax.Call]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.steps = [(self.last, self.call)]
+
+    def before(self, expr: relax.Expr, *names: str) -> relax.Call | None:
+        """The operator that makes `expr`, which becomes a part of the group.
+
+        None if it is not one of `names`, or if anything else reads its result.
+        """
+        call = _only_made(expr, self.graph, *names)
+        if call is not None:
+            self.steps.append((expr, call))
+        return call
+
+
+def _only_made(expr: relax.Expr, graph: Dataflow, *names: str) -> relax.Call | None:
+    """The call of one of the operators `names` that makes `expr`, if `expr` is read only once."""
+    call = graph.values.get(expr) if isinstance(expr, relax.Var) else None
+    if call is None or not is_operator(call) or call.op.name not in names:
+        return None
+    return call if graph.uses[expr] == 1 else None
+
+
+def _is_scaled_product(expr: relax.Expr, graph: Dataflow) -> bool:
+    """Whether `expr` is a matrix product, perhaps multiplied or divided by a number."""
+    call = _only_made(expr, graph, "relax.matmul", "relax.multiply", "relax.divide")
+    if call is None or call.op.name == "relax.matmul":
+        return call is not None
+    return any(_only_made(arg, graph, "relax.matmul") is not None for arg in call.args)
+
+
+def _unscaled(scores: relax.Expr, walk: _Walk) -> tuple[relax.Expr, float]:
+    """The scores before they are multiplied or divided by a number, and the factor."""
+    call = _only_made(scores, walk.graph, "relax.multiply", "relax.divide")
+    if call is None:
+        return scores, 1.0
+    left, right = (constant_number(arg) for arg in call.args)
+    divides = call.op.name == "relax.divide"
+    if right is not None and not (divides and right == 0):
+        scaled, scale = call.args[0], 1 / right if divides else right
+    elif left is not None and not divides:
+        scaled, scale = call.args[1], left
+    else:
+        return scores, 1.0
+    walk.steps.append((scores, call))
+    return scaled, scale
+
+
+def _swaps_last_axes(call: relax.Call) -> bool:
+    shape = float_shape(call.args[0])
+    if shape is None or call.attrs.axes is None:
+        return shape is not None and len(shape) == 2
+    axes = [int(axis) % len(shape) for axis in call.attrs.axes]
+    before = list(range(len(shape) - 2))
+    return axes == [*before, len(shape) - 1, len(shape) - 2]
+
+
+def _shapes(
+    arguments: list[relax.Expr], scores: Shape, by_position: bool
+) -> tuple[Shape, ...] | None:
+    """The shapes of queries, keys, values and mask; None if they do not fit the scores' shape."""
+    found = [float_shape(arg) for arg in arguments]
+    if None in found:
+        return None
+    queries, keys, values, *mask = (shape for shape in found if shape is not None)
+    *heads, rows, positions = scores
+    depth = queries[-1]
+    expected = (
+        (*heads, rows, depth),
+        (*heads, positions, depth) if by_position else (*heads, depth, positions),
+        (*heads, positions, values[-1]),
+    )
+    if (queries, keys, values) != expected:
+        return None
+    padded = [(1,) * (len(scores) - len(shape)) + shape for shape in mask]
+    if any(m not in (1, s) for shape in padded for m, s in zip(shape, scores, strict=True)):
+        return None
+    return (*expected, *padded)

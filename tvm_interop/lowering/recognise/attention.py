@@ -51,9 +51,9 @@ def attention(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None
         return None
     queries, keys = product.args
     before = walk.before(keys, "relax.permute_dims")
-    by_position = before is not None and _swaps_last_axes(before)
-    if by_position:
-        keys = before.args[0]
+    by_position = False
+    if before is not None and _swaps_last_axes(before):
+        keys, by_position = before.args[0], True
     elif before is not None:
         walk.steps.pop()
     arguments = [queries, keys, call.args[1], *([] if mask is None else [mask])]

@@ -20,6 +20,7 @@ from ..errors import UnsupportedModelError
 from .attention import ATTENTION
 from .constants import constant_array, number_like
 from .expand import nodes_of
+from .grouped_attention import import_grouped_attention
 from .normalisations import axes_of
 
 DOMAIN = "com.microsoft"
@@ -196,6 +197,7 @@ MICROSOFT = {
     f"{DOMAIN}.FastGelu": _fast_gelu,
     f"{DOMAIN}.FusedMatMul": _fused_matmul,
     f"{DOMAIN}.Gelu": _gelu,
+    f"{DOMAIN}.GroupQueryAttention": import_grouped_attention,
     f"{DOMAIN}.LayerNormalization": _layer_norm,
     f"{DOMAIN}.MatMulNBits": _matmul_of_few_bits,
     f"{DOMAIN}.QuickGelu": _quick_gelu,

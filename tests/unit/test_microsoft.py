@@ -201,7 +201,8 @@ def integers(*shape: int, dtype: str) -> np.ndarray:
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_products_of_integers_that_become_floats(dtype: str, points: str, has_bias: bool) -> None:
     step = abs(numbers(6)) / 50 + np.float32(0.01)
-    right: list[np.ndarray | None] = [integers(16, 6, dtype=dtype)]
+    # Small numbers: some CPUs make onnxruntime add such products in 16 bits.
+    right: list[np.ndarray | None] = [integers(16, 6, dtype=dtype) // 2]
     end: list[np.ndarray | None] = {
         "none": [None],
         "one": [integers(1, dtype=dtype).reshape(())],

@@ -37,8 +37,9 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     ),
     "explaining": ("compare", "explain", "explain_operator", "explain_ranges"),
     "frontend": (
-        "as_images", "cumulative_sum", "equal_bools", "frontend", "gather_nd", "indices",
-        "microsoft", "microsoft_attention", "old_operators", "sequences", "spectra",
+        "as_images", "cumulative_sum", "equal_bools", "frontend", "gather_nd", "grouped_attention",
+        "indices", "microsoft", "microsoft_attention", "microsoft_small", "old_operators",
+        "sequences", "spectra",
     ),
     "kernels": (
         "c_library", "cpu_schedule", "cpu_schedule_loops", "cubin", "cuda_kernels",

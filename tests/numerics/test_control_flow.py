@@ -152,14 +152,14 @@ def test_resize_by_a_factor_that_leaves_a_rest(attributes: dict[str, Any]) -> No
 
 
 def test_quantised_operators_are_named_with_a_way_out() -> None:
-    node = helper.make_node("QAttention", ["x"], ["y"], name="heads", domain="com.microsoft")
+    node = helper.make_node("QOrderedGelu", ["x"], ["y"], name="heads", domain="com.microsoft")
     graph = helper.make_graph(
         [node],
         "net",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 2))],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 2))],
     )
-    with pytest.raises(UnsupportedModelError, match=r"QAttention` \(node `heads`\).*QDQ"):
+    with pytest.raises(UnsupportedModelError, match=r"QOrderedGelu` \(node `heads`\).*QDQ"):
         load_model(helper.make_model(graph, ir_version=8))
 
 
@@ -304,3 +304,47 @@ agraph (bool c, float[4, 6] x) => (float[5, 6] y) {
     model.opset_import[0].version = opset
     for condition in (True, False):
         _check(model, [np.array(condition), _X])
+
+
+_WHILE = """
+agraph (float[3] x, bool go) => (float[3] y) {
+    most = Constant <value = int64 {6}> ()
+    y = Loop (most, go, x) <
+        body = b (int64 i, bool c, float[3] s) => (bool d, float[3] n) {
+            n = Add(s, s)
+            total = ReduceSum <keepdims = 0> (n)
+            limit = Constant <value = float {20}> ()
+            d = Less(total, limit)
+        }
+    >
+}"""
+
+
+def test_a_loop_ends_when_the_model_runs() -> None:
+    model = _model(_WHILE)
+    for first in (0.01, 1.0, 5.0, 30.0):
+        for goes_on in (True, False):
+            _check(model, [np.full(3, first, np.float32), np.array(goes_on)])
+
+
+def test_a_loop_that_ends_when_the_model_runs_has_a_size() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"`loop_1` .*5000 or more iterations"):
+        load_model(_model(_WHILE.replace("int64 {6}", "int64 {5000}")))
+
+
+def test_a_loop_of_unknown_length_collects_nothing() -> None:
+    text = _WHILE.replace("float[3] y) {", "float[3] y, float[N, 3] all) {").replace(
+        "y = Loop", "y, all = Loop"
+    )
+    text = text.replace("float[3] n) {", "float[3] n, float[3] o) {").replace(
+        "n = Add(s, s)", "n = Add(s, s)  o = Neg(s)"
+    )
+    with pytest.raises(UnsupportedModelError, match=r"`loop_1` .*collects a tensor"):
+        load_model(_model(text))
+
+
+def test_a_state_of_a_loop_of_unknown_length_does_not_grow() -> None:
+    text = _WHILE.replace("float[3] y)", "float[N] y)").replace("float[3] n)", "float[N] n)")
+    text = text.replace("float[3] s)", "float[N] s)").replace("Add(s, s)", "Concat<axis = 0>(s, s)")
+    with pytest.raises(UnsupportedModelError, match=r"`loop_1` .*grows from \(3,\) to \(6,\)"):
+        load_model(_model(text))

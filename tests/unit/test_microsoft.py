@@ -146,7 +146,7 @@ def test_normalisations_that_the_opset_lacks(axis: int) -> None:
     checked(*one("SimplifiedLayerNormalization", [X], [scale], domain="", axis=axis))
 
 
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("rows", [32, 40])
 @pytest.mark.parametrize("points", ["none", "packed", "floats"])
 def test_products_of_few_bits(bits: int, rows: int, points: str) -> None:
@@ -158,7 +158,7 @@ def test_products_of_few_bits(bits: int, rows: int, points: str) -> None:
     if points == "packed":
         size = columns * -(-blocks * bits // 8)
         weights.append(draw.integers(0, 256, size).astype(np.uint8))
-    elif points == "floats" and bits == 4:  # onnxruntime refuses them for 8 bits.
+    elif points == "floats" and bits < 8:  # onnxruntime refuses them for 8 bits.
         weights.append(draw.uniform(0, 15, columns * blocks).astype(np.float32))
     sizes = {"K": rows, "N": columns, "block_size": block, "bits": bits}
     checked(*one("MatMulNBits", [numbers(3, rows)], weights, **sizes))
@@ -201,7 +201,8 @@ def integers(*shape: int, dtype: str) -> np.ndarray:
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_products_of_integers_that_become_floats(dtype: str, points: str, has_bias: bool) -> None:
     step = abs(numbers(6)) / 50 + np.float32(0.01)
-    right: list[np.ndarray | None] = [integers(16, 6, dtype=dtype)]
+    # Small numbers: some CPUs make onnxruntime add such products in 16 bits.
+    right: list[np.ndarray | None] = [integers(16, 6, dtype=dtype) // 2]
     end: list[np.ndarray | None] = {
         "none": [None],
         "one": [integers(1, dtype=dtype).reshape(())],

@@ -33,3 +33,13 @@ def test_a_tensor_is_aligned_with_an_inner_axis(
     model, feeds = one_node(op, [square, row], constants, opset=6, broadcast=1, axis=1)
     (got,) = computed(model, feeds)
     np.testing.assert_allclose(got, function(square, row[:, None]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("rounding", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
+def test_the_nearest_elements_as_tensorflow_counts_them(rounding: str) -> None:
+    mode = {"coordinate_transformation_mode": "tf_half_pixel_for_nn", "nearest_mode": rounding}
+    for scales in ([1, 1, 2, 3], [1, 1, 2.5, 0.7]):
+        inputs = [X, np.zeros(0, "float32"), np.array(scales, "float32")]
+        model, feeds = one_node("Resize", inputs, (1, 2), opset=11, mode="nearest", **mode)
+        (wanted,) = run_onnxruntime(model, feeds, rewrites=False).values()
+        np.testing.assert_array_equal(computed(model, feeds)[0], wanted)

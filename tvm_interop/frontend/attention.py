@@ -33,24 +33,24 @@ def import_attention(
     batch, heads, length, size), bias of the scores. Results: the output, and the keys and values of
     the past and of this run.
     """
-    x, weights, bias, mask, past, on_scores, past_length = _padded(inputs, 7)
-    _refuse_if(past_length is not None, "a past in a shared buffer")
-    _refuse_if(bool(attrs.get("do_rotary", 0)), "a rotary embedding inside of attention")
+    x, weights, bias, mask, past, on_scores, past_length = padded(inputs, 7)
+    refuse_if(past_length is not None, "a past in a shared buffer")
+    refuse_if(bool(attrs.get("do_rotary", 0)), "a rotary embedding inside of attention")
     heads = int(attrs["num_heads"])
-    columns = _shape(weights)[1]
+    columns = shape_of(weights)[1]
     widths = [int(width) for width in attrs.get("qkv_hidden_sizes", ())] or [columns // 3] * 3
     projected = bb.emit(relax.op.matmul(x, weights))
     if bias is not None:
         projected = bb.emit(relax.op.add(projected, bias))
-    query, key, value = (_by_heads(bb, part, heads) for part in parts_of(bb, projected, 2, widths))
+    query, key, value = (by_heads(bb, part, heads) for part in parts_of(bb, projected, 2, widths))
     if past is not None:
         key, value = (
             bb.emit(relax.op.concat([bb.emit(relax.op.squeeze(old, [0])), new], 2))
             for old, new in zip(parts_of(bb, past, 0, [1, 1]), (key, value), strict=True)
         )
-    before = 0 if past is None else _shape(past)[3]
+    before = 0 if past is None else shape_of(past)[3]
     result = _attended(bb, (query, key, value), (mask, on_scores), before, attrs)
-    if _number_of_results(attrs) == 1:
+    if number_of_results(attrs) == 1:
         return result
     return relax.Tuple([result, bb.emit(relax.op.stack([key, value], 0))])
 
@@ -65,29 +65,29 @@ def import_multi_head_attention(
     scores; past keys and past values (batch, heads, length, size). Results: the output, and the
     keys and values of the past and of this run.
     """
-    query, key, value, bias, mask, on_scores, *past = _padded(inputs, 10)
-    _refuse_if(past[2] is not None or past[3] is not None, "a past in a shared buffer")
-    _refuse_if(_number_of_results(attrs) > 3, "an output of its scores")
+    query, key, value, bias, mask, on_scores, *past = padded(inputs, 10)
+    refuse_if(past[2] is not None or past[3] is not None, "a past in a shared buffer")
+    refuse_if(number_of_results(attrs) > 3, "an output of its scores")
     heads = int(attrs["num_heads"])
-    _refuse_if(key is None or value is None or len(_shape(query)) == 5, "packed keys and values")
+    refuse_if(key is None or value is None or len(shape_of(query)) == 5, "packed keys and values")
     tensors = [query, key, value]
     if bias is not None:
-        sizes = [_shape(x)[-1] * (heads if len(_shape(x)) == 4 else 1) for x in tensors]
+        sizes = [shape_of(x)[-1] * (heads if len(shape_of(x)) == 4 else 1) for x in tensors]
         tensors = [
-            bb.emit(relax.op.add(x, part)) if len(_shape(x)) == 3 else x
+            bb.emit(relax.op.add(x, part)) if len(shape_of(x)) == 3 else x
             for x, part in zip(tensors, parts_of(bb, bias, 0, sizes), strict=True)
         ]
     query, key, value = (
-        tensor if len(_shape(tensor)) == 4 else _by_heads(bb, tensor, heads) for tensor in tensors
+        tensor if len(shape_of(tensor)) == 4 else by_heads(bb, tensor, heads) for tensor in tensors
     )
     if past[0] is not None and past[1] is not None:
         key, value = (
             bb.emit(relax.op.concat([old, new], 2))
             for old, new in zip(past[:2], (key, value), strict=True)
         )
-    before = 0 if past[0] is None else _shape(past[0])[2]
+    before = 0 if past[0] is None else shape_of(past[0])[2]
     result = _attended(bb, (query, key, value), (mask, on_scores), before, attrs)
-    number = _number_of_results(attrs)
+    number = number_of_results(attrs)
     return result if number == 1 else relax.Tuple([result, key, value][:number])
 
 
@@ -100,29 +100,40 @@ def import_rotary_embedding(
     or the first position (1,), cosines and sines (positions, half of the rotated size).
     """
     x, positions, cosines, sines = inputs[:4]
-    _refuse_if(float(attrs.get("scale", 1.0)) != 1, "a scale")
-    _refuse_if(bool(attrs.get("is_packed_batching", 0)), "sequences packed into one")
-    shape, half = _shape(x), _shape(cosines)[1]
-    rotated = 2 * half
+    refuse_if(float(attrs.get("scale", 1.0)) != 1, "a scale")
+    refuse_if(bool(attrs.get("is_packed_batching", 0)), "sequences packed into one")
+    shape, half = shape_of(x), shape_of(cosines)[1]
+    width = 2 * half
     length = shape[1] if len(shape) == 3 else shape[2]
-    if len(_shape(positions)) == 1:
+    if len(shape_of(positions)) == 1:
         steps = relax.const(np.arange(length), str(positions.ty.dtype))
         first = bb.emit(relax.op.reshape(positions, (1, 1)))
         positions = bb.emit(relax.op.add(bb.emit(relax.op.reshape(steps, (1, length))), first))
     if len(shape) == 3:
-        size = shape[2] // int(attrs.get("num_heads", 0) or shape[2] // rotated)
+        size = shape[2] // int(attrs.get("num_heads", 0) or shape[2] // width)
         x = bb.emit(relax.op.reshape(x, (shape[0], length, -1, size)))
-    rows = _shape(positions)[0]
+    rows = shape_of(positions)[0]
     around = (rows, length, 1, half) if len(shape) == 3 else (rows, 1, length, half)
     cosine, sine = (
         bb.emit(relax.op.reshape(bb.emit(relax.op.take(table, positions, 0, mode="clip")), around))
         for table in (cosines, sines)
     )
-    whole = _shape(x)
-    turned, *rest = parts_of(
-        bb, x, 3, [rotated, whole[3] - rotated] if rotated < whole[3] else [rotated]
-    )
-    is_interleaved = bool(attrs.get("interleaved", 0))
+    turned = rotated(bb, x, (cosine, sine), bool(attrs.get("interleaved", 0)))
+    return relax.op.reshape(turned, shape)
+
+
+def rotated(bb: relax.BlockBuilder, x: Any, angles: tuple[Any, Any], is_interleaved: bool) -> Any:
+    """Rotate the first channels of `x`, whose last of four axes has the channels.
+
+    Parameters
+    ----------
+    angles: cosines and sines, which broadcast to half of the channels that are rotated.
+    is_interleaved: whether a pair is two channels side by side, or one of each half.
+    """
+    cosine, sine = angles
+    whole, half = shape_of(x), shape_of(cosine)[3]
+    width = 2 * half
+    turned, *rest = parts_of(bb, x, 3, [width, whole[3] - width] if width < whole[3] else [width])
     if is_interleaved:
         pairs = bb.emit(relax.op.reshape(turned, (*whole[:3], half, 2)))
         first, second = (bb.emit(relax.op.squeeze(p, [4])) for p in parts_of(bb, pairs, 4, [1, 1]))
@@ -133,8 +144,8 @@ def import_rotary_embedding(
     results = [bb.emit(real), bb.emit(imaginary)]
     if is_interleaved:
         stacked = bb.emit(relax.op.stack(results, 4))
-        results = [bb.emit(relax.op.reshape(stacked, (*whole[:3], rotated)))]
-    return relax.op.reshape(bb.emit(relax.op.concat([*results, *rest], 3)), shape)
+        results = [bb.emit(relax.op.reshape(stacked, (*whole[:3], width)))]
+    return bb.emit(relax.op.concat([*results, *rest], 3))
 
 
 def import_embeddings(
@@ -146,10 +157,10 @@ def import_embeddings(
     shift, mask, positions. Results: the output, the number of ones in each row of the mask, and the
     sums.
     """
-    words, segments, of_words, of_positions, of_segments, scale, shift, mask, positions = _padded(
+    words, segments, of_words, of_positions, of_segments, scale, shift, mask, positions = padded(
         inputs, 9
     )
-    batch, length = _shape(words)
+    batch, length = shape_of(words)
     total = bb.emit(relax.op.take(of_words, words, 0, mode="clip"))
     if positions is None:
         positions = relax.const(np.arange(length).reshape(1, length), "int32")
@@ -161,7 +172,7 @@ def import_embeddings(
         total = bb.emit(relax.op.add(total, looked_up))
     epsilon = float(attrs.get("epsilon", 1e-12))
     result = bb.emit(relax.op.nn.layer_norm(total, scale, shift, [-1], epsilon))
-    number = _number_of_results(attrs)
+    number = number_of_results(attrs)
     if number == 1:
         return result
     lengths = relax.const(np.zeros(batch, np.int32), "int32")
@@ -187,8 +198,8 @@ def _attended(
     before: the number of keys before the first query, if queries see no keys after them.
     """
     (query, key, value), (mask, on_scores) = tensors, masks
-    batch, _, queries, size = _shape(query)
-    keys, dtype = _shape(key)[2], str(query.ty.dtype)
+    batch, _, queries, size = shape_of(query)
+    keys, dtype = shape_of(key)[2], str(query.ty.dtype)
     scores = bb.emit(relax.op.matmul(query, bb.emit(relax.op.permute_dims(key, [0, 1, 3, 2]))))
     scale = float(attrs.get("scale", 0.0)) or 1 / math.sqrt(size)
     scores = bb.emit(relax.op.multiply(scores, number_like(scores, scale)))
@@ -201,7 +212,7 @@ def _attended(
         scores = bb.emit(relax.op.add(scores, on_scores))
     if attrs.get("unidirectional", 0):
         # onnxruntime lets the last query see all keys, whatever their number is.
-        _refuse_if(keys > before + queries, "a causal mask and keys after the last query")
+        refuse_if(keys > before + queries, "a causal mask and keys after the last query")
         seen = np.tri(queries, keys, before, dtype=bool)
         lowest = relax.const(float(np.finfo(dtype).min), dtype)
         scores = bb.emit(relax.op.where(relax.const(seen, "bool"), scores, lowest))
@@ -221,7 +232,7 @@ def _mask_by_keys(bb: relax.BlockBuilder, mask: Any, batch: int, queries: int, k
     UnsupportedModelError
         The mask has another shape than those that onnxruntime documents for CPUs.
     """
-    shape, dtype = _shape(mask), str(mask.ty.dtype)
+    shape, dtype = shape_of(mask), str(mask.ty.dtype)
     if shape in ((batch, keys), (batch, queries, keys)):
         counts = bb.emit(relax.op.greater(mask, number_like(mask, 0)))
         return bb.emit(relax.op.reshape(counts, (batch, 1, -1 if len(shape) == 3 else 1, keys)))
@@ -242,9 +253,9 @@ def _mask_by_keys(bb: relax.BlockBuilder, mask: Any, batch: int, queries: int, k
     return bb.emit(relax.op.logical_and(counts, after))
 
 
-def _by_heads(bb: relax.BlockBuilder, x: Any, heads: int) -> Any:
+def by_heads(bb: relax.BlockBuilder, x: Any, heads: int) -> Any:
     """Turn (batch, length, channels) into (batch, heads, length, size)."""
-    batch, length, channels = _shape(x)
+    batch, length, channels = shape_of(x)
     split = bb.emit(relax.op.reshape(x, (batch, length, heads, channels // heads)))
     return bb.emit(relax.op.permute_dims(split, [0, 2, 1, 3]))
 
@@ -253,23 +264,23 @@ def _product(bb: relax.BlockBuilder, a: Any, b: Any) -> Any:
     return bb.emit(relax.op.multiply(a, b))
 
 
-def _shape(x: Any) -> tuple[int, ...]:
+def shape_of(x: Any) -> tuple[int, ...]:
     shape = static_shape(x.ty)
     if shape is None:
         raise UnsupportedModelError("the shape of an input is computed when the model runs")
     return tuple(shape)
 
 
-def _padded(inputs: Sequence[Any], number: int) -> list[Any]:
+def padded(inputs: Sequence[Any], number: int) -> list[Any]:
     """The inputs, with None for each that is left out at the end."""
     return [*inputs, *[None] * number][:number]
 
 
-def _number_of_results(attrs: Mapping[str, Any]) -> int:
+def number_of_results(attrs: Mapping[str, Any]) -> int:
     return int(attrs["tvm_custom"]["num_outputs"])
 
 
-def _refuse_if(is_so: bool, what: str) -> None:
+def refuse_if(is_so: bool, what: str) -> None:
     if is_so:
         raise UnsupportedModelError(f"it has {what}: save the model without this optimisation")
 

@@ -145,22 +145,51 @@ def _loop(
     graph = attrs["body"]
     most, goes_on, *states = inputs
     turns = MOST_OPERATORS if most is None else _known(most, "number of iterations")
-    going = True if goes_on is None else _known(goes_on, "condition")
+    going: Any = relax.const(True, "bool") if goes_on is None else goes_on
     collected: list[list[Any]] = [[] for _ in range(len(graph.output) - 1 - len(states))]
     turn = 0
-    while turn < turns and going:
+    while turn < turns and _constant(going) != 0:
         _check_size(graph, turn + 1)
         values = [relax.const(turn, "int64"), relax.const(True, "bool"), *states]
         names = [value.name for value in graph.input]
         going_on, *results = body(graph, dict(zip(names, values, strict=True)))
-        going = _known(going_on, "condition")
-        states = results[: len(states)]
+        if _constant(going) is None:
+            _check_size(graph, turns)
+            going_on, *results = _if_it_goes_on(bb, going, going_on, states, results)
+        going, states = going_on, results[: len(states)]
         for parts, part in zip(collected, results[len(states) :], strict=True):
             parts.append(part)
         turn += 1
     if turn == 0 and collected:
         return [*states, *_nothing_collected(graph, states, body)]
     return [*states, *(_stacked(bb, parts, 0) for parts in collected)]
+
+
+def _if_it_goes_on(
+    bb: relax.BlockBuilder, going: Any, going_on: Any, states: Sequence[Any], results: Sequence[Any]
+) -> list[Any]:
+    """Return the condition and states after an iteration that is computed but may not count.
+
+    The condition `going` is known at run time only. If it is false, the loop has ended before: it
+    stays ended, and the states stay as they were.
+    """
+    if len(results) > len(states):
+        raise UnsupportedModelError(
+            "its condition is computed as the model runs, and it collects a tensor of each "
+            "iteration, whose size would depend on the condition: export the model with a constant "
+            "condition"
+        )
+    for old, new in zip(states, results, strict=True):
+        if static_shape(old.ty) != static_shape(new.ty):
+            raise UnsupportedModelError(
+                f"its condition is computed as the model runs, and a state grows from "
+                f"{static_shape(old.ty)} to {static_shape(new.ty)}: export the model with a "
+                "constant condition"
+            )
+    scalar = bb.emit(relax.op.reshape(going, ()))
+    after = bb.emit(relax.op.reshape(going_on, ()))
+    kept = (_selected(bb, scalar, new, old) for new, old in zip(results, states, strict=True))
+    return [bb.emit(relax.op.logical_and(scalar, after)), *kept]
 
 
 def _nothing_collected(graph: onnx.GraphProto, states: Sequence[Any], body: Body) -> list[Any]:

@@ -47,9 +47,16 @@ def _transposed_product(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) 
     w.op("FusedMatMul", node.input, node.output[0], domain=MICROSOFT, **attrs)
 
 
+def _max_pool(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
+    """Rewrite a pooling whose last axis holds the channels."""
+    x = w.op("Transpose", node.input, perm=[0, 3, 1, 2])
+    w.op("Transpose", [w.op("MaxPool", [x], **attrs)], node.output[0], perm=[0, 2, 3, 1])
+
+
 FUSED: Rules = {
     (MICROSOFT, "FusedConv"): _conv,
     (MICROSOFT, "FusedGemm"): _gemm,
+    (MICROSOFT, "NhwcMaxPool"): _max_pool,
     (MICROSOFT, "TransposeMatMul"): _transposed_product,
     (MICROSOFT, "Trilu"): as_onnx_has_it,
 }

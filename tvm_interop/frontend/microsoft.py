@@ -20,6 +20,8 @@ from ..errors import UnsupportedModelError
 from .attention import ATTENTION
 from .constants import constant_array, number_like
 from .expand import nodes_of
+from .grouped_attention import import_grouped_attention
+from .microsoft_small import AS_ONNX_HAS_THEM, SMALL, unpacked
 from .normalisations import axes_of
 
 DOMAIN = "com.microsoft"
@@ -50,7 +52,9 @@ def with_domain(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def is_known(node: onnx.NodeProto) -> bool:
     """Whether this module converts an operator of onnxruntime's domain."""
-    return node.domain == DOMAIN and full_name(node) in MICROSOFT
+    return node.domain == DOMAIN and (
+        full_name(node) in MICROSOFT or node.op_type in AS_ONNX_HAS_THEM
+    )
 
 
 def full_name(node: onnx.NodeProto) -> str:
@@ -164,18 +168,18 @@ def _matmul_of_few_bits(
     )
     if bytes_ is None or steps is None or (zeros is not None and points is None):
         raise UnsupportedModelError("its weights, scales and zero points must be constants")
-    if bits not in (4, 8) or places is not None:
+    if bits not in (2, 4, 8) or places is not None:
         raise UnsupportedModelError(
             f"it has weights of {bits} bits{'' if places is None else ' in another order'}: "
-            "quantise the model in 4 or 8 bits without `g_idx`"
+            "quantise the model in 2, 4 or 8 bits without `g_idx`"
         )
     blocks = -(-rows // block)
-    numbers = _unpacked(bytes_.reshape(columns, -1), bits).reshape(columns, blocks, block)
+    numbers = unpacked(bytes_.reshape(columns, -1), bits).reshape(columns, blocks, block)
     if points is None:
         shift: Any = 1 << (bits - 1)
     else:
         if points.dtype == np.uint8:
-            points = _unpacked(points.reshape(columns, -1), bits)
+            points = unpacked(points.reshape(columns, -1), bits)
         shift = points.reshape(columns, -1)[:, :blocks, None].astype(np.float32)
     wide = (numbers.astype(np.float32) - shift) * steps.reshape(columns, blocks, 1)
     weights = wide.reshape(columns, -1)[:, :rows].T.astype(dtype)
@@ -183,19 +187,13 @@ def _matmul_of_few_bits(
     return product if bias is None else relax.op.add(product, bias)
 
 
-def _unpacked(bytes_: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
-    """Return the numbers of each row; of two numbers in a byte, the lower bits come first."""
-    if bits == 8:
-        return bytes_
-    return np.stack([bytes_ & 15, bytes_ >> 4], -1).reshape(len(bytes_), -1)
-
-
 MICROSOFT = {
-    **{f"{DOMAIN}.{name}": converter for name, converter in ATTENTION.items()},
+    **{f"{DOMAIN}.{name}": converter for name, converter in {**ATTENTION, **SMALL}.items()},
     f"{DOMAIN}.BiasGelu": _gelu,
     f"{DOMAIN}.FastGelu": _fast_gelu,
     f"{DOMAIN}.FusedMatMul": _fused_matmul,
     f"{DOMAIN}.Gelu": _gelu,
+    f"{DOMAIN}.GroupQueryAttention": import_grouped_attention,
     f"{DOMAIN}.LayerNormalization": _layer_norm,
     f"{DOMAIN}.MatMulNBits": _matmul_of_few_bits,
     f"{DOMAIN}.QuickGelu": _quick_gelu,

@@ -18,6 +18,7 @@ from tvm import relax
 
 from ..lowering.static_shape import static_shape
 from .constants import constant_array
+from .microsoft_small import AS_ONNX_HAS_THEM
 from .resize import SHRINKING
 
 _OF_TWO = ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor")
@@ -35,6 +36,9 @@ def in_later_form(
 ) -> tuple[str, list[Any], dict[str, Any], int]:
     """Return the node's type, inputs, attributes and opset, in the form of a later opset."""
     own = dict(attrs)
+    domain, _, name = op_type.rpartition(".")
+    if domain and name in AS_ONNX_HAS_THEM:
+        return name, inputs, own, AS_ONNX_HAS_THEM[name]
     if op_type == "Upsample" or (op_type == "Resize" and opset == 10):
         scales = inputs[1] if len(inputs) > 1 else relax.const(_scales(own))
         own |= {"coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"}

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from .rewriter import MICROSOFT, Rule, Rules, Writer, as_onnx_has_it, input_of
 
@@ -58,10 +58,9 @@ def _binary(kind: str) -> Rule:
     return rule
 
 
-def _unary(kind: str, drop: Sequence[str] = ()) -> Rule:
+def _unary(kind: str) -> Rule:
     def rule(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
-        kept = {name: value for name, value in attrs.items() if name not in drop}
-        y = w.op(kind, [w.floats(*node.input[:3])], **kept)
+        y = w.op(kind, [w.floats(*node.input[:3])], **attrs)
         w.rounded(y, node.input[3], input_of(node, 4), node.output[0])
 
     return rule
@@ -91,6 +90,37 @@ def _concat(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
     y_step, y_zero, *parts = node.input
     inputs = [w.floats(*parts[i : i + 3]) for i in range(0, len(parts), 3)]
     w.rounded(w.op("Concat", inputs, **attrs), y_step, y_zero, node.output[0])
+
+
+def _softmax(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
+    """Rewrite a softmax. By opsets before 13, all axes from `axis` on are one."""
+    if attrs.pop("opset", 0) >= _SOFTMAX_OF_ONE_AXIS:
+        _unary("Softmax")(w, node, attrs)
+        return
+    x = w.floats(*node.input[:3])
+    flat = w.op("Flatten", [x], axis=attrs.get("axis", 1))
+    # The axis is the last one, so all opsets agree about it.
+    y = w.op("Reshape", [w.op("Softmax", [flat], axis=1), w.op("Shape", [x])])
+    w.rounded(y, node.input[3], input_of(node, 4), node.output[0])
+
+
+_SOFTMAX_OF_ONE_AXIS = 13
+"""The first opset whose softmax has one axis."""
+
+
+def _attention(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
+    """Rewrite `QAttention` as onnxruntime's `Attention` of floats."""
+    x, weight, bias, x_step, w_step = node.input[:5]
+    mask, x_zero, w_zero, past = (input_of(node, i) for i in range(5, 9))
+    factors = [w.floats(x, x_step, x_zero), w.floats(weight, w_step, w_zero, axis=-1)]
+    inputs = [*factors, bias, mask, past]
+    while not inputs[-1]:
+        inputs.pop()
+    w.nodes.append(
+        helper.make_node(
+            "Attention", inputs, node.output, node.name or node.output[0], domain=MICROSOFT, **attrs
+        )
+    )
 
 
 def _products_of_zero(w: Writer, node: onnx.NodeProto) -> str | None:
@@ -165,13 +195,14 @@ RULES: Rules = {
     (MICROSOFT, "DequantizeLinear"): as_onnx_has_it,
     (MICROSOFT, "DynamicQuantizeMatMul"): _dynamic_matmul,
     (MICROSOFT, "MatMulIntegerToFloat"): _matmul_to_float,
+    (MICROSOFT, "QAttention"): _attention,
     (MICROSOFT, "QGemm"): _q_gemm,
     (MICROSOFT, "QuantizeLinear"): as_onnx_has_it,
     (MICROSOFT, "QLinearAdd"): _binary("Add"),
     (MICROSOFT, "QLinearMul"): _binary("Mul"),
     (MICROSOFT, "QLinearSigmoid"): _unary("Sigmoid"),
     (MICROSOFT, "QLinearLeakyRelu"): _unary("LeakyRelu"),
-    (MICROSOFT, "QLinearSoftmax"): _unary("Softmax", drop=["opset"]),
+    (MICROSOFT, "QLinearSoftmax"): _softmax,
     (MICROSOFT, "QLinearConcat"): _concat,
     (MICROSOFT, "QLinearAveragePool"): _average_pool,
     (MICROSOFT, "QLinearGlobalAveragePool"): _global_average_pool,

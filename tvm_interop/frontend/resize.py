@@ -29,6 +29,7 @@ SHRINKING = "nearest_mode_of_smaller"
 ONNX does not define this attribute. `old_operators` sets it on nodes of opset 10, in which such
 axes are rounded differently.
 """
+_OLD_MODE = "tf_half_pixel_for_nn"
 _TVM_MODES = (
     "align_corners",
     "asymmetric",
@@ -214,6 +215,8 @@ class _Axis(NamedTuple):
         }
         if self.factor < 1 and SHRINKING in attrs:
             kept["nearest_mode"] = attrs[SHRINKING]
+        if _text(attrs, "coordinate_transformation_mode", "") == _OLD_MODE:
+            return self._old_matrix(attrs)
         feed = {"x": np.eye(self.old, dtype=np.float32)}
         if self.region is not None:
             feed["roi"] = np.array(self.region, np.float32)
@@ -236,6 +239,23 @@ class _Axis(NamedTuple):
         model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 19)])
         result = np.asarray(ReferenceEvaluator(model).run(None, feed)[0])
         return result.reshape(self.old, self.new, -1)[:, :, 0]
+
+    def _old_matrix(self, attrs: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+        """Return the matrix of a mode that ONNX's reference lacks, since opset 13 removed it."""
+        if _text(attrs, "mode", "nearest") != "nearest":
+            raise UnsupportedModelError(
+                f"its mode `{_OLD_MODE}` is defined for the mode `nearest`: use `half_pixel`"
+            )
+        places = (np.arange(self.new, dtype=np.float32) + 0.5) / np.float32(self.factor)
+        rounding = _text(attrs, "nearest_mode", "round_prefer_floor")
+        whole = {
+            "floor": np.floor(places),
+            "ceil": np.ceil(places),
+            "round_prefer_floor": np.ceil(places - 0.5),
+            "round_prefer_ceil": np.floor(places + 0.5),
+        }[rounding]
+        nearest = np.clip(whole, 0, self.old - 1).astype(int)
+        return np.eye(self.old, dtype=np.float32)[:, nearest]
 
 
 def _multiplied(bb: relax.BlockBuilder, x: Any, matrix: relax.Expr, axis: int) -> relax.Expr:

@@ -105,7 +105,7 @@ size_t FindShape(const std::vector<RowRange>& ranges, const std::vector<int64_t>
       throw ModelError(ErrorCode::kInvalidArgument,
                        "the number of rows" + NameOf(ranges, r) + " is " + std::to_string(rows[r]) +
                            ", and the model was compiled for " + std::to_string(*least) + " to " +
-                           std::to_string(*most));
+                           std::to_string(*most) + ": compile it for a range with this number");
     }
   }
   // There is a shape for each combination of numbers. So each range takes its smallest number that

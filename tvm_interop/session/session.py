@@ -80,8 +80,16 @@ class Session(AbstractContextManager["Session"]):
 
     Examples
     --------
-    >>> session = Session("model.onnx")  # doctest: +SKIP
-    >>> logits, *_ = session.run(None, {"image": image})  # doctest: +SKIP
+    >>> session = Session("model.onnx")  # compiles it, or finds the artifact of an earlier session
+    >>> [(each.name, each.shape, each.type) for each in session.get_inputs()]
+    [('image', (1, 3), 'tensor(float)')]
+    >>> (scores,) = session.run(None, {"image": image})
+    >>> scores.tolist()
+    [[0.0, 0.0, 2.0]]
+    >>> future = session.run_async(None, {"image": image})
+    >>> future.result()[0].shape
+    (1, 3)
+    >>> session.close()  # or `with Session("model.onnx") as session:`
     """
 
     def __init__(
@@ -184,6 +192,7 @@ class Session(AbstractContextManager["Session"]):
         )
 
     def __exit__(self, *_: object) -> None:
+        """Close the session at the end of a `with` block."""
         self.close()
 
     def close(self) -> None:
@@ -356,6 +365,15 @@ class Session(AbstractContextManager["Session"]):
         ------
         InputError
             The model has open dimensions.
+
+        Examples
+        --------
+        >>> binding = Session("model.onnx").io_binding()
+        >>> binding.bind_input("image", image)
+        >>> scores = binding.bind_output("y")  # an array that each run writes to
+        >>> binding.run()
+        >>> scores.tolist()
+        [[0.0, 0.0, 2.0]]
         """
         self._check_is_open()
         if self._pool is None:
@@ -443,7 +461,8 @@ class Session(AbstractContextManager["Session"]):
         made = Pool(artifact, self._instances)
         if made.infos() != old.infos():
             raise ExecutionError(
-                "the artifact that was compiled in the background has other inputs or outputs"
+                "the artifact that was compiled in the background has other inputs or outputs than "
+                "the one that runs; make a new session"
             )
         made.count_with(old)
         if key:

@@ -124,7 +124,10 @@ class SymbolicGraph(Net):
         return self.do("Concat", *(self.size(dim) for dim in dims), axis=0)
 
     def axis(self, open_share: float = 0.1) -> int:
-        """An axis of the value. It is seldom an axis of any size."""
+        """Draw an axis of the value.
+
+        An axis whose size is open is drawn with the probability `open_share`.
+        """
         dims = self.at[1]
         fixed = [i for i, dim in enumerate(dims) if isinstance(dim, int)]
         if not fixed or self.r.random() < open_share:

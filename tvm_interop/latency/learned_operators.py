@@ -133,7 +133,12 @@ class LearnedOperators:
         return Prediction(np.maximum(np.exp(log_us), LEAST_US), spread)
 
     def _before(self, features: Floats) -> tuple[Floats, Floats]:
-        """Logarithms as predicted without this program's operators, and their uncertainty."""
+        """Predict the logarithms of latencies before operators of this program are used.
+
+        Returns
+        -------
+        The logarithms, and the uncertainty of each.
+        """
         if self._line is None:
             line = _straight_line(self._own_features, self._own_log_us)
             return _on_line(line, features), np.full(len(features), _UNSURE)

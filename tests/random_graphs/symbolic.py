@@ -374,7 +374,10 @@ class SymbolicGraph(Net):
         self._become(self.do("If", self.do("Squeeze", condition), **graphs))
 
     def cut(self) -> None:
-        """Reverses an axis, or takes as many of its elements as a size says, and adds zeros."""
+        """Reverses an axis, or subtracts the maximum of its first elements.
+
+        The number of these elements is computed from a size.
+        """
         axis = self.axis(0.7)
         ends = self.ints(-1), self.ints(-(2**31)), self.ints(axis), self.ints(-1)
         if self.r.integers(2):

@@ -298,7 +298,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
             f"the model runs on zeros: its inputs {names} were never set; give arrays to `run` or "
             "`set_input`",
             RuntimeWarning,
-            stacklevel=4,  # The caller of the public method.
+            stacklevel=4,  # The warning names the line that called the public method.
         )
         self._never_set.clear()
 

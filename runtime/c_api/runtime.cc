@@ -358,9 +358,8 @@ tvi_status tvi_model_find_shape(const tvi_model* model, const int64_t* const* sh
       return;
     }
     RefuseArgument("the model was not compiled for inputs of these shapes: " +
-                   ShapesInWords(model->inputs[0], shapes) + "; give one of its " +
-                   std::to_string(model->inputs.size()) +
-                   " sets of shapes, which tvi_model_input tells");
+                   ShapesInWords(model->inputs[0], shapes) +
+                   "; tvi_model_input tells the shapes that it was compiled for");
   });
 }
 

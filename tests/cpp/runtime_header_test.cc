@@ -74,7 +74,7 @@ TEST_CASE(DescribesAModel) {
   CHECK_EQ(model.FindShape({{kCount}}), size_t{0});
   Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { model.inputs(1); }), "there is no shape 1");
   Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { model.device(1); }), "there is no shape 1");
-  Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { model.FindShape({{1}}); }), "not compiled for");
+  Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { model.FindShape({{1}}); }), "shapes: `x` (1);");
   Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { model.FindShape({}); }), "give one shape");
   Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { Instance(model, 1); }), "there is no shape 1");
 }

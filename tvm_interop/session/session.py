@@ -75,21 +75,14 @@ class Session(AbstractContextManager["Session"]):
     Attributes
     ----------
     inputs, outputs: names, shapes and dtypes of the model's inputs and outputs.
-    path: the path of the last artifact that was loaded or compiled; None if there is none yet, or
-        it is not in a file.
+    path: the path of the last artifact that was loaded or compiled; None if it is not in a file.
 
     Examples
     --------
-    >>> session = Session("model.onnx")  # compiles it, or finds the artifact of an earlier session
-    >>> [(each.name, each.shape, each.type) for each in session.get_inputs()]
-    [('image', (1, 3), 'tensor(float)')]
-    >>> (scores,) = session.run(None, {"image": image})
+    >>> with Session("model.onnx") as session:  # Compiles it, or finds it compiled.
+    ...     (scores,) = session.run(None, {session.inputs[0].name: image})
     >>> scores.tolist()
     [[0.0, 0.0, 2.0]]
-    >>> future = session.run_async(None, {"image": image})
-    >>> future.result()[0].shape
-    (1, 3)
-    >>> session.close()  # or `with Session("model.onnx") as session:`
     """
 
     def __init__(
@@ -196,10 +189,7 @@ class Session(AbstractContextManager["Session"]):
         self.close()
 
     def close(self) -> None:
-        """Free memory and threads, after waiting for runs in the background to end.
-
-        A compilation in the background is stopped.
-        """
+        """Wait for runs in the background, stop compilations there, and free memory and threads."""
         self._is_closed = True
         if self._background is not None:
             self._background.close()
@@ -365,15 +355,6 @@ class Session(AbstractContextManager["Session"]):
         ------
         InputError
             The model has open dimensions.
-
-        Examples
-        --------
-        >>> binding = Session("model.onnx").io_binding()
-        >>> binding.bind_input("image", image)
-        >>> scores = binding.bind_output("y")  # an array that each run writes to
-        >>> binding.run()
-        >>> scores.tolist()
-        [[0.0, 0.0, 2.0]]
         """
         self._check_is_open()
         if self._pool is None:
@@ -461,8 +442,7 @@ class Session(AbstractContextManager["Session"]):
         made = Pool(artifact, self._instances)
         if made.infos() != old.infos():
             raise ExecutionError(
-                "the artifact that was compiled in the background has other inputs or outputs than "
-                "the one that runs; make a new session"
+                "the new artifact has other inputs or outputs than the old one; make a new session"
             )
         made.count_with(old)
         if key:

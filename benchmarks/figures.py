@@ -31,38 +31,43 @@ from .busy_machine import BEFORE
 from .hios_claims import Check, checks
 from .markdown import geometric, interval, machine, table
 from .papers import pages as papers_pages
+from .results_page import dated
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 _AGAIN = " (again)"
+_PEERS = ("squeezenet", "inception_v3")
 _NETWORKS = ("squeezenet", "inception_v3", "randwire", "nasnet_a")
+_SCHEDULERS = [f"schedulers/{network}{kind}" for network in _NETWORKS for kind in ("", "_merging")]
 
 
 def page() -> str:
     """The whole of `docs/benchmarks.md`, as Markdown."""
+    learned = "learned_search", "learned_search_large"
+    starts = "start_up", "start_up_large"
     parts = [
         _INTRODUCTION,
-        *_peers(),
-        *zoo_tables.networks(_read("zoo")),
-        *zoo_tables.where_it_pays(_read("shipped_schedules")),
-        *zoo_tables.in_bf16(_read("zoo_bf16")),
-        *zoo_tables.two_cores(_read("two_cores")),
-        *zoo_tables.compile_time(json.loads((RESULTS / "compile_time.json").read_text())),
-        *_whole_networks(),
-        *_schedulers(),
-        *zoo_tables.all_cores(_read("all_cores")),
-        *learned_search_table.section(_read("learned_search"), _read("learned_search_large")),
-        *_stages_priced(),
-        *_large_blocks(),
-        *_operators(),
-        *_busy_machine(),
-        *start_up_table.section(_read("start_up"), _read("start_up_large")),
-        *two_releases_table.section(_read("two_releases")),
-        *serving_load_table.section(_read("serving/load")),
-        *gpu_table.section(_read("h200")),
-        *_several_gpus(),
-        *kernel_demands_table.section(_read("kernel_demands")),
-        *block_simulation_table.section(_read("block_simulation")),
+        *dated(_peers(), *_PEERS),
+        *dated(zoo_tables.networks(_read("zoo")), "zoo"),
+        *dated(zoo_tables.where_it_pays(_read("shipped_schedules")), "shipped_schedules"),
+        *dated(zoo_tables.in_bf16(_read("zoo_bf16")), "zoo_bf16"),
+        *dated(zoo_tables.two_cores(_read("two_cores")), "two_cores"),
+        *dated(zoo_tables.compile_time(_read("compile_time")), "compile_time"),
+        *dated(_whole_networks(), "kernels"),
+        *dated(_schedulers(), *_SCHEDULERS),
+        *dated(zoo_tables.all_cores(_read("all_cores")), "all_cores"),
+        *dated(learned_search_table.section(*map(_read, learned)), *learned),
+        *dated(_stages_priced(), "stages_priced"),
+        *dated(_large_blocks(), "whole_networks"),
+        *dated(_operators(), "operators"),
+        *dated(_busy_machine(), "busy_machine"),
+        *dated(start_up_table.section(*map(_read, starts)), *starts),
+        *dated(two_releases_table.section(_read("two_releases")), "two_releases"),
+        *dated(serving_load_table.section(_read("serving/load")), "serving/load"),
+        *dated(gpu_table.section(_read("h200")), "h200"),
+        *dated(_several_gpus(), "hios/curves"),
+        *dated(kernel_demands_table.section(_read("kernel_demands")), "kernel_demands"),
+        *dated(block_simulation_table.section(_read("block_simulation")), "block_simulation"),
         _AGAIN_YOURSELF,
     ]
     return "\n\n".join(parts) + "\n"
@@ -81,7 +86,9 @@ How to read the page:
   random order. So other work of the machine affects all contestants alike.
 - The **noise floor** is the ratio of the baseline to a second measurement of itself. A ratio closer
   to 1 than the noise floor says nothing.
-- Networks have random weights and run at batch 1 in float32, unless a section says otherwise."""
+- Networks have random weights and run at batch 1 in float32, unless a section says otherwise.
+- The line below a heading names the section's result files, and the day on which each was made.
+  [Results](results.md) has their commits and commands."""
 
 _AGAIN_YOURSELF = """\
 ## Measure it yourself
@@ -97,7 +104,7 @@ def _peers() -> list[str]:
         "the CPU into one stream (onnxruntime's issue 16158). So it also runs branches one after "
         "the other."
     ]
-    for network in ("squeezenet", "inception_v3"):
+    for network in _PEERS:
         parts.append(_contest(_read(network)))
     return parts
 

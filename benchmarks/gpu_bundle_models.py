@@ -185,7 +185,7 @@ def reference(model: onnx.ModelProto) -> dict[str, np.ndarray]:
     )
     arrays = {}
     for which in (0, 1):
-        # Few different numbers compress well, and images have few too.
+        # Rounded inputs compress well. The pixels of images are rounded too.
         given = {
             name: np.round(array * 16) / 16 if array.dtype == np.float32 else array
             for name, array in feeds(model, seed=which).items()

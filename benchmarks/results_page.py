@@ -105,6 +105,23 @@ def page() -> str:
     )
 
 
+def dated(section: list[str], *names: str) -> list[str]:
+    """Return a section of a page with the dates of its result files below the heading.
+
+    Parameters
+    ----------
+    section: the parts of the section. The first begins with the heading.
+    names: the result files, without folder `results` and suffix.
+    """
+    known = _known()
+    by_date: dict[str, list[str]] = {}
+    for name in names:
+        by_date.setdefault(known[name]["date"], []).append(f"`{name}.json`")
+    told = "; ".join(f"{', '.join(files)}, {date}" for date, files in sorted(by_date.items()))
+    heading, _, rest = section[0].partition("\n\n")
+    return [heading, f"*Result files: {told}.*", *([rest] if rest else []), *section[1:]]
+
+
 def with_ages(text: str) -> str:
     """The page with a column that says how many commits ago each file was recorded."""
     lines = []

@@ -113,9 +113,10 @@ def machine(noise: Noise, speeds: Sequence[float], seed: int) -> Iterator[Floats
 
 
 def own_noise(speeds: Sequence[float], seed: int) -> Iterator[Floats]:
-    """Yield the microseconds of each contestant, round by round, if each drifts by itself.
+    """Yield the times of all contestants in microseconds, round by round.
 
-    With such noise, no test can promise its significance level.
+    The speed of each contestant drifts independently of the others. With such noise, no test can
+    promise its significance level.
     """
     draw = np.random.default_rng(seed)
     while True:

@@ -83,7 +83,7 @@ class Place:
 
     @property
     def name(self) -> str:
-        """The name in the names of files."""
+        """A name for this case, which the names of its files contain."""
         return f"{self.device}, {self.mix}"
 
     def programs(self) -> Programs:

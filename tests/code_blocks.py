@@ -1,4 +1,4 @@
-"""Finds the code blocks of README and docs."""
+"""Finds the code blocks of README and docs, and has the model that they run."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+import onnx
+from onnx import TensorProto, helper
 
 ROOT = Path(__file__).resolve().parents[1]
 _WRITTEN = (
@@ -64,3 +67,15 @@ def commands(block: Block) -> list[str]:
     joined = re.sub(r"\\\n\s*", "", block.text)
     lines = (line.strip().removeprefix("$ ").partition("  #")[0] for line in joined.splitlines())
     return [line for line in lines if line.startswith("tvm-interop ")]
+
+
+def small_model(name: str) -> onnx.ModelProto:
+    """A model with an input of this name and the output `y`, the ReLU of twice the input."""
+    shape = [1, 3]
+    graph = helper.make_graph(
+        [helper.make_node("Add", [name, name], ["d"]), helper.make_node("Relu", ["d"], ["y"])],
+        "net",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

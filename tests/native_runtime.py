@@ -147,7 +147,10 @@ class NativeModel:
     def run_rows(
         self, rows: int, *inputs: np.ndarray | None, outputs: Sequence[np.ndarray | None]
     ) -> None:
-        """Run on arrays with this number of rows; None is the instance's own buffer."""
+        """Run on arrays that have `rows` rows.
+
+        None in place of an array stands for the instance's own buffer.
+        """
         given = _addresses(inputs), _addresses(outputs)
         check(library().tvi_run_rows(self.instance, rows, *given))
 
@@ -159,7 +162,7 @@ class NativeModel:
         check(library().tvi_run_sizes(self.instance, _numbers(sizes), len(sizes), *given))
 
     def find_sizes(self, *sizes: int) -> int:
-        """The shape number to run with a number of rows for each range."""
+        """Return the number of the shape that runs these numbers of rows, one for each range."""
         shape = ctypes.c_size_t()
         check(
             library().tvi_model_find_sizes(

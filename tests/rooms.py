@@ -85,7 +85,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     ),
     "session": ("session", "session_background", "session_by_size"),
     "tests": (
-        "audit", "code_blocks", "environment_page", "house", "install_page", "links",
+        "audit", "code_blocks", "doctests", "environment_page", "house", "install_page", "links",
         "random_graphs_runner", "random_ranges",
         "release", "rooms", "tutorials", "words", "workflow",
     ),

@@ -27,7 +27,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
     """
     path = Path(path)
     if not path.parent.is_dir():
-        raise InputError(f"there is no folder `{path.parent}` to write `{path}` to")
+        raise InputError(f"there is no folder `{path.parent}` to write `{path}` to; make it")
     temporary = path.with_name(f".{secrets.token_hex(4)}.{path.name}")
     try:
         yield str(temporary)

@@ -1,8 +1,9 @@
 """tvm_interop as a backend of ONNX, by the interface that `onnx.backend.base` defines.
 
     >>> from tvm_interop import onnx_backend
-    >>> prepared = onnx_backend.prepare(onnx.load("model.onnx"))  # doctest: +SKIP
-    >>> outputs = prepared.run([x])  # doctest: +SKIP
+    >>> prepared = onnx_backend.prepare(onnx.load("model.onnx"))
+    >>> prepared.run([image])[0].tolist()
+    [[0.0, 0.0, 2.0]]
 
 The backend runs operators one after the other, and uses only the kernels that TVM generates. It
 measures no kernels, so that a model compiles as fast as possible. Use `tvm_interop.compile` for a
@@ -58,7 +59,8 @@ class PreparedModel(onnx.backend.base.BackendRep):  # type: ignore[misc]
             if len(inputs) != len(self._inputs):
                 raise InputError(
                     f"the model has {len(self._inputs)} inputs "
-                    f"({', '.join(f'`{name}`' for name in self._inputs)}), {len(inputs)} were given"
+                    f"({', '.join(f'`{name}`' for name in self._inputs)}), and {len(inputs)} were "
+                    "given; give one array for each"
                 )
             inputs = dict(zip(self._inputs, inputs, strict=True))
         for name, value in inputs.items():

@@ -207,8 +207,10 @@ def _saved(name: str, over: str, least: float | None, most: float) -> list[Check
 
 
 def _beside_the_paper(checks: Sequence[Check]) -> Chart:
-    """HIOS-LP's latency as a share of the other schedule's latency, computed from the shares
-    that it saves."""
+    """Draw the latency of HIOS-LP over that of each other schedule.
+
+    The checks have the shares of latency that HIOS-LP saves.
+    """
     shown = {check.what.partition(", ")[0]: check for check in checks if "most of" in check.what}
     points = [
         what.replace(": share of latency that HIOS-LP saves over ", ", over ") for what in shown

@@ -38,8 +38,8 @@ HappensBefore::HappensBefore(const std::vector<int>& stream_of,
   width_ = has_counts_ ? last.size() : words;
   if (n > 0 && width_ > kMostWords / n) {
     throw std::length_error(
-        "the program has too many operators and streams: its happens-before relation takes more "
-        "than 256 MiB; check parts of the program, or use fewer streams");
+        "too many operators and streams: its happens-before relation takes more than 256 MiB; "
+        "check parts of the program, or use fewer streams");
   }
   Search();
 }

@@ -81,7 +81,9 @@ void CheckBuffers(const OpGraph& graph, const std::vector<Buffer>& buffers, int6
   int64_t left = std::numeric_limits<int64_t>::max();
   for (size_t b = 0; b < buffers.size(); ++b) {
     const std::string which = "buffer " + std::to_string(b);
-    if (buffers[b].producers.empty()) throw PlanError(which + " is written by no operator");
+    if (buffers[b].producers.empty()) {
+      throw PlanError(which + " is written by no operator; name at least one producer");
+    }
     std::vector<int> ops = buffers[b].users;
     ops.insert(ops.end(), buffers[b].producers.begin(), buffers[b].producers.end());
     for (int op : ops) {

@@ -28,7 +28,8 @@ std::vector<int> CommonOrder(const OpGraph& graph, const GpuOrders& orders) {
   const std::vector<int> cycle = FindCycle(successors);
   for (int op : cycle) path += "`" + graph.name(op) + "` -> ";
   throw ScheduleError("the GPUs' orders contradict the dependencies: " + path + "`" +
-                      graph.name(cycle.front()) + "` wait for each other in a circle");
+                      graph.name(cycle.front()) +
+                      "` wait for each other in a circle; change the order on one GPU");
 }
 
 // All stages of all GPUs in one order, and the end time of each stage. The order agrees with the

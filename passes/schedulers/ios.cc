@@ -17,11 +17,16 @@ namespace {
 
 void CheckOptions(const IosOptions& options) {
   if (options.limits.max_group_ops < 0 || options.limits.max_groups < 0) {
-    throw ScheduleError("`max_group_ops` and `max_groups` must be 0 (no limit) or more");
+    throw ScheduleError("`max_group_ops` is " + std::to_string(options.limits.max_group_ops) +
+                        " and `max_groups` is " + std::to_string(options.limits.max_groups) +
+                        "; both must be 0 (no limit) or more");
   }
   // A part of a single operator has one transition. With a limit of 0, even such a part would be
   // too large.
-  if (options.max_transitions < 1) throw ScheduleError("`max_transitions` must be 1 or more");
+  if (options.max_transitions < 1) {
+    throw ScheduleError("`max_transitions` is " + std::to_string(options.max_transitions) +
+                        "; it must be 1 or more");
+  }
 }
 
 int WidthOf(const OpGraph& graph, const std::vector<int>& ops) {

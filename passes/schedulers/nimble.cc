@@ -44,7 +44,8 @@ VertexCover LeastCover(const std::vector<std::vector<int>>& edges,
   return cover;
 }
 
-// The edges that a matching may use if it holds as many edges of E' as possible.
+// Returns the tight edges of the transitive closure (`nimble.h` defines them). `reduced` has the
+// edges of the minimum equivalent graph.
 std::vector<BitSet> TightEdges(const OpGraph& graph, const std::vector<std::vector<int>>& reduced,
                                const VertexCover& cover) {
   BitSet uncovered = EmptyBitSet(graph.num_ops());

@@ -81,7 +81,7 @@ void CheckWithinStages(const OpGraph& graph, const std::vector<Place>& places) {
       }
       if (from.index > to.index) {
         throw ScheduleError(Reads(graph, op, source) + " but comes before it in their group of " +
-                            "stage " + std::to_string(to.stage));
+                            "stage " + std::to_string(to.stage) + "; swap the two");
       }
     }
   }
@@ -143,8 +143,9 @@ void CheckBetweenStages(const OpGraph& graph, const std::vector<Stage>& stages,
       // LaunchOrder checks that stages do not wait for each other in a circle.
       if (stages[places[source].stage].device != stages[places[op].stage].device) continue;
       throw ScheduleError(Reads(graph, op, source) + " but is in stage " +
-                          std::to_string(places[op].stage) + ", before it in stage " +
-                          std::to_string(places[source].stage));
+                          std::to_string(places[op].stage) + ", and " + Quoted(graph, source) +
+                          " is in the later stage " + std::to_string(places[source].stage) +
+                          "; swap the stages, or move one of the operators");
     }
   }
 }
@@ -192,7 +193,8 @@ void ValidateStreams(const OpGraph& graph, const std::vector<std::vector<int>>& 
   const std::vector<int> cycle = FindCycle(order);
   for (int op : cycle) path += Quoted(graph, op) + " -> ";
   throw ScheduleError("the streams' order contradicts the dependencies: " + path +
-                      Quoted(graph, cycle.front()) + " wait for each other in a circle");
+                      Quoted(graph, cycle.front()) +
+                      " wait for each other in a circle; change the order on one of the streams");
 }
 
 }  // namespace tvm_interop

@@ -49,8 +49,8 @@ class ServingEngine {
     double at_us;
     int64_t number;  // the order of timers for the same time
     int instance;
-    // The event at `at_us`. If it is the number of an operator, this operator is launched. kSegment
-    // says that a segment ends, and kEnd that an instance that runs alone ends.
+    // What happens at `at_us`: the operator with this number is launched, a segment ends
+    // (kSegment), or an instance that runs alone ends (kEnd).
     int op;
     // A priority_queue pops the greatest element, so a later timer is less than an earlier one.
     bool operator<(const Timer& other) const {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/c_api/timed_of.h"
+#include "runtime/core/shapes.h"
 #include "runtime/cpu/thread_pool.h"
 #include "runtime/model/error.h"
 #include "runtime/model/instance.h"
@@ -59,6 +60,29 @@ tvi_status Guarded(const std::string& prefix, Body&& body) noexcept {
 
 [[noreturn]] void RefuseArgument(const std::string& text) {
   throw ModelError(ErrorCode::kInvalidArgument, text);
+}
+
+void RequireArgument(const void* argument, const char* name) {
+  if (argument == nullptr) {
+    RefuseArgument("the argument `" + std::string(name) + "` is NULL");
+  }
+}
+
+void RequireIndex(size_t index, size_t count, const std::string& what) {
+  if (index < count) return;
+  RefuseArgument("there is no " + what + " " + std::to_string(index) + ": the model has " +
+                 std::to_string(count) + ", numbered from 0");
+}
+
+// Names each input and the shape that the caller gave for it. The ranks are the model's.
+std::string ShapesInWords(const std::vector<tvi_tensor_info>& inputs,
+                          const int64_t* const* shapes) {
+  std::string text;
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    const std::vector<int64_t> shape(shapes[k], shapes[k] + inputs[k].rank);
+    text += (k == 0 ? "`" : ", `") + std::string(inputs[k].name) + "` " + tvm_interop::Text(shape);
+  }
+  return text;
 }
 
 tvi_type TypeOf(const PlannedValue& value) {
@@ -302,9 +326,9 @@ tvi_status tvi_model_find_rows(const tvi_model* model, int64_t rows, size_t* sha
 tvi_status tvi_model_find_sizes(const tvi_model* model, const int64_t* sizes, size_t num_sizes,
                                 size_t* shape) {
   return Guarded("", [&] {
-    if (model == nullptr || sizes == nullptr || shape == nullptr) {
-      RefuseArgument("an argument is NULL");
-    }
+    RequireArgument(model, "model");
+    RequireArgument(sizes, "sizes");
+    RequireArgument(shape, "shape");
     *shape = tvm_interop::FindShape(model->model->artifact().manifest.ranges,
                                     std::vector<int64_t>(sizes, sizes + num_sizes));
   });
@@ -313,9 +337,9 @@ tvi_status tvi_model_find_sizes(const tvi_model* model, const int64_t* sizes, si
 tvi_status tvi_model_find_shape(const tvi_model* model, const int64_t* const* shapes,
                                 size_t* shape) {
   return Guarded("", [&] {
-    if (model == nullptr || shapes == nullptr || shape == nullptr) {
-      RefuseArgument("an argument is NULL");
-    }
+    RequireArgument(model, "model");
+    RequireArgument(shapes, "shapes");
+    RequireArgument(shape, "shape");
     for (size_t k = 0; k < model->inputs[0].size(); ++k) {
       if (shapes[k] == nullptr && model->inputs[0][k].rank > 0) {
         RefuseArgument("the shape of input `" + std::string(model->inputs[0][k].name) +
@@ -333,8 +357,9 @@ tvi_status tvi_model_find_shape(const tvi_model* model, const int64_t* const* sh
       *shape = i;
       return;
     }
-    RefuseArgument("the model was not compiled for inputs of these shapes; it has " +
-                   std::to_string(model->inputs.size()) + " shapes (see tvi_model_input)");
+    RefuseArgument("the model was not compiled for inputs of these shapes: " +
+                   ShapesInWords(model->inputs[0], shapes) +
+                   "; tvi_model_input tells the shapes that it was compiled for");
   });
 }
 
@@ -369,7 +394,7 @@ tvi_status tvi_run_sizes(tvi_instance* instance, const int64_t* sizes, size_t nu
                          const void* const* inputs, void* const* outputs) {
   return Guarded("", [&] {
     RequireInstance(instance);
-    if (sizes == nullptr) RefuseArgument("`sizes` is NULL");
+    RequireArgument(sizes, "sizes");
     instance->instance->RunRows(std::vector<int64_t>(sizes, sizes + num_sizes), inputs, outputs);
   });
 }
@@ -378,7 +403,7 @@ void* tvi_instance_input_buffer(tvi_instance* instance, size_t index) {
   void* buffer = nullptr;
   Guarded("", [&] {
     RequireInstance(instance);
-    if (index >= instance->instance->plan().inputs.size()) RefuseArgument("there is no such input");
+    RequireIndex(index, instance->instance->plan().inputs.size(), "input");
     buffer = instance->instance->InputBuffer(index);
   });
   return buffer;
@@ -388,9 +413,7 @@ void* tvi_instance_output_buffer(tvi_instance* instance, size_t index) {
   void* buffer = nullptr;
   Guarded("", [&] {
     RequireInstance(instance);
-    if (index >= instance->instance->plan().outputs.size()) {
-      RefuseArgument("there is no such output");
-    }
+    RequireIndex(index, instance->instance->plan().outputs.size(), "output");
     buffer = instance->instance->OutputBuffer(index);
   });
   return buffer;
@@ -400,7 +423,7 @@ tvi_status tvi_profile(tvi_instance* instance, const void* const* inputs, void* 
                        tvi_operator_time* times, size_t capacity, size_t* count) {
   return Guarded("", [&] {
     RequireInstance(instance);
-    if (count == nullptr) RefuseArgument("`count` is NULL");
+    RequireArgument(count, "count");
     const Plan& plan = instance->instance->plan();
     const size_t wanted = plan.operators.size();
     if (wanted > capacity || times == nullptr) {

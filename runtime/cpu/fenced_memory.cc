@@ -11,6 +11,9 @@ namespace tvm_interop {
 namespace {
 
 constexpr uint8_t kSlack = 0xa5;
+constexpr const char* kNoMemory =
+    "there is not enough memory for the check of a kernel; free memory, or raise its limit "
+    "(`ulimit -v`)";
 
 size_t PageSize() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
@@ -23,12 +26,12 @@ FencedMemory::FencedMemory(size_t nbytes, size_t alignment, Place place, uint8_t
   mapped_nbytes_ = inside + 2 * page;
   void* const mapped =
       mmap(nullptr, mapped_nbytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (mapped == MAP_FAILED) throw std::runtime_error("the system has no memory for a check");
+  if (mapped == MAP_FAILED) throw std::runtime_error(kNoMemory);
   mapped_ = static_cast<uint8_t*>(mapped);
   uint8_t* const begin = mapped_ + page;
   if (mprotect(begin, inside, PROT_READ | PROT_WRITE) != 0) {
     munmap(mapped_, mapped_nbytes_);
-    throw std::runtime_error("the system has no memory for a check");
+    throw std::runtime_error(kNoMemory);
   }
   const size_t last = (inside - nbytes) / alignment * alignment;
   data_ = place == Place::kAfterFence ? begin : begin + last;

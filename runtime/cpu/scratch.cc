@@ -14,7 +14,8 @@ namespace {
 enum BlockState : int {
   kFree,
   kLeased,
-  // Leased, and perhaps larger than any user needs. The lease frees the memory when it ends.
+  // The block is leased, and may be larger than any user still needs. When the lease ends, the
+  // memory is freed.
   kLeasedTooLarge,
 };
 

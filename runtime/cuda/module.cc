@@ -54,15 +54,16 @@ cuda::Function CudaModule::Find(int device, const std::string& kernel, unsigned 
   cuda::Function found = nullptr;
   int status = driver.ModuleGetFunction(&found, Loaded(device), kernel.c_str());
   if (status != cuda::kSuccess) {
-    cuda::ThrowFailure(status, "the GPU code has no kernel `" + kernel + "`: " + NameOf(status));
+    cuda::ThrowFailure(status, "the GPU code has no kernel `" + kernel + "`: " + NameOf(status) +
+                                   "; compile the model again");
   }
   if (shared_nbytes > kMostSharedBytes) {
     status = driver.FuncSetAttribute(found, cuda::kMaxDynamicSharedBytes,
                                      static_cast<int>(shared_nbytes));
     if (status != cuda::kSuccess) {
-      cuda::ThrowFailure(
-          status, "kernel `" + kernel + "` needs " + std::to_string(shared_nbytes) +
-                      " bytes of shared memory, which the GPU does not give: " + NameOf(status));
+      cuda::ThrowFailure(status, "kernel `" + kernel + "` needs " + std::to_string(shared_nbytes) +
+                                     " bytes of shared memory, which the GPU does not give: " +
+                                     NameOf(status) + "; compile the model for this kind of GPU");
     }
   }
   function = found;
@@ -74,7 +75,8 @@ void CudaModule::Launch(int device, const std::string& kernel, const cuda::Launc
   const cuda::Function function = Find(device, kernel, config.shared_nbytes);
   const int status = cuda::Api::Get().driver.LaunchKernelEx(&config, function, parameters, nullptr);
   if (status == cuda::kSuccess) return;
-  cuda::ThrowFailure(status, "kernel `" + kernel + "` cannot be launched: " + NameOf(status));
+  cuda::ThrowFailure(status, "kernel `" + kernel + "` cannot be launched: " + NameOf(status) +
+                                 "; compile the model for this kind of GPU");
 }
 
 }  // namespace tvm_interop

@@ -95,7 +95,7 @@ class CudaStaging {
     int device;
     void* address;
   };
-  // An input or output, with its tensors on GPUs. The first of them is read.
+  // An input or output, with its tensors on GPUs. `Fetch` reads the first of these tensors.
   struct Port {
     std::vector<Place> places;
     size_t nbytes;
@@ -105,8 +105,8 @@ class CudaStaging {
 
   // Copies the host's memory to a port, for the next run. Returns when the memory may be changed.
   void Write(size_t port, const void* from);
-  // Puts a copy of a port to its slot on the streams, after the last run, and does not wait. The
-  // caller has a lease.
+  // Begins to copy a port to its slot of pinned memory after the last run, and does not wait. The
+  // caller has a lease of the streams.
   void Fetch(size_t port);
   // Works like the function above, but takes the lease itself.
   void FetchAlone(size_t port);

@@ -125,7 +125,10 @@ class ServedProgramObj : public ffi::Object {
       const auto described = op.cast<List>();
       const auto name = described[0].cast<ffi::String>();
       const auto function = module_->GetFunction(name, true);
-      if (!function.has_value()) TVM_FFI_THROW(ExecutionError) << "there is no kernel " << name;
+      if (!function.has_value()) {
+        TVM_FFI_THROW(ExecutionError)
+            << "there is no kernel `" << name << "` on the server; compile the model again";
+      }
       const auto share = described[2].cast<ffi::Array<int64_t>>();
       ffi::Optional<Share> run = std::nullopt;
       if (!share.empty()) run = Share(share[0], share[1]);

@@ -52,8 +52,8 @@ Manifest CheckedManifest(const Members& members) {
   const auto found = members.find("manifest.json");
   if (found == members.end()) {
     throw ArtifactError(
-        "it is a tar file but not an artifact of tvm_interop: it has no "
-        "`manifest.json`");
+        "it is a tar file but not an artifact of tvm_interop: it has no `manifest.json`",
+        kCopyAgain);
   }
   Manifest manifest = ReadManifest("manifest.json", found->second.data);
   std::set<std::string> required{"plan.json", "schedule.json", "kernels.so",
@@ -74,16 +74,14 @@ Manifest CheckedManifest(const Members& members) {
   names.erase("manifest.json");
   for (const std::string& name : names) {
     if (allowed.count(name) == 0) {
-      throw ArtifactError("it has a member `" + name +
-                          "`, and artifacts have no such member; compile the model again");
+      throw ArtifactError("it has a member `" + name + "`, and artifacts have no such member");
     }
     const auto member = members.find(name);
     const auto digest = manifest.sha256.find(name);
     if (member == members.end() || digest == manifest.sha256.end() ||
         member->second.sha256 != digest->second) {
       throw ArtifactError("its `" + name + "` is " +
-                          (member == members.end() ? "missing" : "damaged") +
-                          "; compile the model again");
+                          (member == members.end() ? "missing" : "damaged"));
     }
   }
   return manifest;
@@ -111,7 +109,7 @@ void CheckFallback(const Plan& fallback, const Plan& plan) {
   for (const PlannedOperator& op : fallback.operators) {
     if (op.library.has_value()) {
       throw ArtifactError("operator `" + op.name + "` of `fallback.json` needs kernel library `" +
-                          *op.library + "`; a fallback needs none");
+                          *op.library + "`, and a fallback must need none");
     }
   }
   if (InterfaceOf(fallback, fallback.inputs) != InterfaceOf(plan, plan.inputs)) {

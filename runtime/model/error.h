@@ -27,10 +27,17 @@ class ModelError : public std::runtime_error {
   ErrorCode code_;
 };
 
-// The error for an artifact that is damaged or malformed, or whose plan is unsafe.
+// What a user can do about an artifact that is truncated, or is a file of another kind.
+constexpr const char* kCopyAgain =
+    "copy the file again, or make an artifact with `tvm-interop compile`";
+
+// The error for an artifact that is damaged or malformed, or whose plan is unsafe. `advice` says
+// what the user can do, and follows the text.
 class ArtifactError : public ModelError {
  public:
-  explicit ArtifactError(const std::string& text) : ModelError(ErrorCode::kArtifact, text) {}
+  explicit ArtifactError(const std::string& text,
+                         const std::string& advice = "compile the model again")
+      : ModelError(ErrorCode::kArtifact, text + "; " + advice) {}
 };
 
 }  // namespace tvm_interop

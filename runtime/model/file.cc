@@ -15,6 +15,9 @@
 namespace tvm_interop {
 namespace {
 
+constexpr const char* kFreeMemory = "free memory, or raise the limit on memory (`ulimit -v`)";
+constexpr const char* kReadable = "give the path of an artifact that you may read";
+
 std::string SystemError(int error) { return std::generic_category().message(error); }
 
 // A part of a file that is mapped into memory, read-only. Processes that map the same file share
@@ -28,7 +31,7 @@ class Mapped : public Memory {
     begin_ =
         mmap(nullptr, length_, PROT_READ, MAP_PRIVATE, file, static_cast<off_t>(offset - before));
     if (begin_ == MAP_FAILED) {
-      throw ArtifactError("it cannot be mapped into memory: " + SystemError(errno));
+      throw ArtifactError("it cannot be mapped into memory: " + SystemError(errno), kFreeMemory);
     }
     data_ = static_cast<const char*>(begin_) + before;
     nbytes_ = nbytes;
@@ -66,11 +69,11 @@ class File : public Source {
   // If the path is a pipe, the call would wait for a writer without O_NONBLOCK.
   explicit File(const std::string& path)
       : file_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-    if (file_ < 0) throw ArtifactError("it cannot be read: " + SystemError(errno));
+    if (file_ < 0) throw ArtifactError("it cannot be read: " + SystemError(errno), kReadable);
     struct stat status;
     if (fstat(file_, &status) != 0 || !S_ISREG(status.st_mode)) {
       close(file_);
-      throw ArtifactError("it is not a file; make one with `tvm-interop compile`");
+      throw ArtifactError("it is not a file", "make an artifact with `tvm-interop compile`");
     }
     nbytes_ = static_cast<uint64_t>(status.st_size);
   }
@@ -81,8 +84,9 @@ class File : public Source {
       const ssize_t got = pread(file_, static_cast<char*>(to) + done, nbytes - done,
                                 static_cast<off_t>(offset + done));
       if (got < 0 && errno == EINTR) continue;
-      if (got < 0) throw ArtifactError("it cannot be read: " + SystemError(errno));
-      if (got == 0) throw ArtifactError("it is truncated or not an artifact of tvm_interop");
+      if (got < 0) throw ArtifactError("it cannot be read: " + SystemError(errno), kReadable);
+      if (got == 0)
+        throw ArtifactError("it is truncated or not an artifact of tvm_interop", kCopyAgain);
       done += static_cast<size_t>(got);
     }
   }
@@ -103,7 +107,7 @@ class GivenMemory : public Source {
   }
   void Read(uint64_t offset, void* to, size_t nbytes) const override {
     if (offset > nbytes_ || nbytes > nbytes_ - offset) {
-      throw ArtifactError("it is truncated or not an artifact of tvm_interop");
+      throw ArtifactError("it is truncated or not an artifact of tvm_interop", kCopyAgain);
     }
     if (nbytes > 0) std::memcpy(to, data_ + offset, nbytes);
   }

@@ -122,15 +122,14 @@ void GpuInstance::MakeKernels() {
     if (op.is_share) {
       throw ModelError(ErrorCode::kUnsupported,
                        "operator `" + op.name +
-                           "` is one share of a kernel, and a GPU divides kernels by itself");
+                           "` is one share of a kernel, and a GPU divides kernels by itself; "
+                           "compile the model again");
     }
     if (op.library.has_value()) {
       kernels_.push_back(MakeLibraryKernel(op));
     } else {
       if (code_->gpu() == nullptr) {
-        throw ArtifactError(
-            "the model is for a GPU, and its kernel library has no code for one; "
-            "compile the model again");
+        throw ArtifactError("the model is for a GPU, and its kernel library has no code for one");
       }
       if (!is_loaded) {
         WithCode(ErrorCode::kUnsupported, "", [&] { code_->gpu()->Load(gpu_); });
@@ -232,7 +231,8 @@ void GpuInstance::RunRows(const std::vector<int64_t>& rows, const void* const* i
     if (rows[r] == ranges[r].sizes[shape_]) continue;
     throw ModelError(ErrorCode::kUnsupported, "an instance on a GPU runs all rows of its shape, " +
                                                   std::to_string(ranges[r].sizes[shape_]) +
-                                                  ", and not " + std::to_string(rows[r]));
+                                                  ", and not " + std::to_string(rows[r]) +
+                                                  ": give all rows");
   }
   Run(inputs, outputs);
 }

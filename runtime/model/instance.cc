@@ -337,7 +337,8 @@ void Instance::RunRows(const std::vector<int64_t>& rows, const void* const* inpu
       throw ModelError(ErrorCode::kInvalidArgument,
                        "the number of rows" + NameOf(ranges, r) + " is " + std::to_string(rows[r]) +
                            ", and this instance runs " + std::to_string(least) + " to " +
-                           std::to_string(sizes[shape_]));
+                           std::to_string(sizes[shape_]) +
+                           ": make an instance of the shape that tvi_model_find_sizes finds");
     }
     // A model may compute something else if a dimension is 1, and only the shape that was compiled
     // for 1 computes it. The proof that rows may be filled up covers two rows or more.

@@ -6,8 +6,7 @@ namespace tvm_interop {
 namespace {
 
 [[noreturn]] void RefuseText(const std::string& name, const std::string& why) {
-  throw ArtifactError("`" + name + "` cannot be read by this version: " + why +
-                      "; compile the model again");
+  throw ArtifactError("`" + name + "` cannot be read by this version: " + why);
 }
 
 }  // namespace

@@ -180,8 +180,9 @@ Manifest ReadManifest(const std::string& name, const std::string& text) {
     manifest.version = version->Int();
     if (manifest.version > kNewest) {
       throw ArtifactError("it is an artifact of version " + std::to_string(manifest.version) +
-                          ", and this tvm_interop reads versions up to " + std::to_string(kNewest) +
-                          "; upgrade tvm_interop, or compile the model again");
+                              ", and this tvm_interop reads versions up to " +
+                              std::to_string(kNewest),
+                          "upgrade tvm_interop, or compile the model again");
     }
     if (manifest.version < 1) version->Refuse("the version is below 1");
   }

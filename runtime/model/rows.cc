@@ -34,7 +34,7 @@ bool MaskOfTypeFits(const RowPieces& pieces, const RowCounts& counts, size_t ran
   const size_t width = pieces.nbytes / sizeof(T);
   const auto all = AllRows(pieces), given = FirstRows(pieces, counts);
   const size_t positions_axis = pieces.axes[0].range == static_cast<int>(range) ? 0 : 1;
-  // The number of ones for each row of the other range.
+  // How many ones the mask has in each row of the other range.
   std::vector<size_t> ones(given[1 - positions_axis]);
   for (size_t o = 0; o < pieces.outer; ++o) {
     for (size_t i = 0; i < given[0]; ++i) {
@@ -105,7 +105,7 @@ size_t FindShape(const std::vector<RowRange>& ranges, const std::vector<int64_t>
       throw ModelError(ErrorCode::kInvalidArgument,
                        "the number of rows" + NameOf(ranges, r) + " is " + std::to_string(rows[r]) +
                            ", and the model was compiled for " + std::to_string(*least) + " to " +
-                           std::to_string(*most));
+                           std::to_string(*most) + ": compile it for a range with this number");
     }
   }
   // There is a shape for each combination of numbers. So each range takes its smallest number that

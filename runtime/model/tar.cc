@@ -26,7 +26,9 @@ class Reader {
 
   // Reads bytes, and adds them to `digest` too unless it is null.
   void Read(void* to, size_t nbytes, Sha256* digest = nullptr) {
-    if (nbytes > left()) throw ArtifactError("it is truncated or not an artifact of tvm_interop");
+    if (nbytes > left()) {
+      throw ArtifactError("it is truncated or not an artifact of tvm_interop", kCopyAgain);
+    }
     source_.Read(offset_, to, nbytes);
     offset_ += nbytes;
     if (whole_ != nullptr && digest != nullptr) {
@@ -65,8 +67,8 @@ class Reader {
 };
 
 [[noreturn]] void RefuseHeader(const char* why) {
-  throw ArtifactError(std::string("it is truncated or not an artifact of tvm_interop (") + why +
-                      ")");
+  throw ArtifactError(
+      std::string("it is truncated or not an artifact of tvm_interop (") + why + ")", kCopyAgain);
 }
 
 // A number of a header: octal digits that end with a space or a zero, or, if the first bit is set,
@@ -113,8 +115,9 @@ Header HeaderIn(const unsigned char* block, uint64_t left) {
   header.nbytes = NumberAt(block + 124, 12);
   if (header.nbytes > left) {
     throw ArtifactError("it is truncated: `" + header.name + "` should have " +
-                        std::to_string(header.nbytes) + " bytes, and the file has " +
-                        std::to_string(left) + " left");
+                            std::to_string(header.nbytes) + " bytes, and the file has " +
+                            std::to_string(left) + " left",
+                        kCopyAgain);
   }
   return header;
 }
@@ -137,7 +140,7 @@ std::map<std::string, Member> ReadTar(const Source& source,
     const int64_t most = most_bytes(header.name);
     if (most >= 0 && header.nbytes > static_cast<uint64_t>(most)) {
       throw ArtifactError("its `" + header.name + "` has " + std::to_string(header.nbytes) +
-                          " bytes; at most " + std::to_string(most) + " are allowed");
+                          " bytes, and at most " + std::to_string(most) + " are allowed");
     }
     Member& member = members[header.name];
     member.offset = reader.offset();
@@ -152,7 +155,8 @@ std::map<std::string, Member> ReadTar(const Source& source,
     for (char& letter : wanted) letter = static_cast<char>(std::tolower(letter));
     if (found != wanted) {
       throw ArtifactError("its SHA-256 is " + found + ", not " + sha256 +
-                          ": it is not the file that you mean, and nothing in it was used");
+                              ": it is not the file that you mean, and nothing in it was used",
+                          "give the file that has this SHA-256");
     }
   }
   return members;

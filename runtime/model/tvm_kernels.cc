@@ -221,7 +221,7 @@ TvmKernels::~TvmKernels() {
 TvmKernels::Function TvmKernels::Find(const std::string& name) const {
   void* function = dlsym(handle_, ("__tvm_ffi_" + name).c_str());
   if (function == nullptr) {
-    throw ArtifactError("the kernel library has no `" + name + "`; compile the model again");
+    throw ArtifactError("the kernel library has no `" + name + "`");
   }
   return reinterpret_cast<Function>(function);
 }

@@ -20,7 +20,7 @@ int (*__TVMFFIHandleInitOnce)(void**, int (*)(void**)) = nullptr;
 int (*__TVMFFIEnvModLookupFromImports)(void*, const char*, void**) = nullptr;
 int (*__TVMFFIFunctionCall)(void*, const Value*, int32_t, Value*) = nullptr;
 
-// The artifact of the test has other bytes here.
+// `gpu_instance_test` replaces these bytes by GPU code when it writes its artifact.
 char __tvm_ffi__library_bin[8192] = "PLACE OF THE GPU'S CODE";
 }
 

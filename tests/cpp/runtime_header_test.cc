@@ -72,9 +72,9 @@ TEST_CASE(DescribesAModel) {
   CHECK_EQ(model.inputs()[0].name, "x");
   CHECK_EQ(model.outputs().size(), size_t{2});
   CHECK_EQ(model.FindShape({{kCount}}), size_t{0});
-  Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { model.inputs(1); }), "no such shape");
-  Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { model.device(1); }), "no such shape");
-  Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { model.FindShape({{1}}); }), "not compiled for");
+  Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { model.inputs(1); }), "there is no shape 1");
+  Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { model.device(1); }), "there is no shape 1");
+  Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { model.FindShape({{1}}); }), "shapes: `x` (1);");
   Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { model.FindShape({}); }), "give one shape");
   Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { Instance(model, 1); }), "there is no shape 1");
 }
@@ -118,9 +118,11 @@ TEST_CASE(ObjectsThatWereMovedFromAreEmpty) {
 TEST_CASE(BuffersHaveTypes) {
   Instance instance(TheModel());
   CHECK_EQ(instance.Input<float>(0).size(), static_cast<size_t>(kCount));
-  Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { instance.Input<int32_t>(0); }), "another type");
-  Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { instance.Input<float>(1); }), "no such input");
-  Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { instance.Output<float>(9); }), "no such output");
+  Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { instance.Input<int32_t>(0); }), "not of the type");
+  Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { instance.Input<float>(1); }),
+      "there is no input 1");
+  Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { instance.Output<float>(9); }),
+      "there is no output 9");
   Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { instance.Run({nullptr}, {}); }), "one address");
   instance.Run({nullptr}, {nullptr, nullptr});
   CHECK_EQ(instance.Output<float>(0)[0], 101.0f);

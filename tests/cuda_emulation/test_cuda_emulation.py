@@ -182,7 +182,10 @@ def half_product() -> Kernel:
 
 
 def planted_in(kernel: Kernel, pattern: str, replacement: str) -> Verdict:
-    """The verdict on a kernel with a fault, at the first place in its source with a pattern."""
+    """Plant a fault in a kernel, and return the verdict on the kernel.
+
+    The first match of `pattern` in the kernel's source becomes `replacement`.
+    """
     code = code_of(kernel)
     source, count = re.subn(pattern, replacement, code.source, count=1)
     assert count == 1, code.source

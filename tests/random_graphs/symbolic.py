@@ -124,7 +124,10 @@ class SymbolicGraph(Net):
         return self.do("Concat", *(self.size(dim) for dim in dims), axis=0)
 
     def axis(self, open_share: float = 0.1) -> int:
-        """An axis of the value. It is seldom an axis of any size."""
+        """Draw an axis of the value.
+
+        An axis whose size is open is drawn with the probability `open_share`.
+        """
         dims = self.at[1]
         fixed = [i for i, dim in enumerate(dims) if isinstance(dim, int)]
         if not fixed or self.r.random() < open_share:
@@ -371,7 +374,10 @@ class SymbolicGraph(Net):
         self._become(self.do("If", self.do("Squeeze", condition), **graphs))
 
     def cut(self) -> None:
-        """Reverses an axis, or takes as many of its elements as a size says, and adds zeros."""
+        """Reverses an axis, or subtracts the maximum of its first elements.
+
+        The number of these elements is computed from a size.
+        """
         axis = self.axis(0.7)
         ends = self.ints(-1), self.ints(-(2**31)), self.ints(axis), self.ints(-1)
         if self.r.integers(2):

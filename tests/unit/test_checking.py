@@ -38,6 +38,12 @@ def program(*operators, **more):
     return StreamProgram(operators=operators, **more)
 
 
+def test_a_program_that_is_too_large_is_refused_in_one_sentence() -> None:
+    large = program(*(op(f"o{i}", str(i)) for i in range(50_000)))
+    with pytest.raises(PlanError, match=r"^the program has too many operators .* fewer streams$"):
+        check_program(large)
+
+
 # The next tests compare the checker with an oracle.
 
 

@@ -14,10 +14,9 @@ import numpy as np
 import onnx
 import pytest
 import typer
-from onnx import TensorProto, helper
 
 import tvm_interop
-from tests.code_blocks import Block, blocks, commands, in_page
+from tests.code_blocks import Block, blocks, commands, in_page, small_model
 from tvm_interop import tvmc
 from tvm_interop.cli.app import app
 from tvm_interop.serving.server.config import read_config
@@ -80,7 +79,7 @@ def _beforehand(page: str) -> dict[str, Any]:
     page uses."""
     image = np.linspace(-1, 1, 3, dtype=np.float32).reshape(1, 3)
     name = {"docs/session.rst": "image", "docs/server.rst": "x"}.get(page, "data")
-    model = _model(name)
+    model = small_model(name)
     onnx.save(model, "model.onnx")
     if page == "docs/server.rst":
         tvm_interop.compile(model, scheduler="sequential", out="a.tar")
@@ -92,18 +91,6 @@ def _beforehand(page: str) -> dict[str, Any]:
             "graph": tvm_interop.OpGraph.from_edges(4, edges),
         }
     return names
-
-
-def _model(name: str) -> onnx.ModelProto:
-    """A model with an input of this name and the output `y`, the ReLU of twice the input."""
-    shape = [1, 3]
-    graph = helper.make_graph(
-        [helper.make_node("Add", [name, name], ["d"]), helper.make_node("Relu", ["d"], ["y"])],
-        "net",
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 @pytest.mark.parametrize(

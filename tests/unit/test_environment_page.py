@@ -21,3 +21,18 @@ def test_the_page_has_every_variable_that_is_read() -> None:
     assert {"TVM_INTEROP_NUM_THREADS", "TVM_INTEROP_CUDART_LIBRARY"} <= read
     assert read - told == set(), "not in docs/environment.rst"
     assert told - read == set(), "in docs/environment.rst, and read nowhere"
+
+
+def test_the_page_has_the_variables_of_other_programs_that_are_read() -> None:
+    read = {
+        name
+        for folder in ("tvm_interop", "runtime", "passes")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".py", ".cc", ".h")
+        for name in re.findall(
+            r"""(?:environ(?:\.get|\.setdefault)?[\[(]|getenv\()["']([A-Z_]+)["']""",
+            path.read_text(),
+        )
+    }
+    assert {"CUDA_HOME", "TMPDIR"} <= read
+    assert {name for name in read if f"``{name}``" not in PAGE.read_text()} == set()

@@ -26,7 +26,7 @@ def test_names_and_patterns_make_blocks() -> None:
         ([["a/*"], ["b/x"]], r"operator `b/y\[1/2\]` is in none"),
         ([["a/*"], ["a/x", "b/*"]], "operator `a/x` is in two"),
         ([["b/*"], ["a/*"]], "operator `b/x` reads `a/x` of a later block"),
-        ([["a/*", "c/*"], ["b/*"]], r"names `c/\*`, which no operator has"),
+        ([["a/*", "c/*"], ["b/*"]], r"names `c/\*`, and no operator has this name"),
         ([["a/*"], [3]], "holds 3; it must hold names"),
         ("a/*", "`blocks`"),
     ],

@@ -168,7 +168,7 @@ def test_a_visit_that_was_stopped_goes_on(
     program: Callable[..., subprocess.Popen[str]], tmp_path: Path, how: int
 ) -> None:
     pid = stop_in_the_middle(tmp_path, program(), how)
-    assert is_gone(pid)  # It would keep the GPU busy.
+    assert is_gone(pid)  # A step that goes on running would keep the GPU busy.
     assert kept(tmp_path / "results")["middle"]["state"] == "running"
     again = program()
     printed, _ = again.communicate()

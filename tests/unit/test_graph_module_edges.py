@@ -202,7 +202,10 @@ def test_a_tensor_that_requires_grad(module: GraphModule) -> None:
 
 
 def test_a_tensor_that_is_not_negated_yet(module: GraphModule, wanted: np.ndarray) -> None:
-    """DLPack passes on the memory of such a tensor, which holds its negative."""
+    """PyTorch may negate a tensor later, when it is used.
+
+    Until then its memory holds the opposite numbers, and DLPack would pass those on.
+    """
     parts = [torch.zeros(1, 6), -torch.from_numpy(feed()["vector"])]
     tensor = torch.view_as_complex(torch.stack(parts, -1)).conj().imag
     with pytest.raises(InputError, match=r"input `vector` .*negated.*`\.resolve_neg\(\)`"):

@@ -193,7 +193,8 @@ def test_another_process_makes_the_tables_between_two_questions(
 ) -> None:
     path = tmp_path / "latency.db"
     with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA journal_mode = WAL")  # As far as the other process has come.
+        # The other process has only set this mode, and has made no table yet.
+        connection.execute("PRAGMA journal_mode = WAL")
     connection.close()
     pragma = LatencyStore._pragma
 

@@ -134,6 +134,9 @@ def with_short_flag(net: Masked) -> str:
 
 @pytest.mark.parametrize("build", [divided_by_small_length, with_short_flag])
 def test_a_number_may_be_the_same_for_all_compiled_lengths_only(build: Build) -> None:
-    """These numbers are the same for the lengths 7 and 16, but not for 2."""
+    """Each model adds a number that depends on the length.
+
+    The number is the same for the lengths 7 and 16, and another one for 2.
+    """
     with pytest.raises(InputError, match="this could change results"):
         tvm_interop.compile(model(build), shapes={"seq": (1, 16)}, most_sizes=3, **QUICK)

@@ -325,9 +325,9 @@ def test_rows_of_an_image_of_one_block() -> None:
 @pytest.mark.parametrize("channels", [16, 32])
 @pytest.mark.parametrize("layouts", list(itertools.product(("plain", BLOCKED), repeat=3)))
 def test_every_mix_of_layouts(layouts: tuple[Layout, Layout, Layout], channels: int) -> None:
-    """The layouts are those of the image, the addend and the result.
+    """Each of image, addend and result has one of two layouts.
 
-    The share of a part lies together in each of them.
+    In each layout, the bytes that one part reads or writes are contiguous.
     """
     op = conv((1, 16, 48, 64), channels, 3, added=True)
     data, added, made = layouts

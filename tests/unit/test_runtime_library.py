@@ -295,18 +295,23 @@ def test_the_digest_must_be_right(branches: Path) -> None:
 def test_files_that_are_no_artifacts(branches: Path, tmp_path: Path) -> None:
     whole = branches.read_bytes()
     path = tmp_path / "model.tar"
-    for data, message in {
-        b"": "truncated or not an artifact",
-        b"x" * 2000: "truncated or not an artifact",
-        whole[: len(whole) // 2]: "truncated",
-        whole.replace(b'"cpu:0"', b'"cpu:1"'): "is damaged",
-    }.items():
+    copy = "copy the file again, or make an artifact with `tvm-interop compile`"
+    for data, message, advice in (
+        (b"", "truncated or not an artifact", copy),
+        (b"x" * 2000, "truncated or not an artifact", copy),
+        (whole[: len(whole) // 2], "truncated", copy),
+        (whole.replace(b'"cpu:0"', b'"cpu:1"'), "is damaged", "compile the model again"),
+    ):
         path.write_bytes(data)
         with pytest.raises(RuntimeLibraryError, match=message) as caught:
             NativeModel(path)
         assert caught.value.status == BAD_ARTIFACT
+        assert str(caught.value).endswith(f"; {advice}")
+        with pytest.raises(tvm_interop.ArtifactError, match=message) as python:
+            tvm_interop.load(path)
+        assert str(python.value).endswith(f"; {advice}")
     for missing in (tmp_path / "none.tar", tmp_path):
-        with pytest.raises(RuntimeLibraryError, match=str(missing)):
+        with pytest.raises(RuntimeLibraryError, match=f"{missing}.*; (give|make) "):
             NativeModel(missing)
 
 

@@ -133,7 +133,7 @@ def test_beyond_the_loopback_names_are_taken_but_pages_are_not() -> None:
     beyond = Access("0.0.0.0", None, (), None)
     beyond.check_http("/v2", {"host": "net.default.svc.cluster.local"})
     beyond.check_http("/v2", {"host": "10.0.0.1", "origin": "http://10.0.0.1"})
-    # A web page may have made this name point to this server.
+    # The owner of a web page can let the name `evil.example` point to the address of this server.
     with pytest.raises(AccessError, match="allowed_origins"):
         beyond.check_http("/v2", {"host": "evil.example", "origin": "http://evil.example"})
     named = Access("0.0.0.0", ["mine.example"], (), None)

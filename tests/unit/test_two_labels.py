@@ -20,9 +20,10 @@ def all_labels(things: int, equal: Pairs = ()) -> list[Labels]:  # type: ignore[
 
 
 def random_cost(rng: random.Random, things: int) -> PairCost:
-    """A random cost in whole nanoseconds. Unlike labels cost at least as much as like labels.
+    """Draw a random cost, in whole nanoseconds, of the labels of two things.
 
-    The cost depends on two things, or on one thing or none if the other things are None.
+    Two unlike labels cost at least as much as two like labels. A thing may be None. Then the cost
+    depends on the other thing alone, or on nothing if both are None.
     """
     c00, c11, c01 = (rng.randint(0, 40) for _ in range(3))
     c10 = max(c00 + c11 - c01, 0) + rng.choice([0, 0, rng.randint(0, 20)])

@@ -91,8 +91,7 @@ class AnyPrices(LatencyTable):
 
 @pytest.mark.parametrize("seed", range(120))
 def test_merging_is_never_slower_than_ios_or_sequential_by_its_own_prices(seed: int) -> None:
-    """This holds with and without parts, for exact searches and for large blocks, and with and
-    without costs of stages."""
+    """Try graphs with and without divided operators, small and large, with all kinds of prices."""
     rng = random.Random(seed)
     is_large = seed % 3 == 0
     graph = layered(rng.randint(2, 30 if is_large else 12), seed, layer=4)

@@ -207,7 +207,10 @@ def stage(staging: CudaStaging, port: int, host: Any) -> None:
 
 
 def fetch(staging: CudaStaging, port: int) -> None:
-    """Begin to copy a port to pinned memory, after the runs that are already launched."""
+    """Begin to copy an input or output (a port) to pinned memory.
+
+    The copy comes after the runs that are already launched.
+    """
     _function("fetch")(staging, port)
 
 

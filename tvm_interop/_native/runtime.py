@@ -211,7 +211,8 @@ class NativeModelInstance:
         self._ports = [*model.inputs[shape], *model.outputs[shape]]
         self._inputs = (ctypes.c_void_p * self._num_inputs)()
         self._outputs = (ctypes.c_void_p * (len(self._ports) - self._num_inputs))()
-        # A call with pointers takes 0.3 us less than one with arrays. They keep the arrays alive.
+        # The arrays are passed as pointers, because a call with arrays takes 0.3 us longer. The
+        # pointers keep the arrays alive.
         self._arguments = (
             self._handle,
             ctypes.cast(self._inputs, ctypes.c_void_p),

@@ -32,8 +32,6 @@ from ..errors import (
     ArtifactError,
     DeviceError,
     InputError,
-    PlanError,
-    ScheduleError,
     TVMInteropError,
     only_runtime,
 )
@@ -340,6 +338,12 @@ def load(
         a number in it is out of bounds.
     InputError
         A key file holds no Ed25519 public key; `cryptography` is not installed (extra `sign`).
+
+    Examples
+    --------
+    >>> artifact = load("model.tar")
+    >>> artifact.schedule.scheduler
+    'sequential'
     """
     if trusted_keys is None and kernels:
         trusted_keys = keys_of_environment()
@@ -365,10 +369,13 @@ def load(
         if native is None:
             artifact.__getattr__("plan")
         return artifact
-    except (ArtifactError, PlanError, ScheduleError) as error:
+    except ArtifactError as error:
         raise ArtifactError(f"`{path}`: {error}") from error
     except OSError as error:
-        raise ArtifactError(f"`{path}`: it cannot be read: {error.strerror or error}") from error
+        raise ArtifactError(
+            f"`{path}`: it cannot be read: {error.strerror or error}; give the path of an artifact "
+            "that you may read"
+        ) from error
 
 
 class _Unread:

@@ -11,7 +11,7 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 
-from ..errors import ArtifactError
+from ..errors import ArtifactError, PlanError, ScheduleError
 from ..plan.check import read_plan
 from ..plan.several_shapes import check_batch_sizes, check_shapes
 from ..plan.validate import (
@@ -25,7 +25,9 @@ from ..scheduling import Schedule
 from . import weights as weights_file
 from .layout import MAX_SHAPES, VERSION, Contents, check_rows, prefix
 from .manifest import Manifest, check_manifest
-from .tar import Member, mapped, read_tar
+from .tar import COPY_AGAIN, GIVE_THE_RIGHT_FILE, Member, mapped, read_tar
+
+COMPILE_AGAIN = "compile the model again"
 
 _KEPT = {
     "manifest.json": 2**24,
@@ -51,9 +53,18 @@ def read(file: BinaryIO, kernels: bool, sha256: str | None) -> list[Contents]:
 
     Raises
     ------
-    ArtifactError, PlanError, ScheduleError
-        The file is not an artifact, or is damaged or unsafe.
+    ArtifactError
+        The file is not an artifact, or is damaged or unsafe. The message ends with advice.
     """
+    try:
+        return _read(file, kernels, sha256)
+    except (ArtifactError, PlanError, ScheduleError) as error:
+        text = str(error)
+        advised = text.endswith((COMPILE_AGAIN, COPY_AGAIN, GIVE_THE_RIGHT_FILE))
+        raise ArtifactError(text if advised else f"{text}; {COMPILE_AGAIN}") from error
+
+
+def _read(file: BinaryIO, kernels: bool, sha256: str | None) -> list[Contents]:
     prefixes = ["", *(prefix(i) for i in range(1, MAX_SHAPES))]
     kept = {
         folder + name: most
@@ -126,7 +137,8 @@ def _manifest(members: dict[str, Member]) -> Manifest:
     """Read the manifest, and check that all other members have the digests it lists."""
     if "manifest.json" not in members:
         raise ArtifactError(
-            "it is a tar file but not an artifact of tvm_interop: it has no `manifest.json`"
+            "it is a tar file but not an artifact of tvm_interop: it has no `manifest.json`; "
+            f"{COPY_AGAIN}"
         )
     data = _data(members, "manifest.json")
     head = decoded("manifest.json", data, _Head)
@@ -144,13 +156,10 @@ def _manifest(members: dict[str, Member]) -> Manifest:
         required |= {folder + name for name in _OF_A_SHAPE if name != "fallback.json"}
     for name in sorted({*required, *manifest.sha256, *members} - {"manifest.json"}):
         if name not in required | optional:
-            raise ArtifactError(
-                f"it has a member `{name!a}`, and artifacts have no such member; compile the model "
-                "again"
-            )
+            raise ArtifactError(f"it has a member `{name!a}`, and artifacts have no such member")
         if name not in members or members[name].sha256 != manifest.sha256.get(name):
             state = "damaged" if name in members else "missing"
-            raise ArtifactError(f"its `{name}` is {state}; compile the model again")
+            raise ArtifactError(f"its `{name}` is {state}")
     return manifest
 
 

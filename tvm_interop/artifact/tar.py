@@ -22,6 +22,9 @@ from ..errors import ArtifactError
 _BLOCK = tarfile.BLOCKSIZE
 _CHUNK = 2**20
 
+COPY_AGAIN = "copy the file again, or make an artifact with `tvm-interop compile`"
+GIVE_THE_RIGHT_FILE = "give the file that has this SHA-256"
+
 
 @dataclass(frozen=True)
 class Member:
@@ -99,14 +102,14 @@ def read_tar(
             reader.exactly(-info.size % _BLOCK)
     except tarfile.TarError as error:
         raise ArtifactError(
-            f"it is truncated or not an artifact of tvm_interop ({error})"
+            f"it is truncated or not an artifact of tvm_interop ({error}); {COPY_AGAIN}"
         ) from error
     if sha256 is not None:
         found = reader.whole_digest()
         if found != sha256.lower():
             raise ArtifactError(
                 f"its SHA-256 is {found}, not {sha256}: it is not the file that you mean, and "
-                "nothing in it was used"
+                f"nothing in it was used; {GIVE_THE_RIGHT_FILE}"
             )
     return members
 
@@ -146,7 +149,7 @@ class _Reader:
         """Read the next `nbytes` bytes."""
         data = self._file.read(min(nbytes, self.left))
         if len(data) < nbytes:
-            raise ArtifactError("it is truncated or not an artifact of tvm_interop")
+            raise ArtifactError(f"it is truncated or not an artifact of tvm_interop; {COPY_AGAIN}")
         self.left -= nbytes
         if self._whole is not None:
             self._whole.update(data)
@@ -184,8 +187,9 @@ def _check_header(info: tarfile.TarInfo, left: int, most_bytes: Mapping[str, int
         )
     if not 0 <= info.size <= left:
         raise ArtifactError(
-            f"it is truncated: `{name}` should have {info.size} bytes, and the file has {left} left"
+            f"it is truncated: `{name}` should have {info.size} bytes, and the file has {left} "
+            f"left; {COPY_AGAIN}"
         )
     most = most_bytes.get(info.name, info.size)
     if info.size > most:
-        raise ArtifactError(f"its `{name}` has {info.size} bytes; at most {most} are allowed")
+        raise ArtifactError(f"its `{name}` has {info.size} bytes, and at most {most} are allowed")

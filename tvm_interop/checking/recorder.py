@@ -85,7 +85,10 @@ class Recorder:
         sources = tuple(waits)
         for source in sources:
             if not isinstance(source, str) or source not in self._names:
-                raise PlanError(f"`{name}` waits for {source!r}, which was not launched before it")
+                raise PlanError(
+                    f"`{name}` waits for {source!r}, which was not launched before it; `waits` "
+                    "holds names of earlier operators"
+                )
         self._operators.append(
             StreamOperator(
                 name,

@@ -9,7 +9,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated
 
 import typer
@@ -32,31 +32,37 @@ from . import serve as serve_verb
 from . import show as show_verb
 from . import sign as sign_verbs
 from . import tune as tune_verb
-from .console import INTERRUPTED, TERMINATED, complain, note_warning
+from .console import INTERRUPTED, TERMINATED, complain, help_of, note_warning
 
 app = typer.Typer(
     name="tvm-interop",
     help="Make a model run its independent operators side by side.",
+    epilog="To begin: `tvm-interop compile model.onnx`, then `tvm-interop run model.tar "
+    "--print-time`. `tvm-interop COMMAND --help` explains a command and its options.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("compile")(compile_verb.compile_model)
-app.command("run")(run_verb.run_model)
-app.command("serve")(serve_verb.serve_models)
-app.command("sign")(sign_verbs.sign_artifact)
-app.command("verify")(sign_verbs.verify_artifact)
-app.command("schedule")(schedule_verb.schedule_model)
-app.command("tune")(tune_verb.tune_model)
-app.command("show")(show_verb.show)
-app.command("perf")(perf_verb.measure)
-app.command("bench")(bench_verb.compare)
-app.command("explain")(explain_verb.explain_model)
-app.command("compare")(compare_verb.compare_artifacts)
-app.command("check")(check_verb.check_program)
-app.command("models")(models_verb.list_models)
-app.command("devices")(devices_verb.list_devices)
-app.command("config")(config_verb.show_config)
+VERBS: Mapping[str, Callable[..., object]] = {
+    "compile": compile_verb.compile_model,
+    "run": run_verb.run_model,
+    "serve": serve_verb.serve_models,
+    "sign": sign_verbs.sign_artifact,
+    "verify": sign_verbs.verify_artifact,
+    "schedule": schedule_verb.schedule_model,
+    "tune": tune_verb.tune_model,
+    "show": show_verb.show,
+    "perf": perf_verb.measure,
+    "bench": bench_verb.compare,
+    "explain": explain_verb.explain_model,
+    "compare": compare_verb.compare_artifacts,
+    "check": check_verb.check_program,
+    "models": models_verb.list_models,
+    "devices": devices_verb.list_devices,
+    "config": config_verb.show_config,
+}
+for _name, _verb in VERBS.items():
+    app.command(_name, help=help_of(_verb))(_verb)
 app.add_typer(db_verbs.app, name="db")
 
 

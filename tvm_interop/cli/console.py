@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,20 @@ INTERRUPTED = 130
 """The exit code of a program that Ctrl-C stopped, as in shells."""
 TERMINATED = 143
 """The exit code of a program that SIGTERM stopped, as in shells."""
+
+
+def help_of(verb: Callable[..., object]) -> str:
+    """Return the docstring of a verb with each paragraph on one line.
+
+    The terminal then breaks the lines where its own width asks for it.
+
+    Examples
+    --------
+    >>> help_of(complain)
+    'Print an error message on standard error.'
+    """
+    paragraphs = (inspect.getdoc(verb) or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def complain(message: str) -> None:

@@ -192,7 +192,7 @@ def _open(path: Path | None) -> LatencyStore:
     from ..measure.store import LatencyStore
 
     if path is not None and not path.exists():
-        raise InputError(f"there is no latency database `{path}`")
+        raise InputError(f"there is no latency database `{path}`; check the path")
     return LatencyStore(path)
 
 

@@ -30,7 +30,12 @@ class InputFlags(Flags):
 
     inputs: Annotated[
         Path | None,
-        typer.Option("-i", "--inputs", help="An .npz file with an array for each input."),
+        typer.Option(
+            "-i",
+            "--inputs",
+            help="An .npz file with an array for each input, which "
+            "`numpy.savez(FILE, NAME=array)` writes.",
+        ),
     ] = None
     fill_mode: Annotated[
         FillMode,

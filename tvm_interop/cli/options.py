@@ -159,8 +159,7 @@ CrossCompiler = Annotated[
         "--cross-compiler",
         metavar="COMPILER",
         help="Compiler that links the kernels for a --target with another kind of CPU than this "
-        "machine's, such as aarch64-linux-gnu-g++; may be followed by its options. By default "
-        "CXX, or the system's compiler.",
+        "machine's; may be followed by its options. By default CXX, or the system's compiler.",
         rich_help_panel="Model",
     ),
 ]

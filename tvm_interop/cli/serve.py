@@ -244,7 +244,10 @@ def _named(artifacts: list[Path], names: list[str]) -> dict[str, Path]:
         There are more names than artifacts, or two artifacts have the same name.
     """
     if len(names) > len(artifacts):
-        raise InputError(f"there are {len(names)} names for {len(artifacts)} artifacts")
+        raise InputError(
+            f"there are {len(names)} names for {len(artifacts)} artifacts; give at most one "
+            "--name for each"
+        )
     found: dict[str, Path] = {}
     for i, path in enumerate(artifacts):
         name = names[i] if i < len(names) else path.name.removesuffix(".tar")

@@ -66,9 +66,10 @@ Ranges = Annotated[
     typer.Option(
         "--shapes",
         metavar="NAME=N..M,...",
-        help="Sizes of open dimensions, such as height=64,width=64,128, or ranges for one or two "
-        "of them, such as batch=1..8,seq=1..128. A range is compiled for some of its sizes. Inputs "
-        "of other sizes are filled up, and a model is refused if this could change its results.",
+        help="Sizes of open dimensions, such as width=64,128, or ranges for one or two of them, "
+        "such as batch=1..8. A comma also separates two dimensions: batch=1..8, then seq=1..128. "
+        "A range is compiled for some of its sizes. Inputs of other sizes are filled up, and a "
+        "model is refused if this could change its results.",
         rich_help_panel="Model",
     ),
 ]

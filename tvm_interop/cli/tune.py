@@ -130,7 +130,7 @@ def tune_model(
     output = output or Path("schedule.json")
     address = options.server_address(rpc_tracker, rpc_key)
     if not output.resolve().parent.is_dir():
-        raise InputError(f"there is no folder `{output.resolve().parent}` to write `{output}` to")
+        raise InputError(f"there is no folder `{output.resolve().parent}` for `{output}`; make it")
     with tuning_bar(quiet=as_json) as bar:
         tuning = Tuning(output, Display(bar, search.max_measurements, quiet=as_json))
         try:

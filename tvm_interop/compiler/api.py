@@ -78,7 +78,7 @@ def compile(
     cross_compiler: str | None = None,
     **options: Any,
 ) -> Artifact:
-    """Compile a model so that its independent operators run side by side.
+    """Compile a model so that its independent operators run side by side; return the artifact.
 
     Before the schedule ships, it is measured against sequential execution of the same kernels. The
     artifact runs sequentially if the schedule is not faster. The page "The options of compile" of
@@ -115,17 +115,19 @@ def compile(
     options: `time_budget`, the seconds for compiling; `shapes`, a range such as
         `{"batch": (1, 32)}`, or sizes; `most_sizes`; `fallback`; `winograd`; a scheduler's options.
 
-    Returns
-    -------
-    The artifact, for `GraphModule`.
-
     Raises
     ------
     UnsupportedModelError, InputError, ScheduleError, DeviceError
         The message names the cause and says what to do. No file is written then.
+
+    Examples
+    --------
+    >>> module = tvm_interop.GraphModule(compile("model.onnx", out="model.tar"))
     """
     if out is not None and not Path(out).resolve().parent.is_dir():
-        raise InputError(f"there is no folder `{Path(out).resolve().parent}` to write `{out}` to")
+        raise InputError(
+            f"there is no folder `{Path(out).resolve().parent}` to write `{out}` to; make it"
+        )
     time_budget, fallback = options.pop("time_budget", None), options.pop("fallback", True)
     winograd = options.pop("winograd", True)
     ranges, most_sizes = options.pop("shapes", None), options.pop("most_sizes", None)

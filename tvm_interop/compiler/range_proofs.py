@@ -140,7 +140,7 @@ class _Pair:
         The range whose rows are independent comes first.
         """
         names, why = self._chosen.dimensions, {}
-        # The outer dimension of the inputs is mostly the batch.
+        # Try the outer dimension of the inputs first, because it is usually the batch.
         for of_rows in sorted((0, 1), key=lambda d: max(self._chosen.axes[d].values())):
             try:
                 self._prove_rows(of_rows)
@@ -162,7 +162,10 @@ class _Pair:
         raise RowsDependError(f"the rows of one of them must not depend on each other: {told}")
 
     def _prove_rows(self, number: int) -> None:
-        """Prove that the indices of a dimension are independent, for all sizes of the other."""
+        """Prove that rows of the dimension `number` do not depend on each other.
+
+        The proof covers all sizes of the other dimension.
+        """
         sizes, filled = self._chosen.sizes[number], self._chosen.filled(number)
         others, others_filled = self._chosen.sizes[1 - number], self._chosen.filled(1 - number)
         for other in (*reversed(others), *others_filled):

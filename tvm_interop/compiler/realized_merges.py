@@ -178,7 +178,7 @@ def _settled(
         if op not in places and not before:
             raise ScheduleError(f"operator `{graph.names[op]}` is in no stage after merging")
         place = places[op] if op in places else max(before)
-        # Stages on several GPUs are not in one order.
+        # Only stages on one GPU have an order.
         device = stages[place.stage].device
         known = [source for source in before if stages[source.stage].device == device]
         last = max(known, default=place)

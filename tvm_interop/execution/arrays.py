@@ -88,7 +88,9 @@ def writable_array(value: Any, expected: Port) -> np.ndarray:
     """
     array = as_array(value, expected, "output")
     if isinstance(value, np.ndarray) and not value.flags.writeable:
-        raise InputError(f"output `{expected.name}` cannot be written to a read-only array")
+        raise InputError(
+            f"output `{expected.name}` cannot be written to a read-only array; give a copy of it"
+        )
     return array
 
 

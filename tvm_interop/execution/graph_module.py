@@ -37,9 +37,10 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
 
     Examples
     --------
-    >>> with GraphModule("model.tar") as module:  # doctest: +SKIP
-    ...     (scores,) = module(image)
-    >>> scores.numpy()  # doctest: +SKIP
+    >>> with GraphModule("model.tar") as module:
+    ...     (scores,) = module(image)  # or `module(image=image)`
+    >>> scores.numpy().tolist()
+    [[0.0, 0.0, 2.0]]
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         )
 
     def __exit__(self, *_: object) -> None:
+        """Close the module at the end of a `with` block."""
         self.close()
 
     def close(self) -> None:
@@ -296,7 +298,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
             f"the model runs on zeros: its inputs {names} were never set; give arrays to `run` or "
             "`set_input`",
             RuntimeWarning,
-            stacklevel=4,  # The caller of the public method.
+            stacklevel=4,  # The warning names the line that called the public method.
         )
         self._never_set.clear()
 
@@ -468,7 +470,10 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         if func_name != "run":
             raise InputError(f"no function `{func_name}` to benchmark; there is `run`")
         if device is not None and device.dlpack_device_type() != self._instance.dlpack_device_type:
-            raise DeviceError(f"this module runs on {self.plan.device_in_words()}, not on {device}")
+            raise DeviceError(
+                f"this module runs on {self.plan.device_in_words()}, not on {device}; leave "
+                "`device` out"
+            )
         if inputs:
             self.set_input(**inputs)
         timer = self._time_end_to_end if end_to_end else self._instance.time

@@ -267,7 +267,10 @@ def _product(bb: relax.BlockBuilder, a: Any, b: Any) -> Any:
 def shape_of(x: Any) -> tuple[int, ...]:
     shape = static_shape(x.ty)
     if shape is None:
-        raise UnsupportedModelError("the shape of an input is computed when the model runs")
+        raise UnsupportedModelError(
+            "the shape of an input is computed when the model runs: export the model with fixed "
+            "shapes"
+        )
     return tuple(shape)
 
 

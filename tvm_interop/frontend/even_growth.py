@@ -116,7 +116,7 @@ class _Fit:
         if not wrong.any():
             return None
         values = self._values[:, int(np.argmax(wrong))]
-        # The value that is the rarest, and another one beside it.
+        # The sizes with the rarest value, and neighbouring sizes with another value.
         _, places, counts = np.unique(
             values, return_inverse=True, return_counts=True, equal_nan=True
         )

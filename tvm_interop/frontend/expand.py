@@ -121,9 +121,13 @@ def _with_difficult_nodes_settled(
 
 
 def _is_of_opset(function: onnx.FunctionProto, version: int) -> bool:
-    """Whether the operators of `function` mean the same in opset `version`, which it then states.
+    """Make `function` a function of opset `version`, if its operators mean the same there.
 
     The inliner takes only functions of the model's opset.
+
+    Returns
+    -------
+    Whether they mean the same.
     """
     stated = next((o for o in function.opset_import if o.domain == ""), None)
     if stated is None:

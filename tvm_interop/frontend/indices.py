@@ -54,7 +54,9 @@ def with_safe_indices(
     shape = static_shape(getattr(inputs[0], "ty", None))
     if shape is None or static_shape(getattr(inputs[at], "ty", None)) is None:
         return inputs  # For example, TVM's importer itself indexes a shape.
-    inputs = copy(inputs)  # A copy keeps TVM's list type: an index past the end gives None.
+    # `list(inputs)` would raise an error for an index past the end, where TVM's own list type gives
+    # None.
+    inputs = copy(inputs)
     sizes = _sizes(op_type, shape, static_shape(inputs[at].ty) or (), attrs)
     known = constant_array(inputs[at])
     if known is not None:

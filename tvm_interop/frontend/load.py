@@ -76,7 +76,7 @@ def load_model(
 
     Examples
     --------
-    >>> mod = load_model("squeezenet.onnx", {"data_0": (1, 3, 224, 224)})  # doctest: +SKIP
+    >>> mod = load_model("model.onnx", {"image": (1, 3)})
     """
     shapes = {name: tuple(int(d) for d in shape) for name, shape in (input_shapes or {}).items()}
     if isinstance(model, tvm.IRModule):

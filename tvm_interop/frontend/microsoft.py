@@ -167,7 +167,9 @@ def _matmul_of_few_bits(
         None if v is None else constant_array(v) for v in (packed, scales, zeros)
     )
     if bytes_ is None or steps is None or (zeros is not None and points is None):
-        raise UnsupportedModelError("its weights, scales and zero points must be constants")
+        raise UnsupportedModelError(
+            "its weights, scales and zero points must be constants: export them as initializers"
+        )
     if bits not in (2, 4, 8) or places is not None:
         raise UnsupportedModelError(
             f"it has weights of {bits} bits{'' if places is None else ' in another order'}: "

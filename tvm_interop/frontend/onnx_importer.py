@@ -138,7 +138,10 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         self._inner: dict[str, Any] = {}  # The tensors of subgraphs.
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of all tensors that have a static one, those of subgraphs too, by name."""
+        """Return the shape of each tensor whose shape is static, by name.
+
+        Tensors of subgraphs are included.
+        """
         every = {**self._inner, **self._nodes}
         shapes = {
             name: static_shape(value.ty)

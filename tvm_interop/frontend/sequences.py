@@ -47,7 +47,9 @@ def import_split_to_sequence(
     else:
         each = 1 if given is None else int(given)
         if each < 1:
-            raise UnsupportedModelError(f"its parts of size {each} do not make up a tensor")
+            raise UnsupportedModelError(
+                f"its input `split` is {each}, and a part has 1 or more rows"
+            )
         lengths = [min(each, size - begin) for begin in range(0, size, each)]
     if lengths or size:  # A tensor without elements has no parts.
         check_lengths(lengths, size, axis)

@@ -87,7 +87,7 @@ class Checked:
 
 @runtime_checkable
 class RunsFenced(Protocol):
-    """A kernel that is not a function of tensors and has its own way to run between fences."""
+    """A kernel that runs between fences by a method of its own, as kernels of libraries do."""
 
     def run_fenced(
         self,

@@ -159,6 +159,12 @@ class LatencyTable(LatencyModel):
     LatencyError: for a latency that is negative or not finite, naming the operator; for a table
         that is not a list of numbers; for `streams` below 1; for a transfer or a cost that is
         negative or not finite; for a transfer that is not between two operators of the table.
+
+    Examples
+    --------
+    >>> table = LatencyTable([3.0, 5.0, 8.0])
+    >>> table.stage([[0], [1, 2]])  # The group of operators 1 and 2 takes longest.
+    13.0
     """
 
     def __init__(
@@ -251,7 +257,8 @@ class LatencyTable(LatencyModel):
     def _check_id(self, op: int) -> None:
         if not is_whole(op) or not 0 <= op < len(self._op_us):
             raise LatencyError(
-                f"operator {op!r} is not in the latency table, which has {len(self._op_us)} entries"
+                f"operator {op!r} is not in the latency table, which has {len(self._op_us)} "
+                "entries; give a latency for each operator of the graph"
             )
 
 

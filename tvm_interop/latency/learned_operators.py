@@ -133,7 +133,12 @@ class LearnedOperators:
         return Prediction(np.maximum(np.exp(log_us), LEAST_US), spread)
 
     def _before(self, features: Floats) -> tuple[Floats, Floats]:
-        """Logarithms as predicted without this program's operators, and their uncertainty."""
+        """Predict the logarithms of latencies before operators of this program are used.
+
+        Returns
+        -------
+        The logarithms, and the uncertainty of each.
+        """
         if self._line is None:
             line = _straight_line(self._own_features, self._own_log_us)
             return _on_line(line, features), np.full(len(features), _UNSURE)
@@ -141,7 +146,13 @@ class LearnedOperators:
         return _on_line(self._line, features) + rest, spread
 
     def _rest(self) -> tuple[Floats, float]:
-        """How far this program's operators are from `_before` plus a shift, and that shift."""
+        """Compare the measured operators of this program with the predictions of `_before`.
+
+        Returns
+        -------
+        The median difference of the logarithms is the second result. The first result has the rest
+        of each operator's difference.
+        """
         if not len(self._own_log_us):
             return np.empty(0), 0.0
         apart = self._own_log_us - self._before(self._own_features)[0]

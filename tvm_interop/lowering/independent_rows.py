@@ -189,7 +189,18 @@ def constant_in_words(program: Program, v: int) -> str:
 
 
 def check_alike(programs: Sequence[Program], grows: str) -> None:
-    """Raise RowsDependError if the programs differ in more than their size or length, `grows`."""
+    """Check that the programs have the same operators.
+
+    Parameters
+    ----------
+    programs: the model, lowered for several sizes.
+    grows: the word for these sizes in the error message, such as `length`.
+
+    Raises
+    ------
+    RowsDependError
+        The programs have different operators.
+    """
     first = _structure(programs[0])
     if any(_structure(program) != first for program in programs[1:]):
         raise RowsDependError(f"the model has other operators for another {grows}")

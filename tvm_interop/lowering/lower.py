@@ -170,7 +170,9 @@ def is_lowered(mod: tvm.IRModule) -> bool:
         The module has no function `main`.
     """
     if "main" not in [var.name_hint for var in mod.get_global_vars()]:
-        raise UnsupportedModelError("the Relax module has no function `main` to lower")
+        raise UnsupportedModelError(
+            "the Relax module has no function `main`: name the function that runs the model `main`"
+        )
     main = mod["main"]
     if not main.attrs or _LOWERED not in main.attrs:
         return False

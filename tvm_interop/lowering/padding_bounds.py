@@ -102,7 +102,10 @@ def after(form: Form, known: Mapping[str, Bounds], is_first: bool) -> Bounds:
 
 
 def reads_later(forms: Sequence[Form]) -> bool:
-    """Whether a statement reads a buffer that a later one writes, as in a loop around both."""
+    """Return whether a statement reads a buffer that a later statement writes.
+
+    This happens if a loop holds both statements.
+    """
     for i, form in enumerate(forms):
         later = {each.buffer for each in forms[i + 1 :]}
         parts = (form.value, *form.conditions, *form.places)
@@ -320,7 +323,10 @@ def _of_load(bounds: Bounds, positions: tuple[Position, ...], where: Mapping[str
 
 
 def _is_given(position: Position, where: Mapping[str, str]) -> bool:
-    """Whether a position that is read is a given one. A fixed one is, as the first."""
+    """Return whether an element that is read lies at a given position, not at a filled one.
+
+    A constant position, such as the first, counts as given.
+    """
     if isinstance(position, int):
         return True
     loop = position if isinstance(position, str) else position[1]  # Or an earlier one than that.

@@ -107,7 +107,8 @@ class _Form:
         self._store, self._buffers, self._blocks, self._loop = store, buffers, blocks, loop
         self._analyzer = sym.Analyzer()
         self._row = tirx.Var("row", "int64")
-        self._bases: dict[str, Any] = {}  # The first row of a counter, by the text of its element.
+        # For each counter that is read, by its text: the variable for its value in the first row.
+        self._bases: dict[str, Any] = {}
         self._problems: list[UnprovenError] = []
         self._values: dict[Any, Any] = {}
         self._extents: list[tuple[int, ...]] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import DeviceError, did_you_mean
+from ..errors import DeviceError, did_you_mean, first_line
 from .cpu_features import host_features, missing_features, target_features
 
 
@@ -24,7 +24,10 @@ def cpu_target(target: Any) -> Any:
     try:
         resolved = tvm.target.Target(target)
     except Exception as error:
-        raise DeviceError(f"`{target}` is not a target that TVM knows: {error}") from error
+        raise DeviceError(
+            f"`{target}` is not a target that TVM knows: {first_line(error)}; give a target such "
+            "as `llvm` or `llvm -mcpu=haswell`"
+        ) from error
     if resolved.kind.name != "llvm":
         raise DeviceError(f"target `{resolved.kind.name}` is not supported; give `llvm` or `cuda`")
     attrs = dict(resolved.attrs)

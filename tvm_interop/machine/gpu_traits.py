@@ -87,9 +87,9 @@ def gpu_traits(
 
 
 def largest_share(launches: Sequence[KernelDemand], arch: str) -> float:
-    """The largest share of a multiprocessor that a block of any of the launches takes.
+    """Return the largest share of a multiprocessor that a block of any of the launches takes.
 
-    The share is that of `share_of_multiprocessor`; 0 without a launch.
+    `share_of_multiprocessor` computes the share of one launch. Without launches the result is 0.
 
     Raises
     ------

@@ -60,14 +60,20 @@ def _before_80(blocks: int, warps: int, shared_kib: int) -> Multiprocessor:
 
 
 def _since_80(blocks: int, warps: int, shared_kib: int) -> Multiprocessor:
-    """A multiprocessor since capability 8.0, where a block may take all shared memory but 1 KiB."""
+    """Describe a multiprocessor since compute capability 8.0.
+
+    A block may use all of its shared memory but 1 KiB.
+    """
     return Multiprocessor(blocks, warps, shared_kib * _KIB, (shared_kib - 1) * _KIB)
 
 
 def _before_70(
     blocks: int, shared_kib: int, registers: int, block_registers: int
 ) -> Multiprocessor:
-    """A multiprocessor before compute capability 7.0, where a block takes at most 48 KiB."""
+    """Describe a multiprocessor before compute capability 7.0.
+
+    A block may use at most 48 KiB of its shared memory.
+    """
     return Multiprocessor(
         blocks, 64, shared_kib * _KIB, 48 * _KIB, 256, 0, registers, block_registers
     )

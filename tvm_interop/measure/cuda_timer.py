@@ -135,7 +135,7 @@ class CudaStageTimer:
         return ""
 
     def implementation(self, op: int) -> str:
-        """Return "", because GPU libraries choose among several implementations by measuring."""
+        """Return "", because libraries for GPUs choose implementations by measuring them."""
         return ""
 
     def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:

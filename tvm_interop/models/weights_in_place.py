@@ -99,7 +99,9 @@ def _model(
 def _large(
     data: mmap.mmap, field: _Field, name: str, itemsizes: dict[int, int], at_least: int
 ) -> TensorProto | None:
-    """The weight with the place of its bytes instead of the bytes; None if the model needs them.
+    """Return the weight with a reference to its bytes in the file, in place of the bytes.
+
+    Return None if the weight has to be in memory: if it is small, or is stored in another form.
 
     Parameters
     ----------

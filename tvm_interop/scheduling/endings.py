@@ -57,7 +57,7 @@ class Endings:
         order of their groups.
         """
         ways = self._table()
-        left = number + 1  # The first choice of all is the empty ending, which has no number.
+        left = number + 1  # The empty ending comes first, and has no number.
         room = self.max_groups
         groups: list[Mask] = []
         for i, choices in enumerate(self.clusters):

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..errors import ScheduleError
+from ..errors import ScheduleError, did_you_mean
 from ..latency.base import LatencyModel
 from ..latency.some_operators import LatencyOfSome
 from ..program.graph import OpGraph
@@ -132,7 +132,11 @@ def _matching(named: dict[str, list[int]], pattern: object) -> list[int]:
         found = [op for name in fnmatch.filter(named, plain) for op in named[name]]
         if found:
             return found
-    raise ScheduleError(f"`blocks` names `{pattern}`, which no operator has")
+    close = did_you_mean(pattern, list(named))
+    raise ScheduleError(
+        f"`blocks` names `{pattern}`, and no operator has this name{close}; `OpGraph.names` and "
+        "`tvm-interop show` list the names"
+    )
 
 
 def _together(stats: Sequence[dict[str, Any]]) -> dict[str, Any]:

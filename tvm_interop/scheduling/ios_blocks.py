@@ -70,7 +70,12 @@ class Allowance:
             self._whole.spend(transitions)
 
     def share(self, part: float) -> Allowance:
-        """Make an allowance of the fraction `part`, from 0 to 1, of the rest of this one."""
+        """Make an allowance from what is left of this one.
+
+        Parameters
+        ----------
+        part: the fraction to take, from 0 to 1.
+        """
         shared = Allowance(0, None)
         shared._whole = self
         shared._transitions = self._transitions * part

@@ -1,4 +1,4 @@
-"""The scheduler `opara`: it launches operators alternately by their demand on the device."""
+"""The scheduler `opara`: it launches memory-bound and compute-bound operators in turns."""
 
 from __future__ import annotations
 

@@ -52,6 +52,12 @@ def schedule(
     ScheduleError: for an unknown name or option (the message lists the known ones), an invalid
         option value, a missing latency model, and a scheduler that returns an invalid schedule.
     LatencyError: where the latency model gives no usable number, naming the operator.
+
+    Examples
+    --------
+    >>> graph = OpGraph.from_edges(4, [(0, 1), (0, 2), (1, 3), (2, 3)])
+    >>> [stage.groups for stage in schedule(graph, "greedy").stages]
+    [((0,),), ((1,), (2,)), ((3,),)]
     """
     scheduler = _lookup(name)
     _check_options(name, scheduler, options)
@@ -76,7 +82,13 @@ def schedule(
 
 
 def schedulers() -> list[str]:
-    """The names that `schedule` takes, in alphabetical order."""
+    """Return the names that `schedule` and `compile` take, in alphabetical order.
+
+    Examples
+    --------
+    >>> "ios" in schedulers()
+    True
+    """
     return sorted(_REGISTRY)
 
 
@@ -105,6 +117,12 @@ def register_scheduler(name: str) -> Callable[[_F], _F]:
     Raises
     ------
     ScheduleError: when the name is taken or empty.
+
+    Examples
+    --------
+    >>> @register_scheduler("in a row")  # doctest: +SKIP
+    ... def in_a_row(graph, latency, *, streams=1):
+    ...     return Schedule("in a row", graph.names, streams=[graph.topological_order()])
     """
     if not name or not isinstance(name, str):
         raise ScheduleError(f"a scheduler cannot be called {name!r}; give it a name")

@@ -54,6 +54,15 @@ class Schedule:
         a stream is on the device of its stages.
     stats: counts and times of the search. `==` does not compare them, and `to_json` does not write
         them.
+
+    Examples
+    --------
+    >>> stages = [Stage([[0]], [0]), Stage([[1], [2]], [0, 1])]
+    >>> schedule = Schedule("by hand", ("a", "b", "c"), stages=stages)
+    >>> schedule
+    Schedule(by hand: 3 operators, 2 stages on 2 stream(s))
+    >>> Schedule.from_json(schedule.to_json()) == schedule
+    True
     """
 
     scheduler: str

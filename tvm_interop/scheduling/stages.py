@@ -28,6 +28,11 @@ class Stage:
         covers only the earlier stages on the same GPU.
     device: number of the GPU that runs the stage: GPU 1 is `cuda:1`. None if all stages run on the
         one device that the model is compiled for.
+
+    Examples
+    --------
+    >>> Stage(groups=[[1], [2, 3]], streams=[0, 1]).ops
+    (1, 2, 3)
     """
 
     groups: tuple[tuple[int, ...], ...]

@@ -48,7 +48,9 @@ class Arrivals:
         for name in ("models", "priorities", "batches", "deadlines_us"):
             column = getattr(self, name)
             if column is not None and len(column) != count:
-                raise InputError(f"`{name}` has {len(column)} rows for {count} arrivals")
+                raise InputError(
+                    f"`{name}` has {len(column)} rows for {count} arrivals; give one for each"
+                )
         if count and (not np.isfinite(self.at_us).all() or self.at_us[0] < 0):
             raise InputError(
                 "an arrival time is not finite, or negative; give microseconds, 0 or more"

@@ -111,7 +111,11 @@ class ServingProcess:
         if reward not in ("paper", "throughput", "mix"):
             raise InputError(f"`reward` is {reward!r}; it must be `paper`, `throughput` or `mix`")
         if space.num_blocks != tuple(len(model.blocks) for model in programs.models):
-            raise InputError("the space is for models with other numbers of blocks")
+            raise InputError(
+                f"`space` is for models of {space.num_blocks} blocks, and `programs` has models of "
+                f"{tuple(len(model.blocks) for model in programs.models)}; make the space of these "
+                "programs"
+            )
         self.models = programs.models
         self.space = space
         self.rule = rule

@@ -73,7 +73,7 @@ class Background:
         self._states: dict[tuple[Any, ...], CompileState] = {}
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
-        self._in_use = threading.RLock()  # The end of a session may come in any thread.
+        self._in_use = threading.RLock()  # Any thread may close the session.
         self._thread: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._is_closed = False
@@ -127,7 +127,7 @@ class Background:
     def let_go(self) -> None:
         """Tell the process to end. Wait only while the session changes to a new artifact."""
         if os.getpid() != self._pid:
-            return  # The process belongs to the process that this one was forked from.
+            return  # This process was forked. Its parent ends the compiling process.
         self._is_closed = True
         self._jobs.put(None)
         with self._in_use:
@@ -167,7 +167,7 @@ class Background:
     def _compile(self, job: _Job) -> None:
         order = job.order
         if not self._change(order, background="compiling"):
-            return  # So many shapes came since that the session has dropped this one.
+            return  # The session has dropped this shape, because many other shapes came since.
         payload = pickle.dumps(job_of(order))
         with tempfile.TemporaryFile() as said:
             with self._in_use:
@@ -318,7 +318,10 @@ def _loaded(order: Order, path: str, is_kept: bool) -> Artifact:
         return artifact
     found = None if order.kept is None else order.kept.find(order.source.name, order.key)
     if found is None:
-        raise ExecutionError(f"`{path}` was compiled, but no longer exists")
+        raise ExecutionError(
+            f"`{path}` was compiled, but no longer exists; make a new session, which compiles the "
+            "model again"
+        )
     return found
 
 

@@ -121,7 +121,9 @@ def _compiled(job: dict[str, Any], until_loaded: contextlib.ExitStack) -> tuple[
     set_num_threads(job["threads"], False)
     source = artifact_or_source(job["model"])
     if isinstance(source, Artifact) or source.digest != job["digest"]:
-        raise ExecutionError(f"`{job['model']}` has changed since the session was made")
+        raise ExecutionError(
+            f"`{job['model']}` has changed since the session was made; make a new session"
+        )
     order = order_of(source, job["options"], job["shapes"])
     with contextlib.ExitStack() as alone:
         if order.kept is not None:

@@ -32,6 +32,16 @@ class Binding:
 
     If the session compiles in the background, the first run after the compilation changes to the
     new artifact. Bound arrays stay bound.
+
+    Examples
+    --------
+    >>> session = tvm_interop.Session("model.onnx")
+    >>> binding = session.io_binding()
+    >>> binding.bind_input("image", image)
+    >>> scores = binding.bind_output("y")  # Each run writes to this array.
+    >>> session.run_with_iobinding(binding)
+    >>> scores.tolist()
+    [[0.0, 0.0, 2.0]]
     """
 
     def __init__(self, current: Callable[[], tuple[Artifact, GraphModule] | None]) -> None:

@@ -67,7 +67,7 @@ class ReadyShapes:
         """
         with self._lock:
             if self._is_closed:
-                raise ExecutionError("the session was closed while it compiled")
+                raise ExecutionError("the session was closed while it compiled; make a new one")
             self._by_shape[key] = pool
             self._by_shape.move_to_end(key)
             if count is not None:

@@ -75,13 +75,14 @@ class Session(AbstractContextManager["Session"]):
     Attributes
     ----------
     inputs, outputs: names, shapes and dtypes of the model's inputs and outputs.
-    path: the path of the last artifact that was loaded or compiled; None if there is none yet, or
-        it is not in a file.
+    path: the path of the last artifact that was loaded or compiled; None if it is not in a file.
 
     Examples
     --------
-    >>> session = Session("model.onnx")  # doctest: +SKIP
-    >>> logits, *_ = session.run(None, {"image": image})  # doctest: +SKIP
+    >>> with Session("model.onnx") as session:  # Compiles it, or finds it compiled.
+    ...     (scores,) = session.run(None, {session.inputs[0].name: image})
+    >>> scores.tolist()
+    [[0.0, 0.0, 2.0]]
     """
 
     def __init__(
@@ -184,13 +185,11 @@ class Session(AbstractContextManager["Session"]):
         )
 
     def __exit__(self, *_: object) -> None:
+        """Close the session at the end of a `with` block."""
         self.close()
 
     def close(self) -> None:
-        """Free memory and threads, after waiting for runs in the background to end.
-
-        A compilation in the background is stopped.
-        """
+        """Wait for runs in the background, stop compilations there, and free memory and threads."""
         self._is_closed = True
         if self._background is not None:
             self._background.close()
@@ -443,7 +442,7 @@ class Session(AbstractContextManager["Session"]):
         made = Pool(artifact, self._instances)
         if made.infos() != old.infos():
             raise ExecutionError(
-                "the artifact that was compiled in the background has other inputs or outputs"
+                "the new artifact has other inputs or outputs than the old one; make a new session"
             )
         made.count_with(old)
         if key:

@@ -58,7 +58,7 @@ enum Algorithm : int {
   kBinaryAdd = 0x1fff0,
 };
 
-// A bit of the instructions that oneDNN uses: it is set if AVX-512 is among them.
+// The bit for AVX-512 in the set of instructions that oneDNN says it uses.
 constexpr int kAvx512 = 0x20;
 
 enum Query : int {

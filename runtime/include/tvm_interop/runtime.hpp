@@ -115,7 +115,7 @@ class Model {
   // The device that the model was compiled for, such as "cpu:0" or "cuda:0".
   std::string device(size_t shape = 0) const {
     const char* name = tvi_model_device(get(), shape);
-    if (name == nullptr) throw Error(TVI_ERROR_INVALID_ARGUMENT, "there is no such shape");
+    if (name == nullptr) RefuseShape(shape);
     return name;
   }
   size_t num_shapes() const { return tvi_model_num_shapes(get()); }
@@ -129,20 +129,22 @@ class Model {
   int64_t batch_size(size_t shape) const { return tvi_model_batch_size(get(), shape); }
   // The number of rows of a shape, or 0 if the model was not compiled for a range of rows.
   int64_t row_size(size_t shape) const { return tvi_model_row_size(get(), shape); }
-  // The shape number to run `rows` rows with. Throws Error if the model has no such range.
+  // Returns the number of the shape that runs `rows` rows. Throws Error if `rows` is outside of the
+  // range that the model was compiled for.
   size_t FindRows(int64_t rows) const {
     size_t found = 0;
     internal::Check(tvi_model_find_rows(get(), rows, &found));
     return found;
   }
-  // The shape number to run with these numbers of rows, one for each range. Throws Error if the
-  // numbers do not fit the model's ranges.
+  // Returns the number of the shape that runs these numbers of rows, one for each range. Throws
+  // Error if the numbers do not fit the model's ranges.
   size_t FindSizes(const std::vector<int64_t>& sizes) const {
     size_t found = 0;
     internal::Check(tvi_model_find_sizes(get(), sizes.data(), sizes.size(), &found));
     return found;
   }
-  // The shape number for inputs of these shapes. Throws Error if the model has no such shape.
+  // Returns the number of the shape that was compiled for inputs of these shapes. Throws Error if
+  // there is none.
   size_t FindShape(const std::vector<std::vector<int64_t>>& shapes) const {
     const std::vector<Tensor> wanted = inputs();
     bool fits = shapes.size() == wanted.size();
@@ -167,6 +169,11 @@ class Model {
   tvi_model* get() const { return model_.get(); }
 
  private:
+  [[noreturn]] void RefuseShape(size_t shape) const {
+    throw Error(TVI_ERROR_INVALID_ARGUMENT, "there is no shape " + std::to_string(shape) +
+                                                ": the model has " + std::to_string(num_shapes()) +
+                                                " shapes, numbered from 0");
+  }
   static tvi_load_options Given(const LoadOptions& options) {
     tvi_load_options given{};
     given.struct_size = sizeof(given);
@@ -181,7 +188,7 @@ class Model {
     std::vector<Tensor> tensors;
     for (size_t i = 0; i < count; ++i) {
       const tvi_tensor_info* info = info_of(get(), shape, i);
-      if (info == nullptr) throw Error(TVI_ERROR_INVALID_ARGUMENT, "there is no such shape");
+      if (info == nullptr) RefuseShape(shape);
       tensors.push_back({info->name, info->type,
                          std::vector<int64_t>(info->shape, info->shape + info->rank),
                          info->nbytes});
@@ -291,7 +298,8 @@ class Instance {
     }
     if (!internal::Holds<Element>(info->type)) {
       throw Error(TVI_ERROR_INVALID_ARGUMENT,
-                  "`" + std::string(info->name) + "` has elements of another type");
+                  "the elements of `" + std::string(info->name) +
+                      "` are not of the type that the call names; `type` of its Tensor says which");
     }
     return {static_cast<Element*>(buffer), info->nbytes / sizeof(Element)};
   }

@@ -149,7 +149,8 @@ def test_an_operator_that_is_early_in_most_profiles_is_told(
 def test_a_search_that_takes_too_long_is_cut_short(folder: Path) -> None:
     report = Bench(folder, deadline=time.monotonic() + 600, ios_seconds=0).run()
     assert report.stages_refused > 0
-    assert "ios" in report.median_us  # It still gives a schedule, of the stages that have prices.
+    # IOS still makes a schedule, from the stages whose latency was measured in time.
+    assert "ios" in report.median_us
 
 
 def test_launches_and_runs_in_a_row_are_timed(folder: Path) -> None:

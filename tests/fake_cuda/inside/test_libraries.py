@@ -289,12 +289,12 @@ def test_the_time_of_the_host_does_not_decide() -> None:
 def test_an_algorithm_that_is_far_slower_is_run_only_twice(
     tmp_path: Path, check_log: Callable[..., list[str]]
 ) -> None:
-    """An algorithm that is not made for an operator may take milliseconds."""
+    """Running such an algorithm many times would take long: one run may take milliseconds."""
     with fake_gpu.algorithm_times({1: 0.2, 7: 0.09}):
         assert prepared(new_conv(18), _cuda.make_streams([0])) == "algorithm 0"
     assert check_log() == []
     launches = fake_gpu.logged(tmp_path / "calls.jsonl", "launch")
-    # A graph has eight launches of its algorithm.
+    # An algorithm first runs twice. If it is fast enough, a graph then launches it eight times.
     assert Counter(line["algorithm"] for line in launches) == {0: 2 + 8, 1: 2, 7: 2 + 8}
 
 

@@ -158,7 +158,7 @@ def _writes() -> Iterator[Case]:
         if dtype == "bool" and reduction != "none":
             continue
         x = numbers(dtype, 4, 5)
-        # Each place occurs once if the order of writes would matter.
+        # Without a reduction, no element is written twice, because the last write would win.
         rows = np.array([[0, 1, 3], [-1, -3, 2]])
         if reduction != "none":
             rows = np.array([[0, 0, 3], [-1, -4, 0]])

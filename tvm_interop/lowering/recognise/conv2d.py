@@ -16,7 +16,7 @@ from ..sums_of_products import sum_of_products
 
 @recognises("relax.nn.conv2d", makes_images=True)
 def conv2d(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
-    """A group of the convolution `call`."""
+    """Return the group that begins with the convolution `call`; None if no library computes it."""
     attrs = call.attrs
     layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout)
     weight = static_shape(call.args[1].ty)

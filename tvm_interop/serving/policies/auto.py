@@ -180,7 +180,9 @@ class Auto(Policy):
         self._programs = setting.programs
         num_models = len(setting.programs.models)
         if self._rates is not None and len(self._rates) != num_models:
-            raise InputError(f"there are {len(self._rates)} rates for {num_models} models")
+            raise InputError(
+                f"there are {len(self._rates)} rates for {num_models} models; give one for each"
+            )
         candidates = self._given or candidates_for(setting.programs)
         self._candidates = _distinct(candidates, setting.programs)
         self._observed = Observed(num_models, _MOST, _COMPARED)

@@ -130,7 +130,8 @@ class Search(Policy):
         self._intervals = list(self._interval_us or [0.0] * len(self._left_us))
         if len(self._intervals) != len(self._left_us):
             raise InputError(
-                f"there are {len(self._intervals)} intervals for {len(self._left_us)} models"
+                f"there are {len(self._intervals)} intervals for {len(self._left_us)} models; "
+                "give one for each"
             )
 
     def adopt(self, combination: Combination, interval_us: Sequence[float]) -> None:
@@ -230,7 +231,9 @@ class _Score:
         models = range(len(programs.models))
         shares = np.ones(len(models)) if rates is None else np.asarray(rates, dtype=np.float64)
         if len(shares) != len(models) or shares.sum() <= 0:
-            raise InputError(f"`rates` has {len(shares)} rates for {len(models)} models")
+            raise InputError(
+                f"`rates` has {len(shares)} rates for {len(models)} models; give one for each"
+            )
         self._shares = shares / shares.sum()
         alone_us = np.array([programs.model_us(m) for m in models])
         self._mean_us = float((self._shares * alone_us).sum())
@@ -238,7 +241,10 @@ class _Score:
         self._arrivals = periodic((3e6 / self._mean_us * self._shares).tolist(), self._seconds)
         if clients is not None:
             if len(clients) != len(models):
-                raise InputError(f"`clients` has {len(clients)} numbers for {len(models)} models")
+                raise InputError(
+                    f"`clients` has {len(clients)} numbers for {len(models)} models; give one "
+                    "for each"
+                )
             self._arrivals = closed_loop(clients)
         self._programs = programs
         self._buffer = buffer

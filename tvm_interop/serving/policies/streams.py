@@ -83,7 +83,8 @@ class Streams(Policy):
         assert self._interval_us is not None
         if len(self._interval_us) != len(view.queues):
             raise InputError(
-                f"there are {len(self._interval_us)} intervals for {len(view.queues)} models"
+                f"there are {len(self._interval_us)} intervals for {len(view.queues)} models; "
+                "give one for each"
             )
         # Queues of models that may not start yet are shown to the order as empty queues.
         due = [

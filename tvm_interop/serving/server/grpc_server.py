@@ -165,7 +165,10 @@ class GrpcServer:
         try:
             self.port: int = self._server.add_insecure_port(f"{host}:{config.grpc_port}")
         except RuntimeError as error:
-            raise OSError(f"gRPC cannot listen on {host}:{config.grpc_port}: {error}") from None
+            raise OSError(
+                f"gRPC cannot listen on {host}:{config.grpc_port}: {error}; choose another "
+                "`grpc_port` (--grpc-port), or 0 for any free one"
+            ) from None
 
     async def start(self) -> None:
         """Accept connections."""

@@ -120,7 +120,9 @@ class Server:
         self._thread.start()
         if not self._loaded.wait(timeout_s):
             self.stop()
-            raise DeviceError(f"the models were not ready after {timeout_s} s")
+            raise DeviceError(
+                f"the models were not ready after {timeout_s} s; give a greater `timeout_s`"
+            )
         if self._error is not None:
             self._thread.join()
             raise self._error

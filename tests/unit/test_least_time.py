@@ -41,6 +41,13 @@ def test_operators_of_branches_may_run_beside_those_that_slow_them_down_less() -
     assert bound(fork, longest, 0.25) == pytest.approx(2 * 12.5 + 40.0)
 
 
+def test_a_part_that_seems_slower_alone_than_beside_another_one_counts_with_the_lower_time() -> (
+    None
+):
+    fork = joined((0, 1), (0, 2), (1, 3), (2, 3))
+    assert bound(fork, [10.0] * 8, -0.25) == pytest.approx(2 * 7.5 + 4 * 7.5 / 2)
+
+
 def test_parts_that_read_one_part_only_may_run_beside_others() -> None:
     """The parts are images of a batch: each reads its own image, so there are two chains."""
     images = OpGraph.from_edges(4, [(0, 2), (1, 3)])

@@ -28,7 +28,8 @@ def least_us(
     other if that is less. These operators divide the rest into sections, which run one after the
     other. A section takes at least as long as its longest path, and at least as long as its
     operators take if they keep all streams busy. Here each part counts with its latency alone,
-    because it may run beside a part of another operator, which may slow it down less.
+    because it may run beside a part of another operator, which may slow it down less. No part is
+    faster beside another one than alone, so of two latencies that say so the lower one counts.
 
     Complexity: O(n m / w) for n operators, m dependencies and machine words of w bits.
 
@@ -41,7 +42,9 @@ def least_us(
     """
     before, after = _related(graph)
     exclusive, bound_us = 0, 0.0
+    lowest_us = op_us.copy()
     for ops, us in _wholes(graph, in_turn, latency, op_us):
+        lowest_us[ops] = np.minimum(lowest_us[ops], us)
         own = sum(1 << op for op in ops)
         others = ((1 << graph.num_ops) - 1) & ~own
         if all((before[op] | after[op]) & others == others for op in ops):
@@ -51,7 +54,7 @@ def least_us(
     section_of = {op: (before[op] & exclusive).bit_count() for op in rest}
     # `sorted` keeps the topological order within a section.
     for _, section in groupby(sorted(rest, key=section_of.__getitem__), section_of.__getitem__):
-        bound_us += _section_us(graph, list(section), op_us, streams)
+        bound_us += _section_us(graph, list(section), lowest_us, streams)
     return bound_us
 
 

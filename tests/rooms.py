@@ -71,7 +71,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "relay": ("relay",),
     "scheduling": (
         "auto", "block_simulation", "every_scheduler", "given_blocks", "gpg", "gpu_schedules",
-        "ios_bounds",
+        "ios_bounds", "least_time",
         "ios_large", "ios_stage_costs", "lios_variants", "local_search", "multi_gpu", "nimble",
         "opara",
         "paired_rounds", "promises", "schedule", "schedulers", "simulation", "untrusted_schedules",

@@ -130,6 +130,9 @@ def test_a_network_that_keeps_all_streams_busy_is_not_searched():
     assert len(found(4.0, 0.0)["predicted_us"]) > 1  # It is short, so searching is quick.
     slowed_down = found(4000.0, 0.2, lambda made: itertools.repeat([100] * len(made)))
     assert len(slowed_down["predicted_us"]) > 1
+    # In a chain only the parts of one operator run side by side, however much they slow each other.
+    ladder = OpGraph.from_edges(4, [(0, 2), (0, 3), (1, 2), (1, 3)])
+    assert list(found(4000.0, 0.2)["predicted_us"]) == ["sequential"]
 
 
 def test_streams_of_parts_count_as_parts_run_side_by_side():
@@ -226,6 +229,24 @@ def test_the_choice_among_equals_ends():
     schedule(GRAPH, "auto", LatencyTable(US), streams=2, evaluate=evaluate)
     assert sum(counts[:-1]) <= 120
     assert counts[-1] > 120
+
+
+def test_the_time_of_finalists_that_were_dropped_counts():
+    """The first rounds take more than the two seconds for the choice, by a finalist that is then
+    dropped. So the choice ends when it is next asked."""
+    counts = []
+
+    def evaluate(schedules):
+        draw = np.random.default_rng(len(counts))
+        counts.append(0)
+        us = np.array([20e3, 20e3, *[18e3] * (len(schedules) - 2)])
+        us[-1] = 1e6 if len(counts) == 1 else us[-1]
+        while True:
+            counts[-1] += 1
+            yield us * np.exp(0.2 * draw.standard_normal(len(us)))
+
+    schedule(GRAPH, "auto", LatencyTable(US), streams=2, evaluate=evaluate, confirm_choice=False)
+    assert counts == [3, 6]
 
 
 @pytest.mark.parametrize(("us", "confirm_choice", "wins"), [

@@ -45,6 +45,9 @@ class MadeUp(MeasuredLatency):
     def has_only_reference(self, op: int) -> bool:
         return False
 
+    def near(self, ops: Sequence[int], than_us: Sequence[float]) -> list[int]:
+        return list(ops)
+
     def take_longer(self, ops: Sequence[int], than_us: Sequence[float]) -> list[bool]:
         return [self._us(self._operators[op]) > us for op, us in zip(ops, than_us, strict=True)]
 
@@ -188,6 +191,27 @@ def test_tvms_kernel_is_taken_where_it_is_clearly_faster(
     described = {op.library for op in choice.program.operators if op.description is not None}
     assert described == {"onednn" if takes_library else None}
     assert set(choice.us.values()) == {10.0 if takes_library else tvm_us}
+
+
+class _Far(MadeUp):
+    """TVM's kernels are far slower than the library's, and must not be measured."""
+
+    def near(self, ops: Sequence[int], than_us: Sequence[float]) -> list[int]:
+        return []
+
+    def stages(self, stages: object) -> np.ndarray:
+        for groups in stages:  # type: ignore[attr-defined]
+            assert self._operators[groups[0][0]].library is not None
+        return super().stages(stages)
+
+
+def test_kernels_that_are_far_slower_are_not_measured() -> None:
+    program = extract(LowerToUnits(libraries=("onednn",))(load_model(two_islands())))
+    choice = fastest_plain(
+        program, ("tvm", "onednn"), lambda program: _Far(program, lambda op: 10.0)
+    )
+    described = {op.library for op in choice.program.operators if op.description is not None}
+    assert described == {"onednn"}
 
 
 class _Noisy(MadeUp):

@@ -119,6 +119,13 @@ def test_only_what_comes_near_is_measured(compilation: Compilation) -> None:
     assert model.measured == 1
 
 
+def test_one_run_shows_that_an_operator_does_not_come_near(compilation: Compilation) -> None:
+    a, b = heaviest(compilation)
+    model = latency(compilation)
+    assert model.near([a, b], [1e9, 1e-6]) == [a]
+    assert model.measured == 0
+
+
 def test_a_run_that_the_machine_held_up_does_not_decide(compilation: Compilation) -> None:
     asked: list[int] = []
 

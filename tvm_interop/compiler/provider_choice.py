@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -86,21 +86,24 @@ def fastest_plain(
             if chosen.operators[i].library is not None
             or (TVM in providers and _tvm_may_win(chosen.operators[i]))
         ]
-        if _measured_again(theirs, ours, rivals):
+        # A kernel that is far slower than a close one would be is not measured further.
+        times_us = theirs.stages([[[i]] for i in rivals]).tolist()
+        near = ours.near(rivals, [_CLOSE * us for us in times_us])
+        if _measured_again(theirs, ours, dict(zip(rivals, times_us, strict=True)), near):
             # Make both latency models again, so that they use all measurements in the database. The
             # next compilation of the model will use them, too.
             theirs, ours = latency_of(given), latency_of(chosen)
-        times_us = dict(zip(candidates, theirs.stages([[[i]] for i in candidates]), strict=True))
+        theirs_us = dict(zip(candidates, theirs.stages([[[i]] for i in candidates]), strict=True))
         bars_us = {
             i: us if chosen.operators[i].library is not None else margin * us
-            for i, us in times_us.items()
+            for i, us in theirs_us.items()
         }
-        longer = ours.take_longer(rivals, [bars_us[i] for i in rivals])
-        slower = {i for i, is_slower in zip(rivals, longer, strict=True) if is_slower}
-        taken = [i for i in candidates if i not in rivals or i in slower]
+        ours_us = ours.stages([[[i]] for i in near]).tolist()
+        faster = {i for i, us in zip(near, ours_us, strict=True) if us <= bars_us[i]}
+        taken = [i for i in candidates if i not in faster]
         kept = [i for i in described if i not in taken]
         best_us |= dict(zip(kept, ours.stages([[[i]] for i in kept]).tolist(), strict=True))
-        best_us |= {i: float(times_us[i]) for i in taken}
+        best_us |= {i: float(theirs_us[i]) for i in taken}
         chosen = given_to(chosen, taken, name)
     return PlainChoice(chosen, best_us)
 
@@ -213,21 +216,28 @@ A wrong choice between two close kernels would cost at most a seventh of their t
 """
 
 
-def _measured_again(theirs: MeasuredLatency, ours: MeasuredLatency, rivals: Sequence[int]) -> bool:
+def _measured_again(
+    theirs: MeasuredLatency,
+    ours: MeasuredLatency,
+    theirs_us: Mapping[int, float],
+    near: Sequence[int],
+) -> bool:
     """Measure again the operators whose two kernels have close latencies, if they matter.
+
+    Parameters
+    ----------
+    theirs_us: the latency of each rival in `theirs`, in microseconds.
+    near: the rivals whose latency in `ours` comes near that.
 
     Returns
     -------
     Whether any operator was measured again.
     """
-    times_us = theirs.stages([[[i]] for i in rivals])
-    over = ours.take_longer(rivals, (_CLOSE * times_us).tolist())
-    far = ours.take_longer(rivals, (times_us / _CLOSE).tolist())
-    least_us = _least_that_matters(times_us)
+    least_us = _least_that_matters(np.array([*theirs_us.values()]))
     close = [
         [[i]]
-        for i, us, is_over, is_far in zip(rivals, times_us, over, far, strict=True)
-        if is_over and not is_far and us >= least_us
+        for i, us in zip(near, ours.stages([[[i]] for i in near]).tolist(), strict=True)
+        if _CLOSE * theirs_us[i] < us <= theirs_us[i] / _CLOSE and theirs_us[i] >= least_us
     ]
     if not close or not theirs.measured + ours.measured:
         return False

@@ -175,16 +175,23 @@ class MeasuredLatency(LatencyModel):
             self._only_reference[key] = self.timer.implementation(op).startswith("ref")
         return self._only_reference[key]
 
-    def take_longer(self, ops: Sequence[int], than_us: Sequence[float]) -> list[bool]:
-        """Whether each operator takes longer than its bound in `than_us`, in microseconds.
+    def near(self, ops: Sequence[int], than_us: Sequence[float]) -> list[int]:
+        """The operators that are not far slower than their bounds in `than_us`, in microseconds.
 
         Each operator first runs once, unless its latency is known already. If an operator is far
         slower than its bound in this run, it runs once more, because another program may have had
-        the core. An operator that is far slower in both runs is not measured further. All other
-        operators are measured together. The shorter of the two runs is stored. Later calls look it
-        up first, so that they give the same answer.
+        the core. An operator that is far slower in both runs need not be measured further. The
+        shorter of the two runs is stored. Later calls look it up first, so that they give the same
+        answer.
         """
-        near = [op for op, us in zip(ops, than_us, strict=True) if not self._is_far_slower(op, us)]
+        return [op for op, us in zip(ops, than_us, strict=True) if not self._is_far_slower(op, us)]
+
+    def take_longer(self, ops: Sequence[int], than_us: Sequence[float]) -> list[bool]:
+        """Whether each operator takes longer than its bound in `than_us`, in microseconds.
+
+        The operators that come near their bounds (see `near`) are measured together.
+        """
+        near = self.near(ops, than_us)
         us = dict(zip(near, self.stages([[[op]] for op in near]).tolist(), strict=True))
         return [op not in us or us[op] > bar for op, bar in zip(ops, than_us, strict=True)]
 

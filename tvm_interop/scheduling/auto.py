@@ -17,6 +17,7 @@ from .budget import Budget, BudgetedLatency
 from .candidates import STREAMS_SAVE, Candidates
 from .greedy import greedy
 from .ios import ios
+from .least_time import least_us
 from .lios import lios
 from .lios_plus import lios_plus
 from .local_search import refine_stages, refine_streams
@@ -143,7 +144,7 @@ def auto(
         after about 14 seconds and the search after 8, or later in proportion if the budget is
         larger than 60 seconds. With `evaluate`, the search of a network of more than 5 milliseconds
         takes less time if the possible gain is below 5%. There is no search if the possible gain is
-        below 1%. The possible gain is that of a schedule that keeps all streams busy all the time.
+        below 1%. The possible gain follows from a lower bound of all schedules (`least_us`).
         Of the time to search, 60% is for the latencies of the stages of `ios`. A candidate is
         dropped if there is no time to ask for the latency of one of its stages. Single operators
         and the stages of `sequential` always get their latencies, even if that takes more time. If
@@ -181,7 +182,7 @@ def auto(
     entered.enter(replace(baseline or sequential(graph, model), scheduler="sequential"))
     pricing_us = us_since(started)
     refused, used_up = 0, False
-    worth = 1.0 if evaluate is None else _worth(entered, op_us, streams)
+    worth = 1.0 if evaluate is None else _worth(entered, model, op_us, streams)
     if streams != 1 and worth > 0:
         searching = _time_to_search(budget, time_budget_s, evaluate is not None, worth)
         for_stages = BudgetedLatency(model, op_us, searching)
@@ -212,7 +213,7 @@ def auto(
     if worth > 0:
         verdict = _judge(entered, finalists, evaluate, budget, time_budget_s, confirm_choice)
     else:
-        _LOG.info("auto: the operators keep all streams busy, so no schedule can gain 1%")
+        _LOG.info("auto: by a lower bound of its time, no schedule can gain 1%")
         verdict = _Verdict("sequential", no_hope=True)
     measuring_us = us_since(started)
     predicted_us = {name: c.predicted_us for name, c in entered.candidates.items()}
@@ -243,16 +244,17 @@ def auto(
     )
 
 
-def _worth(entered: Candidates, op_us: Floats, streams: int | None) -> float:
+def _worth(entered: Candidates, model: LatencyModel, op_us: Floats, streams: int | None) -> float:
     """The share, 0 to 1, of the search time that a search is worth; 0 if nothing can be gained.
 
-    The possible gain is that of a schedule that keeps all streams busy from beginning to end. No
-    schedule is faster. Its time is computed from the latency of each operator alone.
+    No schedule takes less time than `least_us` says.
     """
-    in_turn_us = entered.candidates["sequential"].predicted_us
+    in_turn = entered.candidates["sequential"]
+    in_turn_us = in_turn.predicted_us
     if in_turn_us < _LONG_US:
         return 1.0
-    most_gain = 1 - op_us.sum() / (streams or len(op_us)) / in_turn_us + STREAMS_SAVE
+    bound_us = least_us(entered.graph, in_turn.schedule, model, op_us, streams or len(op_us))
+    most_gain = 1 - bound_us / in_turn_us + STREAMS_SAVE
     return 0.0 if most_gain < LEAST_GAIN else min(float(most_gain) / _LARGE_GAIN, 1.0)
 
 
@@ -384,11 +386,12 @@ def _choose(
     """
 
     def is_over(so_far: Floats) -> bool:
-        return len(so_far) >= _LEAST_CHOOSING and so_far.sum() >= limit_s * 1e6
+        return len(so_far) >= _LEAST_CHOOSING and so_far.sum() + dropped_us >= limit_s * 1e6
 
     baseline = schedules["sequential"]
     left = [name for name in schedules if name != "sequential"]
     medians_us: dict[str, float] = {}
+    dropped_us = 0.0  # The time of the finalists that take no part any more.
     taken: Floats | None = None
     while True:
         running = [baseline, baseline, *(schedules[name] for name in left)]
@@ -408,7 +411,9 @@ def _choose(
         if all(staying) or is_over(taken) or _is_settled(taken) or budget.left_s() <= 0:
             break
         left = [name for name, stays in zip(left, staying, strict=True) if stays]
+        of_all_us = taken.sum()
         taken = taken[:, [True, True, *staying]]
+        dropped_us += float(of_all_us - taken.sum())
         if len(left) == 1 or len(taken) >= _MOST_CHOOSING_ROUNDS:
             break
     _, sequential_us, *of_finals = taken.T

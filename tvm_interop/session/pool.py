@@ -24,16 +24,27 @@ class Pool:
             module = GraphModule(artifact)
             module.count_with(self.first)
             self.modules.put(module)
+        if self._shares_memory:  # Further sizes take little memory.
+            for module in self.modules.queue:
+                module.open_all_sizes()
 
     @property
-    def nbytes(self) -> int:
-        """The number of bytes that the tensors of all instances take in memory, estimated.
+    def own_nbytes(self) -> int:
+        """The number of bytes of the tensors of all instances, without `turns_nbytes`."""
+        kinds = ("input", "output") if self._shares_memory else ("input", "output", "weight")
+        own = sum(v.nbytes for v in self.first.plan.values if v.storage in kinds)
+        arena = 0 if self._shares_memory else self.first.plan.arena_bytes
+        return (own + arena) * self.modules.maxsize
 
-        A kernel of a library may copy its inputs and outputs into another layout. Kernels take
-        turns with the memory of the copies, so the largest that one kernel could copy counts.
+    @property
+    def turns_nbytes(self) -> int:
+        """The number of bytes that these instances share with instances for other sizes, estimated.
+
+        They take turns with the memory for the tensors between operators, and have the weights
+        together. A kernel of a library may copy its inputs and outputs into another layout. Kernels
+        take turns with the memory of the copies, so the largest that one kernel could copy counts.
         """
         plan = self.first.plan
-        own = sum(v.nbytes for v in plan.values if v.storage not in ("arena", "alias"))
         copied = max(
             (
                 sum(
@@ -46,7 +57,15 @@ class Pool:
             ),
             default=0,
         )
-        return (plan.arena_bytes + own + copied) * self.modules.maxsize
+        if not self._shares_memory:
+            return copied * self.modules.maxsize
+        weights = sum(v.nbytes for v in plan.values if v.storage == "weight")
+        return (plan.arena_bytes + copied) * self.modules.maxsize + weights
+
+    @property
+    def _shares_memory(self) -> bool:
+        """Whether the native library runs the instances on a CPU."""
+        return self.artifact.native is not None and not self.artifact.is_for_gpus
 
     def infos(self) -> tuple[list[TensorInfo], list[TensorInfo]]:
         """Return the inputs and the outputs."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -267,3 +269,25 @@ def test_bytes_of_loaded_instances_count_once_what_sizes_share(path: Path, tmp_p
     less = ReadyShapes(8, small.own_nbytes + large.own_nbytes + large.turns_nbytes - 1)
     assert less.add((8,), small, None) == []
     assert less.add((16,), large, None) == [(8,)]
+
+
+def test_stored_sizes_run_without_the_compiler(path: Path, kept: Path) -> None:
+    """The import of TVM takes seconds, and so does reading a plan in Python."""
+    assert not kept.exists()
+    shapes = {**SIZES, "batch": 1}
+    program = f"""
+import sys
+import numpy as np
+from tvm_interop import Session
+options = dict(scheduler="sequential", latency_db=sys.argv[1], time_budget=0)
+with Session({str(path)!r}, shapes={shapes!r}, **options) as session:
+    for width in (5, 6):
+        x = np.ones((1, 2, 5, width), np.float32)
+        session.run(None, {{"x": x, "weight": np.ones((1, 1, 1, 1), np.float32)}})
+    assert len(session.runs_by_size) == 2
+print([name for name in ("tvm", "tvm_interop.plan.check") if name in sys.modules])
+"""
+    command = [sys.executable, "-c", program, str(kept.parent / "latencies.db")]
+    told = [subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(2)]
+    assert told[0].stdout.strip() != "[]", "the first process has compiled"
+    assert told[1].stdout.strip() == "[]"

@@ -125,12 +125,12 @@ class BySize:
 
     def _check_sums(self, shapes: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int]) -> None:
         """Check dimensions that are sums, such as `past + 1`."""
-        from ..frontend.open_dimensions import size_of
-
         for name, shape in shapes.items():
             for dimension, size in zip(self._inputs[name], shape, strict=True):
                 if dimension is None or isinstance(dimension, int) or dimension in sizes:
                     continue
+                from ..frontend.open_dimensions import size_of  # Imports TVM, which takes seconds.
+
                 wanted = size_of(dimension, sizes)
                 if wanted is not None and wanted != size:
                     raise InputError(

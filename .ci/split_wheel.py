@@ -65,6 +65,7 @@ FILES = (
     "session/pool.py",
     "session/ready_shapes.py",
     "session/session.py",
+    "session/sized_runs.py",
     "session/source.py",
     "session/tensor_info.py",
 )

@@ -16,7 +16,7 @@ import ml_dtypes  # noqa: F401  It lets NumPy know `bfloat16` by name.
 import numpy as np
 
 from tvm_interop import load
-from tvm_interop._native.c_interface import DTYPES, LoadOptions, OperatorTime, declare
+from tvm_interop._native.c_interface import DTYPES, LoadOptions, OperatorTime, RunCounts, declare
 from tvm_interop._native.runtime_files import runtime_file
 from tvm_interop.artifact.artifact import Artifact
 from tvm_interop.errors import TVMInteropError
@@ -176,6 +176,12 @@ class NativeModel:
         shape = ctypes.c_size_t()
         check(library().tvi_model_find_rows(self.model, rows, ctypes.byref(shape)))
         return shape.value
+
+    def run_counts(self, shape: int, struct_size: int = ctypes.sizeof(RunCounts)) -> RunCounts:
+        """The runs of all instances at a shape."""
+        counts = RunCounts(struct_size)
+        check(library().tvi_model_run_counts(self.model, shape, ctypes.byref(counts)))
+        return counts
 
     def write_own_buffer(self, position: int, array: np.ndarray) -> None:
         """Copy an input into the instance's own buffer."""

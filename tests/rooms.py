@@ -33,7 +33,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "contrib": ("relay",),
     "execution": (
         "conformance", "end_of_process", "fork", "graph_module", "native_model", "packed_weights",
-        "remote", "scratch", "segments",
+        "remote", "run_counts", "scratch", "segments",
     ),
     "explaining": ("compare", "explain", "explain_operator", "explain_ranges"),
     "frontend": (

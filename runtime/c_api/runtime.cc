@@ -85,6 +85,12 @@ std::string ShapesInWords(const std::vector<tvi_tensor_info>& inputs,
   return text;
 }
 
+// Refuses a structure whose `struct_size` is less than that of the type called `type`.
+void RequireSize(size_t given, size_t least, const char* type) {
+  if (given >= least) return;
+  RefuseArgument("`struct_size` is " + std::to_string(given) + "; set it to sizeof(" + type + ")");
+}
+
 tvi_type TypeOf(const PlannedValue& value) {
   static const std::map<std::string, tvi_type> types{
       {"bool", TVI_BOOL},        {"int8", TVI_INT8},       {"int16", TVI_INT16},
@@ -109,10 +115,7 @@ std::vector<tvi_tensor_info> Describe(const Plan& plan, const std::vector<int64_
 LoadOptions OptionsFrom(const tvi_load_options* given) {
   LoadOptions options;
   if (given == nullptr) return options;
-  if (given->struct_size < sizeof(tvi_load_options)) {
-    RefuseArgument("`struct_size` is " + std::to_string(given->struct_size) +
-                   "; set it to sizeof(tvi_load_options)");
-  }
+  RequireSize(given->struct_size, sizeof(tvi_load_options), "tvi_load_options");
   if (given->sha256 != nullptr) {
     options.sha256 = given->sha256;
     if (options.sha256.size() != 64 ||
@@ -178,25 +181,25 @@ const tvi_tensor_info* InfoAt(const std::vector<std::vector<tvi_tensor_info>>& i
   return shape < infos.size() && index < infos[shape].size() ? &infos[shape][index] : nullptr;
 }
 
+void RequireShape(const tvi_model& model, size_t shape) {
+  if (shape < model.inputs.size()) return;
+  RefuseArgument("there is no shape " + std::to_string(shape) + "; the model has " +
+                 std::to_string(model.inputs.size()) + " shapes, numbered from 0");
+}
+
 // Makes an instance. `guests` may be null.
 void Create(tvi_model* model, size_t shape, std::shared_ptr<ThreadPool> guests,
             tvi_instance** instance) {
   if (model == nullptr) RefuseArgument("`model` is NULL");
   if (instance == nullptr) RefuseArgument("`instance` is NULL: there is no place for the result");
-  if (shape >= model->inputs.size()) {
-    RefuseArgument("there is no shape " + std::to_string(shape) + "; the model has " +
-                   std::to_string(model->inputs.size()) + " shapes, numbered from 0");
-  }
+  RequireShape(*model, shape);
   *instance = std::make_unique<tvi_instance>(*model, shape, std::move(guests)).release();
 }
 
 std::shared_ptr<ThreadPool> GuestsFrom(const tvi_thread_pool* given) {
   constexpr int32_t kMostThreads = 4095;
   if (given == nullptr) RefuseArgument("`pool` is NULL");
-  if (given->struct_size < sizeof(tvi_thread_pool)) {
-    RefuseArgument("`struct_size` is " + std::to_string(given->struct_size) +
-                   "; set it to sizeof(tvi_thread_pool)");
-  }
+  RequireSize(given->struct_size, sizeof(tvi_thread_pool), "tvi_thread_pool");
   if (given->submit == nullptr) RefuseArgument("`submit` of the pool is NULL");
   if (given->num_threads < 0 || given->num_threads > kMostThreads) {
     RefuseArgument("`num_threads` of the pool is " + std::to_string(given->num_threads) +
@@ -360,6 +363,17 @@ tvi_status tvi_model_find_shape(const tvi_model* model, const int64_t* const* sh
     RefuseArgument("the model was not compiled for inputs of these shapes: " +
                    ShapesInWords(model->inputs[0], shapes) +
                    "; tvi_model_input tells the shapes that it was compiled for");
+  });
+}
+
+tvi_status tvi_model_run_counts(const tvi_model* model, size_t shape, tvi_run_counts* counts) {
+  return Guarded("", [&] {
+    if (model == nullptr || counts == nullptr) RefuseArgument("an argument is NULL");
+    RequireSize(counts->struct_size, sizeof(tvi_run_counts), "tvi_run_counts");
+    RequireShape(*model, shape);
+    const auto found = model->model->run_counts(shape).counts();
+    *counts = {counts->struct_size, found.exact, found.filled_up, found.rows_given,
+               found.rows_computed};
   });
 }
 

@@ -12,6 +12,7 @@
 #include "runtime/model/check_schedule.h"
 #include "runtime/model/error.h"
 #include "runtime/model/npz.h"
+#include "runtime/model/shared_weights.h"
 #include "runtime/model/tar.h"
 
 namespace tvm_interop {
@@ -259,7 +260,7 @@ Artifact ReadArtifact(const Source& source, const std::string& sha256) {
     artifact.weight_block = ReadOldWeights(members, &artifact.manifest);
   } else {
     const Member& weights = members.at("weights.bin");
-    artifact.weight_block = source.Map(weights.offset, weights.nbytes);
+    artifact.weight_block = SharedWeights(source, weights.offset, weights.nbytes, weights.sha256);
   }
   artifact.shapes.push_back(ReadShape(&members, "", artifact.manifest, *artifact.weight_block));
   if (artifact.manifest.version >= kFirstWithShapes) {

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <system_error>
@@ -25,18 +26,25 @@ std::string SystemError(int error) { return std::generic_category().message(erro
 class Mapped : public Memory {
  public:
   Mapped(int file, uint64_t offset, size_t nbytes)
-      : page_(static_cast<size_t>(sysconf(_SC_PAGESIZE))) {
+      : page_(static_cast<size_t>(sysconf(_SC_PAGESIZE))),
+        file_(fcntl(file, F_DUPFD_CLOEXEC, 0)),
+        mapped_(StatusOf(file_)) {
     const size_t before = offset % page_;
     length_ = nbytes + before;
     begin_ =
         mmap(nullptr, length_, PROT_READ, MAP_PRIVATE, file, static_cast<off_t>(offset - before));
     if (begin_ == MAP_FAILED) {
-      throw ArtifactError("it cannot be mapped into memory: " + SystemError(errno), kFreeMemory);
+      const std::string why = SystemError(errno);
+      close(file_);
+      throw ArtifactError("it cannot be mapped into memory: " + why, kFreeMemory);
     }
     data_ = static_cast<const char*>(begin_) + before;
     nbytes_ = nbytes;
   }
-  ~Mapped() override { munmap(begin_, length_); }
+  ~Mapped() override {
+    munmap(begin_, length_);
+    close(file_);
+  }
 
   void Release(const void* begin, size_t nbytes) const override {
     // Only whole pages are released. Other weights may lie in the first and in the last page.
@@ -46,8 +54,21 @@ class Mapped : public Memory {
     if (end > first) madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
   }
 
+  bool IsUnchanged() const override { return file_ >= 0 && StatusOf(file_) == mapped_; }
+
  private:
+  // What changes when a file is written to: its size, and the time of the last change.
+  using Status = std::array<int64_t, 3>;
+
+  static Status StatusOf(int file) {
+    struct stat status;
+    if (fstat(file, &status) != 0) return {-1};
+    return {status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
+  }
+
   const size_t page_;
+  const int file_;  // Stays open to be asked for its status; -1 if there are too many open files.
+  const Status mapped_;
   void* begin_;
   size_t length_;
 };

@@ -221,6 +221,11 @@ void GpuInstance::Run(const void* const* inputs, void* const* outputs) {
     });
     CopyOutputs(outputs, on_gpu);
   });
+  uint64_t rows = 1;
+  for (const auto& range : model_->artifact().manifest.ranges) {
+    rows *= static_cast<uint64_t>(range.sizes[shape_]);
+  }
+  model_->run_counts(shape_).Count(rows, rows);
 }
 
 void GpuInstance::RunRows(const std::vector<int64_t>& rows, const void* const* inputs,

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <functional>
+#include <numeric>
 #include <system_error>
 #include <thread>
 
@@ -368,6 +370,13 @@ void Instance::Run(const void* const* inputs, void* const* outputs, const RowCou
     throw ModelError(ErrorCode::kExecution, error.what());
   }
   CopyOutputs();
+  model_->run_counts(shape_).Count(NumberOf(rows), NumberOf(all_rows_));
+}
+
+uint64_t Instance::NumberOf(const RowCounts& rows) const {
+  const size_t ranges = model_->artifact().manifest.ranges.size();
+  return std::accumulate(rows.begin(), rows.begin() + ranges, uint64_t{1},
+                         std::multiplies<uint64_t>());
 }
 
 void Instance::CopyInputs() {

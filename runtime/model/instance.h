@@ -74,6 +74,8 @@ class Instance : public Runnable, public Timed {
   void Run(const void* const* inputs, void* const* outputs, const RowCounts& rows);
   // Places all ports for a run at these addresses. Tensors with rows have `rows` rows there.
   void Bind(const void* const* inputs, void* const* outputs, const RowCounts& rows);
+  // The number of rows over all ranges: their product.
+  uint64_t NumberOf(const RowCounts& rows) const;
   // Whether a run computes more rows of this tensor than the caller gives.
   bool IsFilledUp(const Port& port) const { return port.pieces.HasMoreThan(rows_); }
   void FindOverlaps();

@@ -23,7 +23,9 @@ std::string FindLibraryFile(const std::string& name) {
 }
 
 Model::Model(const Source& source, const LoadOptions& options)
-    : artifact_(ReadArtifact(source, options.sha256)), kernels_(artifact_.shapes.size()) {
+    : artifact_(ReadArtifact(source, options.sha256)),
+      run_counts_(artifact_.shapes.size()),
+      kernels_(artifact_.shapes.size()) {
   std::string missing;
   for (const ShapeModel& shape : artifact_.shapes) {
     for (const std::string& feature : MissingCpuFeatures(shape.cpu_features)) {

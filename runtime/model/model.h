@@ -10,6 +10,7 @@
 #include "runtime/cpu/kernel_library.h"
 #include "runtime/cuda/kernel_library.h"
 #include "runtime/model/artifact.h"
+#include "runtime/model/run_counts.h"
 #include "runtime/model/tvm_kernels.h"
 
 namespace tvm_interop {
@@ -43,6 +44,8 @@ class Model {
   size_t InstanceNbytes(size_t shape) const;
   // Returns the kernels of a shape, and loads them the first time. Throws ModelError.
   std::shared_ptr<const TvmKernels> Kernels(size_t shape);
+  // Counts the runs at a shape.
+  RunCounts& run_counts(size_t shape) { return run_counts_[shape]; }
   // The kernel library that plans for a CPU need; null if they need none.
   KernelLibrary* library() const { return library_; }
   // A kernel library that plans for a GPU need, such as cuDNN.
@@ -61,7 +64,8 @@ class Model {
   std::map<std::string, CudaKernelLibrary*> gpu_libraries_;
   bool uses_fallback_ = false;
   std::string warning_;
-  std::mutex loading_;  // Guards `kernels_`.
+  std::vector<RunCounts> run_counts_;  // by shape
+  std::mutex loading_;                 // Guards `kernels_`.
   std::vector<std::shared_ptr<const TvmKernels>> kernels_;
 };
 

@@ -81,6 +81,39 @@ TEST_CASE(AFailingKernelSaysWhy) {
   CHECK(text.find("`E`") != std::string::npos);
   CHECK(text.find("failed: the input is negative") != std::string::npos);
   RunAndCheck(&instance, 1);
+  CHECK(instance.model().run_counts(0).counts().exact == 1);  // Only the run that has ended well.
+}
+
+TEST_CASE(RunsOfAllInstancesAreCounted) {
+  const std::shared_ptr<Model> model = Example();
+  Instance one(model, 0), other(model, 0);
+  one.Run(nullptr, nullptr);
+  other.Run(nullptr, nullptr);
+  other.Profile(nullptr, nullptr);
+  const RunCounts::Counts counts = model->run_counts(0).counts();
+  CHECK(counts.exact == 2 && counts.filled_up == 0);
+  CHECK(counts.rows_given == 2 && counts.rows_computed == 2);
+}
+
+TEST_CASE(ManyThreadsCount) {
+  RunCounts counted;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 1000; ++i) counted.Count(i % 2 == 0 ? 3 : 8, 8);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const RunCounts::Counts counts = counted.counts();
+  CHECK(counts.exact == 2000 && counts.filled_up == 2000);
+  CHECK(counts.rows_given == 22000 && counts.rows_computed == 32000);
+}
+
+TEST_CASE(ModelsWithTheSameWeightsShareThem) {
+  const std::string artifact = ArtifactOf(PlanText(), KernelCode());
+  const std::shared_ptr<Model> one = Load(artifact), other = Load(artifact);
+  CHECK(!one->weights(0).empty());
+  CHECK(one->weights(0) == other->weights(0));
 }
 
 TEST_CASE(InstancesRunSideBySide) {

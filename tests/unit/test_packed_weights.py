@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import shutil
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -152,6 +153,15 @@ def convolution(seed: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+def overwrite_weights(path: Path) -> None:
+    """Write zeros over the weights in the file of an artifact."""
+    with tarfile.open(path) as tar:
+        member = tar.getmember("weights.bin")
+    with path.open("r+b") as file:
+        file.seek(member.offset_data)
+        file.write(bytes(member.size))
+
+
 def test_later_instances_of_a_loaded_model_do_not_read_the_weights(tmp_path: Path) -> None:
     """Nobody should overwrite the file of a loaded model.
 
@@ -161,11 +171,7 @@ def test_later_instances_of_a_loaded_model_do_not_read_the_weights(tmp_path: Pat
     model = NativeModel(path)
     array = inputs_of(model)
     wanted = model.run(*array)
-    with tarfile.open(path) as tar:
-        member = tar.getmember("weights.bin")
-    with path.open("r+b") as file:
-        file.seek(member.offset_data)
-        file.write(bytes(member.size))
+    overwrite_weights(path)
     first, model.instance = model.instance, ctypes.c_void_p()
     model.open()
     same(model.run(*array), wanted)
@@ -182,3 +188,29 @@ def test_models_whose_weights_lie_at_the_same_address(tmp_path: Path) -> None:
     for _ in range(5):
         for path, expected in zip(paths, wanted, strict=True):
             same(NativeModel(path).run(*array), expected)
+
+
+def test_models_of_files_with_the_same_weights_share_them(tmp_path: Path) -> None:
+    """So a session that compiles each size by itself packs each weight once."""
+    path = saved(convolution(0), tmp_path / "model.tar", providers=["onednn"])
+    copied = Path(shutil.copy(path, tmp_path / "copied.tar"))
+    first, second = NativeModel(path), NativeModel(copied)
+    array = inputs_of(first)
+    wanted = first.run(*array)
+    overwrite_weights(copied)
+    library().tvi_instance_free(second.instance)
+    second.instance = ctypes.c_void_p()
+    second.open()
+    same(second.run(*array), wanted)
+
+
+def test_weights_of_a_file_that_was_overwritten_are_not_shared(tmp_path: Path) -> None:
+    path = saved(convolution(0), tmp_path / "model.tar", providers=["onednn"])
+    copied = Path(shutil.copy(path, tmp_path / "copied.tar"))
+    first = NativeModel(path)
+    array = inputs_of(first)
+    wanted = first.run(*array)
+    overwrite_weights(path)
+    library().tvi_instance_free(first.instance)  # Nothing packed is left. The model stays loaded.
+    first.instance = ctypes.c_void_p()
+    same(NativeModel(copied).run(*array), wanted)

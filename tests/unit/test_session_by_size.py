@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,11 @@ import pytest
 import tvm_interop
 from tests.nets import Net
 from tvm_interop import InputError, Session
-from tvm_interop.artifact.artifact import Artifact
+from tvm_interop.artifact.artifact import Artifact, load
 from tvm_interop.errors import CannotFillUpError
 from tvm_interop.session.compiled_once import Order
 from tvm_interop.session.pool import Pool
+from tvm_interop.session.ready_shapes import ReadyShapes
 
 QUICK: dict[str, Any] = {"scheduler": "sequential", "latency_db": ":memory:", "time_budget": 0}
 SIZES = {"batch": (1, 3), "height": (5, 12), "width": (5, 12)}
@@ -232,8 +235,9 @@ def test_bytes_of_instances_count_what_libraries_copy(path: Path) -> None:
     for provider in ("tvm", "onednn"):
         options = {**QUICK, "providers": [provider, "tvm"], "fallback": False}
         made = tvm_interop.compile(path, input_shapes=shapes, **options)
-        nbytes[provider] = Pool(made, 1).nbytes
-        assert Pool(made, 2).nbytes == 2 * nbytes[provider]
+        pool, pools = Pool(made, 1), Pool(made, 2)
+        nbytes[provider] = pool.own_nbytes + pool.turns_nbytes
+        assert pools.own_nbytes + pools.turns_nbytes == 2 * nbytes[provider]
     assert nbytes["onednn"] > nbytes["tvm"]
     # The kernels take turns with the memory for copies, so only the largest counts.
     values = made.plan.values
@@ -244,3 +248,46 @@ def test_bytes_of_instances_count_what_libraries_copy(path: Path) -> None:
     ]
     assert len(copied) > 1
     assert nbytes["onednn"] <= made.plan.arena_bytes + own + max(copied)
+
+
+def test_bytes_of_loaded_instances_count_once_what_sizes_share(path: Path, tmp_path: Path) -> None:
+    pools = []
+    for width in (8, 16):
+        shapes = {"x": (1, 2, 8, width), "weight": (1, 1, 1, 1)}
+        out = tmp_path / f"{width}.tar"
+        tvm_interop.compile(path, input_shapes=shapes, out=out, **QUICK)
+        pools.append(Pool(load(out), 1))
+    small, large = pools
+    ports = [*large.first.ports()[0], *large.first.ports()[1]]
+    own = sum(int(np.prod(port.shape)) * np.dtype(port.dtype).itemsize for port in ports)
+    assert large.own_nbytes == own
+    assert large.turns_nbytes >= large.first.plan.arena_bytes
+    assert large.turns_nbytes > small.turns_nbytes
+    ready = ReadyShapes(8, small.own_nbytes + large.own_nbytes + large.turns_nbytes)
+    assert ready.add((8,), small, None) == []
+    assert ready.add((16,), large, None) == [], "what both share counts once"
+    less = ReadyShapes(8, small.own_nbytes + large.own_nbytes + large.turns_nbytes - 1)
+    assert less.add((8,), small, None) == []
+    assert less.add((16,), large, None) == [(8,)]
+
+
+def test_stored_sizes_run_without_the_compiler(path: Path, kept: Path) -> None:
+    """The import of TVM takes seconds, and so does reading a plan in Python."""
+    assert not kept.exists()
+    shapes = {**SIZES, "batch": 1}
+    program = f"""
+import sys
+import numpy as np
+from tvm_interop import Session
+options = dict(scheduler="sequential", latency_db=sys.argv[1], time_budget=0)
+with Session({str(path)!r}, shapes={shapes!r}, **options) as session:
+    for width in (5, 6):
+        x = np.ones((1, 2, 5, width), np.float32)
+        session.run(None, {{"x": x, "weight": np.ones((1, 1, 1, 1), np.float32)}})
+    assert len(session.runs_by_size) == 2
+print([name for name in ("tvm", "tvm_interop.plan.check") if name in sys.modules])
+"""
+    command = [sys.executable, "-c", program, str(kept.parent / "latencies.db")]
+    told = [subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(2)]
+    assert told[0].stdout.strip() != "[]", "the first process has compiled"
+    assert told[1].stdout.strip() == "[]"

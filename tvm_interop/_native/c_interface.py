@@ -35,6 +35,18 @@ class LoadOptions(ctypes.Structure):
     )
 
 
+class RunCounts(ctypes.Structure):
+    """The struct `tvi_run_counts`."""
+
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("exact", ctypes.c_uint64),
+        ("filled_up", ctypes.c_uint64),
+        ("rows_given", ctypes.c_uint64),
+        ("rows_computed", ctypes.c_uint64),
+    )
+
+
 class OperatorTime(ctypes.Structure):
     """The struct `tvi_operator_time`."""
 
@@ -79,6 +91,7 @@ def declare(library: Any) -> None:
         "model_row_mask": (ctypes.c_char_p, [pointer, size]),
         "model_find_rows": (status, [pointer, ctypes.c_int64, pointer]),
         "model_find_shape": (status, [pointer, pointer, pointer]),
+        "model_run_counts": (status, [pointer, size, pointer]),
         "instance_create": (status, [pointer, size, pointer]),
         "instance_create_on_pool": (status, [pointer, size, pointer, pointer]),
         "instance_warning": (ctypes.c_char_p, [pointer]),

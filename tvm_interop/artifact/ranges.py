@@ -75,17 +75,33 @@ class RequestCost:
     runs_at: the compiled sizes at which it runs.
     shape: the index of these sizes in `Ranges.compiled` and `Artifact.input_shapes`.
     filled_share: the share of the positions of the run that are filled up, from 0 to 1.
+    own_us: the latency that a run of the request's own sizes would have. It is interpolated
+        between those of the compiled sizes around it. None if one of these is not measured.
     """
 
     request: dict[str, int]
     runs_at: CompiledSize
     shape: int
     filled_share: float
+    own_us: float | None
+
+    @property
+    def over_own(self) -> float | None:
+        """The latency of the run over `own_us`; None if it is not known."""
+        if self.own_us is None or self.runs_at.latency_us is None:
+            return None
+        return self.runs_at.latency_us / self.own_us
 
     def __str__(self) -> str:
-        return (
+        told = (
             f"{_in_words(self.request)}: runs at {self.runs_at}, {self.filled_share:.1%} of it is "
             f"filled up; {self.runs_at.latency_in_words}"
+        )
+        if self.filled_share == 0 or self.over_own is None:
+            return told
+        return (
+            f"{told}; about {self.over_own:.2f} times a run of its own sizes, as interpolated "
+            "between compiled sizes"
         )
 
 
@@ -154,7 +170,26 @@ class Ranges:
         )
         runs_at = self.compiled[shape]
         filled = 1 - math.prod(given.values()) / math.prod(runs_at.sizes.values())
-        return RequestCost(given, runs_at, shape, filled)
+        return RequestCost(given, runs_at, shape, filled, self._own_us(given))
+
+    def _own_us(self, request: Mapping[str, int]) -> float | None:
+        """The latency at these sizes, linear in each size between the next compiled ones."""
+        measured = {
+            tuple(each.sizes.values()): each.latency_us
+            for each in self.compiled
+            if each.source == "measured" and each.latency_us is not None
+        }
+        corners: list[tuple[tuple[int, ...], float]] = [((), 1.0)]
+        for each in self.dimensions:
+            size = request[each.name]
+            below = max(n for n in each.compiled if n <= size)
+            above = min(n for n in each.compiled if n >= size)
+            share = (size - below) / (above - below) if above > below else 0.0
+            ends = [(below, 1 - share), *([(above, share)] if share else [])]
+            corners = [((*at, n), weight * part) for at, weight in corners for n, part in ends]
+        if any(at not in measured for at, _ in corners):
+            return None
+        return sum(measured[at] * weight for at, weight in corners)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the ranges as plain data for JSON; unknown latencies are None."""

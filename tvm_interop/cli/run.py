@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +19,7 @@ from .input_files import InputFlags
 
 if TYPE_CHECKING:
     from ..artifact.artifact import Artifact
+    from ..artifact.ranges import RequestCost
     from ..execution.graph_module import GraphModule
     from ..execution.operator_profile import OpProfile
     from ..execution.rpc_server import ServerAddress
@@ -236,8 +237,9 @@ def run_model(
         artifact.from_elsewhere = False  # `GraphModule` must not warn again of idle cores.
     module = GraphModule(artifact, server)
     module.run(given.arrays(*module.get_input_info()))
-    facts = report.facts(module)
-    typer.echo(json.dumps(facts) if as_json else _summary(facts))
+    cost = artifact.cost_of(module.sizes) if module.sizes else None
+    facts = {"request": None if cost is None else asdict(cost), **report.facts(module)}
+    typer.echo(json.dumps(facts) if as_json else _summary(facts, cost))
 
 
 def _artifact(
@@ -299,13 +301,15 @@ def _top(array: np.ndarray, number: int) -> list[dict[str, Any]]:
     return [{"index": int(i), "value": float(flat[i])} for i in order]
 
 
-def _summary(facts: dict[str, Any]) -> str:
+def _summary(facts: dict[str, Any], cost: RequestCost | None) -> str:
     from ..execution.operator_profile import OpProfile
 
     lines = [
         f"output {name}: {described['dtype']} of shape {tuple(described['shape'])}"
         for name, described in facts["outputs"].items()
     ]
+    if cost is not None:
+        lines.append(f"sizes: {cost}")
     lines += [f"  [{entry['index']}] {entry['value']:.6g}" for entry in facts.get("top", ())]
     if "time_ms" in facts:
         figures = "  ".join(f"{key} {value:.4f}" for key, value in facts["time_ms"].items())

@@ -196,7 +196,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         """Run the model on the given inputs, as `run` does, and return copies of all outputs."""
         self._set_all(self._all_given(arrays, inputs))
         self._instance.run([port.value for port in self._instance.outputs])
-        self._counts.count(self._shape)
+        self._count_run()
         return [self.get_output(i) for i in range(self.get_num_outputs())]
 
     def run(self, /, *arrays: Any, **inputs: Any) -> None:
@@ -224,7 +224,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         if arrays or inputs or self._never_set:  # The test is fast; a small model runs for 30 us.
             self._set_all(self._all_given(arrays, inputs))
         self._instance.run()
-        self._counts.count(self._shape)
+        self._count_run()
 
     def run_into(self, inputs: Mapping[Any, Any], outputs: Mapping[Any, Any]) -> None:
         """Run the model on the given inputs, and copy outputs into arrays of the caller.
@@ -245,7 +245,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         here = [i for i, out in places.items() if not is_beside(out, self._instance)]
         self._set_all(inputs)
         self._instance.run([self._instance.outputs[i].value for i in here])
-        self._counts.count(self._shape)
+        self._count_run()
         for position, out in places.items():
             self._copied_output(position, out)
 
@@ -266,7 +266,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
             self._instance.start()
         else:
             self._instance.run()
-        self._counts.count(self._shape)
+        self._count_run()
 
     def _all_given(
         self, arrays: tuple[Any, ...], inputs: Mapping[str, Any]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
@@ -13,7 +14,7 @@ from ..errors import InputError
 from .arrays import check_key, described, shape_of
 from .instance import ChangeableInstance, ClosedInstance, PlanInstance
 from .open_instance import Shapes
-from .size_counts import SizeCounts
+from .size_counts import RunCounts, SizeCounts
 
 
 class ShapedInstances:
@@ -45,9 +46,49 @@ class ShapedInstances:
         """
         return self._counts.runs()
 
+    @property
+    def run_counts(self) -> dict[tuple[int, ...], RunCounts]:
+        """As `runs_by_size`, with the runs that were filled up, and what this cost, by size."""
+        return self._counts.counts()
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the current inputs, by the names of the dimensions with ranges."""
+        return dict(zip(self.range_dimensions, self._rows, strict=True))
+
+    @property
+    def range_dimensions(self) -> tuple[str, ...]:
+        """The names of the dimensions with a range."""
+        return () if self._range is None else self._range.dimensions
+
     def count_with(self, other: ShapedInstances) -> None:
         """From now on, share the counts of runs with another module of the same artifact."""
         self._counts = other._counts
+
+    def count_elsewhere(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Count a run that another module did at the size of these inputs, for this module."""
+        found = {self._position(name): shape for name, shape in shapes.items()}
+        rows = None if self._range is None else self._range.rows_of(found, self._rows)
+        if rows is not None:
+            self._counts.count(rows, rows)
+
+    def _count_run(self) -> None:
+        if self._range is not None:
+            self._counts.count(self._rows, self._range.sizes[self._shape])
+
+    def open_all_sizes(self) -> None:
+        """Make the instances for all sizes of the model's ranges, so that no first run waits.
+
+        The largest comes first, since smaller ones then find enough memory.
+        """
+        sizes = self._range.sizes if self._range is not None else []
+        for shape in sorted(range(len(sizes)), key=lambda i: math.prod(sizes[i]), reverse=True):
+            self._open_shape(shape)
+
+    def _open_shape(self, shape: int) -> None:
+        if shape not in self._instances:
+            self._instances[shape] = self._shapes.open(shape)
+            self._replace_weights(shape, self._params)
 
     def _drop_instances(self) -> None:
         self._instance = cast(PlanInstance, ClosedInstance())
@@ -83,9 +124,7 @@ class ShapedInstances:
                     "call"
                 )
             kept[i] = self._read_input(i).copy()
-        if shape not in self._instances:
-            self._instances[shape] = self._shapes.open(shape)
-            self._replace_weights(shape, self._params)
+        self._open_shape(shape)
         self._instance = self._instances[shape]
         self._shape, self._rows = shape, rows
         for i, array in kept.items():

@@ -1,30 +1,116 @@
-"""Counts the runs of a model with ranges, by compiled size."""
+"""Counts the runs of a model with ranges, by the size at which they ran."""
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+Size = tuple[int, ...]
+"""The size of each dimension with a range."""
+
+
+@dataclass(frozen=True)
+class RunCounts:
+    """The runs at one size, as `tvi_run_counts` of the C interface has them.
+
+    Attributes
+    ----------
+    exact: the number of runs whose inputs had this size.
+    filled_up: the number of runs whose inputs were smaller, and were filled up to this size.
+    rows_given: the number of rows of the inputs of all these runs. With several ranges, the rows of
+        an input are the product of its sizes.
+    rows_computed: the number of rows that these runs computed.
+    """
+
+    exact: int = 0
+    filled_up: int = 0
+    rows_given: int = 0
+    rows_computed: int = 0
+
+    @property
+    def runs(self) -> int:
+        """The number of runs."""
+        return self.exact + self.filled_up
+
+    @property
+    def filled_share(self) -> float:
+        """The share of the computed rows that were filled up, from 0 to 1; 0 without runs."""
+        return 1 - self.rows_given / self.rows_computed if self.rows_computed else 0.0
+
+    def with_run(self, given: int, computed: int) -> RunCounts:
+        """Return these counts and one more run."""
+        is_exact = given == computed
+        return replace(
+            self,
+            exact=self.exact + is_exact,
+            filled_up=self.filled_up + (not is_exact),
+            rows_given=self.rows_given + given,
+            rows_computed=self.rows_computed + computed,
+        )
+
+    def __add__(self, other: RunCounts) -> RunCounts:
+        one, two = asdict(self), asdict(other)
+        return RunCounts(**{name: one[name] + two[name] for name in one})
+
+    def __str__(self) -> str:
+        return (
+            f"{self.exact} exact and {self.filled_up} filled up, {self.filled_share:.1%} of the "
+            "rows were filled up"
+        )
 
 
 class SizeCounts:
-    """The number of runs at each of the sizes that a model was compiled for.
+    """The runs at each size. Several modules may share one, and several threads may count."""
 
-    Several modules may share one, and several threads may count at once.
-    """
-
-    def __init__(self, sizes: Sequence[tuple[int, ...]]) -> None:
-        """Begin with a count of 0 for each size. A model without a range has no sizes."""
-        self._sizes = tuple(sizes)
-        self._runs = [0] * len(sizes)
+    def __init__(self, sizes: Sequence[Size]) -> None:
+        """Begin with no runs at each of the sizes that a model was compiled for."""
+        self._counts = {tuple(size): RunCounts() for size in sizes}
         self._lock = threading.Lock()
 
-    def count(self, shape: int) -> None:
-        """Count a run at a set of input shapes, by its index."""
-        if self._runs:
-            with self._lock:
-                self._runs[shape] += 1
+    def count(self, given: Size, computed: Size) -> None:
+        """Count a run of this size.
 
-    def runs(self) -> dict[tuple[int, ...], int]:
-        """Return the number of runs, by the size of each dimension with a range."""
+        Parameters
+        ----------
+        given: the size of the inputs.
+        computed: the size to which they were filled up; a new one is added.
+        """
         with self._lock:
-            return dict(zip(self._sizes, self._runs, strict=True))
+            before = self._counts.get(computed, RunCounts())
+            self._counts[computed] = before.with_run(math.prod(given), math.prod(computed))
+
+    def forget(self, size: Size) -> None:
+        """Forget the runs of this size."""
+        with self._lock:
+            self._counts.pop(size, None)
+
+    def counts(self) -> dict[Size, RunCounts]:
+        """Return the runs by size."""
+        with self._lock:
+            return dict(self._counts)
+
+    def runs(self) -> dict[Size, int]:
+        """Return the number of runs by size."""
+        return {size: each.runs for size, each in self.counts().items()}
+
+
+def count_lines(dimensions: Sequence[str], counts: dict[Size, RunCounts]) -> list[str]:
+    """Return the runs as lines of text: one for each size, and the sum."""
+    lines = []
+    for size, each in counts.items():
+        told = ", ".join(f"{name} {n}" for name, n in zip(dimensions, size, strict=True))
+        lines.append(f"{told}: {each}")
+    return [*lines, f"all runs: {sum(counts.values(), RunCounts())}"]
+
+
+def counts_as_data(
+    dimensions: Sequence[str], counts: dict[Size, RunCounts]
+) -> list[dict[str, Any]]:
+    """Return the runs as plain data for JSON, with the size of each dimension by its name."""
+    return [
+        {"sizes": dict(zip(dimensions, size, strict=True)), **asdict(each)}
+        for size, each in counts.items()
+    ]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import CannotFillUpError, InputError
+from ..execution.size_counts import RunCounts, SizeCounts
 from ..plain_data import is_whole
 from .source import Source
 
@@ -42,8 +42,7 @@ class BySize:
             for name, given in options["shapes"].items()
         }
         self._wide = [name for name, (least, most_) in self._ends.items() if least < most_]
-        self._runs: dict[tuple[int, ...], int] = {}
-        self._lock = threading.Lock()
+        self._counts = SizeCounts(())
         _LOG.warning(
             "`%s` is compiled for each size of %s at the first run of this size, which takes a "
             "while (`compile_in_background` answers before that), and the session stays ready for "
@@ -93,19 +92,20 @@ class BySize:
 
     def count(self, sizes: Sequence[int]) -> None:
         """Count a run at these sizes."""
-        with self._lock:
-            self._runs[tuple(sizes)] = self._runs.get(tuple(sizes), 0) + 1
+        self._counts.count(tuple(sizes), tuple(sizes))
 
     def forget(self, shapes: Sequence[tuple[int, ...]]) -> None:
         """Forget the runs at the sizes of these shapes of the open inputs."""
-        sizes = self.sizes_of(dict(zip(self._open, shapes, strict=True)))
-        with self._lock:
-            self._runs.pop(sizes, None)
+        self._counts.forget(self.sizes_of(dict(zip(self._open, shapes, strict=True))))
 
-    def runs(self) -> dict[tuple[int, ...], int]:
-        """Return the number of runs, by the size of each dimension with a range."""
-        with self._lock:
-            return dict(self._runs)
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        """The names of the dimensions with a range."""
+        return tuple(self._wide)
+
+    def counts(self) -> dict[tuple[int, ...], RunCounts]:
+        """Return the runs, by the size of each dimension with a range."""
+        return self._counts.counts()
 
     @property
     def _told(self) -> str:
@@ -125,12 +125,12 @@ class BySize:
 
     def _check_sums(self, shapes: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int]) -> None:
         """Check dimensions that are sums, such as `past + 1`."""
-        from ..frontend.open_dimensions import size_of
-
         for name, shape in shapes.items():
             for dimension, size in zip(self._inputs[name], shape, strict=True):
                 if dimension is None or isinstance(dimension, int) or dimension in sizes:
                     continue
+                from ..frontend.open_dimensions import size_of  # Imports TVM, which takes seconds.
+
                 wanted = size_of(dimension, sizes)
                 if wanted is not None and wanted != size:
                     raise InputError(

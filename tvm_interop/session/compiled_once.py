@@ -76,7 +76,9 @@ class Order(NamedTuple):
         path = None if self.kept is None else self.kept.keep(name, self.key, artifact)
         where = f"kept as `{path}`" if path else "not kept"
         _LOG.warning("compiled `%s` in %.0f s, %s", name, time.monotonic() - began, where)
-        return artifact
+        # All loaded artifacts share weights and the memory between operators.
+        loaded = None if self.kept is None or path is None else self.kept.find(name, self.key)
+        return loaded or artifact
 
     def compiled_quickly(self) -> Artifact:
         """Compile the model without measuring anything; the artifact is not stored.

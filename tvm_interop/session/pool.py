@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import queue
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ..artifact.artifact import Artifact
 from ..execution.graph_module import GraphModule
 from .tensor_info import TensorInfo, infos_of_ports
+
+if TYPE_CHECKING:
+    from ..plan.plan import Plan
 
 
 class Pool:
@@ -24,29 +31,45 @@ class Pool:
             module = GraphModule(artifact)
             module.count_with(self.first)
             self.modules.put(module)
+        if self._shares_memory:  # Further sizes take little memory.
+            for module in self.modules.queue:
+                module.open_all_sizes()
 
     @property
-    def nbytes(self) -> int:
-        """The number of bytes that the tensors of all instances take in memory, estimated.
-
-        A kernel of a library may copy its inputs and outputs into another layout. Kernels take
-        turns with the memory of the copies, so the largest that one kernel could copy counts.
-        """
+    def own_nbytes(self) -> int:
+        """The number of bytes of the tensors of all instances, without `turns_nbytes`."""
+        if self._shares_memory:
+            return self._ports_nbytes * self.modules.maxsize
         plan = self.first.plan
         own = sum(v.nbytes for v in plan.values if v.storage not in ("arena", "alias"))
-        copied = max(
-            (
-                sum(
-                    plan.values[v].nbytes
-                    for v in {*op.inputs, *op.outputs}
-                    if plan.values[v].layout == "plain" and not plan.is_constant(v)
-                )
-                for op in plan.operators
-                if op.library is not None
-            ),
-            default=0,
-        )
-        return (plan.arena_bytes + own + copied) * self.modules.maxsize
+        return (plan.arena_bytes + own) * self.modules.maxsize
+
+    @property
+    def turns_nbytes(self) -> int:
+        """The number of bytes that these instances share with instances for other sizes, estimated.
+
+        Instances take turns with the memory for the tensors between operators, and have the weights
+        together. A kernel of a library may copy its inputs and outputs into another layout. Kernels
+        take turns with the memory of the copies, so the largest that one kernel could copy counts.
+        """
+        if not self._shares_memory:
+            return _most_copied(self.first.plan) * self.modules.maxsize
+        native, ports = self.artifact.native, self._ports_nbytes
+        assert native is not None
+        # The plan would say more exactly what can be copied, but reading it takes a second.
+        between = native.instance_nbytes(0) - ports
+        return (between + between + ports) * self.modules.maxsize + native.weights_nbytes
+
+    @property
+    def _ports_nbytes(self) -> int:
+        """The number of bytes of the inputs and outputs of one instance."""
+        ports = [port for both in self.first.ports() for port in both]
+        return sum(math.prod(p.shape) * np.dtype(p.dtype).itemsize for p in ports)
+
+    @property
+    def _shares_memory(self) -> bool:
+        """Whether the native library runs the instances on a CPU."""
+        return self.artifact.native is not None and not self.artifact.is_for_gpus
 
     def infos(self) -> tuple[list[TensorInfo], list[TensorInfo]]:
         """Return the inputs and the outputs."""
@@ -57,3 +80,19 @@ class Pool:
         """Count runs together with those of `other`; no run of this pool has begun yet."""
         for module in self.modules.queue:
             module.count_with(other.first)
+
+
+def _most_copied(plan: Plan) -> int:
+    """The largest number of bytes that a kernel of a library could copy into another layout."""
+    return max(
+        (
+            sum(
+                plan.values[v].nbytes
+                for v in {*op.inputs, *op.outputs}
+                if plan.values[v].layout == "plain" and not plan.is_constant(v)
+            )
+            for op in plan.operators
+            if op.library is not None
+        ),
+        default=0,
+    )

@@ -80,7 +80,8 @@ class ReadyShapes:
     def _are_too_many(self) -> bool:
         if len(self._by_shape) <= 1:
             return False
-        nbytes = sum(pool.nbytes for pool in self._by_shape.values())
+        pools = self._by_shape.values()
+        nbytes = sum(pool.own_nbytes for pool in pools) + max(pool.turns_nbytes for pool in pools)
         return len(self._by_shape) > self._most or nbytes > self._most_bytes
 
     def replace(self, key: Key, pool: Pool) -> bool:

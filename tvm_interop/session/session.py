@@ -31,18 +31,18 @@ from .given import (
 )
 from .pool import Pool
 from .ready_shapes import ReadyShapes
+from .sized_runs import SizedRuns
 from .source import Source, artifact_or_source
 from .tensor_info import TensorInfo
 
 if TYPE_CHECKING:
-    from ..artifact.ranges import Ranges
     from ..execution.operator_profile import OpProfile
     from .background import Background, CompileState
     from .compiled_once import Order
 
 _LOG = logging.getLogger("tvm_interop")
 
-_MOST_SHAPES = 16
+_MOST_SHAPES = 64
 """The largest number of combinations of input shapes that a model with open dimensions is kept for.
 
 The instances for the least recently used shapes are dropped first.
@@ -56,7 +56,7 @@ It gets the results or None, the user's data, and the error message, which is ""
 """
 
 
-class Session(AbstractContextManager["Session"]):
+class Session(SizedRuns, AbstractContextManager["Session"]):
     """A model ready to run, with the method names of onnxruntime's `InferenceSession`.
 
     Several threads may call `run` at once. Each call takes one of the session's instances, and
@@ -205,27 +205,6 @@ class Session(AbstractContextManager["Session"]):
         """Return the outputs, each with `name`, `shape` and `type`."""
         return list(self.outputs)
 
-    @property
-    def ranges(self) -> Ranges | None:
-        """The ranges of sizes that the model was compiled for; None if there are none."""
-        return None if self._pool is None else self._pool.artifact.ranges
-
-    @property
-    def runs_by_size(self) -> dict[tuple[int, ...], int]:
-        """The number of runs of this session at each size; see `GraphModule.runs_by_size`.
-
-        Runs of all instances and of bindings count. Any thread may ask. If each size is compiled at
-        its first run, only the sizes that the session is ready for are listed.
-        """
-        if self._by_size is not None:
-            return self._by_size.runs()
-        return {} if self._pool is None else self._pool.first.runs_by_size
-
-    @property
-    def why_not_filled_up(self) -> str | None:
-        """Why each size of the ranges is compiled at its first run; None if none of them is."""
-        return None if self._by_size is None else self._by_size.why
-
     def get_providers(self) -> list[str]:
         """Return onnxruntime's name for the device that the model runs on, in a list."""
         on_gpu = self._pool is not None and self._pool.artifact.is_for_gpus
@@ -285,7 +264,9 @@ class Session(AbstractContextManager["Session"]):
         except CannotFillUpError as error:
             if self._source is None:
                 raise
-            return self._run_on(self._pool_for(feed, error), wanted, feed)
+            results = self._run_on(self._pool_for(feed, error), wanted, feed)
+            self._count_at_own_size({name: shape_of(array) for name, array in feed.items()})
+            return results
 
     def _run_on(
         self, pool: Pool, wanted: Sequence[int], feed: Mapping[str, Any]

@@ -185,6 +185,24 @@ TVI_EXPORT tvi_status tvi_model_find_sizes(const tvi_model* model, const int64_t
 TVI_EXPORT tvi_status tvi_model_find_shape(const tvi_model* model, const int64_t* const* shapes,
                                            size_t* shape);
 
+/* The runs of all instances of a model at one shape, since the model was loaded. Runs that failed
+ * are not counted, and neither are those of `tvi_profile`. Set `struct_size` to
+ * sizeof(tvi_run_counts). The share of rows that were filled up is 1 - rows_given / rows_computed.
+ */
+typedef struct tvi_run_counts {
+  size_t struct_size;
+  uint64_t exact;     /* runs with as many rows as the shape has */
+  uint64_t filled_up; /* runs with fewer rows */
+  /* The rows of all runs together. With two ranges, the rows of a run are the product of both
+   * numbers. A model without a range has one row. */
+  uint64_t rows_given;
+  uint64_t rows_computed;
+} tvi_run_counts;
+
+/* Writes the counts of a shape to `counts`. Any thread may call this while instances run. */
+TVI_EXPORT tvi_status tvi_model_run_counts(const tvi_model* model, size_t shape,
+                                           tvi_run_counts* counts);
+
 /* Makes an instance of a model, which runs the model for one shape. This loads the model's machine
  * code, allocates tensors and prepares kernels. */
 TVI_EXPORT tvi_status tvi_instance_create(tvi_model* model, size_t shape, tvi_instance** instance);

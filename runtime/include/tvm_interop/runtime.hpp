@@ -161,6 +161,13 @@ class Model {
     internal::Check(tvi_model_find_shape(get(), dims.data(), &found));
     return found;
   }
+  // How many runs there were at a shape, and how many of their rows: see `tvi_run_counts`.
+  tvi_run_counts run_counts(size_t shape) const {
+    tvi_run_counts counts{};
+    counts.struct_size = sizeof(counts);
+    internal::Check(tvi_model_run_counts(get(), shape, &counts));
+    return counts;
+  }
   // A warning for the user, for example that oneDNN is missing. Empty if there is none.
   std::string warning() const {
     const char* text = tvi_model_warning(get());

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...errors import ExecutionError, InputError
+from ...execution.size_counts import RunCounts
 from .statistics import Statistics
 from .tensors import TensorSpec, check_names_and_types
 from .ticket import Ticket
@@ -43,6 +44,7 @@ class AnyModel(ABC):
     is_batched: whether the rows of several requests can be joined into one batch.
     memory: memory of the model, see `Memory`.
     statistics: counts and durations of the requests served so far.
+    dimensions: names of the dimensions whose sizes `run_counts` tells; empty if it tells none.
     """
 
     def __init__(
@@ -65,6 +67,12 @@ class AnyModel(ABC):
         self.sizes = tuple(sorted(batch_sizes)) or (1,)
         self.memory = memory
         self.statistics = Statistics()
+        self.dimensions: tuple[str, ...] = ()
+
+    @property
+    def run_counts(self) -> dict[tuple[int, ...], RunCounts]:
+        """The runs by the size at which they ran; empty for a model of one size."""
+        return {}
 
     @property
     @abstractmethod

@@ -71,6 +71,16 @@ class Metrics:
         memory = GaugeMetricFamily(
             "tvm_interop_model_bytes", "Memory of a model.", labels=["model", "kind"]
         )
+        sizes = CounterMetricFamily(
+            "tvm_interop_size_runs",
+            "Runs by the size at which they ran: exact, or filled up from fewer rows.",
+            labels=["model", "size", "kind"],
+        )
+        rows = CounterMetricFamily(
+            "tvm_interop_rows",
+            "Rows of all runs: given, and computed with those that were filled up.",
+            labels=["model", "size", "kind"],
+        )
         in_flight = GaugeMetricFamily("tvm_interop_in_flight", "Requests without an answer yet.")
         if self._executor is not None:
             for name, model in self._executor.models.items():
@@ -80,5 +90,12 @@ class Metrics:
                 waiting.add_metric([name], self._executor.waiting(name))
                 memory.add_metric([name, "weights"], model.memory.weights)
                 memory.add_metric([name, "instances"], model.memory.instance * model.num_instances)
+                for size, counts in model.run_counts.items():
+                    pairs = zip(model.dimensions, size, strict=True)
+                    told = ",".join(f"{dimension}={n}" for dimension, n in pairs)
+                    sizes.add_metric([name, told, "exact"], counts.exact)
+                    sizes.add_metric([name, told, "filled_up"], counts.filled_up)
+                    rows.add_metric([name, told, "given"], counts.rows_given)
+                    rows.add_metric([name, told, "computed"], counts.rows_computed)
             in_flight.add_metric([], self._executor.in_flight)
-        yield from (requests, runs, waiting, memory, in_flight)
+        yield from (requests, runs, sizes, rows, waiting, memory, in_flight)

@@ -12,6 +12,7 @@ from ...artifact.artifact import Artifact
 from ...errors import InputError
 from ...execution.instance import PlanInstance
 from ...execution.open_instance import Shapes
+from ...execution.size_counts import RunCounts, SizeCounts
 from .any_model import AnyModel, Memory
 from .tensors import specs_of
 from .ticket import Ticket
@@ -52,10 +53,19 @@ class Model(AnyModel):
         self._shape_of_size = {size: i for i, size in enumerate(shapes.batch_sizes)}
         # Requests of a model with batches are filled up when they have been joined.
         self._range = None if shapes.batch_sizes else shapes.row_range
+        known = shapes.row_range
+        self.dimensions = ("batch",) if shapes.batch_sizes else known.dimensions if known else ()
+        batches = [(size,) for size in shapes.batch_sizes]
+        self._counts = SizeCounts(batches or (known.sizes if known else ()))
         self._instances: list[list[PlanInstance]] = [
             [shapes.open(shape) for _ in range(instances)] for shape in range(len(shapes))
         ]
         self._segments: list[Segments] = []
+
+    @property
+    def run_counts(self) -> dict[tuple[int, ...], RunCounts]:
+        """The runs by batch size, or by the sizes of the model's ranges."""
+        return self._counts.counts()
 
     @property
     def num_instances(self) -> int:
@@ -164,6 +174,7 @@ class Model(AnyModel):
         wrote = time.perf_counter()
         instance.run()
         ran = time.perf_counter()
+        self._count(tickets, shape, size)
         begin = 0
         results = [instance.read(port.value) for port in instance.outputs]
         if self._range is not None:
@@ -188,6 +199,13 @@ class Model(AnyModel):
         began = time.perf_counter()
         instance.run()
         return time.perf_counter() - began
+
+    def _count(self, tickets: Sequence[Ticket], shape: int, size: int) -> None:
+        if self.is_batched:
+            self._counts.count((sum(ticket.rows for ticket in tickets),), (size,))
+        elif self._range is not None:
+            rows = self._rows(tickets[0].inputs) or self._range.sizes[shape]
+            self._counts.count(rows, self._range.sizes[shape])
 
     def _rows(self, inputs: Mapping[str, np.ndarray]) -> tuple[int, ...] | None:
         """How many rows of each range the inputs have; None if the model has no ranges."""

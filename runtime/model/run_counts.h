@@ -1,8 +1,8 @@
 #ifndef RUNTIME_MODEL_RUN_COUNTS_H_
 #define RUNTIME_MODEL_RUN_COUNTS_H_
 
+#include <atomic>
 #include <cstdint>
-#include <mutex>
 
 namespace tvm_interop {
 
@@ -21,19 +21,24 @@ class RunCounts {
 
   // Counts a run that was given `given` rows, and has computed `computed`.
   void Count(uint64_t given, uint64_t computed) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    ++(given == computed ? counts_.exact : counts_.filled_up);
-    counts_.rows_given += given;
-    counts_.rows_computed += computed;
+    (given == computed ? exact_ : filled_up_).fetch_add(1, std::memory_order_relaxed);
+    rows_given_.fetch_add(given, std::memory_order_relaxed);
+    rows_computed_.fetch_add(computed, std::memory_order_relaxed);
   }
+  // A run that ends at the same time may be in some of the numbers only.
   Counts counts() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return counts_;
+    return {exact_.load(std::memory_order_relaxed), filled_up_.load(std::memory_order_relaxed),
+            rows_given_.load(std::memory_order_relaxed),
+            rows_computed_.load(std::memory_order_relaxed)};
   }
 
  private:
-  mutable std::mutex mutex_;  // Guards `counts_`, whose numbers belong together.
-  Counts counts_;
+  // Several threads add to the numbers at once. There is no mutex: a fork during a run would leave
+  // it locked in the child. Nothing else is read because of a number, so the order does not matter.
+  std::atomic<uint64_t> exact_{0};
+  std::atomic<uint64_t> filled_up_{0};
+  std::atomic<uint64_t> rows_given_{0};
+  std::atomic<uint64_t> rows_computed_{0};
 };
 
 }  // namespace tvm_interop

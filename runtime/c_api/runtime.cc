@@ -368,7 +368,8 @@ tvi_status tvi_model_find_shape(const tvi_model* model, const int64_t* const* sh
 
 tvi_status tvi_model_run_counts(const tvi_model* model, size_t shape, tvi_run_counts* counts) {
   return Guarded("", [&] {
-    if (model == nullptr || counts == nullptr) RefuseArgument("an argument is NULL");
+    RequireArgument(model, "model");
+    RequireArgument(counts, "counts");
     RequireSize(counts->struct_size, sizeof(tvi_run_counts), "tvi_run_counts");
     RequireShape(*model, shape);
     const auto found = model->model->run_counts(shape).counts();

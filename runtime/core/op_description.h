@@ -53,6 +53,12 @@ class OpDescription {
   bool is_cut(size_t argument) const {
     return !cut.empty() && cut[0] == static_cast<int64_t>(argument);
   }
+  // Whether all tensors are float32, and factors are not rounded.
+  bool is_float32() const {
+    bool is = dtype == DataType::kFloat32;
+    for (DataType type : stored) is = is && type == DataType::kFloat32;
+    return is;
+  }
   DataType stored_type(size_t argument) const { return stored.empty() ? dtype : stored[argument]; }
 
   // The name of the operator's kind.

@@ -28,6 +28,11 @@ struct KernelArgument {
   size_t nbytes = 0;
 };
 
+// Returns the address of a float32 argument's first number, as it is now.
+inline float* FloatsOf(const KernelArgument& argument) {
+  return reinterpret_cast<float*>(static_cast<char*>(*argument.data) + argument.offset);
+}
+
 class LibraryKernel : public Kernel {
  public:
   // Packs the constant arguments into the form that the kernel needs. Must be called before the

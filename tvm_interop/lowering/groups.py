@@ -170,7 +170,10 @@ no group that a library could compute.
 """
 
 RECOGNISERS: dict[str, list[Recogniser]] = {}
-"""The recognisers for each Relax operator; the first that finds a group decides."""
+"""The recognisers for each Relax operator, in the order of their files' names.
+
+The first that finds a group which a library can compute decides.
+"""
 
 MAKES_IMAGES: set[str] = set()
 """Relax operators whose result is an image that a library computes."""

@@ -93,9 +93,8 @@ def axes_of_layout(shape: Sequence[int], layout: Layout, length: int) -> list[in
     """
     found: list[int | None] = []
     axes = [int(size) for size in reversed(shape)]
-    rest = list(
-        reversed(layout)
-    )  # The parts of `layout` that no axis has used up, innermost first.
+    # The parts of `layout` that no axis has used up, innermost first.
+    rest = list(reversed(layout))
     for size in axes:
         if rest[0] % size == 0:
             rest[0] //= size

@@ -87,12 +87,12 @@ class AttentionKernel : public LibraryKernel {
 
   Head HeadAt(int64_t number) const {
     Head head;
-    head.queries = AddressOf(0) + number * sizes_.queries * sizes_.depth;
-    head.keys = AddressOf(1) + number * sizes_.positions * sizes_.depth;
-    head.values = AddressOf(2) + number * sizes_.positions * sizes_.width;
-    head.result = AddressOf(args_.size() - 1) + number * sizes_.queries * sizes_.width;
+    head.queries = FloatsOf(args_[0]) + number * sizes_.queries * sizes_.depth;
+    head.keys = FloatsOf(args_[1]) + number * sizes_.positions * sizes_.depth;
+    head.values = FloatsOf(args_[2]) + number * sizes_.positions * sizes_.width;
+    head.result = FloatsOf(args_[args_.size() - 1]) + number * sizes_.queries * sizes_.width;
     if (!has_mask_) return head;
-    head.mask = AddressOf(3);
+    head.mask = FloatsOf(args_[3]);
     head.mask_row = mask_row_;
     head.mask_column = mask_column_;
     for (size_t axis = heads_.size(); axis-- > 0; number /= heads_[axis]) {
@@ -127,11 +127,6 @@ class AttentionKernel : public LibraryKernel {
     return 0;
   }
 
-  float* AddressOf(size_t argument) const {
-    char* base = static_cast<char*>(*args_[argument].data);
-    return reinterpret_cast<float*>(base + args_[argument].offset);
-  }
-
   const Kernels& kernels_;
   const int threads_;
   const std::vector<KernelArgument> args_;
@@ -150,11 +145,7 @@ class AttentionKernel : public LibraryKernel {
 }  // namespace
 
 std::string WhyNot(const OpDescription& op) {
-  if (op.dtype != DataType::kFloat32 ||
-      std::any_of(op.stored.begin(), op.stored.end(),
-                  [](DataType type) { return type != DataType::kFloat32; })) {
-    return "is not of float32";
-  }
+  if (!op.is_float32()) return "is not of float32";
   if (std::any_of(op.layouts.begin(), op.layouts.end(),
                   [](Layout layout) { return layout != Layout::kPlain; })) {
     return "has a tensor that is not plain";

@@ -45,35 +45,39 @@ struct Kernels {
                   int64_t end, float* scratch);
 };
 
-inline int64_t RoundedUp(int64_t number, int64_t step) { return (number + step - 1) / step * step; }
+// The functions have internal linkage, because the kernels call some of them: the linker could keep
+// a copy that older CPUs cannot run.
+static inline int64_t RoundedUp(int64_t number, int64_t step) {
+  return (number + step - 1) / step * step;
+}
 
 // A row of scores is filled up to whole vectors. A vector more keeps the rows apart: rows at a
 // distance of some powers of two would share few sets of a cache.
-inline int64_t ScoresStride(const Kernels& kernels, const Sizes& sizes) {
-  return RoundedUp(sizes.positions, kernels.lanes) + kernels.lanes;
+static inline int64_t ScoresStride(int64_t lanes, const Sizes& sizes) {
+  return RoundedUp(sizes.positions, lanes) + lanes;
 }
 
 // The packed keys have, for each block of `columns` positions, a row for each of a key's numbers.
 // The packed values have, for each block of `columns` of a value's numbers, a row for each
 // position. A last block of no more columns than lanes is a single vector wide. Zeros fill up the
 // last blocks.
-inline int64_t PackedSize(const Kernels& kernels, const Sizes& sizes) {
+static inline int64_t PackedSize(const Kernels& kernels, const Sizes& sizes) {
   return RoundedUp(sizes.positions, kernels.lanes) * sizes.depth +
          RoundedUp(sizes.width, kernels.lanes) * sizes.positions;
 }
 
 // Returns how many rows of scores fit into about 256 KB of the second cache. It is at least the
 // rows of one matrix product, and at most eight times as many.
-inline int64_t RowsAtOnce(const Kernels& kernels, const Sizes& sizes) {
-  const int64_t fit = (int64_t{1} << 16) / ScoresStride(kernels, sizes) / kernels.rows;
+static inline int64_t RowsAtOnce(const Kernels& kernels, const Sizes& sizes) {
+  const int64_t fit = (int64_t{1} << 16) / ScoresStride(kernels.lanes, sizes) / kernels.rows;
   const int64_t most = RoundedUp(sizes.queries, kernels.rows) / kernels.rows;
   const int64_t groups = fit < 1 ? 1 : fit > 8 ? 8 : fit;
   return (groups < most ? groups : most) * kernels.rows;
 }
 
 // The scratch memory has the queries, the scores and a block of the result, for `rows` rows.
-inline int64_t ScratchSize(const Kernels& kernels, const Sizes& sizes) {
-  return sizes.rows * (sizes.depth + ScoresStride(kernels, sizes) + kernels.columns + 1);
+static inline int64_t ScratchSize(const Kernels& kernels, const Sizes& sizes) {
+  return sizes.rows * (sizes.depth + ScoresStride(kernels.lanes, sizes) + kernels.columns + 1);
 }
 
 // Kernels for CPUs with AVX-512, and for CPUs with AVX2 and FMA. Null where the compiler is for

@@ -162,7 +162,7 @@ struct Computes {
   static void Compute(const Sizes& sizes, const Head& head, const float* packed, int64_t begin,
                       int64_t end, float* scratch) {
     const int64_t depth = sizes.depth, positions = sizes.positions, width = sizes.width;
-    const int64_t stride = RoundedUp(positions, kLanes) + kLanes;
+    const int64_t stride = ScoresStride(kLanes, sizes);
     float* queries = scratch;
     float* scores = queries + sizes.rows * depth;
     float* block = scores + sizes.rows * stride;

@@ -126,10 +126,10 @@ class Conv : public LibraryKernel {
   void Run() override {
     if (!args_[1].is_constant) Repack();
     const size_t last = args_.size() - 1;
-    conv_.source.data = AddressOf(0) + first_row_;
-    if (ending_.has_sum) conv_.addend.data = AddressOf(last - 1);
-    conv_.result.data = AddressOf(last);
-    if (ending_.has_bias) conv_.bias = AddressOf(2);
+    conv_.source.data = FloatsOf(args_[0]) + first_row_;
+    if (ending_.has_sum) conv_.addend.data = FloatsOf(args_[last - 1]);
+    conv_.result.data = FloatsOf(args_[last]);
+    if (ending_.has_bias) conv_.bias = FloatsOf(args_[2]);
     conv_.weights = static_cast<const float*>(weights_.get());
     const int64_t blocks = (conv_.tiles() + tiles_at_once_ - 1) / tiles_at_once_;
     const int tasks = static_cast<int>(std::min<int64_t>(blocks, std::max(threads_, 1)));
@@ -139,7 +139,7 @@ class Conv : public LibraryKernel {
 
   void Repack() override {
     const KernelArgument& given = args_[1];
-    const float* windows = AddressOf(1);
+    const float* windows = FloatsOf(args_[1]);
     const auto pack = [&](void* to) {
       Pack(kernels_, windows, conv_.source.channels, conv_.result.channels,
            static_cast<float*>(to));
@@ -201,11 +201,6 @@ class Conv : public LibraryKernel {
     return 0;
   }
 
-  float* AddressOf(size_t argument) const {
-    char* base = static_cast<char*>(*args_[argument].data);
-    return reinterpret_cast<float*>(base + args_[argument].offset);
-  }
-
   const Kernels& kernels_;
   const int threads_;
   const Ending ending_;
@@ -221,11 +216,7 @@ class Conv : public LibraryKernel {
 }  // namespace
 
 std::string WhyNot(const OpDescription& op) {
-  if (op.dtype != DataType::kFloat32 ||
-      std::any_of(op.stored.begin(), op.stored.end(),
-                  [](DataType type) { return type != DataType::kFloat32; })) {
-    return "is not of float32";
-  }
+  if (!op.is_float32()) return "is not of float32";
   const Activation activation = op.ends().activation;
   if (activation != Activation::kNone && LastOf(activation) == Last::kNothing) {
     return "ends with a function that it does not compute";

@@ -282,7 +282,8 @@ def test_the_pass_merges_too(plain):
     from tvm_interop.frontend import load_model
 
     imported = load_model(inception_like())
-    module = InterOpSchedule("ios-merge", latency=Eager(compilation(parts=None)))(imported)
+    # Which operators are divided is measured, and need not come out alike in two compilations.
+    module = InterOpSchedule("ios-merge", latency=Eager(compilation()), parts=1)(imported)
     made = annotated_schedule(module)
     assert "a1/Conv+a3r/Conv+a5r/Conv" in made.op_names
     assert_close(result(tvm_interop.compile(module, keep_slower=True)), plain)

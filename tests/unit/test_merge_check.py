@@ -73,7 +73,8 @@ def test_a_cut_at_a_wrong_place_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_pass_checks_and_the_artifact_says_so() -> None:
-    merging = InterOpSchedule("ios-merge", latency=Eager(compilation()), providers=["onednn"])
+    options = {"providers": ["onednn"], "parts": 1}
+    merging = InterOpSchedule("ios-merge", latency=Eager(compilation()), **options)
     artifact = tvm_interop.compile(
         merging(load_model(two_convs())), providers=["onednn"], keep_slower=True
     )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
+
+_NUMBER = re.compile(r"[*~<>+-]*\.?\d")
 
 
 def interval(ends: Sequence[float], digits: int) -> str:
@@ -14,10 +17,19 @@ def interval(ends: Sequence[float], digits: int) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table. All columns but the first are aligned to the right, as numbers are."""
-    align = ["---", *["--:"] * (len(head) - 1)]
-    lines = [head, align, *rows]
+    """A Markdown table. Columns of numbers are aligned to the right, and columns of text to the left.
+
+    A column has numbers if each of its cells begins with one or is empty, and not all are empty. The
+    first column names the rows, so it is on the left.
+    """
+    columns = list(zip(*rows, strict=True))[1:] or [()] * (len(head) - 1)
+    lines = [head, ["---", *("--:" if _numbers(cells) else "---" for cells in columns)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _numbers(cells: Sequence[str]) -> bool:
+    filled = [cell for cell in cells if cell]
+    return bool(filled) and all(_NUMBER.match(cell) for cell in filled)
 
 
 def machine(report: dict[str, Any]) -> str:

@@ -24,6 +24,7 @@ from tvm_interop.cli.app import app, run_app  # noqa: E402
 
 project = "tvm_interop"
 author = "the tvm_interop contributors"
+project_copyright = f"2026, {author}"
 release = __version__
 extensions = [
     "myst_parser",
@@ -32,6 +33,8 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 html_title = f"tvm_interop {release}"
 exclude_patterns = ["tutorials/GALLERY_HEADER.rst"]
 default_role = "literal"

@@ -319,10 +319,7 @@ class Compilation:
 
     @cached_property
     def merges(self) -> OperatorMerges:
-        """The sets of operators that could be merged.
-
-        If an operator is divided into parts, all its parts are in the same set.
-        """
+        """The sets of operators that could be merged. All parts of an operator are in one set."""
         return self.merges_among([op.whole or op.name for op in self.program.operators])
 
     def merges_among(self, names: Sequence[str]) -> OperatorMerges:

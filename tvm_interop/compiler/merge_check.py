@@ -47,8 +47,8 @@ def compare_merged(
     Parameters
     ----------
     groups: the names of the operators that each merged operator replaces.
-    shipped: the model before and after merging. An operator runs on the kernel of the library that
-        computes the operator of the same name there.
+    shipped: the model before and after merging. If a library computes an operator in one of these
+        programs, the operator of the same name runs on the same library's kernel here.
     options: the options of the compilation.
 
     Raises

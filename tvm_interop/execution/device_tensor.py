@@ -31,7 +31,7 @@ class DeviceTensor:
     """
 
     def __init__(self, tensor: Any, streams: _cuda.CudaStreams) -> None:
-        """Wrap a tensor of the native runtime that runs on `streams` write."""
+        """Wrap `tensor`, a tensor of the native runtime. Runs on `streams` write to its memory."""
         self._tensor, self._streams = tensor, streams
         self.shape: tuple[int, ...] = tuple(int(size) for size in tensor.shape)
         self.dtype = str(tensor.dtype)

@@ -150,7 +150,10 @@ def _typed_nodes(
     *,
     is_inner: bool = False,
 ) -> Iterator[tuple[onnx.NodeProto, Mapping[str, onnx.TypeProto], bool]]:
-    """Yield every node of `graph` and its subgraphs, the types it sees, and whether it is in one.
+    """Yield the nodes of `graph` and of its subgraphs, with the types that definitions may need.
+
+    Each node comes with the types of the values that it can read, by name, and with whether it is
+    in a subgraph.
 
     Parameters
     ----------

@@ -113,7 +113,10 @@ def _from_the_first(bb: relax.BlockBuilder, indices: Any, size: int) -> Any:
 
 
 def unpacked(bytes_: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
-    """Return the numbers along the last axis; of those in a byte, the lowest bits come first."""
+    """Return the numbers of `bits` bits that bytes hold, along the last axis.
+
+    The number in the lowest bits of a byte comes first.
+    """
     if bits == 8:
         return bytes_
     parts = [(bytes_ >> shift) & ((1 << bits) - 1) for shift in range(0, 8, bits)]

@@ -51,7 +51,7 @@ _LOG = logging.getLogger("tvm_interop")
 _READ_LATER = ("plan", "schedule", "kernels", "weights", "manifest", "fallback", "others")
 """The fields of `Artifact` that `load` leaves in the file until they are used."""
 _CHANGEABLE = ("weights", "others")
-"""The fields among them whose values can be changed in place."""
+"""The fields in `_READ_LATER` whose values the caller can change in place."""
 
 
 @dataclass(repr=False)

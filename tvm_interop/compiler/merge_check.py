@@ -29,7 +29,7 @@ LIMIT = 1e-4
 _ROUNDINGS = 4
 """The number of rounding steps, at the largest output, that a difference may always have.
 
-It replaces `LIMIT` for coarse types of numbers, where `LIMIT` is less than these steps.
+This limit replaces `LIMIT` for types with few digits, where `LIMIT` is less than these steps.
 """
 
 

@@ -21,8 +21,8 @@ class DeviceTensor:
     """A tensor in the memory of a GPU, which belongs to a module.
 
     ``torch.from_dlpack(tensor)`` and the same functions of other libraries use the memory without a
-    copy. The consumer's stream waits for the runs that were started. The module's next run changes
-    the memory: until then, the consumer must have read it.
+    copy. The consumer's stream waits for the runs that were started. The consumer must read the
+    memory before the module's next run, which changes it.
 
     Attributes
     ----------

@@ -230,7 +230,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
     def run_into(self, inputs: Mapping[Any, Any], outputs: Mapping[Any, Any]) -> None:
         """Run the model on the given inputs, and copy outputs into arrays of the caller.
 
-        On a GPU, the host waits once for the run and for all outputs in its own memory.
+        On a GPU, the host waits only once: for the run and for the copies of outputs to its memory.
 
         Parameters
         ----------

@@ -162,11 +162,11 @@ class RowRange:
         return Port(port.value, port.name, tuple(shape), port.dtype)
 
     def filled(self, array: np.ndarray, position: int, port: Port) -> np.ndarray:
-        """An input, filled up to the shape of `port`: with its last row, or a mask with 0.
+        """Fill up an input to the shape of `port`, with copies of its last row.
 
         A copy of a row is valid data: it has no index that is out of range. A mask is filled up
-            with 0 along the positions, and then with copies of its last row. `check_mask` checks
-            whether a mask may be filled up.
+        with 0 along the positions, and then with copies of its last row. `check_mask` checks
+        whether a mask may be filled up.
         """
         for number, axis, _ in reversed(self._known_axes(position, is_output=False)):
             given, wanted = array.shape[axis], port.shape[axis]

@@ -40,9 +40,9 @@ class ShapedInstances:
         """The number of runs at each size that a model with ranges was compiled for.
 
         A key has the size of each dimension, in the order of `artifact.ranges.dimensions`. The
-        mapping is empty for a model without ranges. Calls, `run`, `run_into` and `start` count, and
-        so does `benchmark` end to end. `profile` and runs that fail do not count. Any thread may
-        read this property.
+        mapping is empty for a model without ranges. Runs by a call of the module and by `run`,
+        `run_into`, `start` and `benchmark(end_to_end=True)` count. Runs by `profile` and runs that
+        fail do not count. Any thread may read this property.
         """
         return self._counts.runs()
 

@@ -16,7 +16,8 @@ from ..lowering.static_shape import known_shape
 from .constants import constant_array, number_like
 
 AS_ONNX_HAS_THEM = {"GatherND": 13, "GridSample": 16, "Pad": 13}
-"""Operators that an opset of ONNX has too, with that opset. Models of older opsets use them."""
+"""Operators of onnxruntime's domain that are converted as operators of ONNX, each with the opset
+whose definition it has. Models of older opsets use them."""
 UNPACKED = "data_is_unpacked"
 """The name of an attribute of `GatherBlockQuantized` that onnxruntime does not define.
 

@@ -29,7 +29,8 @@ from .expand import inner_nodes
 from .onnx_importer import node_name
 
 _MOST_ELEMENTS = 1 << 16
-"""A tensor that is computed from larger constants alone is a weight and is not followed further."""
+"""A constant with more elements than this is a weight. It is read only for a node that combines it
+with sizes. A larger tensor that is computed from constants alone is not followed further."""
 _SMALL = 4096
 """Tensors with at most this many elements are computed for all sizes."""
 _MOST_WORK = 1 << 28

@@ -221,8 +221,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
             The process cannot use its GPU any more, because a kernel failed or the process was
             forked.
         """
-        # Skip the call if nothing is to be set, because a small model runs for only 30 us.
-        if arrays or inputs or self._never_set:
+        if arrays or inputs or self._never_set:  # A needless call would delay a run of 30 us.
             self._set_all(self._all_given(arrays, inputs))
         self._instance.run()
         self._count_run()

@@ -33,7 +33,7 @@ class SpeedCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sequential_us, scheduled_us: median latencies, in microseconds.
     noise_ratio: the ratio of two measurements of sequential execution in the same rounds. Its
         distance from 1 is due to noise alone.
-    shipped: how the artifact runs: `scheduled`, or `sequential` if the check failed.
+    shipped: how the artifact runs: `scheduled` if the schedule passed, or else `sequential`.
     rounds: the number of rounds, in all processes together. 0 in artifacts of older versions.
     paired_ratio: the scheduled latency divided by the sequential latency, estimated from the
         ratios in the single rounds, or from the ratios in the new processes. None in artifacts of

@@ -51,7 +51,7 @@ _LOG = logging.getLogger("tvm_interop")
 _READ_LATER = ("plan", "schedule", "kernels", "weights", "manifest", "fallback", "others")
 """The fields of `Artifact` that `load` leaves in the file until they are used."""
 _CHANGEABLE = ("weights", "others")
-"""The fields among them whose values can be changed in place."""
+"""The fields in `_READ_LATER` whose values the caller can change in place."""
 
 
 @dataclass(repr=False)
@@ -98,12 +98,14 @@ class Artifact:
             raise AttributeError(f"an Artifact has no attribute `{name}`")
         value = self.__dict__[name] = unread.fields()[name]
         if name in _CHANGEABLE:
-            self.__dict__["_native"] = None  # The caller may change what the file says.
+            # The caller may change this value, and the native model would not see the change.
+            self.__dict__["_native"] = None
         return value
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _READ_LATER and "_native" in self.__dict__:
-            self.__dict__["_native"] = None  # The file no longer says what the artifact is.
+            # The artifact now differs from the file that the native library loaded.
+            self.__dict__["_native"] = None
         super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -125,7 +127,10 @@ class Artifact:
         return other
 
     def at_home(self) -> Artifact:
-        """The same artifact with `from_elsewhere` False, so that nobody warns of idle cores."""
+        """The same artifact with `from_elsewhere` False.
+
+        A `GraphModule` made from it then does not warn of idle cores.
+        """
         same = object.__new__(Artifact)
         same.__dict__.update(self.__dict__, from_elsewhere=False)
         return same
@@ -159,7 +164,7 @@ class Artifact:
 
     @property
     def cores(self) -> int:
-        """The number of cores that the model was compiled for, for the first shape."""
+        """The number of cores that the first of `input_shapes` was compiled for."""
         if self.native is not None:
             return self.native.num_threads(0)
         return sum(stream.threads for stream in self.plan.streams)
@@ -410,7 +415,9 @@ class _Unread:
             return None
         opened, loaded = os.fstat(self._file.fileno()), os.stat(self._path)
         is_same = (opened.st_dev, opened.st_ino) == (loaded.st_dev, loaded.st_ino)
-        return native if is_same else None  # Another file has taken the place of this one.
+        # If another file has replaced the opened file at this path, the native library may have
+        # read that other file.
+        return native if is_same else None
 
     def fields(self) -> dict[str, Any]:
         """Return the fields in `_READ_LATER` by name; the first call reads the file."""

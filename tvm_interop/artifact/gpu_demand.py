@@ -31,8 +31,8 @@ class GpuDemand:
     resident: the number of blocks that a multiprocessor holds at once, for the launch with the
         largest `demand`.
     limited_by: the resource that limits the number of resident blocks (see `Residency`).
-    kernels: the launches. For a library's kernel the numbers are assumptions, and the launch says
-        so.
+    kernels: one entry for each launch. For a library's kernel its numbers are assumptions, and the
+        entry says so.
     """
 
     arch: str
@@ -77,8 +77,9 @@ def gpu_demand_of(traits: OperatorTraits, arch: str) -> GpuDemand | None:
 def gpu_demands(artifact: Artifact, plan: Plan) -> dict[str, GpuDemand]:
     """The resources of a GPU that each operator of a plan needs, by the operator's name.
 
-    The numbers are for the newest architecture of the artifact whose limits are known here. The
-    result is empty if there is none, for artifacts of older versions, and for CPUs.
+    An artifact may hold kernels for several architectures. The numbers are for the newest of those
+    architectures whose limits are known here. The result is empty if there is no such architecture,
+    for artifacts of older versions, and for CPUs.
 
     Parameters
     ----------
@@ -95,5 +96,5 @@ def gpu_demands(artifact: Artifact, plan: Plan) -> dict[str, GpuDemand]:
 
 
 def _largest(kernels: Sequence[KernelDemand], arch: str) -> KernelDemand:
-    """The launch whose blocks take the largest share; the first of several."""
+    """The launch whose blocks take the largest share of a multiprocessor. Ties: the first one."""
     return max(kernels, key=lambda kernel: share_of_multiprocessor(kernel, arch))

@@ -33,7 +33,7 @@ class SpeedCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sequential_us, scheduled_us: median latencies, in microseconds.
     noise_ratio: the ratio of two measurements of sequential execution in the same rounds. Its
         distance from 1 is due to noise alone.
-    shipped: whether the artifact runs the schedule or runs sequentially.
+    shipped: how the artifact runs: `scheduled` if the schedule passed, or else `sequential`.
     rounds: the number of rounds, in all processes together. 0 in artifacts of older versions.
     paired_ratio: the scheduled latency divided by the sequential latency, estimated from the
         ratios in the single rounds, or from the ratios in the new processes. None in artifacts of
@@ -190,9 +190,9 @@ class RowMask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     input: the name of the input.
     one_at: for `first`, `any` and `all`, all numbers must be from 0 to 1. For `first`, they must be
-        1 at the first position, for all indices of the other dimensions. For `any`, there is one
-        index of the other dimensions, and one position must be 1. For `all`, all numbers must be 1.
-        For `nowhere`, there is no condition.
+        1 at the first position, for all indices of the other dimensions. For `any`, at least one
+        position must be 1, in each row of the first range if there are two ranges; the mask has no
+        other rows. For `all`, all numbers must be 1. For `nowhere`, there is no condition.
     """
 
     input: str
@@ -209,11 +209,12 @@ class SecondRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class RowSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The numbers of rows that a model was compiled for, which stand for a range of numbers.
 
-    A run of any number of rows from the least to the greatest takes the next larger number. Its
-    inputs are filled up. This is right because each row of an output depends only on the same row
-    of the inputs. `lowering.independent_rows` has proven this. The rows may also be the positions
-    of a sequence, which do influence each other. Then `lowering.masked_positions` has proven that
-    filled positions change nothing at the other positions.
+    A run may have any number of rows within the range. If the model was not compiled for this
+    number, the inputs are filled up to the next larger number that it was compiled for. This is
+    right because each row of an output depends only on the same row of the inputs.
+    `lowering.independent_rows` has proven this. The rows may also be the positions of a sequence,
+    which do influence each other. Then `lowering.masked_positions` has proven that filled positions
+    change nothing at the other positions.
 
     The rows of an input or output lie along the dimension that differs from shape to shape. An
     input with the same shape everywhere has no rows. An output may also have none if the rows are
@@ -347,7 +348,7 @@ _LEFT_OUT_IF_EMPTY = (
 
 
 def _counts(manifest: Manifest) -> Iterator[tuple[str, int]]:
-    """The numbers of the manifest that count something or name a place, each with its name."""
+    """The counts, indices and offsets in the manifest, each with its name for error messages."""
     checked, quantised = manifest.kernel_check, manifest.quantised
     if manifest.speed_check is not None:
         yield "a `rounds`", manifest.speed_check.rounds

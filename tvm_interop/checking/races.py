@@ -23,7 +23,8 @@ def check_program(program: StreamProgram) -> Report:
     Two operators may run at once unless a stream or waits order them. A program is safe if:
 
     - no two operators that may run at once touch the same bytes while one of them writes;
-    - each read that names a tensor finds that tensor, and no other operator wrote over it before;
+    - each read that names a tensor comes after the operator that writes this tensor, if there is
+      one, and no other operator overwrites the tensor before the read;
     - no operators wait for each other in a circle;
     - no operator with `restrict` writes bytes that another of its reads or writes touches.
 

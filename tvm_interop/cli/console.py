@@ -31,7 +31,7 @@ TERMINATED = 143
 def help_of(verb: Callable[..., object]) -> str:
     """Return the docstring of a verb with each paragraph on one line.
 
-    The terminal then breaks the lines where its own width asks for it.
+    The lines are then wrapped to the width of the terminal.
 
     Examples
     --------

@@ -50,7 +50,7 @@ class DeviceFlags(Flags):
 
 @dataclass(frozen=True)
 class SearchFlags(Flags):
-    """How a scheduler searches. A scheduler refuses an option that it does not know."""
+    """The options for a scheduler's search. A scheduler refuses an option that it does not know."""
 
     max_group_ops: options.MaxGroupOps = None
     max_groups: options.MaxGroups = None
@@ -70,7 +70,7 @@ class SearchFlags(Flags):
 
 @dataclass(frozen=True)
 class SearchTimeFlags(Flags):
-    """How long a verb that only searches for a schedule may measure."""
+    """The option that limits the time to measure, for verbs that only search for a schedule."""
 
     time_budget: options.SearchTime = None
 
@@ -81,7 +81,7 @@ class SearchTimeFlags(Flags):
 
 @dataclass(frozen=True)
 class ScheduleFlags(SearchFlags):
-    """How a scheduler searches, on how many GPUs, and with which latencies."""
+    """The options for a scheduler's search, the number of GPUs, and the source of latencies."""
 
     latency: options.Latency = "measured"
     blocks: options.Blocks = None

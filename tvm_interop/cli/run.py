@@ -38,7 +38,7 @@ Sha256 = Annotated[
 
 @dataclass(frozen=True)
 class WhereFlags(Flags):
-    """Whether an artifact runs on this machine or on a server, and on how many threads."""
+    """The options that say where an artifact runs: the device, the threads, and the server."""
 
     device: Annotated[
         str | None,
@@ -165,7 +165,7 @@ class ReportFlags(Flags):
 
 @dataclass(frozen=True)
 class ModelFlags(Flags):
-    """How a model is compiled before it runs."""
+    """The options for compiling a model before it runs."""
 
     input_shapes: shape_options.InputShapes = None
     dims: shape_options.Dims = None
@@ -184,7 +184,7 @@ class ModelFlags(Flags):
             return compiled_once(source, {"progress": progress, **given}, shapes)
 
     def refuse(self, path: Path) -> None:
-        """Refuse these options, because `path` is an artifact.
+        """Refuse these options, because `path` is an artifact, which is compiled already.
 
         Raises
         ------

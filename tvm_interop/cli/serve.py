@@ -208,7 +208,7 @@ def serve_models(
     if threads is not None:
         set_num_threads(threads)
     chosen.update(_token(config, token_file))
-    import_tvm_ffi()  # For the simulators of the policies.
+    import_tvm_ffi()  # The simulators of the server's policies need it.
     served = Server(_named(artifacts or [], names or []), config, **chosen)
     log_to_stderr(_LEVELS[log_level])
     code = served.run()

@@ -125,9 +125,9 @@ def _tell(records: list[Record]) -> None:
 def _recorded(
     artifact: Artifact, title: str, runs: int, request: Mapping[str, int] | None
 ) -> Record:
-    """Return a record of the plan that runs a request, or of the first plan.
+    """Return a record of the plan that runs `request`, or of the first plan without a request.
 
-    With 0 runs, no operator is run.
+    If `runs` is 0, no operator runs, and the record holds the plan alone.
     """
     from ..viz.record import planned, record
 

@@ -203,9 +203,9 @@ def compile(
 
 
 def _shared_out(options: CompileOptions, each: Sequence[_T]) -> Iterator[tuple[CompileOptions, _T]]:
-    """Pair each of several shapes with options.
+    """Yield each element of `each`, the shapes to compile for, with the options for it.
 
-    The time budget in the options is an equal share of the time that is left for these shapes.
+    The options for an element limit the time to an equal share of the time that is left.
     """
     budget = options.budget
     for i, shapes in enumerate(each):
@@ -233,7 +233,7 @@ def _compilation(
     max_error: float,
     inputs: Mapping[str, Any] | None,
 ) -> tuple[Compilation, Precision | None, str | None]:
-    """Make the compilation of a model in the wanted precision.
+    """Start to compile a model in the wanted precision.
 
     Returns
     -------
@@ -301,15 +301,16 @@ def _compile_one(
         confirmed_later = not keep_slower and "evaluate" not in options
         more = to_be_confirmed(compilation, scheduler) if confirmed_later else {}
         chosen = _scheduled(compilation, scheduler, latency, {**more, **options})
-        # If nothing confirms the choice of `auto`, neither here nor later, its runs do not count.
+        # The runs by which `auto` chose a schedule count as a speed check only if `auto` confirms
+        # its choice, or new processes can confirm it later.
         is_confirmed = options.get("confirm_choice", True) or can_confirm(compilation)
         if "evaluate" not in options and is_confirmed:
             measured = speed_check_by_auto(chosen)
     chosen.validate(compilation.graph)
     checked = None if keep_slower else measured
     wants_check = checked is None and not keep_slower and _is_concurrent(chosen, compilation)
-    # A schedule with latencies that were not measured here may be for a GPU that is not here. Such
-    # a schedule ships unchecked.
+    # If the latencies were not measured here, the schedule may be for a GPU that is not in this
+    # machine. A schedule that cannot run here ships unchecked.
     if wants_check and ("prices" not in chosen.stats or compilation.can_check_speed(chosen)):
         if compilation.time_for_schedule.is_spent:
             budget.leave_out("the speed check, so the model runs sequentially")
@@ -390,7 +391,8 @@ def new_compilation(
 def _require_tuning_records(compilation: Compilation) -> None:
     """Check that the tuning records, if there are any, are of this model.
 
-    `Compilation` does not check this itself, because a model with merged operators may have none.
+    `Compilation` does not check this itself, because it also compiles modules with merged
+    operators, and there may be no records of their kernels.
 
     Raises
     ------

@@ -60,7 +60,7 @@ class Kernels:
         module: the scheduled kernels.
         target: TVM's target; it becomes part of the hashes.
         build: compiles kernels into a shared library at a path.
-        write_out: the last pass over the kernels. TVM's analyses cannot read its result.
+        write_out: the pass that runs last, because TVM's analyses cannot read kernels after it.
         kept: where built libraries are kept for later compilations; None keeps none.
         progress: called when the kernels are built.
         checker: checks the kernels before they ship; None for a GPU, whose kernels are not checked.
@@ -291,7 +291,7 @@ class Backend(Protocol):
     target: TVM's target.
     device: the kind of device that kernels run on.
     providers: the names of the providers whose kernels an operator may get.
-    clock: times the executors of several instances against each other.
+    clock: times several executors on the device against each other.
     prices_by_name: whether a schedule may use latencies from a device description or the database,
         which the caller selects by a name.
     keeps_choices: whether later compilations may reuse the schedule that was chosen here.

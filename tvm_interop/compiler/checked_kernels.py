@@ -337,7 +337,11 @@ class KernelChecker:
 
 
 def _counted_from(before: int, total: int, count: Count | None) -> Count | None:
-    """A progress function for part of `total` kernels, after `before` of them were counted."""
+    """Return a progress function for a later part of a check of `total` kernels.
+
+    The new function adds `before`, the number of kernels that earlier parts have checked, and
+    passes the sum to `count`.
+    """
     return None if count is None else lambda done, _: count(before + done, total)
 
 

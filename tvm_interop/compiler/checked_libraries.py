@@ -240,7 +240,7 @@ class LibraryChecker:
         return self._references.get(kernel)
 
     def results_of(self, kernel: str) -> ReferenceResults:
-        """The results of this kernel's reference that are known so far."""
+        """The results that the reference of this kernel has given so far, kept for later checks."""
         return self._results.setdefault(kernel, ReferenceResults(self._room))
 
     def forget_results(self) -> None:

@@ -112,7 +112,7 @@ class Compilation:
     def traits(self) -> list[OperatorTraits]:
         """The traits of each operator, such as its FLOPs, the bytes it moves, and its demand.
 
-        For a GPU, demands are read from the compiled kernels, which are compiled if they are not.
+        For a GPU, demands are read from the compiled kernels, so the kernels are compiled first.
 
         Raises
         ------
@@ -226,7 +226,7 @@ class Compilation:
             )
         known: dict[str, Callable[[], Any]] = {
             "gpus": lambda: 1,  # The latencies of copies between GPUs are not measured.
-            # The operators of a window start together, each on a stream of its own.
+            # A window is a set of operators that start together, each on a stream of its own.
             "window": lambda: min(self.streams, 2),
             "baseline": self.sequential,
             "parts": self.program.parts,
@@ -319,7 +319,7 @@ class Compilation:
 
     @cached_property
     def merges(self) -> OperatorMerges:
-        """The sets of operators that could be merged; a set has all parts of its operators."""
+        """The sets of operators that could be merged. All parts of an operator are in one set."""
         return self.merges_among([op.whole or op.name for op in self.program.operators])
 
     def merges_among(self, names: Sequence[str]) -> OperatorMerges:
@@ -334,7 +334,7 @@ class Compilation:
         return MergedCompilations(self.merges, partial(self._compiled, self.streams, self.threads))
 
     def _compiled(self, streams: int, threads: int, module: Any) -> Compilation:
-        """Compile a module with merged operators. A GPU's kernels take no number of threads."""
+        """Compile a module with merged operators. `threads` has no effect on a GPU."""
         chosen = threads if self.backend.device == "cpu" else None
         options = replace(self.options, streams=streams, threads=chosen, latency=None)
         return Compilation(module, options)
@@ -342,8 +342,8 @@ class Compilation:
     def _merging_latency(self, scheduler: str) -> LatencyModel:
         """Make the latency model that also measures merged operators.
 
-        For `ios-merge` it measures on one stream, which gets the threads of all streams, unless
-        operators are divided.
+        For `ios-merge`, the latency model measures on a single stream that has the threads of all
+        streams. If operators are divided into parts, it measures on all streams instead.
         """
         streams, threads = self.streams, self.threads
         if scheduler == "ios-merge" and not self.program.is_divided:

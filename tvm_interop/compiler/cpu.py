@@ -141,7 +141,9 @@ class CpuBackend:
         _check_kept(program, self._options.keep_f32)
         ships_all = self._options.fallback or not self._options.budget.measures_nothing
         if self._options.budget.is_limited and ships_all:
-            lowered.kernels.build()  # No step's share of the time includes the build.
+            # Build the kernels before the remaining time is divided among the steps, so that no
+            # step spends its share on the build.
+            lowered.kernels.build()
         if any(name != TVM for name in self.providers):
             # Always measure on one thread, so that the choice of kernels does not depend on the
             # number of streams. Then the model gives the same bits with any number of streams.
@@ -232,7 +234,8 @@ class CpuBackend:
                 module, self.target, path, count=counter(self._options.progress), linker=linker
             ),
             write_out,
-            # The key of kept kernels names this machine's compiler, not the cross compiler.
+            # The key of a kept library names this machine's compiler, but not the cross compiler.
+            # So libraries that a cross compiler linked are not kept.
             kept if self._options.cross_compiler is None else None,
             self._options.progress,
             KernelChecker(as_written, _parameters(program), self.target, library_checker, budget),

@@ -56,8 +56,8 @@ class FewMeasurements:
 
         `ios` and `auto` have a search of their own (`ActiveSearch`), which knows which stages
         decide. `auto` learns from what this search measures, and then runs all its schedulers
-        with predictions of the stages that are not measured. It measures the stages of the schedule
-        that it takes. All other schedulers run as `search_with_few` explains.
+        with predictions of the stages that are not measured. At the end it measures the stages of
+        the schedule that it chose. All other schedulers run as `search_with_few` explains.
 
         Parameters
         ----------

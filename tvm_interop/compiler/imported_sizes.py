@@ -64,7 +64,7 @@ class Imported:
 
     def check_sizes(self, chosen: RowRange) -> dict[int, str]:
         """Check that the numbers that the model computes from the sizes grow evenly within the
-        ranges.
+        ranges: by the same amount for each further row (see `frontend.size_values`).
 
         Returns
         -------
@@ -90,14 +90,14 @@ class Imported:
         difference.
 
         A server joins requests with any number of rows, even fewer than the smallest compiled size.
-        A size for which the model cannot be imported is not compared.
+        So sizes of 1 and 2 rows are compared too, if the model can be imported for them.
 
         Parameters
         ----------
         shapes: the shapes of the inputs by batch size.
         """
         if not may_be_onnx(self._model):
-            return None  # Only numbers of ONNX models are followed.
+            return None  # Numbers that come from sizes can be followed only in ONNX models.
         for size, given in shapes.items():
             if (size,) not in self._seen:
                 self._import(given, (size,))
@@ -147,9 +147,10 @@ def _samples(ends: tuple[int, int]) -> list[int]:
 
 
 def _all_sizes(ends: Sequence[tuple[int, int]]) -> list[tuple[int, ...]]:
-    """All sizes.
+    """All sizes that a run may have.
 
-    For large pairs of ranges, only the pairs at the ends of one range, and some others.
+    Two ranges may have more than `_MOST_SIZES` pairs of sizes. The result then has only some of
+    the pairs: those in which at least one size is near an end of its range, and random pairs.
     """
     every = [range(least, most + 1) for least, most in ends]
     if len(every) == 1 or math.prod(map(len, every)) <= _MOST_SIZES:

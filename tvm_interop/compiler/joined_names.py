@@ -18,9 +18,10 @@ from ..frontend.open_dimensions import axes_by_name, shapes_of_dims
 
 _LOG = logging.getLogger("tvm_interop")
 _LEAST = 3
-"""Names are tried with this size and one less, or with larger sizes.
+"""To test whether two names mean one dimension, one name gets this size or a larger size, and the
+other name gets 1 less.
 
-Size 1 would prove nothing, because it is repeated to fit any other size.
+Size 1 would prove nothing, because a tensor of size 1 is broadcast to any other size.
 """
 
 

@@ -163,7 +163,10 @@ class _LayoutCosts:
         return [self._program.storage_of(v) for v in _images(self._program.operators[op])]
 
     def _costs_of(self, i: int) -> Iterable[PairCost]:
-        """The costs for the layouts of an operator's data, its output, and tensors added to it."""
+        """The costs of an operator, as a function of the layouts of pairs of its tensors.
+
+        One pair is its data and its output. Each tensor that it adds forms a pair with its output.
+        """
         data, *added, output = _images(self._program.operators[i])
         blocked_us = self._blocked_us[i]
         data_us, output_us = self._reorder(data), self._reorder(output)
@@ -248,9 +251,9 @@ def _of_any_layout(program: Program, block: int) -> list[int]:
 
 
 def _any_layout(program: Program, i: int, block: int) -> bool:
-    """Whether operator `i` works on each element by itself, so that the layout does not matter.
+    """Whether operator `i` works on each element by itself, so that it can run in any layout.
 
-    The layout does not matter only if all blocks of `block` channels are full.
+    This also requires that the channels fill whole blocks of `block` channels.
     """
     op = program.operators[i]
     if op.description is not None or program.kernels is None:

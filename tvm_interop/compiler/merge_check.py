@@ -29,7 +29,7 @@ LIMIT = 1e-4
 _ROUNDINGS = 4
 """The number of rounding steps, at the largest output, that a difference may always have.
 
-It replaces `LIMIT` for coarse types of numbers, where `LIMIT` is less than these steps.
+This limit replaces `LIMIT` for types with few digits, where `LIMIT` is less than these steps.
 """
 
 
@@ -47,8 +47,8 @@ def compare_merged(
     Parameters
     ----------
     groups: the names of the operators that each merged operator replaces.
-    shipped: the model before and after merging. An operator runs on the kernel of the library that
-        computes the operator of the same name there.
+    shipped: the model before and after merging. If a library computes an operator in one of these
+        programs, the operator of the same name runs on the same library's kernel here.
     options: the options of the compilation.
 
     Raises

@@ -97,7 +97,7 @@ class OperatorMerges:
         return merged_alone(self._module, [self._named(ops) for ops in groups])
 
     def _named(self, ops: Sequence[int]) -> list[str]:
-        """The names of whole operators, each once."""
+        """The names of these operators. All parts of a divided operator have one name."""
         return list(dict.fromkeys(self._names[op] for op in ops))
 
 

@@ -255,7 +255,7 @@ def _processes(paths: list[str]) -> Generator[ProcessTimes, None, None]:
 
     A process may take longer to start than to run, so as many start together as there are cores, up
     to `_FEWEST`. All of them have started before the first one runs. While one runs, the others
-    wait, and no core works for them.
+    wait and use no core.
     """
     seeds = itertools.count()
     together = min(num_threads(), _FEWEST)

@@ -86,7 +86,8 @@ def fastest_plain(
             if chosen.operators[i].library is not None
             or (TVM in providers and _tvm_may_win(chosen.operators[i]))
         ]
-        # A kernel that is far slower than a close one would be is not measured further.
+        # The kernel chosen so far first runs once or twice. If it is far slower than a kernel that
+        # could still win or come close, it is not measured further.
         times_us = theirs.stages([[[i]] for i in rivals]).tolist()
         near = ours.near(rivals, [_CLOSE * us for us in times_us])
         if _measured_again(theirs, ours, dict(zip(rivals, times_us, strict=True)), near):
@@ -226,8 +227,8 @@ def _measured_again(
 
     Parameters
     ----------
-    theirs_us: the latency of each rival in `theirs`, in microseconds.
-    near: the rivals whose latency in `ours` comes near that.
+    theirs_us: the latency in `theirs` of each operator whose two kernels compete, in microseconds.
+    near: those of these operators whose kernel in `ours` is not far slower.
 
     Returns
     -------

@@ -9,9 +9,9 @@ With two ranges, the rows of one must be independent. Let (b, s) be a run of `b`
 positions, which is filled up to (B, S). Three steps lead from one to the other:
 
 1. The first `b` rows of (B, S) have the bits of (b, S), whatever the other rows contain. This is
-1. the proof of rows, for programs of the length `S` and different numbers of rows.
+   the proof of rows, for programs of the length `S` and different numbers of rows.
 2. A row of (b, s) is computed in the same way for all `b` above 1. This is the proof of rows again,
-2. for lengths that are filled up.
+   for lengths that are filled up.
 3. In (B, S), the filled positions change nothing at the other positions. This is the proof of
    positions, for `B` rows. With step 2 this holds for all numbers of rows above 1. A single row has
    a program of its own, which is never filled up to several rows, so this is proven again for it.
@@ -90,7 +90,7 @@ def _check_one(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
     try:
         ins, outs = independent_rows(programs, axes)
     except RowsDependError as not_rows:
-        # The first dimension is mostly a batch, but it may also be a sequence.
+        # The rows are not independent. Even a first dimension may be a sequence instead of a batch.
         try:
             masks = masked_positions(programs, axes, min(sizes))
         except RowsDependError as not_positions:
@@ -114,7 +114,8 @@ def _neither(
 ) -> RowsDependError:
     """Why a dimension has neither independent rows nor the positions of a sequence."""
     if any(axes.values()):
-        return not_positions  # The first dimension is another one, so this is mostly a sequence.
+        # The dimension is not the first one of an input, so it is usually a sequence.
+        return not_positions
     if str(not_rows) == str(not_positions):
         return not_rows
     return RowsDependError(
@@ -196,7 +197,8 @@ class _Pair:
         """The lowered model by the size of a dimension; at least two sizes, all above 1."""
         above_1 = [size for size in dict.fromkeys(sizes) if size > 1]
         if len(above_1) == 1:
-            above_1.append(above_1[0] + 1)  # To know which numbers of the program come from it.
+            # A second size shows which numbers of the program come from the size.
+            above_1.append(above_1[0] + 1)
         return {
             size: self._program((size, other) if number == 0 else (other, size)) for size in above_1
         }

@@ -113,8 +113,9 @@ def _realized(schedule: Schedule, graph: OpGraph) -> Schedule:
     A merged stage becomes a stage with a single group, on the stage's first stream: first the
     merged operator, and then the operators that cut its output into parts. Merging can make
     operators superfluous, such as a concat of all the parts. Such operators are left out of the
-    other stages. A merged operator may be fused with a reader of that concat. If it then reads
-    tensors that a later stage makes, it has a stage of its own after that stage.
+    other stages. A merged operator may be fused with an operator that read the concat. The fused
+    operator may then read tensors that a later stage computes. In that case it has a stage of its
+    own after that later stage.
 
     Parameters
     ----------
@@ -178,7 +179,7 @@ def _settled(
         if op not in places and not before:
             raise ScheduleError(f"operator `{graph.names[op]}` is in no stage after merging")
         place = places[op] if op in places else max(before)
-        # Only stages on one GPU have an order.
+        # The stages of one GPU run one after the other, but those of two GPUs have no fixed order.
         device = stages[place.stage].device
         known = [source for source in before if stages[source.stage].device == device]
         last = max(known, default=place)

@@ -133,8 +133,8 @@ def row_range(model: Any, ranges: Ranges, most_sizes: int = MOST_SIZES) -> RowRa
     InputError
         There is no such dimension, a range is empty, or no dimension has a range.
     CannotFillUpError
-        More dimensions have a range, a range is too long, or an input has the dimension twice or
-        in a sum.
+        More than two dimensions have a range, a range is too long, or an input has a dimension
+        with a range twice or in a sum.
     UnsupportedModelError
         The model is not ONNX or cannot be read.
     """
@@ -265,7 +265,8 @@ def chosen_sizes(least: int, most: int, count: int) -> list[int]:
     shares = np.concatenate([[0.0], np.cumsum(1 / costs)])
     # best[i]: the sum of the ratios of all sizes up to number i, where number i is chosen.
     best = np.full(len(sizes), np.inf)
-    best[0] = 1.0  # The least size is always chosen, since it need not be like the larger ones.
+    # The least size is always chosen, because the model may treat it differently from larger sizes.
+    best[0] = 1.0
     before: list[np.ndarray] = []
     for _ in range(count - 1):
         previous = np.full(len(sizes), -1)

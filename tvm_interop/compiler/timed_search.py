@@ -29,9 +29,10 @@ _SEARCH_SHARE = 0.65
 
 
 class MeasuredInTime(BudgetedLatency):
-    """Measured latencies for a search that accepts refusals, such as `ios`.
+    """Measured latencies for a search that can do without some latencies, such as `ios`.
 
-    It differs from `BudgetedLatency` in one way: a stage that is measured already is never refused.
+    When the time is over, further stages are refused: they get the latency inf. It differs from
+    `BudgetedLatency` in one way: a stage that is measured already is never refused.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ def options_in_time(
     """
     if "time_budget_s" not in options_of(scheduler):
         return dict(options)
-    # `auto` leaves time to run schedules itself.
+    # `auto` may use all of the time, because it reserves a part of it for runs of schedules.
     return _cut(options, budget, 1.0 if scheduler == "auto" else _SEARCH_SHARE)
 
 

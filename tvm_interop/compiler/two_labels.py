@@ -43,7 +43,7 @@ def cheapest_labels(
     Source: V. Kolmogorov and R. Zabih, What energy functions can be minimized via graph cuts?
     (2004), section 4. Complexity: one maximum flow over a graph with one node for each item.
     """
-    import networkx as nx  # Here, because the import takes half a second.
+    import networkx as nx  # Imported only when needed, because that takes half a second.
 
     graph = nx.DiGraph()
     graph.add_nodes_from(["0", "1"])

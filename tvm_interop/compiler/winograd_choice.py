@@ -27,7 +27,7 @@ the caches, but between two of its runs in a network other operators fill the ca
 
 
 def with_winograd(program: Program, latency_of: LatencyOf, budget: TimeBudget) -> Program:
-    """Give each convolution that becomes faster by it to Winograd's algorithm.
+    """Let Winograd's algorithm compute each convolution that becomes faster in this way.
 
     The convolution keeps the layouts of its tensors. Kernels are measured on one thread, before
     operators are divided.
@@ -66,10 +66,10 @@ def with_winograd(program: Program, latency_of: LatencyOf, budget: TimeBudget) -
 
 
 def _candidate(program: Program, op: Operator) -> WinogradConv2d | None:
-    """The operator by Winograd's algorithm; None if it is not a convolution for it.
+    """The description of `op` for Winograd's algorithm; None if the algorithm does not suit it.
 
-    The weight must be a constant, because it is transformed only once. A convolution with fewer
-    channels than `_FEWEST_CHANNELS` takes longer by the transforms than it gains.
+    The weight must be a constant, because it is transformed only once. If a convolution has fewer
+    channels than `_FEWEST_CHANNELS`, the transforms take more time than the algorithm saves.
     """
     if op.library != LIBRARY or op.description is None:
         return None
@@ -87,7 +87,7 @@ _FEWEST_FLOPS = 5e5
 
 
 def _more_weights_us(kind: WinogradConv2d) -> float:
-    """The time, in microseconds, to read as many weights as the algorithm has more of."""
+    """The time to read the additional bytes that transformed weights take, in microseconds."""
     return (kind.packed_nbytes - 4 * prod(kind.shapes[1])) / _BYTES_PER_US
 
 

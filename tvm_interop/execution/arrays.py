@@ -188,7 +188,7 @@ def refuse_unresolved(value: Any, what: str) -> None:
     """Refuse a tensor of PyTorch that requires grad, or whose memory holds its negative.
 
     PyTorch negates some tensors only when they are read, such as the imaginary part of a conjugate.
-    DLPack passes on their memory without a word of that.
+    DLPack passes on the memory of such a tensor, but not that its values are still to be negated.
 
     Raises
     ------

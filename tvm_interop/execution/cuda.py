@@ -61,8 +61,8 @@ class CudaInstance:
         ----------
         kernels: the loaded library of TVM's kernels.
         weights: the weights, by index into `plan.values`.
-        streams: streams to share with other instances, with the same GPUs and urgency as the plan's
-            streams. By default the instance makes its own streams.
+        streams: streams to share with other instances. Each must be on the same GPU as the plan's
+            stream, and equally urgent. By default the instance makes its own streams.
         dispatch: how operators get to the GPU. If no graph can be made, they are launched one by
             one, and the reason is logged.
 
@@ -109,7 +109,7 @@ class CudaInstance:
 
     @property
     def implementations(self) -> dict[str, str]:
-        """For each operator of a kernel library, by name, the algorithm that the library runs.
+        """The algorithm that runs each operator of a kernel library, by the operator's name.
 
         The text also says which algorithms the library refused, and why.
         """
@@ -196,7 +196,7 @@ class CudaInstance:
             _cuda.load(loader, tensor, target)
 
     def _taken(self, array: Any) -> Any:
-        """Take over a tensor by DLPack, with the stream that will read it."""
+        """Get a tensor by DLPack. The stream that will read it waits for unfinished work on it."""
         _, number = array.__dlpack_device__()
         devices = sorted(set(_cuda.stream_devices(self.streams)))
         if number not in devices:

@@ -21,8 +21,8 @@ class DeviceTensor:
     """A tensor in the memory of a GPU, which belongs to a module.
 
     ``torch.from_dlpack(tensor)`` and the same functions of other libraries use the memory without a
-    copy. The consumer's stream waits for the runs that were started. The module's next run changes
-    the memory: until then, the consumer must have read it.
+    copy. The consumer's stream waits for the runs that were started. The consumer must read the
+    memory before the module's next run, which changes it.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class DeviceTensor:
     """
 
     def __init__(self, tensor: Any, streams: _cuda.CudaStreams) -> None:
-        """Wrap a tensor of the native runtime that runs on `streams` write."""
+        """Wrap `tensor`, a tensor of the native runtime. Runs on `streams` write to its memory."""
         self._tensor, self._streams = tensor, streams
         self.shape: tuple[int, ...] = tuple(int(size) for size in tensor.shape)
         self.dtype = str(tensor.dtype)

@@ -221,7 +221,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
             The process cannot use its GPU any more, because a kernel failed or the process was
             forked.
         """
-        if arrays or inputs or self._never_set:  # The test is fast; a small model runs for 30 us.
+        if arrays or inputs or self._never_set:  # A needless call would delay a run of 30 us.
             self._set_all(self._all_given(arrays, inputs))
         self._instance.run()
         self._count_run()
@@ -229,7 +229,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
     def run_into(self, inputs: Mapping[Any, Any], outputs: Mapping[Any, Any]) -> None:
         """Run the model on the given inputs, and copy outputs into arrays of the caller.
 
-        On a GPU, the host waits once for the run and for all outputs in its own memory.
+        On a GPU, the host waits only once: for the run and for the copies of outputs to its memory.
 
         Parameters
         ----------

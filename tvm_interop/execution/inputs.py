@@ -83,4 +83,5 @@ def _device_of(value: Any) -> int:
     try:
         return int(value.__dlpack_device__()[0])
     except (BufferError, RuntimeError, TypeError, ValueError):
-        return _CPU  # It has no memory that DLPack knows. `as_array` says so.
+        # DLPack cannot name the tensor's device. `as_array` then raises an error that says so.
+        return _CPU

@@ -122,7 +122,7 @@ class NativeInstance:
         return self._native.profile()
 
     def take_over(self, instance: PlanInstance) -> None:
-        """Give another instance of the same model this one's inputs and bound memory."""
+        """Give `instance`, which runs the same model, this instance's inputs and bound memory."""
         theirs = [*instance.inputs, *instance.outputs]
         for ours in [*self.inputs, *self.outputs]:
             value = theirs[ours.value].value

@@ -27,7 +27,7 @@ class Shapes:
     ----------
     inputs, outputs: the model's inputs and outputs, for each set.
     batch_sizes: the batch size of each set; empty if the sets are not batch sizes.
-    row_range: the ranges of rows that the sets cover; None if each set covers only itself.
+    row_range: the ranges of rows that the sets stand for; None for a model without ranges.
     """
 
     def __init__(self, artifact: Artifact, server: ServerAddress | None = None) -> None:
@@ -111,12 +111,16 @@ class Shapes:
         return self._kernels[shape]
 
     def fitting(self, sizes: Mapping[int, tuple[int, ...]]) -> int:
-        """Return the first set of input shapes that has the given shapes, by the inputs' positions.
+        """Return the index of the first set of input shapes in which inputs have the given shapes.
+
+        Parameters
+        ----------
+        sizes: the shapes, by the inputs' positions. Other inputs may have any shape.
 
         Raises
         ------
         InputError
-            There is none.
+            There is no such set.
         """
         for shape, ports in enumerate(self.inputs):
             if all(ports[i].shape == size for i, size in sizes.items()):
@@ -137,8 +141,8 @@ def open_instance(
 
     Parameters
     ----------
-    kernels: returns the result of `artifact.load_kernels`, which instances may share. None loads
-        the kernels. It is called if the device is there.
+    kernels: returns the loaded kernels, which instances may share; `artifact.load_kernels` by
+        default. It is called only after the check that the plan's device is there.
 
     Raises
     ------
@@ -191,7 +195,7 @@ def leaves_cores_idle(artifact: Artifact) -> bool:
 
 
 def artifact_at(artifact: Any) -> Artifact:
-    """Return an artifact that is given as such or by its path."""
+    """Return `artifact` if it is an artifact, or load the artifact if it is a path."""
     if isinstance(artifact, Artifact):
         return artifact
     if isinstance(artifact, (str, os.PathLike)):

@@ -76,7 +76,10 @@ class RowRange:
         return " and ".join(f"{d} {s}" for d, s in zip(self.dimensions, each, strict=True))
 
     def _known_axes(self, position: int, *, is_output: bool) -> list[tuple[int, int, int]]:
-        """For each dimension that a tensor has: its number, its axis, and the indices of a row."""
+        """Find the dimensions with a range that an input or output has.
+
+        For each: its number, its axis in the tensor, and how many indices of the axis are one row.
+        """
         shape, first = self._first[is_output][position].shape, self.sizes[0]
         return [
             (number, axis, shape[axis] // first[number])
@@ -97,9 +100,9 @@ class RowRange:
     ) -> tuple[int, ...] | None:
         """The numbers of rows of inputs of these shapes, by the inputs' positions.
 
-        None if the inputs have another rank or other sizes than the model, or if no input among
-        them has rows. If none of the inputs has a dimension, this dimension keeps its `current`
-        number of rows.
+        There is one number for each dimension with a range. A dimension that none of these inputs
+        has keeps its `current` number of rows. The result is None if an input has another rank than
+        in the model, or another size along an axis without rows, or if no input has rows.
 
         Raises
         ------
@@ -159,11 +162,11 @@ class RowRange:
         return Port(port.value, port.name, tuple(shape), port.dtype)
 
     def filled(self, array: np.ndarray, position: int, port: Port) -> np.ndarray:
-        """An input, filled up to the shape of `port`: with its last row, or a mask with 0.
+        """Fill up an input to the shape of `port`, with copies of its last row.
 
         A copy of a row is valid data: it has no index that is out of range. A mask is filled up
-            with 0 along the positions, and then with copies of its last row. `check_mask` checks
-            whether a mask may be filled up.
+        with 0 along the positions, and then with copies of its last row. `check_mask` checks
+        whether a mask may be filled up.
         """
         for number, axis, _ in reversed(self._known_axes(position, is_output=False)):
             given, wanted = array.shape[axis], port.shape[axis]
@@ -192,7 +195,7 @@ class RowRange:
             return
         are_in_range = bool(((array >= 0) & (array <= 1)).all())
         ones = array == 1
-        # With two ranges, each row of the first has a sequence of its own.
+        # With two ranges, each row of the first dimension is a sequence that needs its own 1.
         kept = axes[0] if len(axes) == 2 else None
         over = tuple(a for a in range(array.ndim) if a != kept)
         if one_at == "any":

@@ -180,7 +180,7 @@ def answers() -> Iterator[None]:
 
 
 class ServedProgram:
-    """The operators of a model on a server, bound to the server's memory, which is zero at first.
+    """The operators of a model on a server, bound to memory there that holds zeros at first.
 
     Attributes
     ----------

@@ -40,15 +40,15 @@ class ShapedInstances:
         """The number of runs at each size that a model with ranges was compiled for.
 
         A key has the size of each dimension, in the order of `artifact.ranges.dimensions`. The
-        mapping is empty for a model without ranges. Calls, `run`, `run_into` and `start` count, and
-        so does `benchmark` end to end. `profile` and runs that fail do not count. Any thread may
-        read this property.
+        mapping is empty for a model without ranges. Runs by a call of the module and by `run`,
+        `run_into`, `start` and `benchmark(end_to_end=True)` count. Runs by `profile` and runs that
+        fail do not count. Any thread may read this property.
         """
         return self._counts.runs()
 
     @property
     def run_counts(self) -> dict[tuple[int, ...], RunCounts]:
-        """As `runs_by_size`, with the runs that were filled up, and what this cost, by size."""
+        """The counts of runs and rows at each size; the keys are those of `runs_by_size`."""
         return self._counts.counts()
 
     @property
@@ -66,7 +66,7 @@ class ShapedInstances:
         self._counts = other._counts
 
     def count_elsewhere(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Count a run that another module did at the size of these inputs, for this module."""
+        """Count a run that another module did for inputs of these shapes, without filling up."""
         found = {self._position(name): shape for name, shape in shapes.items()}
         rows = None if self._range is None else self._range.rows_of(found, self._rows)
         if rows is not None:
@@ -79,7 +79,8 @@ class ShapedInstances:
     def open_all_sizes(self) -> None:
         """Make the instances for all sizes of the model's ranges, so that no first run waits.
 
-        The largest comes first, since smaller ones then find enough memory.
+        The largest size comes first, because the smaller ones can then use memory that is already
+        allocated.
         """
         sizes = self._range.sizes if self._range is not None else []
         for shape in sorted(range(len(sizes)), key=lambda i: math.prod(sizes[i]), reverse=True):
@@ -108,7 +109,8 @@ class ShapedInstances:
         Raises
         ------
         InputError
-            There is no such plan, or an input that is not in `sizes` has another shape in it.
+            No plan is for these shapes, or the plan for them has another shape for an input that
+            is not in `sizes`.
         """
         shape, rows = self._fitting(sizes)
         if (shape, rows) == (self._shape, self._rows):
@@ -157,7 +159,7 @@ class ShapedInstances:
 
     def _current_inputs(self) -> list[Port]:
         """The inputs, with the shapes that they have now."""
-        ports = self._instance.inputs  # Raises if the module was closed.
+        ports = self._instance.inputs  # This raises an error if the module was closed.
         return ports if self._range is None else self._ports_in_rows()[0]
 
     def _current_outputs(self) -> list[Port]:
@@ -262,7 +264,10 @@ class ShapedInstances:
         return instance
 
     def _sizes_of(self, given: Mapping[str | int, Any]) -> dict[int, tuple[int, ...]]:
-        """The shapes of the given arrays, by the inputs' positions; empty if there is one set."""
+        """The shapes of the given arrays, by the inputs' positions.
+
+        Empty for a model with a single set of input shapes, which has nothing to switch to.
+        """
         if len(self._shapes) < 2:
             return {}
         return {self._position(key): shape_of(value) for key, value in given.items()}

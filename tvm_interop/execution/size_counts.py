@@ -76,7 +76,7 @@ class SizeCounts:
         Parameters
         ----------
         given: the size of the inputs.
-        computed: the size to which they were filled up; a new one is added.
+        computed: the size to which they were filled up. A size that has no count yet is added.
         """
         with self._lock:
             before = self._counts.get(computed, RunCounts())

@@ -42,7 +42,8 @@ def time_files(paths: Sequence[str], seconds: float, seed: int) -> list[list[flo
     modules = [GraphModule(artifacts[path]) for path in paths]
     draw = np.random.default_rng(seed)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # It says that the inputs are zeros.
+        # The warning says that no inputs were set, so that they are zeros.
+        warnings.simplefilter("ignore", RuntimeWarning)
         _round(modules, draw)
     first_us = _round(modules, draw)
     rounds = int(seconds * 1e6 / max(sum(first_us), 1.0))

@@ -29,9 +29,9 @@ def import_attention(
 ) -> Any:
     """Project the input to queries, keys and values, and attend.
 
-    Inputs: x (batch, length, channels), weights (channels, all columns), bias, mask, past (2,
-    batch, heads, length, size), bias of the scores. Results: the output, and the keys and values of
-    the past and of this run.
+    Inputs: x (batch, length, channels), weights (channels, columns of queries, keys and values),
+    bias, mask, past (2, batch, heads, length, size), bias of the scores. Results: the output, and
+    the keys and values of the past and of this run.
     """
     x, weights, bias, mask, past, on_scores, past_length = padded(inputs, 7)
     refuse_if(past_length is not None, "a past in a shared buffer")
@@ -61,9 +61,9 @@ def import_multi_head_attention(
     """Attend with queries, keys and values that are given.
 
     Inputs: query (batch, length, channels); key and value likewise, or both (batch, heads, length,
-    size); bias of all three, which is added where the heads are not separate; mask; bias of the
-    scores; past keys and past values (batch, heads, length, size). Results: the output, and the
-    keys and values of the past and of this run.
+    size); one bias for all three, which is added only to those of shape (batch, length, channels);
+    mask; bias of the scores; past keys and past values (batch, heads, length, size). Results: the
+    output, and the keys and values of the past and of this run.
     """
     query, key, value, bias, mask, on_scores, *past = padded(inputs, 10)
     refuse_if(past[2] is not None or past[3] is not None, "a past in a shared buffer")
@@ -128,7 +128,8 @@ def rotated(bb: relax.BlockBuilder, x: Any, angles: tuple[Any, Any], is_interlea
     Parameters
     ----------
     angles: cosines and sines, which broadcast to half of the channels that are rotated.
-    is_interleaved: whether a pair is two channels side by side, or one of each half.
+    is_interleaved: whether the two channels of a pair lie side by side. If not, the first lies in
+        the first half of the rotated channels, and the second in the second half.
     """
     cosine, sine = angles
     whole, half = shape_of(x), shape_of(cosine)[3]
@@ -194,8 +195,8 @@ def _attended(
     Parameters
     ----------
     tensors: queries, keys and values, of shape (batch, heads, length, size).
-    masks: which keys count, and what is added to the scores; None for each that is left out.
-    before: the number of keys before the first query, if queries see no keys after them.
+    masks: the mask (see `_mask_by_keys`), and the bias of the scores; each may be None.
+    before: the number of past keys. With a causal mask, all queries see them.
     """
     (query, key, value), (mask, on_scores) = tensors, masks
     batch, _, queries, size = shape_of(query)
@@ -225,7 +226,8 @@ def _attended(
 def _mask_by_keys(bb: relax.BlockBuilder, mask: Any, batch: int, queries: int, keys: int) -> Any:
     """Return for each score whether it counts: a tensor that broadcasts to the scores.
 
-    A mask of one axis has the end of each row, and perhaps after these the beginning of each.
+    A mask with one axis holds the end of the keys that count in each row of the batch. If the mask
+    has two numbers for each row, the second half holds where these keys begin.
 
     Raises
     ------

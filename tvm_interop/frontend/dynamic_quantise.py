@@ -20,8 +20,8 @@ def import_dynamic_quantize(
 ) -> Any:
     """Return the numbers in 8 bits, their scale and their zero point.
 
-    The scale is the range of the numbers and 0, divided by 255. If all numbers are 0, the scale is
-    1, as in onnxruntime: ONNX does not define it.
+    The scale is the length of the smallest range that contains all numbers and 0, divided by 255.
+    If all numbers are 0, the scale is 1, as in onnxruntime. ONNX does not define this case.
     """
     x = inputs[0]
     zero = number_like(x, 0)

@@ -98,7 +98,8 @@ class _Fit:
         self._shape = arrays[0].shape
         with np.errstate(invalid="ignore"):
             self._values = np.array([array.reshape(-1) for array in arrays], np.float64)
-        # Equal numbers are taken as they are. Large ones, and infinity, would spoil the fit.
+        # A number that is equal for all sizes is not fitted, because a large number or infinity
+        # would spoil the fit of the others.
         self._are_equal = _is_close(self._values, self._values[:1], 0.0).all(0)
         self._are_bools = arrays[0].dtype == np.bool_
         wanted = np.where(self._are_equal, 0, self._values)
@@ -116,7 +117,7 @@ class _Fit:
         if not wrong.any():
             return None
         values = self._values[:, int(np.argmax(wrong))]
-        # The sizes with the rarest value, and neighbouring sizes with another value.
+        # Report the sizes with the rarest value, and the nearest sizes with another value.
         _, places, counts = np.unique(
             values, return_inverse=True, return_counts=True, equal_nan=True
         )

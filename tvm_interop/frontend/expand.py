@@ -10,7 +10,8 @@ import onnx.inliner
 _OWN = "tvm_interop.written_out"
 """The ONNX domain of the functions that this module adds. No model uses this domain."""
 _WIDENED = {"Cast", "CastLike", "Constant", "Pad", "Reshape", "Shape", "Squeeze", "Unsqueeze"}
-"""Operators of definitions to which opsets after 13 add only types, and modes that are not used."""
+"""Operators that mean the same in definitions of opset 13 and of later opsets. The later opsets add
+only types to them, and modes that no definition uses."""
 _MOST_ROUNDS = 4
 """The largest number of expansions, one for each level of nested definitions."""
 
@@ -57,10 +58,9 @@ def inner_nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
 
 
 def _with_defaults(model: onnx.ModelProto, wanted: Sequence[tuple[str, str]]) -> onnx.ModelProto:
-    """Return a copy of the model in which some nodes have all their default attributes.
+    """Return a copy of the model in which nodes of the types in `wanted` state all attributes.
 
-    These are the nodes whose type is in `wanted`. Inlining would lose a default that a node does
-    not state.
+    An attribute that a node does not state gets its default, which inlining would lose.
     """
     model = _copied(model)
     versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in model.opset_import}
@@ -150,7 +150,10 @@ def _typed_nodes(
     *,
     is_inner: bool = False,
 ) -> Iterator[tuple[onnx.NodeProto, Mapping[str, onnx.TypeProto], bool]]:
-    """Yield every node of `graph` and its subgraphs, the types it sees, and whether it is in one.
+    """Yield the nodes of `graph` and of its subgraphs, with the types that definitions may need.
+
+    Each node comes with the types of the values that it can read, by name, and with whether it is
+    in a subgraph.
 
     Parameters
     ----------

@@ -26,11 +26,11 @@ def import_grouped_attention(
     Inputs: queries (batch, length, channels), or queries, keys and values joined along the
     channels; keys; values; past keys and past values (batch, heads of keys, past length, size); the
     index of the last position of each row, the length of the longest row, cosines, sines,
-    positions, bias of the scores, a score for each head that takes weight from all keys.
+    positions, bias of the scores, an additional score for each head (see `_weights`).
     Results: the output, and the keys and values of the past and of this run.
 
-    The past of a row that is shorter than the longest one ends early: its new keys follow its last
-    key, and zeros follow them.
+    Rows may have different lengths. In a row that is shorter than the longest one, the new keys
+    directly follow the past keys of that row, and zeros fill up the rest.
     """
     query, key, value, old_key, old_value, last, total, cosines, sines, places, on_scores, sinks = (
         padded(inputs, 12)
@@ -50,7 +50,8 @@ def import_grouped_attention(
         widths = [heads * size, groups * size, groups * size]
         query, key, value = parts_of(bb, query, 2, widths)
     batch, length, _ = shape_of(query)
-    # A row begins with its first key if all rows are new. Otherwise the new keys end at its last.
+    # The position of the first new key in each row. It is 0 if there are no past keys. Otherwise
+    # the new keys end at the last position of the row.
     begins = relax.const(np.zeros(batch, np.int32), "int32")
     is_new = int(longest.item()) == length
     if not is_new:
@@ -99,9 +100,10 @@ def _positions(bb: relax.BlockBuilder, given: Any, begins: Any, last: Any, lengt
 
     Parameters
     ----------
-    given: the positions that the node has. If all keys are new, onnxruntime reads the first only.
+    given: the positions that the node states; None if it states none. If all keys are new,
+        onnxruntime reads only the first of them.
     begins: the position of the first query of each row; None if all keys are new.
-    last: the last position of each row. A position after it counts as 1, as in onnxruntime.
+    last: the last position of each row. A query after it gets position 1, as in onnxruntime.
     """
     dtype = "int32" if given is None else str(given.ty.dtype)
     steps = relax.const(np.arange(length).reshape(1, length), dtype)
@@ -121,7 +123,7 @@ def _positions(bb: relax.BlockBuilder, given: Any, begins: Any, last: Any, lengt
 def _joined(bb: relax.BlockBuilder, old: Any, new: Any, begins: Any, room: int) -> Any:
     """The keys or values of the past and of this run, with zeros up to the length `room`.
 
-    Those of this run begin in each row at `begins`.
+    In each row, the keys or values of this run begin at position `begins`.
     """
     batch, groups, length, size = shape_of(new)
     before = 0 if old is None else shape_of(old)[2]
@@ -160,7 +162,7 @@ def _scores(bb: relax.BlockBuilder, query: Any, keys: Any, attrs: Mapping[str, A
 
 
 def _filled_up(bb: relax.BlockBuilder, on_scores: Any, room: int) -> Any:
-    """Fill up the bias of the scores with zeros, where the past has more room than keys."""
+    """Fill up the bias of the scores with zeros, so that it has `room` keys."""
     missing = room - shape_of(on_scores)[3]
     if not missing:
         return on_scores
@@ -168,10 +170,10 @@ def _filled_up(bb: relax.BlockBuilder, on_scores: Any, room: int) -> Any:
 
 
 def _seen(bb: relax.BlockBuilder, begins: Any, length: int, room: int, window: int) -> Any:
-    """Whether a query sees a key: none after itself, and of those before only the nearest.
+    """Whether each query sees each key, as (batch, 1, length, keys).
 
-    The result has the shape (batch, 1, length, keys). A query is one of the keys in its window. A
-    negative window means all keys.
+    A query sees the `window` keys that end at its own position, or all keys up to its own position
+    if `window` is negative.
     """
     steps = relax.const(np.arange(length, dtype=np.int32).reshape(1, 1, length, 1), "int32")
     places = relax.const(np.arange(room, dtype=np.int32).reshape(1, 1, 1, room), "int32")
@@ -185,7 +187,11 @@ def _seen(bb: relax.BlockBuilder, begins: Any, length: int, room: int, window: i
 
 
 def _weights(bb: relax.BlockBuilder, scores: Any, sinks: Any) -> Any:
-    """The softmax of the scores; `sinks` has another score for each head, without a value."""
+    """The softmax of the scores over the keys.
+
+    `sinks` has one more score for each head, or is None. This score takes part in the softmax, but
+    its weight is dropped, because no value belongs to it.
+    """
     if sinks is None:
         return bb.emit(relax.op.nn.softmax(scores, -1))
     batch, heads, length, room = shape_of(scores)

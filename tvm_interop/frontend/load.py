@@ -145,7 +145,9 @@ def batch_shapes(
 
 
 def read_once(model: Model) -> Model:
-    """The same model; one in ONNX is read and checked only once, however often it is loaded.
+    """Return the same model for several calls of `load_model`.
+
+    An ONNX model is then read and checked only once.
 
     Raises
     ------

@@ -16,7 +16,8 @@ from ..lowering.static_shape import known_shape
 from .constants import constant_array, number_like
 
 AS_ONNX_HAS_THEM = {"GatherND": 13, "GridSample": 16, "Pad": 13}
-"""Operators that an opset of ONNX has too, with that opset. Models of older opsets use them."""
+"""Operators of onnxruntime's domain that are converted as operators of ONNX, each with the opset
+whose definition it has. Models of older opsets use them."""
 UNPACKED = "data_is_unpacked"
 """The name of an attribute of `GatherBlockQuantized` that onnxruntime does not define.
 
@@ -113,7 +114,10 @@ def _from_the_first(bb: relax.BlockBuilder, indices: Any, size: int) -> Any:
 
 
 def unpacked(bytes_: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
-    """Return the numbers along the last axis; of those in a byte, the lowest bits come first."""
+    """Return the numbers of `bits` bits that bytes hold, along the last axis.
+
+    The number in the lowest bits of a byte comes first.
+    """
     if bits == 8:
         return bytes_
     parts = [(bytes_ >> shift) & ((1 << bits) - 1) for shift in range(0, 8, bits)]

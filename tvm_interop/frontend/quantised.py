@@ -93,13 +93,13 @@ def _concat(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
 
 
 def _softmax(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
-    """Rewrite a softmax. By opsets before 13, all axes from `axis` on are one."""
+    """Rewrite a softmax. Before opset 13, a softmax treats all axes from `axis` on as one axis."""
     if attrs.pop("opset", 0) >= _SOFTMAX_OF_ONE_AXIS:
         _unary("Softmax")(w, node, attrs)
         return
     x = w.floats(*node.input[:3])
     flat = w.op("Flatten", [x], axis=attrs.get("axis", 1))
-    # The axis is the last one, so all opsets agree about it.
+    # Axis 1 is the last axis of `flat`, so a softmax over it is the same in all opsets.
     y = w.op("Reshape", [w.op("Softmax", [flat], axis=1), w.op("Shape", [x])])
     w.rounded(y, node.input[3], input_of(node, 4), node.output[0])
 

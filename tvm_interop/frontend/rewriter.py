@@ -92,7 +92,7 @@ _NAMED = {
     *("Conv", "MatMul", "Gemm", "Add", "Mul", "Sigmoid", "LeakyRelu", "Concat", "Softmax"),
     *("GlobalAveragePool", "AveragePool"),
 }
-"""Operators that get the name of the operator that they replace."""
+"""Kinds of new operators that get the name of the node that they replace, without a suffix."""
 
 Rule = Callable[[Writer, onnx.NodeProto, dict[str, Any]], None]
 """A function that writes operators in place of a node. It gets the attributes by their names."""

@@ -34,7 +34,7 @@ def import_compress(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mappin
     if "axis" not in attrs:
         shape = (math.prod(shape),)
         x = bb.emit(relax.op.reshape(x, shape))
-    # A condition that is true past the last row has no row to take.
+    # The condition may be longer than the axis. Its entries past the last row have no effect.
     rows = np.flatnonzero(known[: shape[axis]])
     if not rows.size:
         return empty_constant((*shape[:axis], 0, *shape[axis + 1 :]), str(x.ty.dtype))

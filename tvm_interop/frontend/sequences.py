@@ -102,5 +102,5 @@ def import_sequence_insert(
 def import_optional_has_element(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Return false if there is no input. TVM's converter handles a node with an input."""
+    """Return false for a node without an input. TVM's converter handles a node with an input."""
     return None if inputs else relax.const(False, "bool")

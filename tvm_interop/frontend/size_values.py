@@ -29,7 +29,8 @@ from .expand import inner_nodes
 from .onnx_importer import node_name
 
 _MOST_ELEMENTS = 1 << 16
-"""A tensor that is computed from larger constants alone is a weight and is not followed further."""
+"""A constant with more elements than this is a weight. It is read only for a node that combines it
+with sizes. A larger tensor that is computed from constants alone is not followed further."""
 _SMALL = 4096
 """Tensors with at most this many elements are computed for all sizes."""
 _MOST_WORK = 1 << 28
@@ -103,10 +104,11 @@ class _Follower:
 
     Attributes
     ----------
-    steps: these nodes, each with the object that computes it, in order and without duplicates.
-    sources: the `Shape` and `Size` nodes among them, by their outputs.
-    uses: the values that a node uses together with data, and the name of the first such node.
-    most: the values for the largest sizes.
+    steps: these nodes, each with the evaluator that computes it, in order and without duplicates.
+        Nodes that depend on constants alone, and `Shape` and `Size` nodes, are left out.
+    sources: the `Shape` and `Size` nodes, by their outputs.
+    uses: the values that a node uses together with data, each with the name of the first such node.
+    most: the constants and all values that were computed, for the largest sizes.
     """
 
     def __init__(self, model: onnx.ModelProto, sizes: Sequence[Sizes], seen: Seen) -> None:
@@ -118,8 +120,10 @@ class _Follower:
         self.uses: dict[str, str] = {}
         self.most: _Values = {}
         self._constants: set[str] = set()
-        self._weights: dict[str, onnx.TensorProto] = {}  # Large constants that are not read yet.
-        self._same: dict[str, str] = {}  # The first of several equal values.
+        # Large constants. They are read only if a node needs them.
+        self._weights: dict[str, onnx.TensorProto] = {}
+        # The name of the first of several equal values, by the name of each.
+        self._same: dict[str, str] = {}
         self._first: dict[str, onnx.NodeProto] = {}
 
     def found(self) -> _Numbers:
@@ -181,7 +185,7 @@ class _Follower:
             return False
         if weights and not given - weights - self._constants:
             return False  # It depends on weights alone.
-        for name in weights:  # A number may be looked up in a weight by a size.
+        for name in weights:  # For example, a `Gather` may look up a number in a weight by a size.
             self.most[name] = onnx.numpy_helper.to_array(self._weights[name])
             self._constants.add(name)
         return True
@@ -265,7 +269,11 @@ class _Numbers:
         return growth
 
     def _series(self) -> dict[str, dict[Sizes, np.ndarray]]:
-        """The used values, by name and by size, in the form that must grow evenly."""
+        """Numbers that must grow evenly, for each value in `uses`, by name and by size.
+
+        For a small value whose shape is the same for all sizes, these are its own elements. For any
+        other value see `_distance`.
+        """
         steps = [(node, run) for node, run in self._steps if self._needed.intersection(node.output)]
         made = {name for node, _ in steps for name in node.output}
         work = sum(self._most[name].size for name in made if self._most[name].size > _SMALL)
@@ -322,7 +330,10 @@ class _Numbers:
         return own
 
     def _distance(self, name: str, array: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """The shape of a value that grows, followed by 1 if a size of 1 is a case of its own."""
+        """The shape of a value, followed by 0, or by 1 if a size of 1 is a case of its own.
+
+        Its elements must grow by the law for such sizes (see `_laws`); else `_Uneven` is raised.
+        """
         laws, ones = self._laws[name], ones_of(sizes)
         if ones not in laws or not laws[ones].fits(sizes, array):
             raise _Uneven(name, self._uses[name], (sizes, self._sizes[-1]))
@@ -346,14 +357,14 @@ class _Numbers:
 
 
 def _corners(sizes: Sequence[Sizes]) -> list[Sizes]:
-    """The largest sizes, and sizes that are smaller by 1; the same again with one size set to 1."""
+    """The combinations of sizes that are the largest, smaller by 1 than the largest, or 1."""
     most, known = np.max(sizes, 0), set(sizes)
     each = [sorted({size for size in (1, n - 1, n) if size >= 1}) for n in map(int, most)]
     return [found for found in itertools.product(*each) if found in known]
 
 
 def _laws(corners: Mapping[Sizes, np.ndarray]) -> dict[tuple[bool, ...], Law]:
-    """The growth of a tensor, for each combination of sizes that are 1."""
+    """The law by which a tensor grows, for each choice of the dimensions whose size is 1."""
     groups: dict[tuple[bool, ...], dict[Sizes, np.ndarray]] = {}
     for sizes, array in corners.items():
         groups.setdefault(ones_of(sizes), {})[sizes] = array

@@ -79,7 +79,8 @@ def import_stft(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
         The length or the step of the frames is missing or wrong.
     """
     x, step_given, window, length_given = (*inputs, None, None)[:4]
-    if int(x.ty.ndim) == 2:  # onnxruntime takes real signals without an axis for their parts.
+    # onnxruntime also accepts real signals without a last axis of size 1.
+    if int(x.ty.ndim) == 2:
         x = bb.emit(relax.op.expand_dims(x, axis=2))
     signals, samples, parts = _shape_of_numbers(x, rank=3)
     step, length = constant_number(step_given), _frame_length(window, length_given)
@@ -162,7 +163,7 @@ def import_mel_weights(
 
 
 def _shape_of_numbers(x: Any, rank: int | None = None) -> tuple[int, ...]:
-    """Return the shape of a tensor whose last axis holds the parts of a number."""
+    """Return the shape of a tensor of real or complex numbers; the last axis holds their parts."""
     shape = known_shape(x)
     if len(shape) < 2 or shape[-1] not in (1, 2) or rank not in (None, len(shape)):
         raise UnsupportedModelError(

@@ -43,7 +43,7 @@ def turn_no_more(graph: onnx.GraphProto, weights: frozenset[str]) -> None:
 
 
 def _turned_by(node: onnx.NodeProto) -> list[str]:
-    """Return the name of the matrix that a node transposes, if it does."""
+    """Return a list with the name of the matrix that a node transposes, or an empty list."""
     if node.domain not in ("", "ai.onnx"):
         return []
     attributes = {each.name: each for each in node.attribute}

@@ -99,7 +99,7 @@ def _links_for(linker: Linker, path: str | None) -> str:
 
     Parameters
     ----------
-    path: the compiler's file. A process asks a compiler once.
+    path: the compiler's file, a key of the cache: a process asks each file only once.
     """
     try:
         told = subprocess.run(

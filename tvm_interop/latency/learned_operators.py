@@ -150,8 +150,8 @@ class LearnedOperators:
 
         Returns
         -------
-        The median difference of the logarithms is the second result. The first result has the rest
-        of each operator's difference.
+        For each operator, the difference of the logarithms less their median difference. Then the
+        median difference itself.
         """
         if not len(self._own_log_us):
             return np.empty(0), 0.0

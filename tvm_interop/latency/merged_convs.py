@@ -135,7 +135,7 @@ class MergingConvs(LatencyOver):
         return [ops for ops in sets.values() if len(ops) > 1]
 
     def merges(self, sets: Sequence[Sequence[int]]) -> npt.NDArray[np.float64]:
-        """Microseconds of each set merged into one, shape (len(sets),); inf where it cannot be."""
+        """Microseconds of each merged set, shape (len(sets),); inf if a set cannot be merged."""
         prices_us = []
         for ops in sets:
             known = [self._convs[op] for op in ops if op in self._convs]

@@ -39,8 +39,8 @@ class Multiprocessor:
     shared_bytes: the most shared memory that all its blocks get together.
     block_shared_bytes: the most shared memory that one block may ask for.
     shared_unit: unit of shared memory in bytes.
-    reserved_bytes: shared memory of each block that CUDA itself takes.
-    registers: 32-bit registers.
+    reserved_bytes: shared memory that CUDA itself takes in each block.
+    registers: number of 32-bit registers.
     block_registers: the most registers that one block may take.
     """
 
@@ -206,7 +206,7 @@ def residency_limits(demand: KernelDemand, arch: str) -> dict[str, int]:
 
 
 def share_of_multiprocessor(demand: KernelDemand, arch: str) -> float:
-    """The largest share of a multiprocessor's threads, registers or shared memory of one block.
+    """The largest share that a block takes of a multiprocessor's threads, registers, shared memory.
 
     The share is computed from the resources that the multiprocessor sets aside for the block, which
     are at least the resources that the block asks for. It is above 1 if the kernel cannot be

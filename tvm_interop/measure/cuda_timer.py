@@ -74,7 +74,8 @@ class CudaStageTimer:
     A stage's latency is the time that it adds to a CUDA graph. One graph has the stage `_IN_A_ROW`
     times in a row, and another has it twice as often. CUDA events before and after a graph give its
     time. The difference of the two times, divided by `_IN_A_ROW`, leaves out the time to begin a
-    graph, which is longer than many operators take. It includes the gap between two operators.
+    graph, which is longer than many operators take. The latency includes the gap between two
+    operators.
 
     Each repetition finds the stage's data in the L2 cache. So operators that are limited by memory
     seem faster than they are after other operators.

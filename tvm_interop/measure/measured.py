@@ -124,8 +124,8 @@ class MeasuredLatency(LatencyModel):
         timer: runs stages of `program`.
         parallel_kernels: whether kernels divide their loops over a team of threads.
         store: where latencies are kept; None keeps them in memory only.
-        budget: the time in which stages may be measured; None for no limit. Then `OutOfTimeError`
-            is raised for a stage that is not known yet.
+        budget: the time in which stages may be measured; None for no limit. After this time,
+            `OutOfTimeError` is raised for a stage that is not known yet.
         """
         self.measured = 0
         self.timer = timer

@@ -18,7 +18,7 @@ from .learned import Floats, Prediction, samples_of
 from .measurement import Record, Setting, Workload
 
 _FEWEST_FOR_TREES = 16
-"""The number of measured operators of the program from which on trees learn from them.
+"""Trees learn from the program's own operators if at least this many are measured.
 
 With fewer, predictions learned elsewhere are only shifted.
 """

@@ -10,7 +10,7 @@ import numpy as np
 from .kernel_stores import UnprovenError
 
 ORDINARY = 1e30
-"""The largest size of a float that is not a mask."""
+"""The assumed largest size of a float that the model computes and that is not a mask."""
 WIDE = 1e6
 """Bounds this far apart belong to data, about which nothing else is known."""
 _VANISHES = -1000.0

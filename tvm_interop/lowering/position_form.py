@@ -48,7 +48,7 @@ class Known(NamedTuple):
     least: the least length of the range. Positions below it are never filled up.
     names: the names of all buffers, equal for all lengths.
     layouts: the layout of each buffer that has positions.
-    numbers: the number in each constant that is one whole number.
+    numbers: the number in each constant that consists of a single integer.
     places: the constants that hold indices into a flattened tensor. Each index is the position plus
         the length of some whole sequences. The value is the greatest number of these sequences.
         Exporters make such constants to read a mask.

@@ -142,7 +142,7 @@ class _Form:
         return "\n".join([str(self._extents), name, *map(str, places), *map(str, parts)])
 
     def _row_free(self, expression: Any) -> Any:
-        """The expression for one row, without the row."""
+        """The expression for one row; UnprovenError if it depends on the index of the row."""
         found = tvm_ffi.structural_map(
             with_values(expression, self._values), (ir.TensorLoad, self._load), order="post"
         )
@@ -155,7 +155,7 @@ class _Form:
         return found
 
     def _load(self, node: Any) -> Any:
-        """An element that is read, as an element of one row."""
+        """The read of an element, with indices within one row (see `_in_one_row`)."""
         name = self._buffers.names.get(node.source)
         if name is None:
             self._problems.append(UnprovenError("reads a tensor that nothing wrote"))

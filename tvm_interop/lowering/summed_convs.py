@@ -138,7 +138,7 @@ class _Sums:
         return len(readers) == 1 and readers[0] is not None and self._is_sum(readers[0])
 
     def _leaves(self, var: relax.Expr) -> list[relax.Expr]:
-        """The summands of a sum, in order, without those that are sums themselves."""
+        """The summands of a sum, in order; a sum that is only a summand gives its own summands."""
         value = self._values[var]
         found = []
         for arg in value.args:

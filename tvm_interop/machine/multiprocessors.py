@@ -137,7 +137,8 @@ of its two GPUs.
 The number of multiprocessors of each is that of NVIDIA's white paper on its architecture: GK110 and
 GK210 (2014), Volta (2017), Turing (2018), A100 (2020), GA102 (2020), H100 (2022). Those of the
 Jetsons follow from the cores in their data sheets, with 128 cores in a multiprocessor of Maxwell
-and Pascal, and 64 in one of Volta. The RTX 2080 SUPER has 3,072 cores, 64 in each."""
+and Pascal, and 64 in one of Volta. The RTX 2080 SUPER has 3,072 cores, 64 in each
+multiprocessor."""
 
 
 @dataclass(frozen=True)

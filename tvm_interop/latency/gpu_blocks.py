@@ -188,7 +188,7 @@ def run_launches(launches: Sequence[Launch], on: BlockGpu) -> tuple[list[float],
 
     def finish(number: int) -> None:
         end_us[number] = now_us
-        # An operator that launches nothing adds no gap to the one before it.
+        # An operator that launches nothing adds no gap of its own to the gap before it.
         gap_us = 0.0 if launches[number].kernel is None else on.gap_us
         for reader in readers[number]:
             passes_us = on.wait_us if number in launches[reader].waits else gap_us

@@ -21,7 +21,7 @@ floats."""
 class Bound(NamedTuple):
     """The least and the greatest value that an element may have.
 
-    If the two are -inf and inf, the element may also be NaN.
+    If the bound goes from -inf to inf, the element may also be NaN.
     """
 
     least: float

@@ -95,7 +95,10 @@ class _Proof:
         )
 
     def _take_weight(self, v: int) -> None:
-        """Check that a weight is the same for all sizes, or has rows as `_counter` takes them."""
+        """Check that a weight is equal for all sizes, or grows by a fixed step from row to row.
+
+        The step is 0 if all rows are equal.
+        """
         arrays = [program.weights[v] for program in self._programs]
         if all(array.shape == arrays[0].shape for array in arrays):
             if not all(same_bits(array, arrays[0]) for array in arrays[1:]):

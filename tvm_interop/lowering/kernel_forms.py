@@ -1,4 +1,4 @@
-"""Finds a form of each statement of a kernel that is the same for all lengths of a sequence."""
+"""Finds, for each statement of a kernel, a form that is the same for all lengths of a sequence."""
 
 from __future__ import annotations
 

@@ -334,7 +334,7 @@ def _is_given(position: Position, where: Mapping[str, str]) -> bool:
     """
     if isinstance(position, int):
         return True
-    loop = position if isinstance(position, str) else position[1]  # A tuple is "earlier".
+    loop = position if isinstance(position, str) else position[1]  # ("earlier", loop, ...)
     return where.get(loop) in ("given", "anchor")
 
 

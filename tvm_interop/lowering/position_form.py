@@ -318,7 +318,7 @@ class _Reader:
         return tuple(positions), tuple(places)
 
     def _earlier(self, index: Any) -> Position | None:
-        """The read position, if it lies between the first position and a loop's; else None."""
+        """The position `index` if it lies before a loop's position, but not before 0; else None."""
         if not self._known.is_padded:
             return None
         for name, position in self._positions.items():

@@ -207,11 +207,11 @@ def residency_limits(demand: KernelDemand, arch: str) -> dict[str, int]:
 
 
 def share_of_multiprocessor(demand: KernelDemand, arch: str) -> float:
-    """The largest share that a block takes of a multiprocessor's threads, registers, shared memory.
+    """The share of a multiprocessor's threads, registers or shared memory that one block takes.
 
-    The share is computed from the resources that the multiprocessor sets aside for the block, which
-    are at least the resources that the block asks for. It is above 1 if the kernel cannot be
-    launched for lack of one of the three.
+    The result is the largest of the three shares. It is computed from the resources that the
+    multiprocessor sets aside for the block, which are at least the resources that the block asks
+    for. It is above 1 if the kernel cannot be launched for lack of one of the three.
 
     Raises
     ------

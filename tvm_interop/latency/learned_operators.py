@@ -37,9 +37,9 @@ class LearnedOperators:
     how the latency grows with FLOPs, bytes and the size of the result. Boosted trees add the
     difference between this line and operators measured elsewhere. The third term comes from the
     operators of this program that were measured so far (`observe`). It is the median of their
-    differences while they are few, and a prediction by trees of their own when they are more. So
-    records of another CPU or another target help, because their error is nearly the same for all
-    operators.
+    differences from the sum of the first two terms. If enough operators were measured, trees of
+    their own add what the median leaves of each difference. So records of another CPU or another
+    target help, because their error is nearly the same for all operators.
 
     Parameters
     ----------

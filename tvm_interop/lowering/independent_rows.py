@@ -69,8 +69,8 @@ class _Proof:
     _blocks: the block of each value that has rows, the same for all sizes. A value without rows is
         the same for all rows and sizes, and has no entry.
     _counters: the weights whose numbers grow with the row.
-    _proven: the results of `_KernelProof`. The keys hold everything that a result depends on. They
-        are kept because most layers of a network have the same kernels.
+    _proven: the results of `_KernelProof`, kept because most layers of a network have the same
+        kernels. The keys hold everything that a result depends on.
     """
 
     def __init__(self, sizes: list[int], programs: list[Program]) -> None:

@@ -245,7 +245,7 @@ class FewMeasured(LatencyModel):
         return np.asarray(self._device.known(self._alone), dtype=np.float64)
 
     def _learn_operators(self, ops: Sequence[int]) -> None:
-        """Learn from those of these operators that are measured, one of each kind."""
+        """Learn from the measured operators among `ops`, one of each kind."""
         known_us = self._known_us
         first = {self._keys[op]: op for op in ops if not np.isnan(known_us[op])}
         chosen = sorted(first.values())

@@ -200,7 +200,7 @@ class _Search:
         return self._best
 
     def _drawn(self, count: int) -> list[tuple[tuple[int, ...], ...]]:
-        """Stages drawn at random from those that the scheduler asked for."""
+        """Stages drawn at random from the stages that the scheduler asked for."""
         asked = list(self._few.asked.values())
         draw = np.random.default_rng([self._seed, self._rounds])
         return [asked[int(i)] for i in draw.permutation(len(asked))[:count]]

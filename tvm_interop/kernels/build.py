@@ -146,7 +146,7 @@ def _like(context: tvm.transform.PassContext) -> AbstractContextManager[Any]:
     """A context manager that makes a copy of `context` the current pass context of this thread.
 
     The copy leaves out passes that change nothing on a CPU. Each thread has its own current pass
-    context. If that is `context` already, nothing changes.
+    context. If `context` is the current one of this thread already, nothing changes.
     """
     if context.same_as(tvm.transform.PassContext.current()):
         return nullcontext()

@@ -2,8 +2,9 @@
 
 Schedules, TVM's passes and LLVM have each compiled kernels wrongly, without an error. So every
 kernel runs on numbers at which kernels often fail. Its results are compared with a reference. NumPy
-evaluates the reference, or it is compiled with few optimisations. Fences lie around the kernel's
-tensors: memory pages that nobody may touch. They show whether the kernel touches other memory.
+evaluates the reference, or TVM compiles the reference with few optimisations. Fences lie around the
+kernel's tensors: memory pages that nobody may touch. They show whether the kernel touches other
+memory.
 """
 
 from __future__ import annotations
@@ -275,8 +276,8 @@ class Traits:
 
     Attributes
     ----------
-    operations: floating-point operations, or four for each element of the kernel's tensors if that
-        is more: the kernel must at least read and write them.
+    operations: the kernel's floating-point operations, but at least four for each element of its
+        tensors, because the kernel must at least read and write the elements.
     below: the excluded upper bound of integers in the inputs, if the kernel may use them as indices
         or as shift counts; else None.
     rounds_to_integers: whether the kernel converts floats to integers.

@@ -257,8 +257,8 @@ class _Nest:
         """One loop over the tiles of all groups of all images.
 
         The loop can be divided between threads, or between shares of the kernel. The last tile of
-        a group may be smaller than the others. If there are several groups, the shares therefore
-        get about the same number of small tiles.
+        a group may be smaller than the others. The loop goes from group to group, so the shares get
+        about the same number of small tiles if there are several groups.
         """
         first, *rest = parts
         tiles = sum(part[1] for part in parts)

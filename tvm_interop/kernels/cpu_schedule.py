@@ -371,7 +371,7 @@ def _one_through_memory(
 
 
 def _is_arithmetic(schedule: s_tir.Schedule, block: Any) -> bool:
-    """Whether `block` calls no function; in a vector, functions may be called lane by lane."""
+    """Whether `block` calls no function; a vector may need one call of a function for each lane."""
     calls: list[Any] = []
     tvm_ffi.structural_walk(schedule.get(block).body.value, (tvm.ir.Call, calls.append))
     return not calls

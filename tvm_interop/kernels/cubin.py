@@ -5,9 +5,9 @@ kernel `k` it has these sections, named as `cuobjdump -elf` names them:
 
 - `.text.k`, the code;
 - `.nv.shared.k`, whose size is the shared memory that the kernel declares. If the cubin also has a
-  section `.nv.shared.reserved.0` (since compute capability 9.0), this size counts the 1024 bytes
-  that CUDA takes of each block;
-- `.nv.info`, with the registers of a thread of each kernel, by the kernel's symbol.
+  section `.nv.shared.reserved.0` (since compute capability 9.0), this size includes the 1024 bytes
+  that CUDA takes for itself in each block;
+- `.nv.info`, which says how many registers a thread of each kernel needs, by the kernel's symbol.
 
 `ptxas -v` prints the same numbers, and the tests compare the two. This module reads the sections,
 because they are part of the code that ships. The output of ptxas is not meant for programs: it
@@ -45,8 +45,8 @@ class KernelResources:
 
     Attributes
     ----------
-    registers: 32-bit registers of a thread.
-    shared_bytes: shared memory of a block that the kernel declares.
+    registers: number of 32-bit registers of a thread.
+    shared_bytes: bytes of shared memory that the kernel declares for each block.
     """
 
     registers: int
@@ -133,7 +133,7 @@ def _sections(cubin: bytes) -> list[_Section]:
 
 
 def _registers(cubin: bytes, sections: list[_Section]) -> dict[str, int]:
-    """The registers of a thread of each function, by name."""
+    """The number of registers that a thread of each function needs, by the function's name."""
     symbols = [
         _text(cubin, sections[table.link].offset + _SYMBOL.unpack_from(cubin, at)[0])
         for table in sections

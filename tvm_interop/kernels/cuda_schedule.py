@@ -103,8 +103,9 @@ def short_sums(func: tirx.PrimFunc, most_terms: float) -> Any:
 
     A kernel fits if it has one sum or other reduction, of at most `most_terms` terms: for example a
     depthwise convolution or a pooling. Operators before the sum are inlined into it. Operators
-    after the sum are computed by the same thread, which keeps the sum in a register. If several of
-    their elements need one sum, each thread computes it anew, so it must then be one short sum.
+    after the sum are computed by the same thread, which keeps the sum in a register. If they write
+    more elements than there are sums, several threads compute the same sum. The reduction must then
+    have at most `_LONGEST_SUM` terms and a single result.
     """
     schedule = s_tir.Schedule(func, error_render_level="fast")
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
@@ -125,7 +126,7 @@ def short_sums(func: tirx.PrimFunc, most_terms: float) -> Any:
         if any(math.prod(_extents(schedule, one, reduced=False)) > elements for one in after):
             return None
     if after:
-        # The position of a maximum comes with the maximum: two results.
+        # `argmax` has two results: the position and the maximum itself.
         for result in range(results):
             schedule.set_scope(summed, result, "local")
         written = after[0]

@@ -38,7 +38,7 @@ class Launch:
     ----------
     function: the function's name.
     grid, block: the numbers of blocks, and of threads in a block, along x, y and z.
-    dynamic_shared_bytes: bytes of shared memory of each block that the launch adds.
+    dynamic_shared_bytes: bytes of shared memory that the launch adds for each block.
     """
 
     function: str
@@ -91,7 +91,8 @@ def launch_of(call: Any) -> Launch:
     Raises
     ------
     DeviceError
-        The launch has a setting that is not known here, or whose value is not known yet.
+        The launch has a setting that this module does not know, or a setting whose value is known
+        only at run time.
     """
     names = [str(name) for name in call.attrs.launch_params]
     function = str(call.args[0].value)

@@ -99,7 +99,7 @@ def _links_for(linker: Linker, path: str | None) -> str:
 
     Parameters
     ----------
-    path: the compiler's file. A process asks a compiler once.
+    path: the compiler's file. It is only a key of the cache: each process asks a compiler once.
     """
     try:
         told = subprocess.run(

@@ -21,14 +21,15 @@ All rows are computed in the same way.
 STEPS = "tvm_interop.steps"
 """Attribute of a kernel that goes through a sequence from the first step to the last.
 
-What it computes at a step depends on this step and earlier ones alone, in the same way for every
-length. The attribute lists the axis of the steps for each parameter of the kernel, `NO_STEPS`, or
+The kernel's result at a step depends on this step and earlier ones alone, in the same way for every
+length. For each parameter of the kernel, the attribute lists the axis of the steps, `NO_STEPS` or
 `AFTER_LAST_STEP`. `lowering.masked_positions` cannot prove this of loops that are written by hand.
 """
 NO_STEPS, AFTER_LAST_STEP = -1, -2
-"""For a parameter that is the same at each step, and for a result of the whole sequence."""
+"""In `STEPS`: for a parameter that is the same at each step, for a result of the whole sequence."""
 ADDS = "tvm_interop.adds"
-"""Attribute of a kernel with `STEPS` whose result at a step is the sum of the input up to it."""
+"""Attribute of a kernel with `STEPS` whose result at a step is the sum of the input up to this
+step."""
 
 
 def kernel(

@@ -194,11 +194,12 @@ def _parts(step: _Step) -> Iterator[dict[Any, Axis]]:
 
 
 def _groups(step: _Step, whole: dict[Any, Axis]) -> Iterator[dict[Any, Axis]]:
-    """Divide the places of a sum of products so that the quotient of an axis is the same in a part.
+    """Divide the places of a sum of products into parts in which an axis's quotient is constant.
 
     In a grouped convolution, the input's channels depend on the quotient of the output's channel
     and the size of a group. Within a group, the factors are views of their buffers, and their sum
-    is a product of matrices. Small groups stay together, because each part costs time of its own.
+    is a product of matrices. The places of small groups are not divided, because each part costs
+    time of its own.
     """
     quotients: list[tuple[Any, int]] = []
     tvm_ffi.structural_walk(
@@ -218,8 +219,10 @@ def _groups(step: _Step, whole: dict[Any, Axis]) -> Iterator[dict[Any, Axis]]:
 
 
 def _axis_and_divisor(step: _Step, quotient: Any) -> list[tuple[Any, int]]:
-    """The axis and the constant of a quotient; nothing if it is not a quotient of an axis that the
-    block does not reduce."""
+    """The axis and the constant divisor of a quotient.
+
+    Empty if the quotient has another form, or if the block reduces the axis.
+    """
     axis, divisor = quotient.a, quotient.b
     is_axis = isinstance(axis, tirx.Var) and axis in step.sizes and axis not in step.summed
     if not is_axis or not isinstance(divisor, tirx.IntImm) or int(divisor.value) < 1:
@@ -235,15 +238,15 @@ def _cut(
     Parameters
     ----------
     places: the number of places, or of elements of the largest factor.
-    together: how many of them a part may have.
-    along: the variables of the axes that may be divided, if they are not reduced.
+    together: the largest number of places, or of elements, in a part.
+    along: the variables of the axes to choose from. An axis that is reduced is never divided.
     """
     free = [v for v in along if v not in step.summed]
     if places <= together or not free:
         yield whole
         return
-    # Divide the outermost axis that is long enough for parts of `together` places: its parts are
-    # contiguous. If no axis is long enough, divide the longest one.
+    # Divide the outermost axis that is long enough for parts of `together` places, because parts of
+    # an outer axis are contiguous. If no axis is long enough, divide the longest one.
     enough = (v for v in free if whole[v].size * together >= places)
     chosen = next(enough, max(free, key=lambda v: whole[v].size))
     number, start, size = whole[chosen]
@@ -276,7 +279,7 @@ def _evaluate(step: _Step, places: Places) -> None:
     else:
         values = _combined(step, places, summed)
         if target.dtype.kind in "iu" and values.dtype.kind == "f":
-            values = values.astype(np.int64)  # The next cast, from int64, keeps the low bits.
+            values = values.astype(np.int64)  # A cast from int64 keeps the low bits.
         values = values.astype(target.dtype)
         first = places.value(step.first).astype(target.dtype)
         values = step.combined(first, values)
@@ -293,7 +296,7 @@ def _evaluate(step: _Step, places: Places) -> None:
     indices = [spots.value(index) for index in step.indices]
     for index, size in zip(indices, target.shape, strict=True):
         spots.require((index >= 0) & (index < size))
-    if not indices:  # A scalar: only one place is left.
+    if not indices:  # The buffer is a scalar, so `values` has a single element.
         target[...] = values.reshape(target.shape)
         return
     target[tuple(np.broadcast_to(index, values.shape) for index in indices)] = values
@@ -336,7 +339,7 @@ For each element of the window NumPy combines whole tensors, which is faster tha
 
 
 def _each(step: _Step, places: Places, as_doubles: bool) -> Iterator[Array]:
-    """The values to combine: one tensor for each position in the window."""
+    """The values to combine: one tensor for each combination of indices of the reduced axes."""
     windows = [v for v in step.sizes if v in step.summed]
     shape = [1 if v in step.summed else axis.size for v, axis in places.axes.items()]
     for at in np.ndindex(*(step.sizes[v] for v in windows)):

@@ -24,10 +24,7 @@ class ReferenceResults:
     def of(
         self, number: int, evaluate: Callable[[], tuple[str, list[np.ndarray]]]
     ) -> tuple[str, list[np.ndarray]]:
-        """The result of `evaluate` in the run of this number.
-
-        `evaluate` is called if the result is unknown.
-        """
+        """The result of run `number`: the remembered one, or else the result of `evaluate`."""
         known = self._known.get(number)
         if known is None:
             known = evaluate()

@@ -225,7 +225,7 @@ def power(x: Expr, y: Expr) -> Expr:
 
 
 def has_simple_power(y: Expr) -> bool:
-    """Whether the exponent `y` is a constant whose power is a few products or a root."""
+    """Whether `y` is a constant for which `x ** y` is a root or a few products."""
     return isinstance(y, tirx.FloatImm) and float(y.value) in _POWERS
 
 

@@ -78,8 +78,8 @@ class LatencyModel(ABC):
     def mergeable(self) -> Sequence[Sequence[int]]:
         """Disjoint sets of operators. Two or more operators of a set might be merged into one.
 
-        If an operator is divided, each of its parts is in the set. Parts of one operator are never
-        merged without the others. There are no such sets unless a subclass overrides this method.
+        If an operator is divided, its parts are all in the same set, and are only merged together.
+        There are no such sets unless a subclass overrides this method.
         """
         return ()
 

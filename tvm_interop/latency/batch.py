@@ -17,8 +17,8 @@ Groups = tuple[tuple[int, ...], ...]
 class StageBatch(Sequence[Groups]):
     """A read-only list of stages. A stage is a tuple of groups, and a group a tuple of ids.
 
-    It reads like a list and is stored as three arrays, which a vectorised latency model takes
-    directly.
+    A `StageBatch` reads like a list and is stored as three arrays, which a vectorised latency model
+    takes directly.
 
     Attributes
     ----------

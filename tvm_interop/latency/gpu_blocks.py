@@ -53,7 +53,7 @@ class BlockKernel:
     ----------
     blocks: number of blocks.
     most: for each resource of `RESOURCES`, the most blocks of this kernel that a multiprocessor
-        could hold for this resource. So one block takes 1/most of the resource.
+        could hold if no other resource were limited. So one block takes 1/most of the resource.
     block_us: microseconds of one block that runs alone on the GPU.
     busy: the share of a multiprocessor's arithmetic that one block alone keeps busy, 0 to 1.
     nbytes: bytes that one block moves from or to memory.
@@ -188,7 +188,7 @@ def run_launches(launches: Sequence[Launch], on: BlockGpu) -> tuple[list[float],
 
     def finish(number: int) -> None:
         end_us[number] = now_us
-        # The gap before an operator that launches nothing is the gap behind it, too.
+        # An operator that launches nothing adds no gap of its own to the gap before it.
         gap_us = 0.0 if launches[number].kernel is None else on.gap_us
         for reader in readers[number]:
             passes_us = on.wait_us if number in launches[reader].waits else gap_us
@@ -399,7 +399,8 @@ def _share_bandwidth(asks: list[tuple[float, int, _Cohort]], bytes_a_us: float) 
 
     Parameters
     ----------
-    asks: bytes per microsecond that each block of a cohort asks for, number of these blocks.
+    asks: for each cohort, the bytes per microsecond that one of its blocks asks for, the number of
+        these blocks, and the cohort.
     """
     asks.sort(key=lambda each: each[0])
     blocks_left = sum(blocks for _, blocks, _ in asks)

@@ -18,7 +18,7 @@ from .learned import Floats, Prediction, samples_of
 from .measurement import Record, Setting, Workload
 
 _FEWEST_FOR_TREES = 16
-"""The number of measured operators of the program from which on trees learn from them.
+"""Trees learn from the program's own operators if at least this many are measured.
 
 With fewer, predictions learned elsewhere are only shifted.
 """
@@ -37,9 +37,9 @@ class LearnedOperators:
     how the latency grows with FLOPs, bytes and the size of the result. Boosted trees add the
     difference between this line and operators measured elsewhere. The third term comes from the
     operators of this program that were measured so far (`observe`). It is the median of their
-    differences while they are few, and a prediction by trees of their own when they are more. So
-    records of another CPU or another target help, because their error is nearly the same for all
-    operators.
+    differences from the sum of the first two terms. If enough operators were measured, trees of
+    their own add what the median leaves of each difference. So records of another CPU or another
+    target help, because their error is nearly the same for all operators.
 
     Parameters
     ----------
@@ -150,8 +150,8 @@ class LearnedOperators:
 
         Returns
         -------
-        The median difference of the logarithms is the second result. The first result has the rest
-        of each operator's difference.
+        For each operator, the difference of the logarithms less their median difference. Then the
+        median difference itself.
         """
         if not len(self._own_log_us):
             return np.empty(0), 0.0

@@ -78,12 +78,13 @@ class ConvShape:
 
 
 def merged_conv(convs: Sequence[ConvShape]) -> ConvShape | None:
-    """The convolution into which these are merged; None if they cannot be merged.
+    """The convolution into which `convs` are merged; None if they cannot be merged.
 
-    They must be two or more of the same `kind`. The merged window has the largest height and width,
-    and the merged padding is the largest. Each window is placed into the merged window, at an
-    offset of the largest padding minus its own, and must fit there. Zeros fill the rest.
-    Compilations merge by the same rules (`lowering.conv_chains`).
+    There must be two or more convolutions, all of the same `kind`. The merged window has the
+    largest height and width, and the merged padding is the largest. Each window is placed into the
+    merged window, at an offset of the largest padding minus its own, and must fit there. The other
+    weights of the merged window are 0. Compilations merge by the same rules
+    (`lowering.conv_chains`).
     """
     first = convs[0] if convs else None
     if first is None or len(convs) < 2 or any(conv.kind != first.kind for conv in convs):
@@ -135,7 +136,7 @@ class MergingConvs(LatencyOver):
         return [ops for ops in sets.values() if len(ops) > 1]
 
     def merges(self, sets: Sequence[Sequence[int]]) -> npt.NDArray[np.float64]:
-        """Microseconds of each set merged into one, shape (len(sets),); inf where it cannot be."""
+        """Microseconds of each merged set, shape (len(sets),); inf if a set cannot be merged."""
         prices_us = []
         for ops in sets:
             known = [self._convs[op] for op in ops if op in self._convs]

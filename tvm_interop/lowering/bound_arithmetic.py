@@ -10,7 +10,7 @@ import numpy as np
 from .kernel_stores import UnprovenError
 
 ORDINARY = 1e30
-"""The largest size of a float that is not a mask."""
+"""The assumed largest size of a float that the model computes and that is not a mask."""
 WIDE = 1e6
 """Bounds this far apart belong to data, about which nothing else is known."""
 _VANISHES = -1000.0
@@ -21,7 +21,7 @@ floats."""
 class Bound(NamedTuple):
     """The least and the greatest value that an element may have.
 
-    If they are -inf and inf, it may also be NaN.
+    If the bound goes from -inf to inf, the element may also be NaN.
     """
 
     least: float
@@ -142,7 +142,8 @@ def arithmetic(kind: str, one: Bound, other: Bound, dtype: str) -> Bound:
     found = widened(Bound(min(ends), max(ends)), dtype)
     if "float" not in dtype:
         return found if within(found, whole) else whole
-    # If no summand is shown to be large on one side, the sum does not count as large on that side.
+    # The condition that `padding_bounds` states: a result is of ordinary size on a side, unless the
+    # bound of an operand is larger on this side (for a product or a quotient, on any side).
     low, high = other if kind in ("add", "mul", "div") else (-other.greatest, -other.least)
     is_low, is_high = min(one.least, low) < whole.least, max(one.greatest, high) > whole.greatest
     if kind in ("mul", "div"):
@@ -180,7 +181,7 @@ def of_call(kind: str, parts: list[Bound], dtype: str) -> Bound:
         if value == ANY:
             return ANY
         least = 0.0 if value.least <= _VANISHES else math.exp(min(value.least, 60.0)) * 0.999
-        least = widened(Bound(least, least), dtype).least  # It may be too small for the type.
+        least = widened(Bound(least, least), dtype).least  # The type may round it to 0.
         if value.greatest < 60:
             return widened(Bound(least, 1.001 * math.exp(value.greatest)), dtype)
         return Bound(least, whole.greatest if value.greatest <= whole.greatest else math.inf)
@@ -198,7 +199,8 @@ def of_call(kind: str, parts: list[Bound], dtype: str) -> Bound:
         return ANY
     if parts == [ZERO] and kind not in ("call cos", "call sigmoid"):
         return ZERO
-    # A result that may be exactly 0 must not get the bounds of data.
+    # The result may be exactly 0, so its bounds must be narrower than `WIDE`: wider bounds mean
+    # data, and a divisor that is data counts as other than 0 (see `arithmetic`).
     most = 1 + max(4.0, *(abs(end) for part in parts for end in part))
     return Bound(-most, most)
 

@@ -1,4 +1,4 @@
-"""Operators with constant weights that can be merged, and what follows each of them.
+"""Describes operators with constant weights that can be merged, each with bias and activation.
 
 IOS describes this merge for convolutions (Ding et al., MLSys 2021, section 3). `merge_convs`
 performs it.
@@ -116,7 +116,7 @@ class Chain(ABC):
 
 
 class ChainFinder:
-    """Finds what follows operators in a function.
+    """Finds the bias and the activation that follow an operator in a function.
 
     Attributes
     ----------

@@ -28,7 +28,7 @@ class CommonSubexpressions:
     """Remove each operator of `main` that computes what an operator before it computed already.
 
     The first of several equal operators stays. Only operators that TVM turns into kernels are
-    removed, so nothing that has an effect besides its result.
+    removed, because such operators have no effect besides their results.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -48,7 +48,7 @@ class CommonSubexpressions:
 
 
 def _first_of_equals(main: relax.Function) -> dict[relax.Var, relax.Var]:
-    """For each variable whose value another variable held before, that other variable."""
+    """The first variable of each value, by the later variables that have the same value."""
     first_of: dict[relax.Var, relax.Var] = {}
     seen: dict[Key, list[tuple[relax.Var, relax.Expr]]] = {}
     for binding in bindings_of(main):
@@ -78,7 +78,7 @@ def _is_kernel(value: relax.Expr | None) -> bool:
 
 
 def _with_first(value: relax.Expr, first_of: dict[relax.Var, relax.Var]) -> relax.Expr:
-    """`value` that reads the first variable with each of its arguments' values."""
+    """`value` with each variable replaced by the first variable of the same value."""
     if isinstance(value, relax.Var):
         return first_of.get(value, value)
     if isinstance(value, relax.Tuple):

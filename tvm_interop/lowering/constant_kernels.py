@@ -76,7 +76,7 @@ def _constants(value: relax.Expr, known: Constants) -> list[tvm.ir.GenericConst]
 def _called(
     mod: tvm.IRModule, call: relax.Call, known: Constants
 ) -> list[tvm.ir.GenericConst] | None:
-    kernel = mod.functions.get(call.args[0])  # The importer made some kernels itself.
+    kernel = mod.functions.get(call.args[0])  # None if the importer made it.
     given = _constants(call.args[1], known) if len(call.args) == 2 else None
     if not given or not isinstance(kernel, tirx.PrimFunc):
         return None
@@ -113,7 +113,7 @@ def _kernel(kernel: tirx.PrimFunc) -> _Run:
 def _build(kernel: tirx.PrimFunc) -> _Run:
     try:
         module: Any = tirx.build(kernel, "llvm")
-    except Exception:  # `FoldConstant` leaves such a call as it is.
+    except Exception:  # `FoldConstant` also keeps a call whose kernel cannot be built.
         return None
     run: _Run = module[_SYMBOL]
     return run

@@ -55,9 +55,10 @@ class ConvChain(Chain):
     def why_not_merged(self, group: Sequence[Chain]) -> str | None:
         """The reason why these convolutions cannot be merged (IOS, section 3); None if they can.
 
-        They must have the same strides, and the same output height and width. The merged kernel has
-        the largest height and width of all kernels. Each kernel is placed into it at an offset, and
-        must fit there. This offset is the largest padding less the kernel's own padding.
+        The convolutions must have the same strides, and the same output height and width. The
+        merged kernel has the largest height and width of all kernels. Each kernel is placed into
+        the merged kernel at an offset, and must fit there. This offset is the largest padding less
+        the kernel's own padding.
         """
         chains = cast(Sequence[ConvChain], group)
         for chain in chains:
@@ -109,7 +110,7 @@ class ConvChain(Chain):
 def conv_chain(finder: ChainFinder, var: relax.Var) -> ConvChain | None:
     """The chain that begins with `var`, if it is a convolution that could be merged.
 
-    It has constant weights, static shapes, layout NCHW, one group and no dilation.
+    Such a convolution has constant weights, static shapes, layout NCHW, one group and no dilation.
     """
     call = finder.values[var]
     if not isinstance(call, relax.Call) or call.op != _CONV2D:

@@ -1,9 +1,9 @@
 """Proves facts about kernels that go through a sequence from the first step to the last.
 
-Such a kernel declares itself (`kernels.loops.STEPS`): at each position, it computes something from
-the same position and from earlier ones. Filled positions come after the given positions, so no
-result at a given position depends on a filled position. The kernel's last state does depend on
-them.
+Such a kernel has the attribute `kernels.loops.STEPS`: it computes each position from the same
+position and from earlier ones. A sequence is filled up behind its given positions, so no result at
+a given position depends on a filled position. The kernel's last state does depend on the filled
+positions.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ def bounds_after(
 def _of_sum(each: Bound, count: int, dtype: str) -> Bound:
     """The bound of a sum of at most `count` numbers.
 
-    It must differ from the bound of data, because such a sum may be exactly 0.
+    The sum may be exactly 0, so its bound is narrower than that of data (`WIDE`), or unknown: a
+    divisor that is data counts as other than 0.
     """
     found, whole = Bound(count * min(each.least, 0), count * max(each.greatest, 0)), ordinary(dtype)
     is_small = found.greatest - found.least <= WIDE
@@ -114,7 +115,7 @@ def _of_sum(each: Bound, count: int, dtype: str) -> Bound:
 
 
 def _is_data(bounds: Bounds) -> bool:
-    """Whether sums of elements are data too, which means that nothing else is known about them."""
+    """Whether the elements are data (see `WIDE`), apart from zeros at filled positions."""
     each = (bounds.all, *(b for b in (*bounds.filled, bounds.all_filled) if b != ZERO))
     return all(b.greatest - b.least > WIDE for b in each)
 

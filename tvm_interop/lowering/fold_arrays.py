@@ -155,7 +155,7 @@ def _gathered(array: _Array, indices: _Array | None, axis: int) -> _Array | None
         return None
     axis %= array.ndim
     if np.delete(indices.shape, axis).tolist() != np.delete(array.shape, axis).tolist():
-        return None  # NumPy would repeat the only index of an axis.
+        return None  # NumPy would broadcast an axis of size 1.
     if indices.size and (indices.min() < 0 or indices.max() >= array.shape[axis]):
         return None
     return np.take_along_axis(array, indices, axis)

@@ -69,8 +69,8 @@ class _Proof:
     _blocks: the block of each value that has rows, the same for all sizes. A value without rows is
         the same for all rows and sizes, and has no entry.
     _counters: the weights whose numbers grow with the row.
-    _proven: the results of `_KernelProof`. The keys hold everything that a result depends on. They
-        are kept because most layers of a network have the same kernels.
+    _proven: the results of `_KernelProof`, kept because most layers of a network have the same
+        kernels. The keys hold everything that a result depends on.
     """
 
     def __init__(self, sizes: list[int], programs: list[Program]) -> None:
@@ -95,7 +95,10 @@ class _Proof:
         )
 
     def _take_weight(self, v: int) -> None:
-        """A weight is the same for all sizes, or has rows that are alike; see `_counter`."""
+        """Check that a weight is equal for all sizes, or grows by a fixed step from row to row.
+
+        The step is 0 if all rows are equal.
+        """
         arrays = [program.weights[v] for program in self._programs]
         if all(array.shape == arrays[0].shape for array in arrays):
             if not all(same_bits(array, arrays[0]) for array in arrays[1:]):
@@ -269,8 +272,8 @@ class _KernelProof:
     def _named(self, size: int, kernel: tirx.PrimFunc, stores: Sequence[Store]) -> Buffers:
         """Name the kernel's buffers by their order.
 
-        Their own names cannot be used: kernels that are equal for one size are one kernel there,
-            and its names differ.
+        The buffers' own names may differ between sizes. If two operators have equal kernels for
+        one size only, they share one kernel for this size, with the names of one of them.
         """
         names = {param: f"parameter{i}" for i, param in enumerate(kernel.params)}
         for store in stores:

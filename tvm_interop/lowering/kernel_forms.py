@@ -1,4 +1,4 @@
-"""Finds the forms of a kernel's statements, the same for all lengths of a sequence."""
+"""Finds, for each statement of a kernel, a form that is the same for all lengths of a sequence."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class KernelForms:
         yield from layouts_of(shapes, self._lengths)
 
     def _loops(self, stores: Sequence[Store]) -> Iterator[dict[int, PositionLoop]]:
-        """The possible ways to divide a statement's loops into loops over positions."""
+        """Yield each choice of a `PositionLoop` for the loops that grow with the length."""
         if len({len(store.loops) for store in stores}) > 1:
             raise UnprovenError("has other loops for another length")
         growing: dict[int, list[PositionLoop]] = {}

@@ -85,7 +85,7 @@ def stores_of(
     elif isinstance(statement, tirx.BufferStore):
         yield Store(statement.buffer, list(statement.indices), statement.value, loops, conditions)
     elif isinstance(statement, tirx.Evaluate) and isinstance(statement.value, tirx.IntImm):
-        return  # It does nothing. A loop without steps is written so.
+        return  # A statement that does nothing, such as a loop without steps.
     elif isinstance(statement, (tirx.AttrStmt,)) and statement.attr_key == "pragma_scope":
         yield from stores_of(statement.body, loops, conditions)
     else:
@@ -108,7 +108,7 @@ def with_values(expression: Any, values: Mapping[Any, Any]) -> Any:
 
 
 def loop_variable(analyzer: sym.Analyzer, name: str, extent: int) -> Any:
-    """A new variable from 0 to below `extent`, which `analyzer` knows; 0 if `extent` is 1."""
+    """A new variable that `analyzer` knows to be in `range(extent)`; 0 if `extent` is 1."""
     if extent == 1:
         return tirx.const(0, "int64")
     var = tirx.Var(name, "int64")

@@ -1,7 +1,8 @@
 """Proves that the filled positions of a sequence do not change results at the other positions.
 
-Attention mixes positions, so the steps of a sequence are not independent like the rows of a batch
-(`independent_rows`). Here a run may be filled up if two things are proven of the lowered kernels:
+To run a sequence that is shorter than the compiled length, positions are filled up (padded) at its
+end. Attention mixes positions, so the steps of a sequence are not independent like the rows of a
+batch (`independent_rows`). A run may be filled up if two things are proven of the lowered kernels:
 
 - Each statement computes an element at some positions from elements at the same positions, or at a
   fixed position such as the first, in the same way for all lengths (`position_form`).
@@ -10,8 +11,9 @@ Attention mixes positions, so the steps of a sequence are not independent like t
   maximum (`padding_bounds`). Usually a mask among the inputs causes this. The mask is filled up
   with 0.
 
-So the results at given positions have the same bits whatever numbers the filled positions hold,
-except for the sign of a zero. This holds under the condition that `padding_bounds` states.
+So the results at the given positions, which are not filled up, have the same bits whatever numbers
+the filled positions hold, except for the sign of a zero. This holds under the condition that
+`padding_bounds` states.
 """
 
 from __future__ import annotations
@@ -92,9 +94,9 @@ def masked_in_all(
     Parameters
     ----------
     each: for each model, its programs by length, and the number of independent rows of each input
-        (`independent_rows`), by name. If a mask must be 1 at `any` position, this holds for each of
-        these rows. The reason is that a row is computed as in a batch of copies of it, and all
-        copies have their 1 at the same position.
+        (`independent_rows`), by name. A mask that must be 1 at `any` position must be so in each of
+        these rows. Rows may differ in the position, because an independent row has the same results
+        as in a batch of its copies, and all copies have their 1 at the same position.
 
     Raises
     ------
@@ -141,8 +143,8 @@ class _Proof:
         self._layouts: dict[int, Layout] = {}
         self._numbers: dict[int, int] = {}
         self._places: dict[int, int] = {}
-        self._of_all: set[int] = set()  # Results of whole sequences, also of filled positions.
-        self._forms: list[tuple[Form, ...] | None] = []  # None: the kernel goes through its steps.
+        self._of_all: set[int] = set()  # Results that depend on filled positions too.
+        self._forms: list[tuple[Form, ...] | None] = []  # None: the kernel has `STEPS`.
         self._known: dict[Any, tuple[tuple[Form, ...], dict[int, Layout]]] = {}
 
     def take(self, inputs: Mapping[str, int]) -> None:
@@ -276,8 +278,8 @@ class _Proof:
                 yield Masks(names, "nowhere")
                 if wide.intersection(names):
                     continue  # A mask has one number for a position.
-                # A mask must be 1 at the same position in all its rows. So apart from independent
-                # rows, it must have a single row.
+                # For `any`, a mask must be 1 at the same position in all rows that depend on each
+                # other. So the mask may have several rows only if all of them are independent.
                 alone = self._lengths[0] * self._rows.get(names[0], 1)
                 if len(names) == 1 and elements[names[0]] == alone:
                     yield Masks(names, "any")
@@ -288,9 +290,11 @@ class _Proof:
                     yield Masks(names, "all")
 
     def _is_wide(self, value: Value, axis: int) -> bool:
-        """Whether an input has several numbers for each position of a row. Such an input cannot be
-        a mask. If the sequence comes first, the rows of a batch lie within a position. If the batch
-        has only one size, it is not known that rows are independent, so floats may be features.
+        """Whether an input has several numbers for each position of a row, and so is not a mask.
+
+        If the sequence is the first of two axes, the second axis may be the batch. Nothing is
+        known of the rows of a batch with only one size. Integers then count as one number for each
+        row, but floats as several features of one row.
         """
         within = math.prod(value.shape[axis + 1 :])
         may_be_rows = axis == 0 and len(value.shape) == 2 and "float" not in value.dtype
@@ -338,7 +342,7 @@ class _Proof:
 
 
 def _split_shape(layout: Layout, length: int) -> tuple[int, ...]:
-    """The shape in which each position has an axis of its own."""
+    """The shape of a tensor of this layout, with an axis for each of its positions."""
     return (layout[0], *(size for each in layout[1:] for size in (length, each)))
 
 
@@ -355,7 +359,7 @@ def _bounds_of(array: np.ndarray, layout: Layout, length: int, anchor: Anchor) -
     filled, at_anchor = [], []
     for axis in axes:
         if len(axes) == 2:
-            # The other position is a given one, so it lies before the filled position.
+            # In `filled`, the other position is given, so it lies before the filled position.
             turned = np.moveaxis(split, (axis, 4 - axis), (0, 1))
             filled.append(_bound(turned[np.tril_indices(length, -1)]))
         else:
@@ -367,5 +371,5 @@ def _bounds_of(array: np.ndarray, layout: Layout, length: int, anchor: Anchor) -
 def _bound(array: np.ndarray) -> Bound:
     if array.dtype.kind not in "fiub" or not array.size or np.isnan(array).any():
         return ANY
-    kind = float if array.dtype.kind == "f" else int  # A float is not exact for large numbers.
+    kind = float if array.dtype.kind == "f" else int  # A float cannot hold all large integers.
     return Bound(kind(array.min()), kind(array.max()))

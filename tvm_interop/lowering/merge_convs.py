@@ -165,7 +165,7 @@ def _apart(
     data: relax.Var,
     builder: relax.BlockBuilder,
 ) -> relax.Var:
-    """The calls of a chain as they are in the model, on `data`.
+    """Bind the calls of a chain as they are in the model, but on `data`; returns the last variable.
 
     Parameters
     ----------

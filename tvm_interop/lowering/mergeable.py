@@ -37,8 +37,8 @@ def mergeable_sets(chains: dict[str, Chain]) -> list[tuple[str, ...]]:
 def why_not_merged(chains: Sequence[Chain]) -> str | None:
     """The reason why these operators cannot be merged; None if they can.
 
-    They must be all convolutions or all products, read the same tensor, and have the same data type
-    and activation. `ConvChain.why_not_merged` has more conditions for convolutions.
+    The operators must be all convolutions or all products, read the same tensor, and have the same
+    data type and activation. `ConvChain.why_not_merged` has more conditions for convolutions.
     """
     first = chains[0]
     if len(chains) < 2:

@@ -48,7 +48,7 @@ def values_of(func: relax.Function) -> dict[relax.Var, relax.Expr]:
 
 
 def readers_of(func: relax.Function) -> dict[relax.Var, list[relax.Var | None]]:
-    """For each variable, the variables whose values read it; None for the result of `func`.
+    """For each variable, the variables whose values read it; None stands for the result of `func`.
 
     A value that reads a variable twice counts once.
     """

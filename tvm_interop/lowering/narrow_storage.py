@@ -228,7 +228,7 @@ class _Rewriter:
     def _converted(self, expr: relax.Var, convert: Callable[[Any], Any], dtype: str) -> relax.Call:
         shape = static_shape(expr.ty)
         assert shape is not None
-        dims = [tirx.IntImm("int64", dim) for dim in shape]  # Relax has sizes of 64 bits.
+        dims = [tirx.IntImm("int64", dim) for dim in shape]  # Relax's sizes are of int64.
         data = te.placeholder(dims, str(expr.ty.dtype))
         result = te.compute(dims, lambda *i: convert(data(*i)), name=convert.__name__.strip("_"))
         kernel = te.create_prim_func([data, result])
@@ -281,9 +281,9 @@ def _calls_kernel(call: relax.Call) -> bool:
 def _may_be_joined(mod: tvm.IRModule, call: relax.Call) -> bool:
     """Whether `FuseTIR` can join a kernel with the kernels that widen and round its tensors.
 
-    These have sizes of 64 bits, and their tensors begin at the start of their memory. Some kernels
-    have sizes of 32 bits, such as running sums, or allow for an offset, such as TVM's
-    `scatter_elements`.
+    The kernels that widen and round have sizes of 64 bits, and their tensors begin at the start of
+    their memory. Some other kernels, such as running sums, have sizes of 32 bits. Others, such as
+    TVM's `scatter_elements`, allow for an offset.
     """
     buffers = [param.ty for param in mod[call.args[0]].params]
     return all(

@@ -1,8 +1,8 @@
-"""Reads through padded tensors, so that a convolution over positions reads its input itself.
+"""Removes padded tensors from kernels, so that a convolution over positions reads its input itself.
 
 A convolution first copies its input into a longer tensor, with zeros before the first position. The
-longer tensor has no whole number of elements for each position. So what is read from it becomes the
-expression that was written to it.
+longer tensor does not have a whole number of elements for each position. So each read of the longer
+tensor is replaced by the expression that was written there.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _sources(store: Store) -> list[Any]:
 def _read_through(stores: Sequence[Store], i: int) -> list[Store]:
     """The statements without number `i`.
 
-    Where others read the buffer that it wrote, they now have its value.
+    Where other statements read the buffer that this statement wrote, they now compute the value.
     """
     own = stores[i]
     variables = [variable for variable, _ in own.loops]

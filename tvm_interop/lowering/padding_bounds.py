@@ -1,15 +1,20 @@
 """Bounds the values of a tensor where its positions are filled up.
 
-A tensor has five bounds. The first holds for all its elements. The second holds for elements at a
-filled position. The third holds for elements at the anchor, which is a position that the mask
-keeps. For each of its positions (`position_form`), a tensor has a second and a third bound of its
-own. The second holds if the other positions of the element are given. The third always holds. The
-fourth holds if all positions of the element are given, and the fifth if all are filled up.
+An element may have several positions, such as one for queries and one for keys (`position_form`).
+A tensor has these bounds:
+
+- `all` holds for all elements.
+- `filled` has a bound for each position: it holds if this position is filled up, and the other
+  positions of the element are given.
+- `anchor` has a bound for each position: it holds if this position is the anchor, which is a
+  position that the mask keeps, whatever the other positions are.
+- `given` holds if all positions of the element are given, and `all_filled` if all are filled up.
 
 The bounds rest on one condition: all floats that the model computes, at given and at filled
-positions, are finite and at most `ORDINARY` in size. This does not include floats that the bounds
-themselves show to be larger, such as the summand of a mask. A filled position holds the numbers
-that the model computes for a sequence whose last element is repeated there, with a mask of 0.
+positions, are finite and at most `ORDINARY` in size. The condition does not include floats that the
+bounds themselves show to be larger, such as the summand of a mask. A filled position holds the
+numbers that the model computes for a longer sequence, in which the last element is repeated there
+with a mask of 0.
 """
 
 from __future__ import annotations
@@ -115,7 +120,7 @@ def reads_later(forms: Sequence[Form]) -> bool:
 
 
 def _each(form: Form, bound: Callable[[Mapping[str, str]], Bound]) -> Bounds:
-    """The bounds of a statement's result, computed from its bound at given loop positions."""
+    """The bounds of a statement's result; `bound` takes the places of loops (see `bound_of`)."""
     return Bounds(
         bound({}),
         tuple(bound(_elsewhere_given(form, p, "filled")) for p in form.positions),
@@ -126,7 +131,7 @@ def _each(form: Form, bound: Callable[[Mapping[str, str]], Bound]) -> Bounds:
 
 
 def _all(form: Form, at: str) -> dict[str, str]:
-    """The same place for all loops over the positions that a statement writes."""
+    """The place `at`, such as `given`, for each loop over positions that a statement writes."""
     return dict.fromkeys(map(str, form.positions), at)
 
 
@@ -240,7 +245,7 @@ def _combined(form: Form, known: Mapping[str, Bounds]) -> Bounds:
         if not where:
             of_all = bound(where)
         found = _repeated(kind, old, of_all, dtype)
-        there = bound(where, "anchor")  # One of the values that are combined.
+        there = bound(where, "anchor")  # This value is among the combined ones.
         if kind == "max":
             return Bound(max(found.least, there.least), found.greatest)
         if kind == "min":
@@ -313,7 +318,7 @@ def _of_load(bounds: Bounds, positions: tuple[Position, ...], where: Mapping[str
     if at and at.count("filled") == len(at) > 1:
         may_be_filled = [bounds.all_filled]
     if ANY in may_be_filled:
-        return ANY  # The value may be NaN there, whatever bound holds for numbers.
+        return ANY  # The element may be NaN at a filled position, whatever the other bounds say.
     hold = [bounds.all, *(bounds.anchor[i] for i, each in enumerate(at) if each == "anchor")]
     if all(are_given):
         hold.append(bounds.given)
@@ -329,7 +334,7 @@ def _is_given(position: Position, where: Mapping[str, str]) -> bool:
     """
     if isinstance(position, int):
         return True
-    loop = position if isinstance(position, str) else position[1]  # Or an earlier one than that.
+    loop = position if isinstance(position, str) else position[1]  # ("earlier", loop, ...)
     return where.get(loop) in ("given", "anchor")
 
 

@@ -30,7 +30,10 @@ distance)`.
 
 
 class PositionLoop(NamedTuple):
-    """A loop over the positions, with its numbers of steps outside and inside of a position."""
+    """A loop of `outer * length * inner` steps, which goes over all positions `outer` times.
+
+    Each position has `inner` consecutive steps.
+    """
 
     outer: int
     inner: int
@@ -45,7 +48,7 @@ class Known(NamedTuple):
     least: the least length of the range. Positions below it are never filled up.
     names: the names of all buffers, equal for all lengths.
     layouts: the layout of each buffer that has positions.
-    numbers: the number in each constant that is one whole number.
+    numbers: the number in each constant that consists of a single integer.
     places: the constants that hold indices into a flattened tensor. Each index is the position plus
         the length of some whole sequences. The value is the greatest number of these sequences.
         Exporters make such constants to read a mask.
@@ -167,7 +170,7 @@ class _Reader:
         self._store, self._known = store, known
         self._analyzer = sym.Analyzer()
         self._positions: dict[str, Any] = {}
-        self._sequences: dict[str, Any] = {}  # How many whole sequences lie before a place.
+        self._sequences: dict[str, Any] = {}  # Numbers of whole sequences before an index.
         self._problems: list[UnprovenError] = []
         self._values: dict[Any, Any] = {}
         self._extents: list[Any] = []
@@ -244,8 +247,9 @@ class _Reader:
         return ("select", known, self._tree(one), self._tree(other), dtype)
 
     def _always_holds(self, node: Any) -> bool:
-        """Whether a comparison holds for all indices, as at the end of a padded tensor. Such a
-        comparison contains the length, so it would differ between lengths, and is left out.
+        """Whether a comparison holds for all indices, such as the check for a padded tensor's end.
+
+        The check contains the length, so it would differ between lengths, and is left out.
         """
         if not self._known.is_padded or _has_loads(node, {}):
             return False
@@ -271,7 +275,7 @@ class _Reader:
         try:
             (position,), places = self._place(node.source, node.indices)
         except UnprovenError as problem:
-            self._problems.append(problem)  # It could not pass through `structural_map`.
+            self._problems.append(problem)  # `structural_map` cannot pass on an exception.
             return node
         if isinstance(position, tuple):
             self._problems.append(UnprovenError("computes with places of earlier positions"))
@@ -314,7 +318,7 @@ class _Reader:
         return tuple(positions), tuple(places)
 
     def _earlier(self, index: Any) -> Position | None:
-        """A position that is earlier than that of a loop, and not before the first one."""
+        """The position `index` if it lies before a loop's position, but not before 0; else None."""
         if not self._known.is_padded:
             return None
         for name, position in self._positions.items():
@@ -370,7 +374,7 @@ def _has_loads(expression: Any, known: Mapping[Any, int]) -> bool:
 
 
 def splits(count: int) -> list[PositionLoop]:
-    """The ways to divide `count` steps into steps outside and inside of one position."""
+    """The loops over positions that have `count` steps for each position."""
     return [
         PositionLoop(count // inner, inner) for inner in range(1, count + 1) if count % inner == 0
     ]

@@ -1,4 +1,4 @@
-"""Describes what a statement of a kernel computes for one row, by a text for all batch sizes."""
+"""Describes what a statement of a kernel computes for one row, by a text for any batch size."""
 
 from __future__ import annotations
 
@@ -107,7 +107,8 @@ class _Form:
         self._store, self._buffers, self._blocks, self._loop = store, buffers, blocks, loop
         self._analyzer = sym.Analyzer()
         self._row = tirx.Var("row", "int64")
-        # For each counter that is read, by its text: the variable for its value in the first row.
+        # By the text of each element that is read from a counter: a variable for its value in the
+        # first row.
         self._bases: dict[str, Any] = {}
         self._problems: list[UnprovenError] = []
         self._values: dict[Any, Any] = {}
@@ -141,7 +142,7 @@ class _Form:
         return "\n".join([str(self._extents), name, *map(str, places), *map(str, parts)])
 
     def _row_free(self, expression: Any) -> Any:
-        """The expression for one row, without the row."""
+        """The expression for one row; UnprovenError if it depends on the index of the row."""
         found = tvm_ffi.structural_map(
             with_values(expression, self._values), (ir.TensorLoad, self._load), order="post"
         )
@@ -154,7 +155,7 @@ class _Form:
         return found
 
     def _load(self, node: Any) -> Any:
-        """An element that is read, as an element of one row."""
+        """The read of an element, with indices within one row (see `_in_one_row`)."""
         name = self._buffers.names.get(node.source)
         if name is None:
             self._problems.append(UnprovenError("reads a tensor that nothing wrote"))
@@ -163,7 +164,7 @@ class _Form:
             named = tirx.decl_buffer(node.source.shape, node.source.dtype, name)
             found = tirx.BufferLoad(named, self._in_one_row(node.source, node.indices))
         except UnprovenError as problem:
-            self._problems.append(problem)  # It could not pass through `structural_map`.
+            self._problems.append(problem)  # `structural_map` cannot pass on an exception.
             return node
         counter = self._buffers.counters.get(node.source)
         if counter is None:

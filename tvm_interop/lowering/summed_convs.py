@@ -32,9 +32,9 @@ Array = npt.NDArray[np.float64]
 class SummedConvs:
     """Merge convolutions of one image whose results are only added to each other.
 
-    They must agree in strides and groups, have float32 numbers and constant weights, and no
-    dilation. A batch norm of the image, which is a scale of its channels here, joins them. The
-    numbers of the model change as little as by folding a batch norm: the weights are summed in
+    The convolutions must agree in strides and groups, have float32 numbers and constant weights,
+    and no dilation. A batch norm of the image is a scale of its channels here, and is merged with
+    them. The results change as little as by folding a batch norm: the weights are summed in
     float64, and rounded once.
     """
 
@@ -78,7 +78,7 @@ class _Window:
         placed = np.pad(self.weights, [(0, 0), (0, 0), *around])
         if self.conv is not None:
             return placed
-        # A scale has one weight for each output: that of the input with the output's number.
+        # A scale computes each output from the input with the same number, by a single weight.
         whole, outputs = np.zeros_like(other.weights), np.arange(len(placed))
         whole[outputs, outputs % whole.shape[1]] = placed[:, 0]
         return whole
@@ -117,7 +117,7 @@ class _Sums:
             total = part if total is None else bound(relax.op.add(total, part), var.name)
             if leaf is parts[0] and (shift := _total_shift(leaves)) is not None:
                 total = bound(relax.op.add(total, shift), var.name)
-        # The last of these computes the whole sum: there is at least the merged convolution.
+        # The last binding computes the whole sum. There is at least that of the merged convolution.
         return [*made[:-1], relax.VarBinding(var, made[-1].value)]
 
     def _is_sum(self, var: relax.Expr) -> bool:
@@ -138,7 +138,7 @@ class _Sums:
         return len(readers) == 1 and readers[0] is not None and self._is_sum(readers[0])
 
     def _leaves(self, var: relax.Expr) -> list[relax.Expr]:
-        """The summands of a sum, in order, without those that are sums themselves."""
+        """The summands of a sum, in order; a sum that is only a summand gives its own summands."""
         value = self._values[var]
         found = []
         for arg in value.args:
@@ -234,7 +234,7 @@ def _kind(window: _Window) -> Hashable:
 
 
 def _may_hold(window: _Window, scale: _Window) -> bool:
-    """Whether a convolution has an output in place of each number of the scaled image."""
+    """Whether a convolution's result has one number for each number of the scaled image."""
     assert window.conv is not None
     return (
         window.image.same_as(scale.image)

@@ -43,7 +43,7 @@ class TapsAsChannels:
 
     Conditions: images are float32 of layout N,C,H,W and have a known shape. The weights are
     constant. The stride is 1, and there is one group. The 1x1 convolution has several times fewer
-    products than the convolution, where the channels of both are rounded up to whole vectors. The
+    products than the convolution, if the channels of both are rounded up to whole vectors. The
     results of the taps take no more memory than the image, because they are written and read again.
     Convolutions for a GPU stay as they are, because their speed has not been measured.
 
@@ -163,7 +163,7 @@ def _sum_of_shifts(shape: Any, window: _Window) -> tirx.PrimFunc:
             channel = (o * rows + at[0]) * columns + at[1]
             has_row = tirx.all(at_y >= 0, at_y < height)
             if is_inside:
-                # Both values of a selection are read, so the row must be one of the image's.
+                # `Select` evaluates both of its values, so the row must lie within the image.
                 nearest = tirx.max(tirx.min(at_y, height - 1), 0)
                 return tirx.Select(has_row, taps[n, channel, nearest, at_x], zero)
             inside = tirx.all(has_row, at_x >= 0, at_x < width)

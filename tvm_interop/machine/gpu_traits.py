@@ -40,7 +40,7 @@ _HALF_STAGE_BYTES = {3: 64 * 2, 2: 32 * 2}
 
 
 def demands_arch(archs: Iterable[str]) -> str | None:
-    """The newest architecture of `archs` whose multiprocessors are known here; None without one."""
+    """The newest of `archs` whose multiprocessors are known here; None if none is known."""
     known = [arch for arch in archs if arch in MULTIPROCESSORS]
     return max(known, key=lambda arch: int(arch[3:]), default=None)
 

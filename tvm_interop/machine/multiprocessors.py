@@ -39,8 +39,8 @@ class Multiprocessor:
     shared_bytes: the most shared memory that all its blocks get together.
     block_shared_bytes: the most shared memory that one block may ask for.
     shared_unit: unit of shared memory in bytes.
-    reserved_bytes: shared memory of each block that CUDA itself takes.
-    registers: 32-bit registers.
+    reserved_bytes: shared memory that CUDA itself takes in each block.
+    registers: number of 32-bit registers.
     block_registers: the most registers that one block may take.
     """
 
@@ -137,7 +137,8 @@ of its two GPUs.
 The number of multiprocessors of each is that of NVIDIA's white paper on its architecture: GK110 and
 GK210 (2014), Volta (2017), Turing (2018), A100 (2020), GA102 (2020), H100 (2022). Those of the
 Jetsons follow from the cores in their data sheets, with 128 cores in a multiprocessor of Maxwell
-and Pascal, and 64 in one of Volta. The RTX 2080 SUPER has 3,072 cores, 64 in each."""
+and Pascal, and 64 in one of Volta. The RTX 2080 SUPER has 3,072 cores, 64 in each
+multiprocessor."""
 
 
 @dataclass(frozen=True)
@@ -206,11 +207,11 @@ def residency_limits(demand: KernelDemand, arch: str) -> dict[str, int]:
 
 
 def share_of_multiprocessor(demand: KernelDemand, arch: str) -> float:
-    """The largest share of a multiprocessor's threads, registers or shared memory of one block.
+    """The share of a multiprocessor's threads, registers or shared memory that one block takes.
 
-    The share is computed from the resources that the multiprocessor sets aside for the block, which
-    are at least the resources that the block asks for. It is above 1 if the kernel cannot be
-    launched for lack of one of the three.
+    The result is the largest of the three shares. It is computed from the resources that the
+    multiprocessor sets aside for the block, which are at least the resources that the block asks
+    for. It is above 1 if the kernel cannot be launched for lack of one of the three.
 
     Raises
     ------

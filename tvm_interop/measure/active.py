@@ -146,10 +146,11 @@ class ActiveSearch:
 
     If a block exceeds its share of `max_transitions`, it has too many stages to consider all of
     them. Scheduler `ios` then finds a schedule by its beam search, with expected latencies. If the
-    best known schedule is no slower, it is used instead. Windows of neighbouring stages are laid
-    around this schedule, and only stages that fit into a window are considered. When the rounds
-    gain nothing more, the beam search is repeated with a model that has learned more, and with
-    other windows. The search ends when two repetitions in a row have gained less than 1% each.
+    best known schedule is no slower, it is used instead. This schedule is divided into windows of
+    neighbouring stages, and only stages made of the operators of one window are considered. When
+    the rounds gain nothing more, the beam search is repeated with a model that has learned more,
+    and with other windows. The search ends when two repetitions in a row have gained less than 1%
+    each.
 
     Attributes
     ----------

@@ -29,7 +29,7 @@ _LONG_US = 100.0
 """A graph that takes more microseconds than this has the stage once, and the other graph twice."""
 _LEAST_RUNS = 3
 """How often each graph runs before the first latency, so that one run that was held up does not
-count. The runs that were not asked for give later latencies."""
+count. If fewer latencies were asked for, the other runs serve for later latencies."""
 _LEAST_S = 1e-9
 """The least latency in seconds. The difference of two times may be 0 or less."""
 
@@ -74,7 +74,8 @@ class CudaStageTimer:
     A stage's latency is the time that it adds to a CUDA graph. One graph has the stage `_IN_A_ROW`
     times in a row, and another has it twice as often. CUDA events before and after a graph give its
     time. The difference of the two times, divided by `_IN_A_ROW`, leaves out the time to begin a
-    graph, which is longer than many operators take. It includes the gap between two operators.
+    graph, which is longer than many operators take. The latency includes the gap between two
+    operators.
 
     Each repetition finds the stage's data in the L2 cache. So operators that are limited by memory
     seem faster than they are after other operators.
@@ -85,7 +86,7 @@ class CudaStageTimer:
     """
 
     stages_per_job = 32
-    waits_of_stage = 1  # All streams wait for each other at once, between two repetitions.
+    waits_of_stage = 1  # Between two repetitions, each stream waits once for all others.
 
     def __init__(self, program: Program, kernels: Any, *, streams: int, seed: int = 0) -> None:
         """Prepare to run stages of `program`.
@@ -112,8 +113,8 @@ class CudaStageTimer:
             threads=1,
         )
         self._streams = _cuda.make_streams([0] * streams)
-        # The kernels and the function refer to the streams, and not to this timer. Otherwise a
-        # cycle of references would keep tensors on the GPU after the timer is gone.
+        # The kernels and the arena refer to the streams, and not to this timer. Otherwise a cycle
+        # of references would keep tensors on the GPU after the timer is gone.
         self._operators = StageOperators(
             program,
             cuda_kernels(kernels, program.operators, self._streams),

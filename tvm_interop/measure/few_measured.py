@@ -45,8 +45,8 @@ class FewMeasured(LatencyModel):
     """Answers with measured latencies where there are any, and with predictions elsewhere.
 
     Operators alone are predicted from their work, until a scheduler asks for a stage of several
-    operators. Then all operators are measured, because the prediction of a stage is a multiple of
-    them.
+    operators. Then all operators are measured, because a stage is predicted as a multiple of the
+    time of its longest group, which is the sum of the latencies of its operators.
 
     Attributes
     ----------
@@ -245,7 +245,7 @@ class FewMeasured(LatencyModel):
         return np.asarray(self._device.known(self._alone), dtype=np.float64)
 
     def _learn_operators(self, ops: Sequence[int]) -> None:
-        """Learn from those of these operators that are measured, one of each kind."""
+        """Learn from the measured operators among `ops`, one of each kind."""
         known_us = self._known_us
         first = {self._keys[op]: op for op in ops if not np.isnan(known_us[op])}
         chosen = sorted(first.values())
@@ -253,7 +253,7 @@ class FewMeasured(LatencyModel):
         self._op_us = None
 
     def _learned_stages(self) -> LearnedLatency:
-        """The model of stages. The first call measures all operators, and whole operators."""
+        """The model of stages. The first call measures all operators, divided ones also whole."""
         if self._stages is None:
             self.measure_operators(range(self.num_ops))
             wholes = [[[part] for part in ops] for ops in self._parts]

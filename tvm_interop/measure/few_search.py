@@ -64,9 +64,10 @@ def search_with_few(
     """Find a schedule with a scheduler and few measurements.
 
     A scheduler that asks only for operators alone, such as `lios+`, gets predictions of them. The
-    operators whose predictions are the least certain are measured first, eight kinds in a round. An
-    operator counts by its predicted latency times its standard deviation, summed over all operators
-    of its kind. This ends when the uncertain part is at most 5% of the sum of all latencies.
+    operators whose predictions are the least certain are measured first, eight kinds in a round.
+    The uncertainty of a kind is the sum, over all its operators, of predicted latency times
+    standard deviation. The rounds end when the uncertainties of all kinds add up to at most 5% of
+    the sum of all latencies.
 
     A scheduler that asks for stages of several operators, such as `multi-gpu`, gets optimistic
     predictions of them. Each round runs the scheduler and measures the stages of the schedule that
@@ -114,7 +115,7 @@ class _Search:
         few.optimism = _OPTIMISM
         made = self._run(few)
         if few.is_priced_by_stages and few.operators_measured:
-            # The first run began with predicted operators, and ended with measured ones.
+            # The first run used predicted latencies of operators before they were measured.
             made = self._run(few)
         made = self._by_stages(made) if few.is_priced_by_stages else self._by_operators(made)
         again = 0
@@ -199,7 +200,7 @@ class _Search:
         return self._best
 
     def _drawn(self, count: int) -> list[tuple[tuple[int, ...], ...]]:
-        """Stages drawn at random from those that the scheduler asked for."""
+        """Stages drawn at random from the stages that the scheduler asked for."""
         asked = list(self._few.asked.values())
         draw = np.random.default_rng([self._seed, self._rounds])
         return [asked[int(i)] for i in draw.permutation(len(asked))[:count]]

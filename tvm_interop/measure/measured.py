@@ -35,7 +35,7 @@ _SIDE_BY_SIDE = 1.25
 """A stage that takes at most this many times as long as its longest group runs well side by side. A
 later run of it shows whether the machine still gives each stream a core of its own."""
 _WITNESS_US = 100.0
-"""A stage that is shorter than this shows nothing in a single run."""
+"""A single run of a stage that is shorter than this does not show whether a core is shared."""
 _LOOK_EVERY_S = 0.25
 _WAIT_AT_MOST_S = 5.0
 """The time that one model may spend in all on waiting until each stream has a core. On a virtual
@@ -124,8 +124,8 @@ class MeasuredLatency(LatencyModel):
         timer: runs stages of `program`.
         parallel_kernels: whether kernels divide their loops over a team of threads.
         store: where latencies are kept; None keeps them in memory only.
-        budget: the time in which stages may be measured; None for no limit. Then `OutOfTimeError`
-            is raised for a stage that is not known yet.
+        budget: the time in which stages may be measured; None for no limit. After this time,
+            `OutOfTimeError` is raised for a stage that is not known yet.
         """
         self.measured = 0
         self.timer = timer

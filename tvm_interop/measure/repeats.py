@@ -71,7 +71,7 @@ def run_repeatedly(measure: Measure, count: int, care: Care = THOROUGH) -> list[
     A stage runs more often than `repeats_for` says if nearly all its runs were held up. It runs
     less often if its runs agree: on a quiet machine nearly all stages are known to a percent after
     10 runs, and to two percent after 5 runs. Long stages need half as many. To distinguish two
-    stages whose latencies differ by less than that, measure them again.
+    stages whose latencies differ by less than this error, measure them again.
     """
     runs = [list(times) for times in measure(range(count), 1)]
     short = [i for i in range(count) if runs[i][0] <= _HOPELESS_S]

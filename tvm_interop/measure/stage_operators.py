@@ -177,8 +177,8 @@ class StageOperators:
         array = aligned_empty(stored_shape(described.shape, described.layout), described.dtype)
         # Integers are 0, because 0 is a valid index. Floats are neither denormal, infinite nor NaN.
         if not is_computed and _is_float(array.dtype):
-            # Tensors begin with different random numbers. The difference of two equal tensors would
-            # be 0.
+            # Tensors begin with different random numbers, because the difference of two equal
+            # tensors would be 0 everywhere.
             first = _STEP * value % _RANDOM
             _fill(array, self._random[first : first + _RANDOM])
         else:

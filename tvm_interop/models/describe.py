@@ -19,7 +19,7 @@ class Description:
     Attributes
     ----------
     operators, edges, width: size of the graph of schedule units (see `units.schedule_units`). The
-        width is the largest number of units of which none depends on another.
+        width is the largest number of units that are all independent of each other.
     parameters: number of floating-point weights.
     gflops: floating-point operations of the convolutions and matrix products in one run at batch 1,
         divided by 1e9. A multiplication and an addition count as two operations.

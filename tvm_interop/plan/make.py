@@ -30,8 +30,8 @@ def make_plan(
     With several GPUs, `place_on_devices` says which GPU each tensor lies on, and each GPU has an
     arena of its own. For each pair of GPUs with copies from the first to the second, the plan has
     one more stream, on the sending GPU, that runs only these copies. So an operator waits for a
-    copy only if it reads what is copied. Copies between the same two GPUs would take turns on the
-    link anyway. The copy runs on the sending GPU, because a write to another GPU's memory needs no
+    copy only if it reads the copy. Copies between the same two GPUs would take turns on the link
+    anyway. The copy runs on the sending GPU, because a write to another GPU's memory needs no
     answer, but a read does.
 
     Parameters

@@ -103,7 +103,7 @@ def check_row_sizes(ranges: Mapping[str, Sequence[int]], plans: Sequence[Plan]) 
 
 
 def _fit(ranges: Mapping[str, Sequence[int]], plans: Sequence[Plan]) -> bool:
-    """Whether there are as many plans as combinations of sizes, and as sizes in each range."""
+    """Whether there is a plan for each combination of sizes, and each range has a size per plan."""
     combinations = math.prod(len(set(sizes)) for sizes in ranges.values())
     return combinations == len(plans) and all(
         len(sizes) == len(plans) and min(sizes) > 0 and len(set(sizes)) > 1

@@ -355,7 +355,7 @@ def _check_aliases(plan: Plan) -> None:
 def _check_writers(plan: Plan) -> None:
     """Check that every byte of each computed value is written.
 
-    Either one operator writes the byte, or one of the parts into which the operator was divided."""
+    The byte is written by one operator or, if that operator was divided, by one of its parts."""
     written: dict[int, dict[tuple[int, int], list[PlannedOperator]]] = {}
     for op in plan.operators:
         for v in op.outputs:

@@ -16,9 +16,9 @@ class KernelDemand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         assumed.
     blocks: blocks of the launch.
     threads: threads of a block.
-    registers: 32-bit registers of a thread.
-    static_shared_bytes: shared memory of a block that the kernel itself declares.
-    dynamic_shared_bytes: shared memory of a block that the launch adds.
+    registers: number of 32-bit registers of a thread.
+    static_shared_bytes: shared memory that the kernel itself declares for each block.
+    dynamic_shared_bytes: shared memory that the launch adds for each block.
     assumed: whether the numbers are an assumption on a kernel library, and were not read from
         machine code.
     """

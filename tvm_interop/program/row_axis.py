@@ -32,7 +32,7 @@ def axis_of_rows(shapes: Sequence[Sequence[int]], sizes: Sequence[int]) -> int |
 def axes_of_ranges(
     shapes: Sequence[Sequence[int]], sizes: Sequence[Sequence[int]]
 ) -> list[int | None]:
-    """For each range, the axis along which its rows lie; None if the tensor does not have them.
+    """For each range, the axis along which its rows lie; None if the tensor has no such rows.
 
     Parameters
     ----------

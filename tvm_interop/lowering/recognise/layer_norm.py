@@ -1,6 +1,6 @@
 """Recognises layer normalisations that libraries can compute.
 
-Conditions: the normalisation goes along the last axis of a float32 tensor of known shape. It has
+Conditions: the normalisation goes along the last axis of a float32 tensor of known shape, and has
 both a scale and a shift.
 """
 

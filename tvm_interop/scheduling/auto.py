@@ -118,10 +118,10 @@ def auto(
        the best of the others. Predictions of staged and streamed schedules cannot be compared,
        because only the latency of a stage includes contention between operators. `evaluate`
        runs the finalists against each other, with `sequential` twice, and the fastest is chosen.
-       A finalist runs only if its prediction allows a gain of 1%. In this prediction for a streamed
-       schedule, the parts of an operator have the latency that they have side by side, as
-       `baseline` runs them. Without `evaluate`, the finalist with the shortest predicted makespan
-       wins.
+       A finalist runs only if it is predicted to gain 1%. For a streamed schedule, this must also
+       hold if each part of an operator takes as long as beside the other parts in `baseline`
+       (`Candidates.promises_gain`). Without `evaluate`, the finalist with the shortest predicted
+       makespan wins.
     4. The fastest of several measured schedules owes part of its lead to luck. So `evaluate` runs
        the chosen schedule again, only against `sequential`. The chosen schedule wins if it is
        faster by more than 1% in these new rounds, at a significance level of 5%
@@ -245,9 +245,9 @@ def auto(
 
 
 def _worth(entered: Candidates, model: LatencyModel, op_us: Floats, streams: int | None) -> float:
-    """The share, 0 to 1, of the search time that a search is worth; 0 if nothing can be gained.
+    """The share, 0 to 1, of the usual search time to spend; 0 if no schedule can gain 1%.
 
-    No schedule takes less time than `least_us` says.
+    The share grows with the largest possible gain, which follows from the lower bound `least_us`.
     """
     in_turn = entered.candidates["sequential"]
     in_turn_us = in_turn.predicted_us
@@ -391,7 +391,7 @@ def _choose(
     baseline = schedules["sequential"]
     left = [name for name in schedules if name != "sequential"]
     medians_us: dict[str, float] = {}
-    dropped_us = 0.0  # The time of the finalists that take no part any more.
+    dropped_us = 0.0  # The time of all rounds of finalists that have dropped out.
     taken: Floats | None = None
     while True:
         running = [baseline, baseline, *(schedules[name] for name in left)]

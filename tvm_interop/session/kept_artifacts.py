@@ -72,7 +72,7 @@ class KeptArtifacts:
         except ArtifactError as error:
             _LOG.warning("%s; the model is compiled again", error)
             return None
-        artifact.from_elsewhere = False  # The artifact was made here with the same options.
+        artifact.from_elsewhere = False  # This machine made it with the same options.
         with contextlib.suppress(OSError):
             os.utime(path)  # Mark the file as used, so that it is deleted last.
         return artifact
@@ -196,7 +196,8 @@ def key_of(model_digest: str, options: Mapping[str, Any]) -> str:
 
 def _tvm_version() -> str:
     try:
-        return importlib.metadata.version("apache-tvm")  # Without the import, which takes seconds.
+        # Reading the metadata avoids the import of TVM, which takes seconds.
+        return importlib.metadata.version("apache-tvm")
     except importlib.metadata.PackageNotFoundError:
         from .._native.tvm_runtime import tvm_version
 

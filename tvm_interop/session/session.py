@@ -149,8 +149,8 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
 
             check_background(self._options, given.model, given.digest)
             self._background = Background()
-            # No process is left behind, even if nobody closes the session before it or the program
-            # ends.
+            # If nobody closes the session, end the compiling process when the session is collected
+            # or the program ends.
             weakref.finalize(self, self._background.let_go)
         if is_open(given, options):
             self.inputs, self.outputs = given.inputs, given.outputs
@@ -419,7 +419,9 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         """
         old = self._by_shape.get(key) if key else self._pool
         if old is None:
-            return  # There were other shapes in between. The next run finds the stored artifact.
+            # Other shapes have displaced these shapes meanwhile. The next run with these shapes
+            # finds the stored artifact.
+            return
         made = Pool(artifact, self._instances)
         if made.infos() != old.infos():
             raise ExecutionError(
@@ -445,7 +447,8 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
 
         Parameters
         ----------
-        error: why the instances for ranges do not run these inputs, if this was tried.
+        error: the reason why the instances for ranges refused these inputs; None if these
+            instances have not tried.
         """
         if self._pool is not None and error is None:
             return self._pool
@@ -461,7 +464,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
             return pool
         with self._compiling:  # One compilation at a time; shapes that are ready run meanwhile.
             self._check_is_open()
-            pool = self._by_shape.use(key, count)  # Another thread may have compiled it.
+            pool = self._by_shape.use(key, count)  # Another thread may have just compiled it.
             if pool is not None:
                 return pool
             order = self._order(self._source, shapes)

@@ -96,8 +96,8 @@ def simulated_ms(network: PaperGraph, found: Parameters, form: str) -> float:
     latency = paper_latency(network, device(found), found.tile, found.depthwise)
     options = SEARCH if form in ("ios-parallel", "ios-both") else {}
     made = schedule(network.graph, form, latency, **options)
-    # IOS-Merge runs operators one after the other. The sum that it minimised includes no gain from
-    # launching the next operator early. The sum of `sequential` includes none either.
+    # A makespan is a sum of stage latencies. So it includes no gain from an early launch, while the
+    # operator before still runs. This holds for `ios-merge` and for `sequential`.
     us = made.makespan if made.makespan is not None else made.simulate(network.graph, latency)
     return us / 1e3
 

@@ -6,7 +6,9 @@ network, no compiler and no Relax. The parts are:
 
 - `check`: the outputs of sequential execution are compared with onnxruntime's, on two sets of
   inputs in turn. If they are wrong, the first operator that is wrong is named. Sequential execution
-  and two schedules must give the same bits uncaptured, captured and linked.
+  and two schedules must give the same bits in three ways to run: uncaptured (the host launches the
+  operators one by one), captured (as one CUDA graph) and linked (as one CUDA graph that consists of
+  a graph for each operator).
 - `time`: each operator, and each stage that a scheduler asks for, is measured on this GPU, and
   every scheduler makes its schedule. Opara gets the resources that each kernel needs, as its
   machine code says, and opens as many streams as it likes. In one more schedule, its streams are

@@ -145,7 +145,8 @@ def sanitizer(bundle: Path, facts: Facts, network: str | None = None) -> int:
 
     Parameters
     ----------
-    network: the network; by default a small one, and a kernel whose fault must be found.
+    network: the network. None runs a small network, and also a kernel with a known fault, which
+        compute-sanitizer must find.
     """
     program = cuda_tool("compute-sanitizer")
     if program is None:

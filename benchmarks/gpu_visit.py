@@ -190,7 +190,7 @@ class Visit:
             code: int | None = self._running.wait(timeout=limit_s)
         except subprocess.TimeoutExpired:
             code = None
-        finally:  # Also if the visit is told to stop.
+        finally:  # Kill the step also when an exception stops the visit.
             self._kill_running()
             reader.join()
         record |= self._outcome(code, out, limit_s)

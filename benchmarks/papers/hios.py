@@ -63,7 +63,7 @@ in one direction. The fixed microseconds of a transfer are our own assumption, t
 
 @experiment("hios", "Figure 1", "two convolutions side by side on one GPU", seconds=2)
 def figure_1() -> Record:
-    """Runs both ways block by block."""
+    """Simulates two convolutions block by block, side by side and one after the other."""
     sheet = SHEETS["A40, NVLink"]
     ratios = [_sequential_over_parallel(size, sheet) for size in SIZES]
     checks = []

@@ -147,7 +147,7 @@ def figure_3() -> Record:
 
 @experiment("top", "Figure 14", "throughput of one model", seconds=1)
 def figure_14() -> Record:
-    """Reads sustained throughputs, and those of trained agents on one model."""
+    """Reads the throughputs that policies and trained agents sustain with one model."""
     found = figures("14")
     checks = [
         Check(f"{name}: TOP over IOS", 1.14, row["TOP, searched"] / row["ios"], least=1.14)

@@ -199,7 +199,9 @@ def make_staging(streams: CudaStreams, ports: Sequence[Sequence[Any]]) -> CudaSt
 
 
 def stage(staging: CudaStaging, port: int, host: Any) -> None:
-    """Copy a tensor in host memory to all tensors of a port, and return when it may be changed.
+    """Copy `host`, a tensor in host memory, to all tensors of a port.
+
+    The function returns when `host` may be changed.
 
     The copy happens after the runs that are already launched, and before later runs.
     """

@@ -7,7 +7,8 @@ compiled twice in a process of its own. In the first compilation operators are d
 for all cores, as `tvm_interop.compile` divides them. In the second no operator is divided
 (`CompileOptions(parts=1)`), so that each operator of a schedule with several streams runs on one
 core. `ios-both` makes a schedule in each compilation. The speed check runs each schedule against
-sequential execution of its own compilation. The scheduler `auto` runs in the first.
+sequential execution of its own compilation. If the schedule is faster, it ships: the artifact
+contains it. If not, sequential execution ships.
 
 Then the artifacts that ship run in interleaved rounds, together with sequential execution of the
 first compilation, twice. A time is the median of the runs that other programs did not delay

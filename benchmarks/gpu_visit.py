@@ -263,7 +263,7 @@ class Visit:
 
 
 def _die_with_parent() -> None:
-    """Let the kernel kill this process when the visit is killed, so that it leaves the GPU free."""
+    """Let Linux kill this process when the visit is killed, so that the GPU becomes free."""
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 
 

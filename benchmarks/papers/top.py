@@ -87,7 +87,7 @@ def table_ii() -> Record:
 
 @experiment("top", "Figure 2", "IOS under a rate of requests", seconds=1)
 def figure_2() -> Record:
-    """Reads latencies by rate, with IOS's schedule and without control of the launches."""
+    """Reads latencies by the rate of requests, with IOS's schedule and no control of launches."""
     found = figures("2")
     checks = []
     for kappa in KAPPAS:

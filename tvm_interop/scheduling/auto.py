@@ -55,13 +55,13 @@ _SEARCHING_S = 8.0
 """The most seconds for the search if schedules can be run, with the default time budget or a
 smaller one. A larger time budget raises it in proportion. Few networks need that much."""
 _LARGE_GAIN = 0.05
-"""The possible gain, as a share, from which on a network gets all of this time.
+"""A network gets all of this time if it can gain at least this share of its time.
 
 A network that can gain less gets less time.
 """
 _LONG_US = 5000.0
-"""Only networks whose sequential execution takes longer than this are searched for a shorter time,
-or not at all, if they can gain little. Searching others is quick."""
+"""If a network can gain little, and its sequential execution takes longer than this, the search for
+a schedule is shortened or left out. The search for smaller networks is quick anyway."""
 _IOS_SHARE = 0.6
 """Share of the search time for the latencies of the stages of `ios`. Local search gets the rest."""
 _CHOOSING_SHARE = 0.6
@@ -77,7 +77,7 @@ _CHOOSING_S, _CONFIRMING_S = 2.0, 12.0
 budget or a smaller one. A larger time budget raises both in proportion. So a large network runs
 less often than a small one, and on a noisy machine more of its gains are overlooked."""
 _LEAST_CHOOSING, _LEAST_CONFIRMING = 6, 24
-"""These limits never reduce the largest numbers of rounds below these numbers."""
+"""Numbers of rounds to choose and to confirm that the limits in seconds always allow."""
 _USUAL_BUDGET_S = 60.0
 _ALIKE = 0.02
 """Finalists whose times differ by at most this share are equally good: no more rounds are spent to

@@ -29,7 +29,8 @@ LENGTH_BYTES = 8
 _ENDS_WITHIN_S = 5.0
 """A process that is told to end has this many seconds to do so, and is then killed."""
 _MOST_SAID = 600
-"""The error of a failed process contains at most this many of the last characters it wrote."""
+"""If a process fails, the error message ends with at most this many last characters of its output.
+"""
 
 Use = Callable[[Artifact], None]
 """A function that takes a finished artifact into use."""
@@ -125,7 +126,7 @@ class Background:
         return all(state.background == "done" for state in self.states())
 
     def let_go(self) -> None:
-        """Tell the process to end, without waiting for its end.
+        """Tell the compiling process to end, without waiting for its end.
 
         If the session changes to a new artifact at this moment, wait until it has changed.
         """
@@ -141,7 +142,7 @@ class Background:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End the process, and wait until it has ended."""
+        """End the compiling process, and wait until it has ended."""
         self.let_go()
         thread = self._thread
         if os.getpid() == self._pid and thread not in (None, threading.current_thread()):

@@ -30,7 +30,7 @@ _LOG = logging.getLogger("tvm_interop")
 
 _FOLDER = "artifacts"
 _REFUSED = ".refused.json"
-"""How the names of files end that say why a model cannot be compiled for ranges."""
+"""Suffix of a file that says why a model cannot be compiled for ranges."""
 _LOCK = ".compiling"
 """The file that is locked by the process that compiles in the background."""
 MAX_BYTES = 8 << 30
@@ -105,10 +105,10 @@ class KeptArtifacts:
             found = json.loads(path.read_text())
             return CannotFillUpError(str(found["why"]), str(found["advice"]))
         except (OSError, ValueError, KeyError, TypeError):
-            return None  # It is found out again.
+            return None  # The next compilation raises the error again.
 
     def keep_refusal(self, name: str, key: str, error: CannotFillUpError) -> None:
-        """Store the error of a compilation for ranges, which takes long to find out."""
+        """Store the error of a compilation for ranges, so that it is not found out again."""
         if why_not_trusted(self.folder) is None:
             with contextlib.suppress(OSError):
                 make_own_folder(self.folder)

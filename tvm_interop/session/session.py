@@ -43,12 +43,15 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("tvm_interop")
 
 _MOST_SHAPES = 64
-"""The largest number of combinations of input shapes that a model with open dimensions is kept for.
+"""The largest number of combinations of input shapes for which a session keeps instances.
 
 The instances for the least recently used shapes are dropped first.
 """
 _MOST_BYTES = 4 << 30
-"""The largest total size of their tensors. The shapes used last are kept even if larger."""
+"""The largest total size of the tensors of these instances, in bytes.
+
+The instances for the last shapes are kept even if they alone are larger.
+"""
 Callback = Callable[[list[np.ndarray] | None, Any, str], object]
 """A function that is called when a run of `run_async` has ended, as in onnxruntime.
 

@@ -1,9 +1,10 @@
 """Fits the simulator of thread blocks to one half of the IOS paper's times, and tests the other.
 
-The paper's networks run on its V100, in the five schedules of its section 6.1. The data sheet, the
-limits of a multiprocessor and the blocks assumed in `paper_kernels` are fixed. Five parameters
-(`Parameters`) are fitted to those schedules of Inception-V3 and RandWire that need no search for
-stages side by side. The fit never sees SqueezeNet and NASNet-A.
+The simulated runs are those of the paper: its networks on a V100, in the five schedules of its
+section 6.1. The data sheet, the limits of a multiprocessor and the blocks assumed in
+`paper_kernels` are fixed. Five parameters (`Parameters`) are fitted to Inception-V3 and RandWire in
+three of the schedules: those that need no search for stages with groups side by side
+(`FITTED_FORMS`). The fit never sees SqueezeNet and NASNet-A.
 """
 
 from __future__ import annotations

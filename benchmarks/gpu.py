@@ -97,7 +97,7 @@ RTOL, ATOL = {"float32": 1e-3, "float16": 1e-2}, 1e-4
 """Allowed error of an output: `RTOL` of its type times its largest absolute value, plus `ATOL`.
 Sums may differ from onnxruntime's, because we add their terms in another order."""
 IOS_SECONDS = 20.0
-"""Seconds in which `ios` may have stages measured. It has 170,000 stages of NASNet-A to ask for."""
+"""Seconds that `ios` may spend on measurements of stages. NASNet-A alone has 170,000 stages."""
 CHECKED = ("nimble", "opara")
 """The schedulers of part `check`. They need no latencies."""
 RUNS_IN_A_ROW = 10
@@ -124,7 +124,7 @@ class Bench:
         deadline: time of `time.monotonic()`, in seconds, after which no further schedule is
             started.
         report: where results go; None makes a new one.
-        ios_seconds: seconds in which `ios` may have stages measured.
+        ios_seconds: seconds that `ios` may spend on measurements of stages.
         write: called with the report after each stage of the work.
         """
         self._ios_seconds = ios_seconds

@@ -241,7 +241,7 @@ def _makespan(gpu_of: dict[int, int], latency: LatencyTable) -> float:
 
 
 class _Figure5(LatencyTable):
-    """The latencies of Fig. 5, with those of the two stages that the text groups."""
+    """The latencies of Fig. 5, and of the two stages of two operators that the text gives."""
 
     def __init__(self) -> None:
         super().__init__(

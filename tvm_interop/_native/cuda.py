@@ -145,8 +145,9 @@ def tensor_within(memory: CudaMemory, offset: int, shape: Sequence[int], dtype: 
 
 
 def fill_with_zeros(streams: CudaStreams, memory: CudaMemory) -> None:
-    """Fill a block with zeros, before all later runs and copies on `streams`, one of which is on
-    the block's GPU.
+    """Fill a block with zeros. Later runs and copies on `streams` come after that.
+
+    One of the streams must be on the block's GPU.
     """
     _function("fill_with_zeros")(streams, memory)
 

@@ -140,15 +140,15 @@ def auto(
     Parameters
     ----------
     streams: number of streams; None for as many as a scheduler can use.
-    time_budget_s: seconds for all steps. With `evaluate`, 35% of the time is for runs. Runs end
-        after about 14 seconds and the search after 8, or later in proportion if the budget is
-        larger than 60 seconds. With `evaluate`, the search of a network of more than 5 milliseconds
-        takes less time if the possible gain is below 5%. There is no search if the possible gain is
-        below 1%. The possible gain follows from a lower bound of all schedules (`least_us`).
-        Of the time to search, 60% is for the latencies of the stages of `ios`. A candidate is
-        dropped if there is no time to ask for the latency of one of its stages. Single operators
-        and the stages of `sequential` always get their latencies, even if that takes more time. If
-        then no time is left to run schedules, `sequential` wins.
+    time_budget_s: seconds for all steps. With `evaluate`, 65% of the time is for the search and 35%
+        for runs. The search takes at most 8 seconds and the runs about 14 seconds, or more in
+        proportion if the budget is larger than 60 seconds. If a network takes more than 5
+        milliseconds, the search is shorter if the possible gain is below 5%, and left out if the
+        possible gain is below 1%. The possible gain follows from a lower bound of all schedules
+        (`least_us`). Of the search time, 60% is for the latencies of the stages of `ios`. A
+        candidate is dropped if there is no time to ask for the latency of one of its stages. Single
+        operators and the stages of `sequential` always get their latencies, even if that takes more
+        time than the budget allows. If then no time is left to run schedules, `sequential` wins.
     finalists: number of candidates that run against `sequential`, 2 or more.
     max_group_ops, max_groups, endings: options of `ios`. `greedy` uses `max_groups` too.
     traits: an option of `opara`.
@@ -156,8 +156,8 @@ def auto(
         stops asking. A round holds the microseconds of all schedules, in order.
     parts: an option of `ios`.
     confirm_choice: whether step 4 takes place. Without it, the schedule that step 3 chose wins if
-        the rounds of step 3 put its gain above 1%, at no level of significance. This is for a
-        caller that confirms the choice in another way.
+        its estimated gain in the rounds of step 3 is above 1%, without a test of significance. This
+        is for a caller that confirms the choice in another way.
     baseline: a schedule to use as `sequential`; None for all operators on one stream. A compilation
         passes a schedule that runs the operators in order, and the parts of an operator side by
         side.

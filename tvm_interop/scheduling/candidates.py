@@ -36,7 +36,7 @@ class Candidates:
     ----------
     graph: the dependencies between the operators.
     candidates: the candidates by the names of their schedulers, in the order in which they came.
-        One of them must be `sequential` before any question is asked.
+        `sequential` must be added before the methods other than `enter` are called.
     """
 
     def __init__(self, graph: OpGraph, latency: LatencyModel) -> None:

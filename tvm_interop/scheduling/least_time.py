@@ -30,7 +30,7 @@ def least_us(
     other. A section takes at least as long as its longest path. It also takes at least the total
     latency of its operators divided by the number of streams. In a section, a part may run beside
     parts of other operators, which may slow it down less than the parts of its own operator do. So
-    each part counts with its latency alone. Really, no part is faster beside other parts than
+    each part counts with its latency alone. In truth, no part is faster beside other parts than
     alone. If two latencies say otherwise, because they were measured, the lower one counts.
 
     Complexity: O(n m / w) for n operators, m dependencies and machine words of w bits.

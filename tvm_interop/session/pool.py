@@ -78,7 +78,7 @@ class Pool:
         return inputs, outputs
 
     def count_with(self, other: Pool) -> None:
-        """Count runs together with those of `other`; no run of this pool has begun yet."""
+        """Add all runs of this pool to the counts of `other`. No run of this pool has begun yet."""
         for module in self.modules.queue:
             module.count_with(other.first)
 

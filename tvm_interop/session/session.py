@@ -71,9 +71,9 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
     with open dimensions is compiled for each combination of input shapes that `run` gets. With
     `compile_in_background` the session answers before that: see `states`.
 
-    For ranges in `shapes`, all sizes run without further compilation if runs may be filled up to
-    another size. Otherwise a warning says why not, and each size is compiled at its first run. This
-    is also done for a run whose mask does not allow it to be filled up.
+    With ranges in `shapes`, all sizes run without further compilation if a run may be filled up
+    (padded) to a larger size. Otherwise a warning says why not, and each size is compiled at its
+    first run. The same happens for a run whose mask does not allow it to be filled up.
 
     Attributes
     ----------

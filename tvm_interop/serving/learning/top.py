@@ -259,7 +259,7 @@ class TopTraining:
     def estimate_s(self, steps: int = 20) -> float:
         """Return the seconds that the whole training will take, from the time of a few steps.
 
-        The steps belong to a separate training, of which nothing is kept. Its GPG has random
+        The steps belong to a separate training, which is not kept. Its GPG has random
         weights, so combined blocks take as long to schedule as at the beginning of the real
         training.
         """

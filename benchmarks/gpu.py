@@ -333,7 +333,7 @@ class Bench:
             model = onnx.load(self._folder / "model.onnx")
             peer = torch_gpu.TorchRunner(model, way, self._inputs(0))
             error = self._worst_error(lambda which: _run_on(peer, self._inputs(which)))
-        except Exception as failure:  # PyTorch, its compiler and the GPU may raise anything.
+        except Exception as failure:  # PyTorch and its compiler raise many kinds of errors.
             text = (str(failure).splitlines() or [""])[0]
             self.report.not_run.append(f"{name}: {type(failure).__name__}: {text}")
             return
@@ -399,7 +399,7 @@ class Bench:
         found = [name for name in libraries if library_version(name) is not None]
         plan = read_plan((self._folder / LIBRARY_PLAN).read_bytes())
         program = program_of(plan, self._artifact.weights)
-        # The program as it was before any operator was given to a library.
+        # Undo the plan's choice of libraries: the program then has no library operators.
         program = replace(
             program, operators=[replace(op, library=None) for op in program.operators]
         )

@@ -164,7 +164,7 @@ class SimulatedDevice:
 
 
 class MeasuredOn(LatencyModel):
-    """All latencies measured on a device, as for a scheduler without learned latencies."""
+    """A latency model that measures each latency on a device, and predicts none."""
 
     def __init__(self, device: SimulatedDevice, transfers: LatencyModel) -> None:
         self._device = device

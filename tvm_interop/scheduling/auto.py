@@ -202,7 +202,7 @@ def auto(
             _MAX_TRANSITIONS,
             parts=parts,
         )
-        entered.enter(found)  # `ios` asks for the latencies of all stages that it chooses.
+        entered.enter(found)  # `ios` has asked for all its latencies, so no budget is needed.
         most = streams or max(graph.num_ops, 1)
         in_time = _refine_best(entered, for_stages, op_us, most, searching)
         refused = for_ios.refused + for_stages.refused

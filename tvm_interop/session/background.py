@@ -74,7 +74,7 @@ class Background:
         self._states: dict[tuple[Any, ...], CompileState] = {}
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
-        self._in_use = threading.RLock()  # Any thread may close the session at any time.
+        self._in_use = threading.RLock()  # Its own holder may close the session.
         self._thread: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._is_closed = False
@@ -100,7 +100,8 @@ class Background:
         """Compile in the background, and then call `use` in a thread of this object."""
         is_fork = os.getpid() != self._pid
         if is_fork:
-            self._changed = threading.Condition()  # The fork may have copied a locked one.
+            # The lock of the old condition may have been held at the time of the fork.
+            self._changed = threading.Condition()
         self._note(CompileState(order.shapes, "quick", _now(), "waiting"))
         if is_fork:
             _LOG.warning("`%s`%s stays compiled quickly: %s", *_named(order), _FORKED)
@@ -199,7 +200,7 @@ class Background:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,
-            start_new_session=True,  # Ctrl-C in a terminal is for the program.
+            start_new_session=True,  # Ctrl-C in a terminal does not reach this process.
         )
 
     def _note(self, state: CompileState) -> None:

@@ -85,7 +85,8 @@ def _watch(parent: int) -> None:
     code for too long, this thread removes them, and kills this process and all that it started.
     """
     while not select.select([_INPUT], [], [], _LOOK_EVERY_S)[0]:
-        if os.getppid() != parent:  # A forked child of the parent may hold the pipe open.
+        # The input stays open if a forked child of the ended parent holds the pipe open.
+        if os.getppid() != parent:
             break
     main_thread = threading.main_thread().ident
     assert main_thread is not None

@@ -7,7 +7,8 @@ compiled twice in a process of its own. In the first compilation operators are d
 for all cores, as `tvm_interop.compile` divides them. In the second no operator is divided
 (`CompileOptions(parts=1)`), so that each operator of a schedule with several streams runs on one
 core. `ios-both` makes a schedule in each compilation. The speed check runs each schedule against
-sequential execution of its own compilation. The scheduler `auto` runs in the first.
+sequential execution of its own compilation. If the schedule is faster, it ships: the artifact
+contains it. If not, sequential execution ships.
 
 Then the artifacts that ship run in interleaved rounds, together with sequential execution of the
 first compilation, twice. A time is the median of the runs that other programs did not delay
@@ -52,13 +53,13 @@ class Row:
     ----------
     refused: why the network could not be compiled. All other attributes are then empty.
     merged: number of merged operators in the schedule of `ios-both`, by compilation.
-    prices_us: the makespan of `ios-both` by measured latencies of stages, in microseconds, by
-        compilation; and that of sequential execution with operators divided. All these stages were
-        measured once more after the search.
+    prices_us: for each compilation, the makespan of `ios-both` in microseconds: the sum of the
+        measured latencies of its stages. Also the makespan of sequential execution with divided
+        operators. All these stages were measured once more after the search.
     ships: whether the schedule of `ios-both` ships, by compilation.
-    checks: the speed check of each schedule, as the ratio of its time to sequential execution of
-        its compilation; by compilation. A compilation without an entry has sequential execution as
-        its schedule.
+    checks: the result of each speed check, by compilation: the time of the schedule over the time
+        of sequential execution in the same compilation. There is no entry if `ios-both` chose
+        sequential execution.
     us: microseconds of the artifacts that ship, and of sequential execution twice, in undisturbed
         runs.
     ratios: the time of the artifact that ships with all cores, over the time of each other
@@ -125,7 +126,7 @@ def _shipped(row: Row, name: str, home: Compilation) -> Schedule:
     row.merged[name] = len(merged_stages(made))
     row.prices_us[name] = made.makespan
     if name == ALL:
-        # The scheduler has measured the stages of its schedule again, too.
+        # `ios-both` has measured its stages again. So measure these stages again too.
         in_turn.measure_again(home.graph, home.measured_latency)
         row.prices_us[SEQUENTIAL] = in_turn.simulate(home.graph, home.measured_latency)
     differs = row.merged[name] > 0 or made.streams != in_turn.streams

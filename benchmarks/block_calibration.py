@@ -1,9 +1,10 @@
 """Fits the simulator of thread blocks to one half of the IOS paper's times, and tests the other.
 
-The paper's networks run on its V100, in the five schedules of its section 6.1. The data sheet, the
-limits of a multiprocessor and the blocks assumed in `paper_kernels` are fixed. Five parameters
-(`Parameters`) are fitted to those schedules of Inception-V3 and RandWire that need no search for
-stages side by side. The fit never sees SqueezeNet and NASNet-A.
+The simulated runs are those of the paper: its networks on a V100, in the five schedules of its
+section 6.1. The data sheet, the limits of a multiprocessor and the blocks assumed in
+`paper_kernels` are fixed. Five parameters (`Parameters`) are fitted to Inception-V3 and RandWire in
+three of the schedules: those that need no search for stages with groups side by side
+(`FITTED_FORMS`). The fit never sees SqueezeNet and NASNet-A.
 """
 
 from __future__ import annotations
@@ -96,8 +97,8 @@ def simulated_ms(network: PaperGraph, found: Parameters, form: str) -> float:
     latency = paper_latency(network, device(found), found.tile, found.depthwise)
     options = SEARCH if form in ("ios-parallel", "ios-both") else {}
     made = schedule(network.graph, form, latency, **options)
-    # IOS-Merge runs operators one after the other. The sum that it minimised includes no gain from
-    # launching the next operator early. The sum of `sequential` includes none either.
+    # A makespan is a sum of stage latencies. So it includes no gain from an early launch, while the
+    # operator before still runs. This holds for `ios-merge` and for `sequential`.
     us = made.makespan if made.makespan is not None else made.simulate(network.graph, latency)
     return us / 1e3
 

@@ -1,8 +1,8 @@
 """Runs Opara, Nimble and other launch orders on the simulator of thread blocks.
 
-A network's kernels are either TVM's, with the blocks, threads, registers and shared memory in
-`results/kernel_demands.json`, or those that `paper_kernels` assumes of cuDNN. Their times are
-computed from data sheets.
+A network has either TVM's kernels, whose blocks, threads, registers and shared memory are in
+`results/kernel_demands.json`, or kernels of cuDNN as `paper_kernels` assumes them. The times of all
+kernels are computed from data sheets.
 """
 
 from __future__ import annotations

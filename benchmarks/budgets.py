@@ -30,7 +30,7 @@ from .bench import random_feed
 from .harness import measure, rounds_for
 
 BUDGETS = ("0", "5", "15", "30", "again", "none")
-"""Seconds; `none` and `again` are without a budget."""
+"""The budgets in seconds. `none` and `again` stand for compilations without a budget."""
 _NETWORKS = tuple(name for name in models.list() if name != "nasnet_a")
 _SECONDS = 8.0
 """How long the artifacts of a network run."""

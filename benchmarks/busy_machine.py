@@ -234,7 +234,7 @@ def measure(
     Parameters
     ----------
     contestants: the Python interpreter of each contestant, by name.
-    loads: the other programs to measure beside. Each entry is a `kind` for `load`.
+    loads: the other programs that run during the measurements. Each entry is a `kind` for `load`.
     runs: least number of timed runs for each row.
     """
     running = [Contestant(folder, network, *each) for each in contestants.items()]

@@ -6,7 +6,9 @@ network, no compiler and no Relax. The parts are:
 
 - `check`: the outputs of sequential execution are compared with onnxruntime's, on two sets of
   inputs in turn. If they are wrong, the first operator that is wrong is named. Sequential execution
-  and two schedules must give the same bits uncaptured, captured and linked.
+  and two schedules must give the same bits in three ways to run: uncaptured (the host launches the
+  operators one by one), captured (as one CUDA graph) and linked (as one CUDA graph that consists of
+  a graph for each operator).
 - `time`: each operator, and each stage that a scheduler asks for, is measured on this GPU, and
   every scheduler makes its schedule. Opara gets the resources that each kernel needs, as its
   machine code says, and opens as many streams as it likes. In one more schedule, its streams are
@@ -95,7 +97,7 @@ RTOL, ATOL = {"float32": 1e-3, "float16": 1e-2}, 1e-4
 """Allowed error of an output: `RTOL` of its type times its largest absolute value, plus `ATOL`.
 Sums may differ from onnxruntime's, because we add their terms in another order."""
 IOS_SECONDS = 20.0
-"""Seconds in which `ios` may have stages measured. It has 170,000 stages of NASNet-A to ask for."""
+"""Seconds that `ios` may spend on measurements of stages. NASNet-A alone has 170,000 stages."""
 CHECKED = ("nimble", "opara")
 """The schedulers of part `check`. They need no latencies."""
 RUNS_IN_A_ROW = 10
@@ -122,7 +124,7 @@ class Bench:
         deadline: time of `time.monotonic()`, in seconds, after which no further schedule is
             started.
         report: where results go; None makes a new one.
-        ios_seconds: seconds in which `ios` may have stages measured.
+        ios_seconds: seconds that `ios` may spend on measurements of stages.
         write: called with the report after each stage of the work.
         """
         self._ios_seconds = ios_seconds
@@ -331,7 +333,7 @@ class Bench:
             model = onnx.load(self._folder / "model.onnx")
             peer = torch_gpu.TorchRunner(model, way, self._inputs(0))
             error = self._worst_error(lambda which: _run_on(peer, self._inputs(which)))
-        except Exception as failure:  # PyTorch, its compiler and the GPU may raise anything.
+        except Exception as failure:  # PyTorch and its compiler raise many kinds of errors.
             text = (str(failure).splitlines() or [""])[0]
             self.report.not_run.append(f"{name}: {type(failure).__name__}: {text}")
             return
@@ -397,7 +399,7 @@ class Bench:
         found = [name for name in libraries if library_version(name) is not None]
         plan = read_plan((self._folder / LIBRARY_PLAN).read_bytes())
         program = program_of(plan, self._artifact.weights)
-        # The program as it was before any operator was given to a library.
+        # Undo the plan's choice of libraries: the program then has no library operators.
         program = replace(
             program, operators=[replace(op, library=None) for op in program.operators]
         )

@@ -204,7 +204,7 @@ def add_runtime(folder: Path, python: str, present: Sequence[str] = ()) -> None:
     for platform in ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64"):
         command += ["--platform", platform]
     subprocess.run([*command, *pinned], check=True)
-    # The packages' own tests would not be run. Those of onnx hold large models.
+    # Leave out the packages' own tests: nobody runs them, and the tests of onnx are large.
     for tests in (*site.glob("onnx/backend/test"), *site.glob("numpy/**/tests")):
         shutil.rmtree(tests)
     leave = shutil.ignore_patterns("__pycache__", "libtvm_compiler.so", "3rdparty", "include")

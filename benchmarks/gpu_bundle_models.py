@@ -117,7 +117,8 @@ def _add_artifacts(
     Operators are fused only as far as libraries could fuse them too. So one set of TVM's kernels
     serves both the plan with libraries and the plan without.
     """
-    # With TVM among the providers, a GPU here would decide which kernels the plan has.
+    # TVM is not a provider here. Otherwise kernels would be measured and chosen on the GPU of this
+    # machine, if there is one.
     options = CompileOptions("cuda", archs=list(archs), providers=GPU_LIBRARIES)
     compilation = Compilation(model, options)
     artifact = compilation.artifact(compilation.sequential())

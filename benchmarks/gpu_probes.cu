@@ -315,10 +315,10 @@ Partition NewPartition(const CUdevResource& part) {
   return {stream, part.sm.smCount, ""};
 }
 
-// Whether streams of green contexts, which have their own multiprocessors, keep them in a graph that
-// is captured across both. One stream has a kernel that fills the GPU, and the other a chain of
-// short kernels: `alone` is the chain's time by itself, and the other numbers are its time beside
-// the kernel.
+// Two streams of green contexts have multiprocessors of their own. This probe tells whether each
+// stream keeps its multiprocessors in a graph that is captured from both. One stream has a kernel
+// that fills the GPU, and the other stream has a chain of short kernels. `alone` is the time of the
+// chain by itself, and the other numbers are the time of the chain beside the kernel.
 void GreenContexts(const std::vector<cudaStream_t>& streams) {
   auto* get = DriverFunction<decltype(cuDeviceGetDevResource)>("cuDeviceGetDevResource");
   auto* split = DriverFunction<decltype(cuDevSmResourceSplitByCount)>("cuDevSmResourceSplitByCount");

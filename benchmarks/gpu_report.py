@@ -35,7 +35,7 @@ class Report:
     implementations: for each execution with kernels of libraries, by name, and each operator that a
         library computes, the algorithm that runs, and the algorithms that were refused.
     stages_measured: number of stages that were measured for the schedulers.
-    stages_refused: number of stages that `ios` could not have measured within its time.
+    stages_refused: number of stages that were not measured, because the time of `ios` was over.
     search_s: seconds of each scheduler's search, measurements included.
     median_us: median latency of each engine that was timed, in microseconds, by the engine's name.
     launch_us: microseconds that the host takes to launch one run, by name of the execution.

@@ -145,7 +145,8 @@ def sanitizer(bundle: Path, facts: Facts, network: str | None = None) -> int:
 
     Parameters
     ----------
-    network: the network; by default a small one, and a kernel whose fault must be found.
+    network: the network. None runs a small network, and also a kernel with a known fault, which
+        compute-sanitizer must find.
     """
     program = cuda_tool("compute-sanitizer")
     if program is None:
@@ -251,7 +252,11 @@ def library_cases(bundle: Path, facts: Facts) -> int:
 
 
 def _library_case(op: Any) -> dict[str, Any]:
-    """The error of an operator as a share of the allowed error, its algorithm, and its bits."""
+    """Run an operator in all three ways of launching.
+
+    The result has the error as a share of the allowed error, whether the bits of all ways are the
+    same, the algorithm, and the ways for which no CUDA graph could be made.
+    """
     import numpy as np
 
     from tests.library_cases import numbers, plan_of, reference

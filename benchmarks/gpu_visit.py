@@ -190,7 +190,7 @@ class Visit:
             code: int | None = self._running.wait(timeout=limit_s)
         except subprocess.TimeoutExpired:
             code = None
-        finally:  # Also if the visit is told to stop.
+        finally:  # Kill the step also when an exception stops the visit.
             self._kill_running()
             reader.join()
         record |= self._outcome(code, out, limit_s)
@@ -263,7 +263,7 @@ class Visit:
 
 
 def _die_with_parent() -> None:
-    """Let the kernel kill this process when the visit is killed, so that it leaves the GPU free."""
+    """Let Linux kill this process when the visit is killed, so that the GPU becomes free."""
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 
 

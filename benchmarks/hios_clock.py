@@ -44,7 +44,8 @@ class Clock:
         Parameters
         ----------
         gpu_of: the GPU of each operator; -1 if it is not mapped. Such an operator does not count.
-        stages: by first operator, the operators of a stage and their microseconds together.
+        stages: the stages of several operators, by the id of their first operator. A stage is a
+            pair: its operators, and the microseconds that they take together.
         """
         clock = [0.0] * self._gpus
         merged = {op for ops, _ in (stages or {}).values() for op in ops[1:]}

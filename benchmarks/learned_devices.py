@@ -78,7 +78,9 @@ def record(target: str, folder: Path) -> None:
 
 
 class RecordedDevice:
-    """A device that knows every stage, but returns only latencies that were measured on it.
+    """A device with recorded latencies of all stages, which counts the stages that it is asked for.
+
+    `known` returns only the latencies of stages that were asked for before.
 
     Attributes
     ----------
@@ -114,7 +116,9 @@ class RecordedDevice:
 
 
 class SimulatedDevice:
-    """A device with the latencies of a model; operators of equal work run the same kernel.
+    """A device whose latencies come from a latency model.
+
+    Operators with equal work count as the same kernel, so they share their latencies.
 
     Attributes
     ----------
@@ -160,7 +164,7 @@ class SimulatedDevice:
 
 
 class MeasuredOn(LatencyModel):
-    """All latencies measured on a device, as for a scheduler without learned latencies."""
+    """A latency model that measures each latency on a device, and predicts none."""
 
     def __init__(self, device: SimulatedDevice, transfers: LatencyModel) -> None:
         self._device = device

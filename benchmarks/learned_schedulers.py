@@ -343,7 +343,7 @@ def _error(predicted_us: Floats, measured_us: Floats) -> Error:
 
 
 def _means(errors: dict[str, list[Error]]) -> dict[str, Any]:
-    """The mean of each of the two numbers with its interval, for each way to predict."""
+    """For each way to predict, the mean error and the mean rank correlation, with intervals."""
     return {
         way: {
             "error": mean_interval([off for off, _ in found]),

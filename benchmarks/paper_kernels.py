@@ -1,7 +1,7 @@
 """The kernels of the networks of the paper on IOS, on a simulated GPU with thread blocks.
 
-The paper ran cuDNN's kernels, of which only the work is known: flops, bytes and the sizes of the
-matrix product. This module assumes their blocks:
+The paper ran cuDNN's kernels. Only their work is known: flops, bytes and the sizes of the matrix
+product. This module assumes their thread blocks:
 
 - A convolution or matrix product computes tiles of `tile` by `tile` values, one tile a block, with
   256 threads of 128 registers, and keeps two stages of both tiles' inputs in shared memory.

@@ -235,7 +235,7 @@ def _searched(programs: Programs, mix: Sequence[float], budget: int = _FEW) -> d
     policy = make_policy("search", budget=budget, rates=mix)
     simulate_serving(programs.models, arrivals, policy, programs.device, seconds, programs=programs)
     assert isinstance(policy, Search)
-    # The launcher's intervals are left out. Without them the policy sustains no lower load.
+    # The dequeue intervals are left out, because the policy sustains as high a load without them.
     return {"combination": policy.combination}
 
 

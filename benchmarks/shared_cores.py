@@ -1,9 +1,9 @@
 """Looks for periods in which two cores of a virtual machine run on one core of its host.
 
-A row of products is compiled, with each product in two parts that run side by side. It runs again
-and again. When a run takes far longer than the fastest, the times of its operators show why: if
-both parts ran at the same time, each for twice its usual time, the two threads shared one core.
-Nothing inside of the virtual machine shows this otherwise: no time is counted as stolen.
+The model is a chain of matrix products. Each product is divided into two parts, which run side by
+side. The model runs again and again. When a run takes far longer than the fastest run, the times of
+its operators show why: if both parts ran at the same time, each for twice its usual time, the two
+threads shared one core. The virtual machine itself does not report this as stolen time.
 
 Run it as ``python -m benchmarks.shared_cores --seconds 60``.
 """
@@ -28,7 +28,7 @@ _AT_ONCE = 1.7
 
 
 def products() -> onnx.ModelProto:
-    """A row of products with square weights, each followed by a ReLU."""
+    """A chain of matrix products with square weights. A ReLU follows each product."""
     random = np.random.default_rng(0)
     nodes, weights, value = [], [], "x"
     for i in range(_PRODUCTS):

@@ -2,8 +2,9 @@
 
     python -m benchmarks.shipped_schedules FOLDER --artifacts ARTIFACTS
 
-The artifacts come from `benchmarks.zoo`, which must run first (`--compile-only` is enough). Each
-network that ships a schedule takes part. Three contestants run in turns, each in a process of its
+The artifacts come from `benchmarks.zoo`, which must run first (`--compile-only` is enough). A
+network ships a schedule if the compiler's speed check found the schedule faster than sequential
+execution. Each such network takes part. Three contestants run in turns, each in a process of its
 own: the schedule, sequential execution of the same kernels, and sequential execution once more. The
 ratio of the last two is the noise. They run twice: rested, where each turn begins with half a
 second of rest, and then back to back.

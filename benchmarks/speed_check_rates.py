@@ -41,7 +41,7 @@ _RUN_US = 1000.0
 _ROUNDS_OF_PROCESS = 60
 """The number of rounds for which a new process has time."""
 _SLOW_RUN_US = 50_000.0
-"""The number of rounds of a new process for a large network, whose rounds take long."""
+"""Microseconds of a run of sequential execution of a large network."""
 SPEEDS = (1.03, 1.0, 0.98, 0.97, 0.95)
 """Times of the schedule relative to sequential execution."""
 _GRAPH = OpGraph.from_edges(

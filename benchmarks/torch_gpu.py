@@ -43,7 +43,7 @@ class TorchRunner:
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.benchmark = True
         self._inputs = [torch.from_numpy(np.array(array)).to(device) for array in inputs]
-        # A CUDA graph contains the addresses of the weights, and does not keep them.
+        # Keep the weights alive, because a CUDA graph contains only their addresses.
         self._twin = TorchTwin(model).eval().to(device)
         with torch.no_grad():
             self._call = way(self._twin, self._inputs)

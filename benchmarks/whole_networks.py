@@ -191,7 +191,8 @@ def summary(rows: Rows) -> int:
         print(
             f"{contestant}: {len(ratios)} graphs, {mean:.3f} of greedy, worst {worst:.3f}, {where}"
         )
-        # IOS without beams may be above greedy. LIOS may be too: its streams are not stages.
+        # Makespans of IOS without beams may be longer than greedy's. So may those of LIOS, whose
+        # schedules have streams and not stages.
         if contestant != "lios" and not contestant.endswith("cut by start"):
             above += worst > 1 + _ROUNDING
     if above:

@@ -311,7 +311,7 @@ def main() -> int:
         try:
             export(name, arguments.batch, arguments.folder)
             print(stem, f"{time.perf_counter() - began:.1f} s", flush=True)
-        except Exception as error:  # Exporters may raise anything: go on with the next network.
+        except Exception as error:  # An exporter may fail in any way: try the next network.
             failed += 1
             told = " ".join(str(error).split())[:200]
             print(stem, "was not exported:", type(error).__name__, told, flush=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from typing import Any as _Any
 
 # By default TVM binds every thread that calls a kernel to the same core, so streams would take
-# turns. TVM reads this variable when the first kernel runs, so setting it here is early enough.
+# turns. TVM reads the variable TVM_BIND_THREADS only when the first kernel runs.
 _os.environ.setdefault("TVM_BIND_THREADS", "0")
 
 from . import _pass_hook

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from importlib.abc import Loader, MetaPathFinder
 else:
-    Loader = MetaPathFinder = object  # Their import would take longer than this package's.
+    # The import of `importlib.abc` would take longer than the import of this package.
+    Loader = MetaPathFinder = object
 
 _MODULE = "tvm.relax.transform"
 _PASS = "InterOpSchedule"

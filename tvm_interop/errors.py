@@ -57,7 +57,7 @@ class InputError(TVMInteropError):
 
 
 class CannotFillUpError(InputError):
-    """Runs of a model cannot be filled up to another size, so each size needs a compilation.
+    """A run cannot be filled up (padded) to another size, so each size needs a compilation.
 
     Attributes
     ----------

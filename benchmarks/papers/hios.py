@@ -63,7 +63,7 @@ in one direction. The fixed microseconds of a transfer are our own assumption, t
 
 @experiment("hios", "Figure 1", "two convolutions side by side on one GPU", seconds=2)
 def figure_1() -> Record:
-    """Runs both ways block by block."""
+    """Simulates two convolutions block by block, side by side and one after the other."""
     sheet = SHEETS["A40, NVLink"]
     ratios = [_sequential_over_parallel(size, sheet) for size in SIZES]
     checks = []
@@ -241,7 +241,7 @@ def _makespan(gpu_of: dict[int, int], latency: LatencyTable) -> float:
 
 
 class _Figure5(LatencyTable):
-    """The latencies of Fig. 5, with those of the two stages that the text groups."""
+    """The latencies of Fig. 5, and of the two stages of two operators that the text gives."""
 
     def __init__(self) -> None:
         super().__init__(

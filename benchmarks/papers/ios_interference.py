@@ -55,7 +55,7 @@ def greedy(graph: OpGraph, latency: LatencyModel) -> Greedy:
 
 
 def on_sheets() -> dict[str, Greedy]:
-    """The networks on the V100 of the data sheet alone, to which nothing was ever fitted."""
+    """The networks on a V100 that is simulated from its data sheet, without fitted parameters."""
     found = {name: paper_network(name, DEVICES["v100"]) for name in PAPER}
     return {name: greedy(each.graph, each.latency) for name, each in found.items()}
 

@@ -22,7 +22,7 @@ TABLE_3_BATCHES = {
 }
 """Milliseconds by the batch that runs, then by the batch for which the schedule was made."""
 TABLE_3_DEVICES = {"k80": {"k80": 13.87, "v100": 14.65}, "v100": {"k80": 4.49, "v100": 4.03}}
-"""The same by device."""
+"""Milliseconds by the GPU that runs, then by the GPU for which the schedule was made."""
 _RATIO = 0.1
 """How far a ratio of two schedules on one device may be from the paper's."""
 

@@ -182,9 +182,10 @@ def accepted(check: Check) -> str:
 
 
 def _rounded(limit: float) -> float:
-    """A limit as the bound that was given.
+    """The bound that a limit was made from.
 
-    `above` and `below` store it with a different last bit.
+    The checks `above` and `below` store the next number above or below their bound, so that the
+    bound itself is not accepted.
     """
     return 0.0 if abs(limit) < sys.float_info.min else float(f"{limit:.12g}")
 

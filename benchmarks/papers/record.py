@@ -47,7 +47,7 @@ class Check:
 
 
 def near(what: str, paper: float, ours: float, tolerance: float) -> Check:
-    """Our number must differ from the paper's number by at most its share `tolerance`."""
+    """Our number may differ from the paper's by at most `tolerance` times the paper's number."""
     slack = tolerance * abs(paper)
     return Check(what, paper, ours, paper - slack, paper + slack)
 

@@ -87,7 +87,7 @@ def table_ii() -> Record:
 
 @experiment("top", "Figure 2", "IOS under a rate of requests", seconds=1)
 def figure_2() -> Record:
-    """Reads latencies by rate, with IOS's schedule and without control of the launches."""
+    """Reads latencies by the rate of requests, with IOS's schedule and no control of launches."""
     found = figures("2")
     checks = []
     for kappa in KAPPAS:
@@ -147,7 +147,7 @@ def figure_3() -> Record:
 
 @experiment("top", "Figure 14", "throughput of one model", seconds=1)
 def figure_14() -> Record:
-    """Reads sustained throughputs, and those of trained agents on one model."""
+    """Reads the throughputs that policies and trained agents sustain with one model."""
     found = figures("14")
     checks = [
         Check(f"{name}: TOP over IOS", 1.14, row["TOP, searched"] / row["ios"], least=1.14)

@@ -47,7 +47,7 @@ def seeds(prefix: str, count: int) -> list[Any]:
 
 
 def mean(runs: Sequence[Any], key: str) -> float:
-    """Mean of a final result over the runs. A decision that serves nothing counts as 0."""
+    """Mean of the result `key` over the runs; 0 for a run whose last decision serves nothing."""
     return float(np.mean([run["final"].get(key, 0.0) for run in runs]))
 
 
@@ -98,7 +98,7 @@ def figure_13() -> Record:
 
 @experiment("top", "Figure 15", "throughput of three models", seconds=1)
 def figure_15() -> Record:
-    """Reads throughputs by the paper's measure, all requests, and by ours, whole mixes."""
+    """Reads throughputs. The paper counts all requests; we also count requests of whole mixes."""
     policies = cell("policies-0.03")
     rows = {
         name: (mean(seeds(*which), "throughput"), mean(seeds(*which), "in mix"))
@@ -367,7 +367,7 @@ def figure_25() -> Record:
 
 
 def _shape_of_gpg(batch: int) -> dict[str, float]:
-    """Mean numbers of stages, and of groups in a stage, of `gpg` on the `graphs-by-batch`."""
+    """Mean numbers of stages, and of groups in a stage, in the schedules of `gpg` at a batch."""
     models = [
         served_model(name, SHEETS["a100"], (batch,) if batch > 1 else ()) for name in NETWORKS
     ]

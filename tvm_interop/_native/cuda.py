@@ -145,8 +145,9 @@ def tensor_within(memory: CudaMemory, offset: int, shape: Sequence[int], dtype: 
 
 
 def fill_with_zeros(streams: CudaStreams, memory: CudaMemory) -> None:
-    """Fill a block with zeros, before all later runs and copies on `streams`, one of which is on
-    the block's GPU.
+    """Fill a block with zeros. Later runs and copies on `streams` come after that.
+
+    One of the streams must be on the block's GPU.
     """
     _function("fill_with_zeros")(streams, memory)
 
@@ -199,7 +200,9 @@ def make_staging(streams: CudaStreams, ports: Sequence[Sequence[Any]]) -> CudaSt
 
 
 def stage(staging: CudaStaging, port: int, host: Any) -> None:
-    """Copy a tensor in host memory to all tensors of a port, and return when it may be changed.
+    """Copy `host`, a tensor in host memory, to all tensors of a port.
+
+    The function returns when `host` may be changed.
 
     The copy happens after the runs that are already launched, and before later runs.
     """

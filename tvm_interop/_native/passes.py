@@ -32,9 +32,9 @@ list holds the operators of one group."""
 
 
 def _find(name: str) -> Any:
-    """Return a function that finds the native one at its first call.
+    """Return a Python function that calls the native function `name`.
 
-    Until then, the native library and tvm-ffi are not loaded, which takes a while.
+    The native library and tvm-ffi are loaded only at the first call, because loading takes a while.
     """
     found: Any = None
 

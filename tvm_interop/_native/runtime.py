@@ -135,7 +135,7 @@ class NativeModel:
 
     @property
     def ranges(self) -> dict[str, tuple[int, ...]]:
-        """The number of rows of each set of shapes, by the dimension's name, for each range."""
+        """For each dimension with a range, by name, its number of rows in each set of shapes."""
         count = self._library.tvi_model_num_ranges(self._handle)
         return {
             self._library.tvi_model_range_dimension(self._handle, number).decode(): tuple(
@@ -147,7 +147,7 @@ class NativeModel:
 
     @property
     def row_masks(self) -> dict[str, str]:
-        """For each mask, by name, the position at which it must be 1 in a run that is filled up."""
+        """For each mask, by name, the position at which the mask must be 1 in a filled-up run."""
         found = {}
         for i, port in enumerate(self.inputs[0]):
             one_at = self._library.tvi_model_row_mask(self._handle, i)

@@ -55,13 +55,13 @@ _SEARCHING_S = 8.0
 """The most seconds for the search if schedules can be run, with the default time budget or a
 smaller one. A larger time budget raises it in proportion. Few networks need that much."""
 _LARGE_GAIN = 0.05
-"""The possible gain, as a share, from which on a network gets all of this time.
+"""A network gets all of this time if it can gain at least this share of its time.
 
 A network that can gain less gets less time.
 """
 _LONG_US = 5000.0
-"""Only networks whose sequential execution takes longer than this are searched for a shorter time,
-or not at all, if they can gain little. Searching others is quick."""
+"""If a network can gain little, and its sequential execution takes longer than this, the search for
+a schedule is shortened or left out. The search for smaller networks is quick anyway."""
 _IOS_SHARE = 0.6
 """Share of the search time for the latencies of the stages of `ios`. Local search gets the rest."""
 _CHOOSING_SHARE = 0.6
@@ -77,7 +77,7 @@ _CHOOSING_S, _CONFIRMING_S = 2.0, 12.0
 budget or a smaller one. A larger time budget raises both in proportion. So a large network runs
 less often than a small one, and on a noisy machine more of its gains are overlooked."""
 _LEAST_CHOOSING, _LEAST_CONFIRMING = 6, 24
-"""These limits never reduce the largest numbers of rounds below these numbers."""
+"""Numbers of rounds to choose and to confirm that the limits in seconds always allow."""
 _USUAL_BUDGET_S = 60.0
 _ALIKE = 0.02
 """Finalists whose times differ by at most this share are equally good: no more rounds are spent to
@@ -118,10 +118,10 @@ def auto(
        the best of the others. Predictions of staged and streamed schedules cannot be compared,
        because only the latency of a stage includes contention between operators. `evaluate`
        runs the finalists against each other, with `sequential` twice, and the fastest is chosen.
-       A finalist runs only if its prediction allows a gain of 1%. In this prediction for a streamed
-       schedule, the parts of an operator have the latency that they have side by side, as
-       `baseline` runs them. Without `evaluate`, the finalist with the shortest predicted makespan
-       wins.
+       A finalist runs only if it is predicted to gain 1%. For a streamed schedule, this must also
+       hold if each part of an operator takes as long as beside the other parts in `baseline`
+       (`Candidates.promises_gain`). Without `evaluate`, the finalist with the shortest predicted
+       makespan wins.
     4. The fastest of several measured schedules owes part of its lead to luck. So `evaluate` runs
        the chosen schedule again, only against `sequential`. The chosen schedule wins if it is
        faster by more than 1% in these new rounds, at a significance level of 5%
@@ -140,15 +140,15 @@ def auto(
     Parameters
     ----------
     streams: number of streams; None for as many as a scheduler can use.
-    time_budget_s: seconds for all steps. With `evaluate`, 35% of the time is for runs. Runs end
-        after about 14 seconds and the search after 8, or later in proportion if the budget is
-        larger than 60 seconds. With `evaluate`, the search of a network of more than 5 milliseconds
-        takes less time if the possible gain is below 5%. There is no search if the possible gain is
-        below 1%. The possible gain follows from a lower bound of all schedules (`least_us`).
-        Of the time to search, 60% is for the latencies of the stages of `ios`. A candidate is
-        dropped if there is no time to ask for the latency of one of its stages. Single operators
-        and the stages of `sequential` always get their latencies, even if that takes more time. If
-        then no time is left to run schedules, `sequential` wins.
+    time_budget_s: seconds for all steps. With `evaluate`, 65% of the time is for the search and 35%
+        for runs. The search takes at most 8 seconds and the runs about 14 seconds, or more in
+        proportion if the budget is larger than 60 seconds. If a network takes more than 5
+        milliseconds, the search is shorter if the possible gain is below 5%, and left out if the
+        possible gain is below 1%. The possible gain follows from a lower bound of all schedules
+        (`least_us`). Of the search time, 60% is for the latencies of the stages of `ios`. A
+        candidate is dropped if there is no time to ask for the latency of one of its stages. Single
+        operators and the stages of `sequential` always get their latencies, even if that takes more
+        time than the budget allows. If then no time is left to run schedules, `sequential` wins.
     finalists: number of candidates that run against `sequential`, 2 or more.
     max_group_ops, max_groups, endings: options of `ios`. `greedy` uses `max_groups` too.
     traits: an option of `opara`.
@@ -156,8 +156,8 @@ def auto(
         stops asking. A round holds the microseconds of all schedules, in order.
     parts: an option of `ios`.
     confirm_choice: whether step 4 takes place. Without it, the schedule that step 3 chose wins if
-        the rounds of step 3 put its gain above 1%, at no level of significance. This is for a
-        caller that confirms the choice in another way.
+        its estimated gain in the rounds of step 3 is above 1%, without a test of significance. This
+        is for a caller that confirms the choice in another way.
     baseline: a schedule to use as `sequential`; None for all operators on one stream. A compilation
         passes a schedule that runs the operators in order, and the parts of an operator side by
         side.
@@ -202,7 +202,7 @@ def auto(
             _MAX_TRANSITIONS,
             parts=parts,
         )
-        entered.enter(found)  # `ios` asks for the latencies of all stages that it chooses.
+        entered.enter(found)  # `ios` has asked for all its latencies, so no budget is needed.
         most = streams or max(graph.num_ops, 1)
         in_time = _refine_best(entered, for_stages, op_us, most, searching)
         refused = for_ios.refused + for_stages.refused
@@ -245,9 +245,9 @@ def auto(
 
 
 def _worth(entered: Candidates, model: LatencyModel, op_us: Floats, streams: int | None) -> float:
-    """The share, 0 to 1, of the search time that a search is worth; 0 if nothing can be gained.
+    """The share, 0 to 1, of the usual search time to spend; 0 if no schedule can gain 1%.
 
-    No schedule takes less time than `least_us` says.
+    The share grows with the largest possible gain, which follows from the lower bound `least_us`.
     """
     in_turn = entered.candidates["sequential"]
     in_turn_us = in_turn.predicted_us
@@ -391,7 +391,7 @@ def _choose(
     baseline = schedules["sequential"]
     left = [name for name in schedules if name != "sequential"]
     medians_us: dict[str, float] = {}
-    dropped_us = 0.0  # The time of the finalists that take no part any more.
+    dropped_us = 0.0  # The time of all rounds of finalists that have dropped out.
     taken: Floats | None = None
     while True:
         running = [baseline, baseline, *(schedules[name] for name in left)]

@@ -36,12 +36,12 @@ def simulate_blocks(
     """Simulate `schedule` on one GPU, with the thread blocks of every kernel.
 
     One host thread launches the kernels in the schedule's launch order, `gpu.launch_us` apart. The
-    kernel of launch n (from 1) arrives at the GPU after n launches. It is ready `gpu.gap_us` after
-    the kernel before it on its stream has ended, and `gpu.wait_us` after each operator on another
-    stream that its operator waits for. The waits are the same as in a plan (`sync_plan`), and a
-    stage with a barrier waits for the stage before it. When a kernel is ready, the rules of
-    `latency.gpu_blocks` decide how its blocks run. A schedule without a launch order is launched
-    round robin over its streams, like a plan (`planning.launch_order`).
+    n-th kernel, counted from 1, arrives at the GPU after n times `gpu.launch_us`. The kernel is
+    ready `gpu.gap_us` after the end of the kernel before it on its stream, and `gpu.wait_us` after
+    the end of each operator on another stream that its operator waits for. The waits are the same
+    as in a plan (`sync_plan`), and a stage with a barrier waits for the stage before it. When a
+    kernel is ready, the rules of `latency.gpu_blocks` decide how its blocks run. A schedule without
+    a launch order is launched round robin over its streams, like a plan (`planning.launch_order`).
 
     Parameters
     ----------

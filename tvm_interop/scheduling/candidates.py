@@ -36,7 +36,7 @@ class Candidates:
     ----------
     graph: the dependencies between the operators.
     candidates: the candidates by the names of their schedulers, in the order in which they came.
-        One of them must be `sequential` before any question is asked.
+        `sequential` must be added before the methods other than `enter` are called.
     """
 
     def __init__(self, graph: OpGraph, latency: LatencyModel) -> None:
@@ -72,7 +72,7 @@ class Candidates:
         return sorted(others, key=lambda name: self.candidates[name].predicted_us)
 
     def promises_gain(self, name: str) -> bool:
-        """Whether a candidate is predicted to be 1% faster than `sequential`, so that it may ship.
+        """Whether a candidate is predicted to be 1% faster than `sequential`, so that it may win.
 
         A streamed schedule must also be faster when the parts of operators have the latencies that
         they have side by side. Its makespan comes from the latencies of operators alone, and parts

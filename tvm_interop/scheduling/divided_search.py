@@ -45,7 +45,7 @@ def search_divided(
     op_us = None
     if streams is not None:
         op_us = op_latencies(model, graph.names).tolist()
-        # A stage takes at least the total latency of its parts divided by the number of streams.
+        # For bounds: a stage takes at least the total latency of its parts over `streams`.
         work_us = wholes.work_us(op_us)
         options = replace(options, cores=options.cores or streams, work_us=work_us)
     found = search_blocks(name, wholes.graph, wholes.latency(model), options, blocks, merges)

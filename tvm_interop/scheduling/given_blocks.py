@@ -127,7 +127,7 @@ def _matching(named: dict[str, list[int]], pattern: object) -> list[int]:
     if pattern in named:
         return named[pattern]
     if any(sign in pattern for sign in "*?"):
-        # Brackets are not signs here, because names of operators may hold them.
+        # Brackets stand for themselves here, because names of operators may contain brackets.
         plain = pattern.replace("[", "[[]")
         found = [op for name in fnmatch.filter(named, plain) for op in named[name]]
         if found:

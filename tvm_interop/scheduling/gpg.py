@@ -108,10 +108,10 @@ def gpg_scored(
     `gpg-scored` is not in the paper. It differs from `gpg` only in how an ending is chosen. In
     `gpg`, the ending that a number m stands for changes with the number of endings, and the policy
     network must learn this. Here the score of an ending is the sum of two latencies that the
-    networks estimate. One is the latency of the stage, from that of its longest group up to the sum
-    of its operators. The other is the latency of the remaining operators, from their longest path
-    up to their sum. In a state with more than 512 endings, endings are built cluster by cluster
-    (`endings.Endings`), and the best 48 endings are kept after each cluster.
+    networks estimate. One is the latency of the stage, between that of its longest group and the
+    total latency of its operators. The other is the latency of the remaining operators, between
+    their longest path and their total latency. In a state with more than 512 endings, endings are
+    built cluster by cluster (`endings.Endings`), and the best 48 are kept after each cluster.
 
     Parameters
     ----------

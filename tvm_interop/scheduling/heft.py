@@ -26,9 +26,9 @@ def heft(
     finishes first. There it takes the first gap between other operators that is long enough. The
     priority is that of HIOS, which equals the upward rank of HEFT if all GPUs are alike.
 
-    Then neighbouring operators on a GPU are merged into stages, in which they start together, where
-    that makes the schedule shorter. This step is the same as in `hios-lp`, except that operators
-    are visited by start time.
+    Then neighbouring operators on a GPU are merged into a stage if this makes the schedule shorter.
+    The operators of a stage start together. This step is the same as in `hios-lp`, except that
+    operators are visited by start time.
 
     Ties: operators of equal priority are placed in topological order. The lowest GPU and the
     smallest window win.

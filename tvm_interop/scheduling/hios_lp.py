@@ -24,8 +24,8 @@ def hios_lp(
 
     The longest valid path of unmapped operators goes to the GPU on which the schedule of all mapped
     operators becomes shortest. This repeats until every operator is mapped. Then neighbouring
-    operators on a GPU are merged into a stage, in which they start together, where that makes the
-    schedule shorter. Such a stage is called a window.
+    operators on a GPU are merged into a stage if this makes the schedule shorter. The operators of
+    such a stage start together. The stage is called a window.
 
     A path is valid if no operator inside it has an edge to or from a mapped operator. Its first and
     last operator may have such edges. The length of a path is the sum of its operators and copies,

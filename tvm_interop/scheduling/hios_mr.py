@@ -25,8 +25,8 @@ def hios_mr(
     The operators are taken by descending priority. A recurrence finds the earliest finish of each
     operator on each GPU. To do so, it keeps one mapping for each GPU: the best mapping in which the
     previous operator runs on that GPU. It then extends each of these mappings by the next operator.
-    At the end, neighbouring operators on a GPU are merged into stages, in which they start
-    together, where that makes the schedule shorter (see `hios-lp`).
+    At the end, neighbouring operators on a GPU are merged into a stage if this makes the schedule
+    shorter (see `hios-lp`). The operators of a stage start together.
 
     The printed Algorithm 3 chooses the mapping in which the last operator ends first. But another
     sink of the graph may end later than the last operator. So here the mappings that the recurrence

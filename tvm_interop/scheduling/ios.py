@@ -89,9 +89,9 @@ def ios(
         whatever `max_group_ops` says, because the operators of a group do not run side by side.
         None if no operator is divided.
     blocks: names of the operators of each block, in the order in which blocks run. A name may be a
-        pattern, such as `cell_3/*`. None: the blocks that are found in the graph. Blocks that are
-        given hide stages across their borders from the search, so the schedule is the fastest one
-        only between the borders (`given_blocks`).
+        pattern, such as `cell_3/*`. None: the blocks that are found in the graph. With given
+        blocks, the search finds no stage that lies across a border. So the schedule is optimal only
+        within each block (`given_blocks`).
 
     Borders of blocks. All operators before a border run before all operators after it. A stage
     across a border is therefore a single group, and its operators run one after the other. Such a

@@ -70,7 +70,7 @@ class Allowance:
             self._whole.spend(transitions)
 
     def share(self, part: float) -> Allowance:
-        """Make an allowance from what is left of this one.
+        """Make an allowance of a share of the transitions and the time that are left here.
 
         Parameters
         ----------

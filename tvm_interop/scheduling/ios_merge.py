@@ -75,9 +75,9 @@ def ios_both(
 
     found = [search(may_merge)]
     if may_merge:
-        with suppress(OutOfTimeError):  # Then the first schedule is the best one known.
+        with suppress(OutOfTimeError):  # If time runs out, take the first schedule.
             found.append(search(False))
-    best = min(found, key=_makespan_us)  # `min` gives ties to the first.
+    best = min(found, key=_makespan_us)  # On a tie, `min` takes the one with merging.
     times = {key: sum(made.stats[key] for made in found) for key in ("search_us", "pricing_us")}
     return replace(best, stats={**best.stats, **times})
 
@@ -136,7 +136,7 @@ def _makespan_us(made: Schedule) -> float:
 
 
 def _in_turn(stages: Iterable[Stage]) -> Iterator[Stage]:
-    """The same stages, but one for each operator that is not merged."""
+    """Split the stages that are not merged into stages of a single group."""
     for stage in stages:
         if stage.kind == "merge":
             yield stage

@@ -127,7 +127,10 @@ class StagePrices:
 
     @property
     def certain(self) -> float:
-        """Lower bound of any schedule, as a share of the longest path; 0 if merging is allowed."""
+        """A factor: no schedule takes less than this factor times the longest path.
+
+        The factor is 0 if operators may be merged.
+        """
         if self.set_of:
             return 0.0
         return self.scale if self.below_bound else 1.0

@@ -22,14 +22,16 @@ def least_us(
 ) -> float:
     """The time that every schedule takes at least, in microseconds.
 
-    Operators that depend on each other cannot run side by side. So if an operator and each other
-    one depend on each other, directly or not, nothing can run beside it but its own parts. It takes
-    as long as in `in_turn`, where its parts run side by side, or as long as its parts one after the
-    other if that is less. These operators divide the rest into sections, which run one after the
-    other. A section takes at least as long as its longest path, and at least as long as its
-    operators take if they keep all streams busy. Here each part counts with its latency alone,
-    because it may run beside a part of another operator, which may slow it down less. No part is
-    faster beside another one than alone, so of two latencies that say so the lower one counts.
+    An operator may be before or after every other operator, by direct or indirect dependencies.
+    Only its own parts can then run side by side. Such an operator takes as long as in `in_turn`,
+    where its parts run side by side, or as long as its parts one after the other, if that is less.
+
+    These operators divide all other operators into sections, and the sections run one after the
+    other. A section takes at least as long as its longest path. It also takes at least the total
+    latency of its operators divided by the number of streams. In a section, a part may run beside
+    parts of other operators, which may slow it down less than the parts of its own operator do. So
+    each part counts with its latency alone. In truth, no part is faster beside other parts than
+    alone. If two latencies say otherwise, because they were measured, the lower one counts.
 
     Complexity: O(n m / w) for n operators, m dependencies and machine words of w bits.
 
@@ -79,8 +81,8 @@ def _wholes(
 ) -> list[tuple[list[int], float]]:
     """The parts of each operator, and the latency of these parts in `in_turn`.
 
-    A stage that has operators one after the other does not hold the parts of one operator, so each
-    of its operators counts by itself.
+    A stage holds the parts of one operator if it has several groups of one operator each. Each
+    operator of any other stage counts by itself.
     """
     found: dict[int, tuple[list[int], float]] = {
         op: ([op], float(us)) for op, us in enumerate(op_us)

@@ -57,11 +57,11 @@ _FIRST_ROUNDS = 6
 """Number of rounds before the first check for an early stop. By the rule of `_rounds_needed`, a
 comparison that is not stopped early takes at least 12 rounds."""
 _FIRST_DEAR_ROUNDS = 3
-"""Number of rounds before `ends` is first asked if already these rounds were not cheap. The noise
-is not estimated from so few rounds."""
+"""If this many rounds have already taken `_CHEAP_US`, `ends` is asked after each further round. The
+number of rounds that are needed is not estimated from so few rounds."""
 _CHEAP_US = 2e6
-"""Microseconds of rounds that a hope for a gain is always worth. Beyond that, the hope must be
-better founded (`may_gain`)."""
+"""Microseconds that rounds may take even if a gain is unlikely. Rounds go on for longer only if a
+gain is more likely (`may_gain`)."""
 _DEAR_LEVEL = 0.2
 """Significance level at which a gain is given up once the rounds have taken `_CHEAP_US`."""
 _DEAR_GROWTH = 1.4
@@ -131,8 +131,8 @@ def may_gain(rounds: Floats, contestant: int) -> bool:
     contestant pass the test, or they would cost more than the gain is worth.
 
     While the rounds have taken less than two seconds in all, a gain of 2% is ruled out at a
-    significance level of 5%. After that, it is ruled out at a level of 20%. On a noisy machine the
-    second level needs a quarter of the rounds of the first.
+    significance level of just below 5% (`_LAST_LEVEL`). After that, it is ruled out at a level of
+    20%. On a noisy machine the second level needs a quarter of the rounds of the first.
 
     Parameters
     ----------
@@ -271,7 +271,7 @@ def take_rounds(
             needed = _rounds_needed(np.abs(apart))
             if needed <= len(taken) or (ends is not None and ends(so_far)):
                 break
-            # Check again before all needed rounds are taken: fewer are needed if the noise falls.
+            # Check again before all these rounds are taken. If the noise falls, fewer are enough.
             growth = 2.0 if is_cheap(so_far) else _DEAR_GROWTH
             wanted = int(min(needed, math.ceil(growth * len(taken))))
     return np.array(taken)

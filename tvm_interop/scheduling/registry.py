@@ -94,7 +94,7 @@ def schedulers() -> list[str]:
 
 def is_own(name: str) -> bool:
     """Whether scheduler `name` belongs to this package, and was not registered by a user."""
-    module: str | None = _lookup(name).__module__  # None if `exec` defined the function.
+    module: str | None = _lookup(name).__module__  # None for a function that `exec` made.
     return module is not None and module.startswith(f"{__package__}.")
 
 

@@ -309,7 +309,13 @@ class Process(Protocol):
         ...
 
     def restore(self, saved: Any, actions: Floats) -> None:
-        """Return to the point at which `saved` was called, after the given actions."""
+        """Return to the state in which `saved` was called.
+
+        Parameters
+        ----------
+        saved: the result of `saved`.
+        actions: the actions of all steps before that call.
+        """
         ...
 
 
@@ -381,7 +387,7 @@ class Environment:
         return [self.calls, self._rng.bit_generator.state]
 
     def restore(self, saved: Any, actions: Floats) -> None:
-        """Return to the point at which `saved` was called."""
+        """Return to the state in which `saved` was called."""
         self.calls, self._rng.bit_generator.state = saved
 
     def _figures(self, run: ServingRun) -> Floats:

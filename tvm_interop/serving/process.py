@@ -169,7 +169,7 @@ class ServingProcess:
         return [self.calls, self._began, self._served]
 
     def restore(self, saved: Any, actions: Floats) -> None:
-        """Return to the point at which `saved` was called, by serving the last episode again.
+        """Return to the state in which `saved` was called, by serving the last episode again.
 
         Parameters
         ----------
@@ -210,7 +210,11 @@ class ServingProcess:
 
 
 def mix_rate(served: npt.ArrayLike, mix: npt.ArrayLike) -> float:
-    """Return the number of served requests that make up whole mixes, of any size."""
+    """Return the number of served requests that can be put together into mixes.
+
+    In a mix, the requests of the models are in the proportions of `mix`. Surplus requests of a
+    model do not count.
+    """
     shares = np.asarray(mix, dtype=np.float64)
     shares = shares / shares.sum()
     wanted = shares > 0

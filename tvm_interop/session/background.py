@@ -29,7 +29,8 @@ LENGTH_BYTES = 8
 _ENDS_WITHIN_S = 5.0
 """A process that is told to end has this many seconds to do so, and is then killed."""
 _MOST_SAID = 600
-"""The error of a failed process contains at most this many of the last characters it wrote."""
+"""If a process fails, the error message ends with at most this many last characters of its output.
+"""
 
 Use = Callable[[Artifact], None]
 """A function that takes a finished artifact into use."""
@@ -73,7 +74,7 @@ class Background:
         self._states: dict[tuple[Any, ...], CompileState] = {}
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
-        self._in_use = threading.RLock()  # Any thread may close the session.
+        self._in_use = threading.RLock()  # Its own holder may close the session.
         self._thread: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._is_closed = False
@@ -99,7 +100,8 @@ class Background:
         """Compile in the background, and then call `use` in a thread of this object."""
         is_fork = os.getpid() != self._pid
         if is_fork:
-            self._changed = threading.Condition()  # Another thread may have held the old one.
+            # The lock of the old condition may have been held at the time of the fork.
+            self._changed = threading.Condition()
         self._note(CompileState(order.shapes, "quick", _now(), "waiting"))
         if is_fork:
             _LOG.warning("`%s`%s stays compiled quickly: %s", *_named(order), _FORKED)
@@ -125,7 +127,10 @@ class Background:
         return all(state.background == "done" for state in self.states())
 
     def let_go(self) -> None:
-        """Tell the process to end. Wait only while the session changes to a new artifact."""
+        """Tell the compiling process to end, without waiting for its end.
+
+        If the session changes to a new artifact at this moment, wait until it has changed.
+        """
         if os.getpid() != self._pid:
             return  # This process was forked. Its parent ends the compiling process.
         self._is_closed = True
@@ -138,7 +143,7 @@ class Background:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End the process, and wait until it has ended."""
+        """End the compiling process, and wait until it has ended."""
         self.let_go()
         thread = self._thread
         if os.getpid() == self._pid and thread not in (None, threading.current_thread()):
@@ -195,7 +200,7 @@ class Background:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,
-            start_new_session=True,  # Ctrl-C in a terminal is for the program.
+            start_new_session=True,  # Ctrl-C in a terminal does not reach this process.
         )
 
     def _note(self, state: CompileState) -> None:
@@ -291,7 +296,7 @@ def _answer(process: subprocess.Popen[bytes], payload: bytes) -> dict[str, Any]:
     """
     assert process.stdin is not None
     assert process.stdout is not None
-    with contextlib.suppress(BrokenPipeError, ValueError):  # It ended, or was told to end.
+    with contextlib.suppress(BrokenPipeError, ValueError):  # The process has ended.
         process.stdin.write(len(payload).to_bytes(LENGTH_BYTES, "little") + payload)
         process.stdin.flush()
     text = process.stdout.read()
@@ -313,7 +318,8 @@ def _loaded(order: Order, path: str, is_kept: bool) -> Artifact:
         The file is no longer in the store.
     """
     if not is_kept:
-        artifact = load(path, trusted_keys=())  # The process that this one started has made it.
+        # No signature is needed, because this process started the one that made the file.
+        artifact = load(path, trusted_keys=())
         artifact.from_elsewhere = False
         return artifact
     found = None if order.kept is None else order.kept.find(order.source.name, order.key)
@@ -340,7 +346,8 @@ def _tell_to_end(process: subprocess.Popen[bytes]) -> None:
     """Close the process's input. The process watches its input and ends."""
     assert process.stdin is not None
     with contextlib.suppress(OSError, ValueError):
-        # A fork of this process may hold the pipe open too, so a byte is written to it first.
+        # If a forked child of this process also holds the pipe open, closing the pipe here does
+        # not end the input. So a byte is written first, which also ends the process.
         os.write(process.stdin.fileno(), b"\0")
     with contextlib.suppress(OSError, ValueError):
         process.stdin.close()

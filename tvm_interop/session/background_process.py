@@ -43,7 +43,7 @@ def main() -> None:
     The end of standard input ends this process, and so does the end of the process that started
     it. The output of all other code goes to standard error.
     """
-    answers = os.dup(1)  # A process that this one starts does not inherit it.
+    answers = os.dup(1)  # Processes that this process starts do not inherit the copy.
     os.dup2(2, 1)
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -56,7 +56,7 @@ def main() -> None:
     except _SessionIsGone:
         pass
     finally:
-        os._exit(0)  # Nothing is left to be done, and threads that compile would go on.
+        os._exit(0)  # A usual exit would wait for threads that still compile.
 
 
 def _read(length: int) -> bytes:
@@ -85,7 +85,8 @@ def _watch(parent: int) -> None:
     code for too long, this thread removes them, and kills this process and all that it started.
     """
     while not select.select([_INPUT], [], [], _LOOK_EVERY_S)[0]:
-        if os.getppid() != parent:  # A fork of the parent may hold the pipe open.
+        # The input stays open if a forked child of the ended parent holds the pipe open.
+        if os.getppid() != parent:
             break
     main_thread = threading.main_thread().ident
     assert main_thread is not None
@@ -108,13 +109,13 @@ def _work(job: dict[str, Any], answers: int) -> None:
         with open(answers, "w") as file:
             json.dump(answer, file)
         while True:
-            time.sleep(60)  # Until the watch raises an exception.
+            time.sleep(60)  # `_watch` ends this loop by an exception.
 
 
 def _compiled(job: dict[str, Any], until_loaded: contextlib.ExitStack) -> tuple[Path, bool]:
     """Return the path of the artifact, and whether it is in the store of artifacts.
 
-    Otherwise it is in a temporary folder that `until_loaded` removes.
+    An artifact that is not stored is in a temporary folder, which `until_loaded` removes.
     """
     from .._native.runtime import set_num_threads
 
@@ -128,7 +129,7 @@ def _compiled(job: dict[str, Any], until_loaded: contextlib.ExitStack) -> tuple[
     with contextlib.ExitStack() as alone:
         if order.kept is not None:
             alone.enter_context(order.kept.one_at_a_time())
-        # Another process may have compiled the same while this one waited.
+        # While this process waited, another process may have compiled the same model.
         artifact = order.found() or order.compiled()
     if artifact.path is not None:
         is_kept = order.kept is not None and artifact.path.parent == order.kept.folder

@@ -49,8 +49,8 @@ class Binding:
 
         Parameters
         ----------
-        current: returns this artifact and a module to count runs with; None if the session was
-            closed.
+        current: a function that returns this artifact, and a module of the session that counts
+            the runs of the binding too; it returns None if the session was closed.
         """
         found = current()
         assert found is not None, "a session makes no binding after its end"

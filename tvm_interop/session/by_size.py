@@ -1,4 +1,4 @@
-"""Sizes that a session compiles one by one, since no run can be filled up to another size."""
+"""Lets a session compile each size by itself, if no run can be filled up to another size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class BySize:
 
     Attributes
     ----------
-    why: why runs cannot be filled up.
+    why: why runs cannot be filled up (padded) to another size.
     """
 
     def __init__(
@@ -32,7 +32,8 @@ class BySize:
         Parameters
         ----------
         error: the error of the compilation for all sizes.
-        most: for at most this many combinations of sizes the session is ready at once.
+        most: the largest number of combinations of sizes that the session keeps ready, for the
+            log.
         """
         self.why = error.why
         self._inputs = {info.name: info.shape for info in source.inputs}
@@ -95,7 +96,7 @@ class BySize:
         self._counts.count(tuple(sizes), tuple(sizes))
 
     def forget(self, shapes: Sequence[tuple[int, ...]]) -> None:
-        """Forget the runs at the sizes of these shapes of the open inputs."""
+        """Forget the runs at one combination of sizes, given by the shapes of the open inputs."""
         self._counts.forget(self.sizes_of(dict(zip(self._open, shapes, strict=True))))
 
     @property

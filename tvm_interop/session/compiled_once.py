@@ -27,8 +27,8 @@ class Order(NamedTuple):
     ----------
     source: the model.
     options: the options for `compile`.
-    shapes: the shapes of the inputs that the model leaves open, by name; empty if they are among
-        the options. `options` has them too.
+    shapes: the shapes of the inputs that the model leaves open, by name; `options` contains them
+        too. Empty if the user gave these shapes among the options.
     kept: the store of artifacts; None if the artifact is not stored.
     key: the artifact's key in the store; "" without a store.
     """
@@ -76,7 +76,8 @@ class Order(NamedTuple):
         path = None if self.kept is None else self.kept.keep(name, self.key, artifact)
         where = f"kept as `{path}`" if path else "not kept"
         _LOG.warning("compiled `%s` in %.0f s, %s", name, time.monotonic() - began, where)
-        # All loaded artifacts share weights and the memory between operators.
+        # Use the stored file if there is one: artifacts that are loaded from files share their
+        # weights and the memory for the tensors between operators.
         loaded = None if self.kept is None or path is None else self.kept.find(name, self.key)
         return loaded or artifact
 
@@ -116,7 +117,7 @@ class Order(NamedTuple):
 
     @property
     def told(self) -> str:
-        """The shapes as words that follow the model's name."""
+        """The shapes as text for a log message, to follow the model's name."""
         return f" for {self.shapes}" if self.shapes else ""
 
 

@@ -30,7 +30,7 @@ _LOG = logging.getLogger("tvm_interop")
 
 _FOLDER = "artifacts"
 _REFUSED = ".refused.json"
-"""How the names of files end that say why a model cannot be compiled for ranges."""
+"""Suffix of a file that says why a model cannot be compiled for ranges."""
 _LOCK = ".compiling"
 """The file that is locked by the process that compiles in the background."""
 MAX_BYTES = 8 << 30
@@ -72,7 +72,7 @@ class KeptArtifacts:
         except ArtifactError as error:
             _LOG.warning("%s; the model is compiled again", error)
             return None
-        artifact.from_elsewhere = False  # The artifact was made here with the same options.
+        artifact.from_elsewhere = False  # This machine made it with the same options.
         with contextlib.suppress(OSError):
             os.utime(path)  # Mark the file as used, so that it is deleted last.
         return artifact
@@ -105,10 +105,10 @@ class KeptArtifacts:
             found = json.loads(path.read_text())
             return CannotFillUpError(str(found["why"]), str(found["advice"]))
         except (OSError, ValueError, KeyError, TypeError):
-            return None  # It is found out again.
+            return None  # The next compilation raises the error again.
 
     def keep_refusal(self, name: str, key: str, error: CannotFillUpError) -> None:
-        """Store the error of a compilation for ranges, which takes long to find out."""
+        """Store the error of a compilation for ranges, so that it is not found out again."""
         if why_not_trusted(self.folder) is None:
             with contextlib.suppress(OSError):
                 make_own_folder(self.folder)
@@ -196,7 +196,8 @@ def key_of(model_digest: str, options: Mapping[str, Any]) -> str:
 
 def _tvm_version() -> str:
     try:
-        return importlib.metadata.version("apache-tvm")  # Without the import, which takes seconds.
+        # Reading the metadata avoids the import of TVM, which takes seconds.
+        return importlib.metadata.version("apache-tvm")
     except importlib.metadata.PackageNotFoundError:
         from .._native.tvm_runtime import tvm_version
 

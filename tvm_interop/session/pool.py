@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Pool:
     """The instances of one artifact. A run takes an instance from `modules` and puts it back.
 
-    Runs of all instances are counted together with those of `first`.
+    The module `first` counts the runs of all instances.
     """
 
     def __init__(self, artifact: Artifact, instances: int) -> None:
@@ -48,15 +48,16 @@ class Pool:
     def turns_nbytes(self) -> int:
         """The number of bytes that these instances share with instances for other sizes, estimated.
 
-        Instances take turns with the memory for the tensors between operators, and have the weights
-        together. A kernel of a library may copy its inputs and outputs into another layout. Kernels
-        take turns with the memory of the copies, so the largest that one kernel could copy counts.
+        All sizes share the weights and the memory for the tensors between operators. A kernel of a
+        library may copy its inputs and outputs into another layout. All kernels share one piece of
+        memory for such copies, so only the largest copies of a single kernel count.
         """
         if not self._shares_memory:
             return _most_copied(self.first.plan) * self.modules.maxsize
         native, ports = self.artifact.native, self._ports_nbytes
         assert native is not None
-        # The plan would say more exactly what can be copied, but reading it takes a second.
+        # The plan lists the tensors that can be copied, but reading the plan takes a second. So
+        # assume that all tensors between operators, the inputs and the outputs can be copied.
         between = native.instance_nbytes(0) - ports
         return (between + between + ports) * self.modules.maxsize + native.weights_nbytes
 
@@ -77,7 +78,7 @@ class Pool:
         return inputs, outputs
 
     def count_with(self, other: Pool) -> None:
-        """Count runs together with those of `other`; no run of this pool has begun yet."""
+        """Add all runs of this pool to the counts of `other`. No run of this pool has begun yet."""
         for module in self.modules.queue:
             module.count_with(other.first)
 

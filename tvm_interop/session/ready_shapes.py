@@ -13,7 +13,7 @@ from .pool import Pool
 Key = tuple[Any, ...]
 """The shapes of the inputs that the model leaves open, in the order of the inputs."""
 Count = Callable[[], None] | None
-"""What is called when instances are used, if anything."""
+"""A function to call when instances are used; None to call nothing."""
 
 
 class ReadyShapes:
@@ -29,8 +29,8 @@ class ReadyShapes:
         Parameters
         ----------
         most: the largest number of shapes.
-        most_bytes: the largest total size of the tensors of all instances. The instances that are
-            added last may be larger.
+        most_bytes: the largest total size of the tensors of all instances. The instances for the
+            shapes that are added last are kept even if they alone are larger.
         """
         self._most = most
         self._most_bytes = most_bytes

@@ -43,12 +43,15 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("tvm_interop")
 
 _MOST_SHAPES = 64
-"""The largest number of combinations of input shapes that a model with open dimensions is kept for.
+"""The largest number of combinations of input shapes for which a session keeps instances.
 
 The instances for the least recently used shapes are dropped first.
 """
 _MOST_BYTES = 4 << 30
-"""The largest total size of their tensors. The shapes used last are kept even if larger."""
+"""The largest total size of the tensors of these instances, in bytes.
+
+The instances for the last shapes are kept even if they alone are larger.
+"""
 Callback = Callable[[list[np.ndarray] | None, Any, str], object]
 """A function that is called when a run of `run_async` has ended, as in onnxruntime.
 
@@ -68,9 +71,9 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
     with open dimensions is compiled for each combination of input shapes that `run` gets. With
     `compile_in_background` the session answers before that: see `states`.
 
-    For ranges in `shapes`, all sizes run without further compilation if runs may be filled up to
-    another size. Otherwise a warning says why not, and each size is compiled at its first run. This
-    is also done for a run whose mask does not allow it to be filled up.
+    With ranges in `shapes`, all sizes run without further compilation if a run may be filled up
+    (padded) to a larger size. Otherwise a warning says why not, and each size is compiled at its
+    first run. The same happens for a run whose mask does not allow it to be filled up.
 
     Attributes
     ----------
@@ -149,8 +152,8 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
 
             check_background(self._options, given.model, given.digest)
             self._background = Background()
-            # No process is left behind, even if nobody closes the session before it or the program
-            # ends.
+            # If nobody closes the session, end the compiling process when the session is collected
+            # or the program ends.
             weakref.finalize(self, self._background.let_go)
         if is_open(given, options):
             self.inputs, self.outputs = given.inputs, given.outputs
@@ -398,7 +401,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
     def _improve(self, order: Order) -> None:
         """Compile in the background. Later runs use the result."""
         assert self._background is not None
-        this = weakref.ref(self)  # The background must not keep a session alive.
+        this = weakref.ref(self)  # The compilation must not keep the session alive.
 
         def use(artifact: Artifact) -> None:
             session = this()
@@ -419,7 +422,9 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         """
         old = self._by_shape.get(key) if key else self._pool
         if old is None:
-            return  # There were other shapes in between. The next run finds the stored artifact.
+            # Other shapes have displaced these shapes meanwhile. The next run with these shapes
+            # finds the stored artifact.
+            return
         made = Pool(artifact, self._instances)
         if made.infos() != old.infos():
             raise ExecutionError(
@@ -445,7 +450,8 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
 
         Parameters
         ----------
-        error: why the instances for ranges do not run these inputs, if this was tried.
+        error: the reason why the instances for ranges refused these inputs; None if these
+            instances have not tried.
         """
         if self._pool is not None and error is None:
             return self._pool
@@ -461,7 +467,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
             return pool
         with self._compiling:  # One compilation at a time; shapes that are ready run meanwhile.
             self._check_is_open()
-            pool = self._by_shape.use(key, count)  # Another thread may have compiled it.
+            pool = self._by_shape.use(key, count)  # Another thread may have just compiled it.
             if pool is not None:
                 return pool
             order = self._order(self._source, shapes)

@@ -1,4 +1,4 @@
-"""What a session tells of ranges of sizes, and of the sizes of its runs."""
+"""The part of a session that reports its ranges of sizes, and counts the runs at each size."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SizedRuns:
 
     @property
     def run_counts(self) -> dict[tuple[int, ...], RunCounts]:
-        """As `runs_by_size`, with the runs that were filled up, and the share of filled rows."""
+        """For each size: the runs, the runs that were filled up, and the share of filled rows."""
         if self._by_size is not None:
             return self._by_size.counts()
         return {} if self._pool is None else self._pool.first.run_counts
@@ -62,6 +62,6 @@ class SizedRuns:
         return () if self._pool is None else self._pool.first.range_dimensions
 
     def _count_at_own_size(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Count a run of a model with ranges that instances for its own size did."""
+        """Count a run that was not filled up, but ran on instances for exactly its own size."""
         if self._by_size is None and self._pool is not None:
             self._pool.first.count_elsewhere(shapes)

@@ -56,7 +56,7 @@ def _arrows(rows: list[OpProfile], plan: Plan) -> list[dict[str, Any]]:
         for w in op.waits:
             source, target = seen[plan.operators[w].name], seen[op.name]
             common = {"name": "wait", "cat": "wait", "id": len(arrows) // 2, "pid": 0}
-            # At the end of the slice, the arrow would be drawn from the next slice.
+            # An arrow that started at the end of the slice would be attached to the next slice.
             inside_us = (source.start_us + source.end_us) / 2
             arrows.append({"ph": "s", **common, "tid": source.stream, "ts": inside_us})
             end = {"tid": target.stream, "ts": target.start_us}

@@ -1,4 +1,4 @@
-"""Writes the graph of a record in DOT, the language of Graphviz."""
+"""Writes the graph of a recorded run's operators in DOT, the language of Graphviz."""
 
 from __future__ import annotations
 

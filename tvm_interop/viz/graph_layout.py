@@ -106,7 +106,7 @@ def _tracks(record: Record, columns: list[int]) -> dict[int, int]:
             if _needs_track(columns, source, target):
                 furthest[source] = max(furthest.get(source, 0), columns[target])
     tracks: dict[int, int] = {}
-    free_from: dict[int, list[int]] = {}  # By stream: for each track, its first free column.
+    free_from: dict[int, list[int]] = {}  # For each stream, the first free column of each track.
     for source in sorted(furthest, key=lambda op: columns[op]):
         rows = free_from.setdefault(record.operators[source].stream, [])
         found = next((t for t, column in enumerate(rows) if column <= columns[source]), len(rows))

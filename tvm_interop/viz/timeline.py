@@ -95,7 +95,7 @@ def timeline(record: Record, scale_us: float, width: float | str = "100%") -> El
         _draw_stages(root, record, rows, scale_us, width)
     for y in (*rows.measured, *rows.predicted):
         child(root, "line", x1="0%", x2="100%", y1=y + _LANE, y2=y + _LANE, stroke="#BBBBBB")
-    _draw_waits(root, record, rows, scale_us)  # The boxes drawn below cover the lines.
+    _draw_waits(root, record, rows, scale_us)  # The boxes come later, and cover these lines.
     for i, op in enumerate(record.operators):
         _draw_operator(
             root, i, op, (op.start_us, op.end_us), rows.measured[op.stream], scale_us, width
@@ -171,7 +171,7 @@ def _draw_stages(
     began = sorted((start, stage) for stage, start in first_start.items())
     ends = [start for start, _ in began[1:]] + [record.makespan_us]
     for (start, stage), end in zip(began, ends, strict=True):
-        # The number is left out if there is no room for it: 173 cut to 17 would name another stage.
+        # A number is shown whole or not at all: 173 cut to 17 would name another stage.
         needed = 6 + _DIGIT_PX * len(str(stage))
         label = str(stage) if _fits(start, end, scale_us, width, needed) else ""
         box(

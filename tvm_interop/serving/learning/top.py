@@ -33,8 +33,8 @@ class TopConfig:
     gpg_blocks: number of random combined blocks that GPG is trained on.
     gpg_most: largest number of blocks in such a combined block; None for `most`.
     gpg_options: further options of the scheduler, such as `width` of `gpg-scored`.
-    most: largest number of blocks in a combined block (H). The key of an entry is a number of
-        multiprocessors. The entry with the largest key that the device reaches counts.
+    most: largest number of blocks in a combined block (H), as pairs (multiprocessors, H). Of the
+        pairs with no more multiprocessors than the device has, the pair with the most counts.
     interval: see `Space`.
     reward, rule, barriers: see `ServingProcess`.
     step_s: seconds of serving in a step; None for the time of `step_requests` requests that run one
@@ -259,7 +259,7 @@ class TopTraining:
     def estimate_s(self, steps: int = 20) -> float:
         """Return the seconds that the whole training will take, from the time of a few steps.
 
-        The steps belong to a separate training, of which nothing is kept. Its GPG has random
+        The steps belong to a separate training, which is not kept. Its GPG has random
         weights, so combined blocks take as long to schedule as at the beginning of the real
         training.
         """

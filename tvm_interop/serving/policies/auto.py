@@ -286,7 +286,7 @@ class Auto(Policy):
             pass
         except Exception as error:
             self._error = error
-        took_s = time.thread_time()  # This thread runs only this decision.
+        took_s = time.thread_time()  # All CPU time of this thread belongs to this decision.
         self._rests_until_s = began_s + _REST * took_s
         self._log.append(
             (
@@ -322,7 +322,7 @@ class Auto(Policy):
         models, device = self._programs.models, self._programs.device
         arrivals, seconds = seen.since_decision()
         if seconds <= 0:
-            return  # All requests arrived at the same time, and no time has passed since.
+            return  # No time has passed since the last decision: there is nothing to simulate.
 
         def excess(interference: float) -> tuple[float, float] | None:
             programs = Programs(models, device.with_interference(interference))

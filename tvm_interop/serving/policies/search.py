@@ -74,9 +74,10 @@ class Search(Policy):
     inside: maximum number of requests of a model that have left the queue and are not yet served.
         Each of them needs tensors of its own. None for no limit other than the buffers. A limit
         also makes simulations slower.
-    clients: number of clients of each model, each of which sends its next request when it has the
-        answer to the last. The search then simulates these clients. With None, it simulates queues
-        that never end, which promises too much for blocks that wait for each other.
+    clients: number of clients of each model. A client sends its next request when it has the answer
+        to its last request. The search simulates these clients. With None, it simulates queues that
+        are never empty. The predicted throughput is then too high for blocks that wait for each
+        other.
     """
 
     def __init__(

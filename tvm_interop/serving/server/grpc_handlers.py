@@ -50,9 +50,9 @@ def handlers(
     ----------
     service: descriptor of the service. A streaming method must stream in both directions.
     calls: object with one function per method, of the same name. The function is a coroutine
-        function, or an asynchronous generator for a streaming method. Any other function stands for
-        a method that does not exist. A `TVMInteropError` ends the call with the status of the
-        error.
+        function, or an asynchronous generator for a streaming method. A `TVMInteropError` ends the
+        call with the status of the error. Any other function is registered as it is:
+        it is a stub, which answers `UNIMPLEMENTED`.
     access: access rules.
     held: byte budget that counts each message while it is served.
     max_number_bytes: see `grpc_wire.check_message`.

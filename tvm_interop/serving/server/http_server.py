@@ -21,9 +21,8 @@ _MOST_HEADERS = 32 * 1024
 _PIECE = 2**13
 """The number of bytes that are read from a connection at once.
 
-The parser h11 needs 20 us for each chunk or request in these bytes. A chunk may be only six bytes
-long.
-The event loop is blocked meanwhile.
+The parser h11 needs 20 us for each chunk or request in these bytes, and blocks the event loop
+meanwhile. A chunk may be only six bytes long.
 """
 _LARGE_PIECE = 2**18
 """The number of bytes that are read at once from a body of known length, which has no chunks."""
@@ -79,7 +78,7 @@ def _connections(config: ServerConfig) -> type[H11Protocol]:
 
         def timeout_keep_alive_handler(self) -> None:
             if self.transport.get_write_buffer_size():
-                self.transport.abort()  # Closing would wait until the client reads the rest.
+                self.transport.abort()  # `close` would wait until the client has read everything.
             else:
                 super().timeout_keep_alive_handler()
 

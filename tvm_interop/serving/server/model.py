@@ -51,7 +51,7 @@ class Model(AnyModel):
             shapes.batch_sizes,
         )
         self._shape_of_size = {size: i for i, size in enumerate(shapes.batch_sizes)}
-        # Requests of a model with batches are filled up when they have been joined.
+        # A model with batches needs no range: `run` joins requests and fills the batch up.
         self._range = None if shapes.batch_sizes else shapes.row_range
         known = shapes.row_range
         self.dimensions = ("batch",) if shapes.batch_sizes else known.dimensions if known else ()
@@ -102,7 +102,7 @@ class Model(AnyModel):
                 "that runs blocks serves models of one shape; compile it for one, or choose a "
                 "policy that runs models whole"
             )
-        # Only these instances can run a part of the operators.
+        # Only instances of this kind can run some of their operators alone.
         changeable = [self._shapes.changeable(one, 0) for one in self._instances[0]]
         instances = self._instances[0] = [*changeable]
         plan = instances[0].plan

@@ -159,7 +159,7 @@ _SCHEDULES = ("tvm_interop.kernels.cpu_schedule", "tvm_interop.kernels.cuda_sche
 def _no_faults_in_schedules(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Fail a test if one of our schedule rules fails on a kernel.
 
-    Without the rule, the kernel would be correct but slow, so no other test would notice.
+    The kernel is then built without the rule. It is correct but slow, so no other test notices.
     """
     yield
     faults = [

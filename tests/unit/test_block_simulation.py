@@ -244,7 +244,7 @@ def test_work_and_order_are_conserved(data: st.DataObject) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_it_takes_no_longer_than_one_after_the_other(data: st.DataObject) -> None:
-    """This holds if a multiprocessor holds one block, so that only bandwidth is shared."""
+    """Each multiprocessor holds one block here, so kernels share only the bandwidth."""
     graph, kernels, made, gpu = drawn(data, KERNELS.map(lambda one: replace(one, most=WHOLE)))
     run = simulate_blocks(graph, made, kernels, gpu)
     sequential_us = sum(alone_us(one, gpu) for of_op in kernels for one in of_op)
@@ -262,8 +262,9 @@ def test_on_one_stream_it_is_the_sum(data: st.DataObject) -> None:
     assert run.makespan_us == pytest.approx(sum_us + (graph.num_ops - 1) * gpu.gap_us)
 
 
-# The same draws each time: two multiprocessors may hold equal blocks that began at different times,
-# and the two simulations may then choose another one of them. Random draws have hit this once.
+# The draws are the same each time. Two multiprocessors may hold equal blocks that began at
+# different times, and each simulation may then choose another one of the two. Random draws once led
+# to such a case.
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.data())
 def test_alike_multiprocessors_are_simulated_as_one_without_a_difference(

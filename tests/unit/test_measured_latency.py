@@ -180,7 +180,7 @@ def test_streams_that_shared_a_core_are_measured_again(
 
 
 class _OneCoreForAWhile(GivenTimer):
-    """Two streams share a core from one time of a clock to another."""
+    """Two streams share a core while the clock is between two given times."""
 
     def __init__(self, us: float, clock: list[float], begins: float, ends: float) -> None:
         super().__init__(lambda op: us, 2)
@@ -213,7 +213,7 @@ def test_a_stretch_on_one_core_is_waited_for(
     model = MeasuredLatency(compilation.program, kernel_hashes(compilation.program.kernels), timer)
     a, b = heaviest(compilation)
     model.op(a)
-    model.stage([[a], [b]])  # It runs well side by side.
+    model.stage([[a], [b]])  # This stage runs well side by side.
     assert clock[0] == 0.0
     clock[0] = 11.0
     c = next(op for op in range(len(compilation.program.operators)) if op not in (a, b))

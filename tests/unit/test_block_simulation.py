@@ -219,14 +219,16 @@ def test_work_and_order_are_conserved(data: st.DataObject) -> None:
     assert sorted(rows) == list(range(graph.num_ops))
     flat = [one for of_op in kernels for one in of_op]
     slack = 1 + 1e-6
-    # No edge runs backwards, and no kernel is faster than its waves.
+    # Each operator starts after the operators that it reads, and takes at least as long as its
+    # waves of blocks.
     for op, (stream, start, end) in rows.items():
         for source in graph.predecessors(op):
             passes_us = gpu.gap_us if rows[source][0] == stream else gpu.wait_us
             assert start * slack >= rows[source][2] + passes_us
         waves = math.ceil(flat[op].blocks / (min(flat[op].most) * gpu.multiprocessors))
         assert (end - start) * slack >= waves * flat[op].block_us
-    # The run takes at least the longest path, the launches, the arithmetic and the traffic.
+    # The run takes at least as long as the longest path, all launches, all arithmetic, and all
+    # traffic.
     path_us = [0.0] * graph.num_ops
     for op in graph.topological_order():
         before = max((path_us[source] for source in graph.predecessors(op)), default=0.0)

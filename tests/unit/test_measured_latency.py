@@ -91,7 +91,7 @@ def test_more_groups_than_streams_are_packed(compilation: Compilation) -> None:
     # Operators with equal kernels share a measurement.
     of_kernel = {kernels[a]: 20.0, kernels[b]: 10.0}
     model = priced(compilation, [of_kernel.get(kernel, 1.0) for kernel in kernels])
-    # Packed onto two streams, each stream gets one heavy and one light group.
+    # Each of the two streams gets one heavy and one light group.
     assert model.stage([[a], [b], [a], [b]]) == model.stage([[a, b], [a, b]]) == pytest.approx(30)
 
 

@@ -56,7 +56,7 @@ If one ran last, the other worker would have to wait for it.
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the tests of long files first, and leave out those of other rooms than `--room`.
+    """Put the tests of long files first, and leave out tests of other rooms than `--room`.
 
     Raises
     ------

@@ -95,8 +95,8 @@ def test_blocks_share_arithmetic() -> None:
     one = BlockGpu(1)
     assert side_by_side(one, kernel(2, 10, busy=0.5)) == [(0, 10)]
     assert side_by_side(one, kernel(2, 10, busy=0.75)) == [(0, 15)]
-    # Both run at half speed. The first ends after 8 us. The second then has 6 of its 10 us of work
-    # left.
+    # Both kernels run at half speed. The first ends after 8 us. The second then has 6 of its 10 us
+    # of work left.
     assert side_by_side(one, kernel(1, 4, busy=1), kernel(1, 10, busy=1)) == [(0, 8), (0, 14)]
 
 

@@ -1,4 +1,4 @@
-"""Tests artifacts that the native library loads: what `load` reads later, and what it runs."""
+"""Tests artifacts that the native library loads: their fields and their runs."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
     python .ci/split_wheel.py dist/tvm_interop-0.2.0-py3-none-manylinux_2_28_x86_64.whl
 
-`tvm-interop-runtime` needs NumPy and oneDNN alone. `tvm-interop` then requires it in the same
-version. Both are imported as `tvm_interop`, and no file is in both. An installation from the
-sources is not split.
+The wheel `tvm-interop-runtime` needs NumPy and oneDNN alone. The wheel `tvm-interop` then requires
+the same version of `tvm-interop-runtime`. Both wheels are imported as `tvm_interop`, and no file is
+in both. An installation from the sources is not split.
 """
 
 from __future__ import annotations

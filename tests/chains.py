@@ -20,9 +20,9 @@ WIDTH = 64
 
 
 def chain_kernels(folder: Path) -> Any:
-    """Compile two kernels that add 1 to each number:
+    """Compile two kernels that add 1 to each number.
 
-    `serial`, and `parallel` with a parallel loop.
+    `serial` has a serial loop, and `parallel` has a parallel loop.
     """
     x = te.placeholder((WIDTH,), "float32", name="x")
     y = te.compute((WIDTH,), lambda i: x[i] + 1.0, name="y")

@@ -56,7 +56,7 @@ If one ran last, the other worker would have to wait for it.
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the tests of long files first, and leave out those of other rooms than `--room`.
+    """Put the tests of long files first, and leave out tests of other rooms than `--room`.
 
     Raises
     ------
@@ -159,7 +159,7 @@ _SCHEDULES = ("tvm_interop.kernels.cpu_schedule", "tvm_interop.kernels.cuda_sche
 def _no_faults_in_schedules(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Fail a test if one of our schedule rules fails on a kernel.
 
-    Without the rule, the kernel would be correct but slow, so no other test would notice.
+    The kernel is then built without the rule. It is correct but slow, so no other test notices.
     """
     yield
     faults = [

@@ -11,7 +11,10 @@ from tvm_interop.plan.plan import Plan
 
 
 def damaged(plan: Plan, **changes: Any) -> str:
-    """The JSON of a plan with other fields in an operator or a value, such as `B__waits=[...]`."""
+    """The JSON of a plan in which some fields of operators or values are replaced.
+
+    For example, `B__waits=[...]` replaces the field `waits` of the operator `B`.
+    """
     document = json.loads(plan.to_json())
     for path, value in changes.items():
         name, field = path.split("__")
@@ -21,7 +24,7 @@ def damaged(plan: Plan, **changes: Any) -> str:
 
 
 def change_operator(plan: Plan, name: str, **fields: Any) -> Plan:
-    """The plan with other fields in an operator."""
+    """The plan, with some fields of one operator replaced."""
     operators = tuple(
         msgspec.structs.replace(op, **fields) if op.name == name else op for op in plan.operators
     )

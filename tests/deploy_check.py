@@ -5,8 +5,8 @@
 WHOLE is a virtual environment with the wheels, the extra `serve` and onnxruntime. RUNTIME has the
 wheel `tvm-interop-runtime` alone. Bubblewrap (`bwrap`) makes the file systems in which the commands
 run: the system's `/usr`, one of the environments, and an empty home folder. The file system that
-    stands for a container has only the files that `examples/container.sh` collected. There is no
-    network.
+stands for a container has only the files that `examples/container.sh` collected. There is no
+network.
 """
 
 from __future__ import annotations

@@ -88,8 +88,10 @@ def _collide(program: StreamProgram, a: StreamOperator, b: StreamOperator) -> bo
 
 
 def _finds(program: StreamProgram, access: Access, memory: dict[Half, object]) -> bool:
-    """Whether a read finds its tensor, or memory that no operator has written, if that was
-    meant."""
+    """Whether a read finds its tensor.
+
+    A read without a tensor accepts any bytes. Memory that no operator has written holds the tensor.
+    """
     if access.tensor is None:
         return True
     return all(memory.get(h, access.tensor) == access.tensor for h in _halves(program, access))

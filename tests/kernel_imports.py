@@ -52,7 +52,7 @@ def main() -> int:
         except UnsupportedModelError:
             refused += 1
             continue
-        except DeviceError as error:  # Its text names the imports that are not listed.
+        except DeviceError as error:  # The error's text names the imports that are not listed.
             print(f"seed {seed - 1}: {str(error).partition(chr(10))[0]}", flush=True)
             failed += 1
             continue

@@ -53,7 +53,10 @@ def rounded(op: LibraryOp, total: np.ndarray, scale: np.ndarray, *more: np.ndarr
 
 
 def integers(op: LibraryOp, result: np.ndarray, added: np.ndarray | None = None) -> np.ndarray:
-    """`result` after the steps and the activation, rounded."""
+    """`result` after the steps in the description of `op`, and after its activation.
+
+    For an output of integers, the result is rounded and clipped to the type.
+    """
     for kind, a, b in op.fields()["steps"]:
         if kind == "clip":
             result = np.clip(result, a, b)

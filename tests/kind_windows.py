@@ -57,7 +57,7 @@ def integer_pools(kind: str, **fields: Any) -> dict[str, LibraryOp]:
 
 
 def seen(op: LibraryOp, data: np.ndarray, filling: float) -> Iterator[np.ndarray]:
-    """Yield, for each place in the window, the number that each result sees there.
+    """Yield, for each place in the window, the pixel that each result reads there.
 
     Images are N,C,H,W.
     """

@@ -40,9 +40,10 @@ class RandomMasked:
     def feed(
         self, garbage: int | None, zeros: tuple[str, ...], *, all_ones: bool = False
     ) -> dict[str, np.ndarray]:
-        """Inputs of `GIVEN` positions, filled up with garbage or `zeros`; not if it is None.
+        """Inputs of `GIVEN` positions, filled up with garbage, or not filled up if it is None.
 
-        The mask begins with 1, and has no 0 at all with `all_ones`.
+        The inputs named in `zeros` are filled up with 0. The mask begins with 1, and has no 0 at
+        all with `all_ones`.
         """
         rng = np.random.default_rng(self._seed)
         x = rng.standard_normal((1, GIVEN, WIDTH)).astype(np.float32)

@@ -1,7 +1,7 @@
 """A program of a user, which `make lint` checks with `mypy --strict`.
 
-This program is never run. If a type gets lost, the wrong calls at the end are not errors any more.
-Then mypy reports that their `type: ignore` comments are not needed.
+This program is never run. If the package loses the type of a parameter, a wrong call at the end is
+not an error any more. Then mypy reports that the call's `type: ignore` comment is not needed.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ RNG = np.random.default_rng(0)
 
 
 def ways(count: int, always: tuple[int, ...] = ()) -> list[tuple[int, ...]]:
-    """Which of `count` inputs are constants: only those that must be, or all."""
+    """The sets of inputs to make constant: only the inputs `always`, and all `count` inputs."""
     return [always, tuple(range(count))]
 
 
@@ -269,7 +269,10 @@ def divided(x: np.ndarray, y: np.ndarray, op: str, is_fmod: bool) -> np.ndarray:
 
 
 def test_a_quotient_of_inputs_compiles_where_measuring_divides_zeros() -> None:
-    """Kernels are measured on zeros. A signal would end the process that compiles."""
+    """Kernels are measured on zeros, so this one divides 0 by 0.
+
+    If that raised a signal, the process that compiles would end.
+    """
     x, y = np.array([7, -7, 9], "int32"), np.array([2, 2, 0], "int32")
     model, feeds = one_node("Div", [x, y])
     np.testing.assert_array_equal(computed(model, feeds, providers=None)[0], [3, -3, 0])

@@ -183,7 +183,10 @@ def test_zero_points_of_weights_are_folded(dtype: str, zero: int) -> None:
 
 @needs_int8
 def test_a_constant_factor_that_needs_nine_bits() -> None:
-    """Its integers less the zero point need nine bits, so the library takes the zero point."""
+    """After the zero point is subtracted, the integers of the constant need nine bits.
+
+    So the library gets the integers as they are, and the zero point.
+    """
     net = QuantisedNet()
     x = net.rounded(net.input("x", (5, 24)), 1 / 127)
     words = net.constant(net.rng.integers(0, 256, (24, 30)).astype(np.uint8))

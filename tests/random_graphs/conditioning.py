@@ -20,9 +20,9 @@ def within_rounding(
     """For each of our outputs, whether rounding explains its distance from `wanted`.
 
     An oracle evaluates the graph several times. Each time all floating-point inputs and constants
-    are changed by about a rounding error. Our element may be as far from the wanted element as the
-    elements of that output changed, times a factor. If rounding flips a choice (`Floor`, `ArgMax`,
-    a comparison), then some of the draws flip it too.
+    are changed by about a rounding error. An element of our output may differ from the wanted
+    element by a factor times the largest change that the draws caused in this output. If rounding
+    flips a choice (`Floor`, `ArgMax`, a comparison), then some of the draws flip it too.
     """
     generator = np.random.default_rng(0)
     draws = [

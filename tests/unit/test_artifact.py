@@ -104,7 +104,9 @@ def test_a_missing_library(
     monkeypatch.setattr(f"{libraries}.library_version", lambda name: None)
     monkeypatch.setattr(f"{libraries}.why_missing", lambda name: "nobody installed it")
     artifact = load_in_both(path)
-    artifact.manifest = artifact.manifest  # Now Python opens it: this process has loaded oneDNN.
+    # After a change, Python opens the artifact. The native library would find oneDNN, which this
+    # process has loaded.
+    artifact.manifest = artifact.manifest
     with caplog.at_level("WARNING", logger="tvm_interop"):
         without = GraphModule(artifact)
     assert "`onednn`, which is missing here (nobody installed it)" in caplog.text
@@ -433,7 +435,7 @@ def test_weights_of_version_1_that_claim_more(tmp_path: Path) -> None:
             load_in_both(path)
 
 
-# Artifacts whose code is not run.
+# The next tests are about artifacts whose code is not run.
 
 
 def test_without_kernels(saved: Path, tmp_path: Path) -> None:
@@ -456,7 +458,7 @@ def test_a_pinned_digest(saved: Path, tmp_path: Path) -> None:
     assert load_in_both(saved, sha256=digest).plan == load_in_both(saved).plan
     assert load_in_both(saved, sha256=digest.upper()).path == saved
     other = crafted(saved, tmp_path / "other.tar", kernels__so=b"other code")
-    load_in_both(other)  # Right in itself, and not what was pinned.
+    load_in_both(other)  # The file is right in itself, but is not the pinned file.
     with pytest.raises(ArtifactError, match=f"other.tar`: its SHA-256 is .*, not {digest}"):
         load_in_both(other, sha256=digest)
     longer = tmp_path / "longer.tar"

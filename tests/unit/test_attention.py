@@ -130,7 +130,7 @@ def test_masks(shape: tuple[int, ...], first: bool) -> None:
 
 
 def test_a_product_as_the_mask() -> None:
-    """Relative positions: two products are added. Each of them may be the scores."""
+    """With relative positions, two products are added, and either of them may be the scores."""
     net = Model()
 
     def masked(scores: str) -> str:

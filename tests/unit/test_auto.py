@@ -127,10 +127,11 @@ def test_a_network_that_keeps_all_streams_busy_is_not_searched():
     busy = found(4000.0, 0.0)
     assert (busy["winner"], busy["no_hope"]) == ("sequential", True)
     assert list(busy["predicted_us"]) == ["sequential"]
-    assert len(found(4.0, 0.0)["predicted_us"]) > 1  # It is short, so searching is quick.
+    assert len(found(4.0, 0.0)["predicted_us"]) > 1  # The network is short, so searching is quick.
     slowed_down = found(4000.0, 0.2, lambda made: itertools.repeat([100] * len(made)))
     assert len(slowed_down["predicted_us"]) > 1
-    # In a chain only the parts of one operator run side by side, however much they slow each other.
+    # In a chain, only the parts of one operator can run side by side. So no search can gain,
+    # however much the parts slow each other down.
     ladder = OpGraph.from_edges(4, [(0, 2), (0, 3), (1, 2), (1, 3)])
     assert list(found(4000.0, 0.2)["predicted_us"]) == ["sequential"]
 
@@ -160,7 +161,7 @@ def test_a_gain_within_the_noise_is_none():
             small, "auto", LatencyTable(us_of_small), streams=2, evaluate=evaluate
         ).stats
 
-    # The search is the same in each of the 60 runs, so it is a short one.
+    # The 60 runs repeat the same search, so the graph is small.
     small, us_of_small = layered(10, 4), latencies(10, 4)
     none, some = ([noisy(gain, seed) for seed in range(30)] for gain in (0.0, 0.05))
     assert sum(stats["winner"] != "sequential" for stats in none) <= 1
@@ -232,8 +233,10 @@ def test_the_choice_among_equals_ends():
 
 
 def test_the_time_of_finalists_that_were_dropped_counts():
-    """The first rounds take more than the two seconds for the choice, by a finalist that is then
-    dropped. So the choice ends when it is next asked."""
+    """A slow finalist takes more than the two seconds for the choice in the first rounds.
+
+    It is dropped, but its time counts. So the choice ends at its next look at the clock.
+    """
     counts = []
 
     def evaluate(schedules):
@@ -255,8 +258,10 @@ def test_the_time_of_finalists_that_were_dropped_counts():
     (99.5, False, False),
 ])  # fmt: skip
 def test_a_caller_may_confirm_the_choice(us, confirm_choice, wins):
-    """The measurements for the choice prove no gain at any level, and the confirmation shows
-    that there is none."""
+    """Without a confirmation, a schedule wins if it seems faster by more than 1%.
+
+    The confirmation shows that there is no gain.
+    """
     asked = []
 
     def evaluate(schedules):
@@ -341,8 +346,10 @@ def test_the_budget_stops_pricing(monkeypatch):
 
 @pytest.mark.parametrize("seconds", [0, 3, 30])
 def test_divided_operators_are_priced_whatever_the_budget(monkeypatch, seconds):
-    """Stages with the parts of a divided operator are never refused, because `ios` would have no
-    schedule left."""
+    """Stages with the parts of a divided operator get a latency even when no time is left.
+
+    Without these latencies, `ios` would have no schedule.
+    """
     clock = Clock(monkeypatch)
 
     class Slow(Contended):

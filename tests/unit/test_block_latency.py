@@ -30,7 +30,7 @@ DEMAND = KernelDemand("k", blocks=4, threads=128, registers=32)
 
 
 def test_the_time_of_a_block_is_its_arithmetic_or_its_traffic() -> None:
-    # A multiprocessor reaches 500 flops/us, and a block with half of the threads gets half of them.
+    # A multiprocessor reaches 500 flops/us, and a block with half of its threads reaches half.
     computes = DEVICE.kernel(DEMAND, flops=4_000, nbytes=512)
     assert computes.block_us == 0.5 + 1_000 / 250
     assert computes.busy == 0.5 * 4 / 4.5

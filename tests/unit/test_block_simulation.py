@@ -95,8 +95,8 @@ def test_blocks_share_arithmetic() -> None:
     one = BlockGpu(1)
     assert side_by_side(one, kernel(2, 10, busy=0.5)) == [(0, 10)]
     assert side_by_side(one, kernel(2, 10, busy=0.75)) == [(0, 15)]
-    # Both run at half speed. The first ends after 8 us. The second then has 6 of its 10 us of work
-    # left.
+    # Both kernels run at half speed. The first ends after 8 us. The second then has 6 of its 10 us
+    # of work left.
     assert side_by_side(one, kernel(1, 4, busy=1), kernel(1, 10, busy=1)) == [(0, 8), (0, 14)]
 
 
@@ -219,14 +219,16 @@ def test_work_and_order_are_conserved(data: st.DataObject) -> None:
     assert sorted(rows) == list(range(graph.num_ops))
     flat = [one for of_op in kernels for one in of_op]
     slack = 1 + 1e-6
-    # No edge runs backwards, and no kernel is faster than its waves.
+    # Each operator starts after the operators that it reads, and takes at least as long as its
+    # waves of blocks.
     for op, (stream, start, end) in rows.items():
         for source in graph.predecessors(op):
             passes_us = gpu.gap_us if rows[source][0] == stream else gpu.wait_us
             assert start * slack >= rows[source][2] + passes_us
         waves = math.ceil(flat[op].blocks / (min(flat[op].most) * gpu.multiprocessors))
         assert (end - start) * slack >= waves * flat[op].block_us
-    # The run takes at least the longest path, the launches, the arithmetic and the traffic.
+    # The run takes at least as long as the longest path, all launches, all arithmetic, and all
+    # traffic.
     path_us = [0.0] * graph.num_ops
     for op in graph.topological_order():
         before = max((path_us[source] for source in graph.predecessors(op)), default=0.0)
@@ -244,7 +246,7 @@ def test_work_and_order_are_conserved(data: st.DataObject) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_it_takes_no_longer_than_one_after_the_other(data: st.DataObject) -> None:
-    """This holds if a multiprocessor holds one block, so that only bandwidth is shared."""
+    """Each multiprocessor holds one block here, so kernels share only the bandwidth."""
     graph, kernels, made, gpu = drawn(data, KERNELS.map(lambda one: replace(one, most=WHOLE)))
     run = simulate_blocks(graph, made, kernels, gpu)
     sequential_us = sum(alone_us(one, gpu) for of_op in kernels for one in of_op)
@@ -262,8 +264,9 @@ def test_on_one_stream_it_is_the_sum(data: st.DataObject) -> None:
     assert run.makespan_us == pytest.approx(sum_us + (graph.num_ops - 1) * gpu.gap_us)
 
 
-# The same draws each time: two multiprocessors may hold equal blocks that began at different times,
-# and the two simulations may then choose another one of them. Random draws have hit this once.
+# The draws are the same each time. Two multiprocessors may hold equal blocks that began at
+# different times, and each simulation may then choose another one of the two. Random draws once led
+# to such a case.
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.data())
 def test_alike_multiprocessors_are_simulated_as_one_without_a_difference(

@@ -70,7 +70,7 @@ def farm() -> Iterator[Farm]:
 class TestServer(InstanceSuite):
     @pytest.fixture(autouse=True)
     def both_servers_free(self, farm: Farm) -> None:
-        gc.collect()  # Objects of the test before release their servers now.
+        gc.collect()  # The objects of the last test give back their servers here.
         farm.wait_for(2)
 
     @pytest.fixture

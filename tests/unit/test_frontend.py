@@ -298,7 +298,7 @@ def test_an_empty_list_of_axes_means_all_axes() -> None:
 def test_kernels_with_the_least_integer_as_a_constant_are_right(
     op: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The check of kernels would rebuild a wrong one, and warn."""
+    """If a kernel were wrong, the check of kernels would rebuild it, and warn."""
     least = np.array(np.iinfo("int32").min, "int32")
     x = np.array([least, -7, 0, 7], "int32")
     (got,) = computed(*one_node(op, [x, least], (1,)))

@@ -63,7 +63,7 @@ def test_a_grid_looks_no_places_up() -> None:
 
 
 def mask_by_places(net: Masked, shift: int = 0, step: int = 1) -> str:
-    """A mask that is read by the numbers of rows and of positions."""
+    """A mask that is read by the indices of rows and of positions."""
     zero, one = net.number(0, np.int64), net.number(1, np.int64)
     batch = net.do("Gather", net.do("Shape", "x"), zero)
     rows = net.do("Unsqueeze", net.do("Range", zero, batch, one), net.ints(1, 2))

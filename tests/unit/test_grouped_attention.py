@@ -31,7 +31,8 @@ class Case:
 
     Attributes
     ----------
-    room: the length of the past that is given; None if it is as long as the past.
+    room: the number of positions in the given buffer of the past; None if the past fills the
+        buffer.
     ends: the last position of each row; None if all rows are as long as the longest.
     rotates: the number of channels that are rotated.
     """

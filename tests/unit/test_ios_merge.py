@@ -282,14 +282,15 @@ def test_the_pass_merges_too(plain):
     from tvm_interop.frontend import load_model
 
     imported = load_model(inception_like())
-    # Which operators are divided is measured, and need not come out alike in two compilations.
+    # Two compilations may divide different operators, because that depends on measurements. So
+    # none is divided here (`parts=1`).
     module = InterOpSchedule("ios-merge", latency=Eager(compilation()), parts=1)(imported)
     made = annotated_schedule(module)
     assert "a1/Conv+a3r/Conv+a5r/Conv" in made.op_names
     assert_close(result(tvm_interop.compile(module, keep_slower=True)), plain)
 
 
-# Operators that are divided into parts.
+# The next tests are about operators that are divided into parts.
 
 
 @pytest.fixture(scope="module", params=[("tvm",), None], ids=["tvm", "all"])

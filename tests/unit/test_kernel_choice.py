@@ -133,7 +133,10 @@ def test_nothing_is_blocked_where_nothing_gains() -> None:
     ],
 )
 def test_what_is_least_in_all(others_us: float, reorder_us: float, expected: set[str]) -> None:
-    """Only the second of three convolutions is faster on blocked tensors. The others are slower."""
+    """Only the second of three convolutions is faster on blocked tensors. The others are slower.
+
+    The comments above add up the three convolutions, and a reorder in brackets.
+    """
     net = nets.Net()
     x = net.input("x", [1, 16, 6, 6])
     net.conv(net.conv(net.conv(x, "a", (16, 16), 3), "b", (16, 16), 3), "c", (16, 16), 3)

@@ -303,7 +303,7 @@ def test_only_libraries_that_are_loaded_are_taken_over(tmp_path: Path) -> None:
     assert library.get_function("kernel") is not None
 
 
-# Kernels that are built in several files, on several threads.
+# The next tests are about kernels that are built in several files, on several threads.
 
 
 def chain_of(count: int = 9) -> tvm.IRModule:
@@ -369,7 +369,7 @@ class _Passes:
 def test_code_without_the_passes_for_gpus_is_the_same(
     make: Callable[[], tvm.IRModule], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It also fails if TVM gives these passes other names, so that they would run again."""
+    """The test also fails if TVM renames these passes, because they would then run again."""
     target, kernels = tvm.target.Target("llvm"), make()
     all_passes, fewer = _Passes(), _Passes()
     with tvm.transform.PassContext(instruments=[all_passes]):

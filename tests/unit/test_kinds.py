@@ -51,9 +51,9 @@ def test_documents(kind: str, case: str) -> None:
 @needs_onednn
 @pytest.mark.parametrize(("kind", "case"), CASES)
 def test_results(kind: str, case: str) -> None:
-    """A library can compute each operator that it says it can, whole and in parts.
+    """A library computes every operator that it accepts, whole and in parts.
 
-    If it takes the whole, it takes each part.
+    If it accepts the whole operator, it accepts each part.
     """
     checked = conformance()[kind]
     op = checked.cases[case]

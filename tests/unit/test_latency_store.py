@@ -87,7 +87,7 @@ def test_how_far_runs_differ_is_told() -> None:
     assert spread == pytest.approx(0.1), "a stage that takes no time has none"
 
 
-# Files that are damaged or have another format.
+# The next tests are about files that are damaged or have another format.
 
 
 def test_an_older_layout_is_renewed(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from tvm_interop.scheduling.least_time import least_us
 
 
 def in_pairs(graph: OpGraph) -> Schedule:
-    """Each two operators are the parts of one operator, and run side by side."""
+    """Operators 0 and 1, 2 and 3, and so on are the parts of one operator, and run side by side."""
     stages = tuple(Stage(((op,), (op + 1,)), (0, 1)) for op in range(0, graph.num_ops, 2))
     return Schedule("sequential", graph.names, stages=stages)
 
@@ -22,7 +22,7 @@ def bound(graph: OpGraph, us: list[float], slowdown: float) -> float:
 
 
 def joined(*pairs: tuple[int, int]) -> OpGraph:
-    """Operators of two parts each; both parts of one read both parts of the other."""
+    """Operators of two parts each. For a pair (a, b), both parts of b read both parts of a."""
     edges = [(2 * a + i, 2 * b + j) for a, b in pairs for i in (0, 1) for j in (0, 1)]
     return OpGraph.from_edges(2 * max(max(pair) for pair in pairs) + 2, edges)
 
@@ -30,7 +30,7 @@ def joined(*pairs: tuple[int, int]) -> OpGraph:
 def test_only_its_parts_run_beside_an_operator_of_a_chain() -> None:
     chain = joined((0, 1), (1, 2), (0, 2))  # The last edge skips an operator.
     assert bound(chain, [10.0] * 6, 0.25) == pytest.approx(3 * 12.5)
-    # Parts that slow each other down by more than a half run in turn in less time.
+    # Parts that take more than twice as long side by side take less time in turn.
     assert bound(chain, [10.0] * 6, 1.5) == pytest.approx(3 * 20.0)
 
 

@@ -291,7 +291,7 @@ def test_what_filled_positions_may_change_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(REFUSED) - {"not negative enough"}))
 def test_what_is_refused_does_change(name: str) -> None:
-    """A rule that allowed one of these models would be wrong: two fillings differ."""
+    """A rule that allowed one of these models would be wrong: filling up changes its results."""
     made = model(REFUSED[name][0])
     masks = Masks(("mask",), "any")
     given, filled = feed(made, masks, None), feed(made, masks, 0)

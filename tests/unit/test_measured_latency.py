@@ -91,7 +91,7 @@ def test_more_groups_than_streams_are_packed(compilation: Compilation) -> None:
     # Operators with equal kernels share a measurement.
     of_kernel = {kernels[a]: 20.0, kernels[b]: 10.0}
     model = priced(compilation, [of_kernel.get(kernel, 1.0) for kernel in kernels])
-    # Packed onto two streams, each stream gets one heavy and one light group.
+    # Each of the two streams gets one heavy and one light group.
     assert model.stage([[a], [b], [a], [b]]) == model.stage([[a, b], [a, b]]) == pytest.approx(30)
 
 
@@ -180,7 +180,7 @@ def test_streams_that_shared_a_core_are_measured_again(
 
 
 class _OneCoreForAWhile(GivenTimer):
-    """Two streams share a core from one time of a clock to another."""
+    """Two streams share a core while the clock is between two given times."""
 
     def __init__(self, us: float, clock: list[float], begins: float, ends: float) -> None:
         super().__init__(lambda op: us, 2)
@@ -213,7 +213,7 @@ def test_a_stretch_on_one_core_is_waited_for(
     model = MeasuredLatency(compilation.program, kernel_hashes(compilation.program.kernels), timer)
     a, b = heaviest(compilation)
     model.op(a)
-    model.stage([[a], [b]])  # It runs well side by side.
+    model.stage([[a], [b]])  # This stage runs well side by side.
     assert clock[0] == 0.0
     clock[0] = 11.0
     c = next(op for op in range(len(compilation.program.operators)) if op not in (a, b))

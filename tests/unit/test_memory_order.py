@@ -43,7 +43,7 @@ def random_buffers(graph, seed):
 
 
 def test_one_branch_after_the_other():
-    """Both branches have large tensors inside. Breadth-first order would hold both at once."""
+    """Each branch has a large tensor. Breadth-first order would keep both tensors at once."""
     names = ["in", "a1", "b1", "a2", "b2", "out"]
     edges = [("in", "a1"), ("in", "b1"), ("a1", "a2"), ("b1", "b2"), ("a2", "out"), ("b2", "out")]
     graph = OpGraph.from_edges(names, edges)

@@ -106,7 +106,7 @@ def test_each_operator_is_compared_on_the_library_that_ships_it() -> None:
 
 
 def test_the_separate_operators_are_those_of_the_model() -> None:
-    """They are copied, and not built like the merged operator."""
+    """The separate operators are copied from the model. The merged operator is built anew."""
     module, _ = merged_beside_apart(compilation().merges._module, [CONVS])
     calls = [
         binding.value

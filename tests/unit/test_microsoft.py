@@ -158,7 +158,7 @@ def test_products_of_few_bits(bits: int, rows: int, points: str) -> None:
     if points == "packed":
         size = columns * -(-blocks * bits // 8)
         weights.append(draw.integers(0, 256, size).astype(np.uint8))
-    elif points == "floats" and bits < 8:  # For 8 bits onnxruntime refuses them.
+    elif points == "floats" and bits < 8:  # onnxruntime refuses 8 bits with zero points of floats.
         weights.append(draw.uniform(0, 15, columns * blocks).astype(np.float32))
     sizes = {"K": rows, "N": columns, "block_size": block, "bits": bits}
     checked(*one("MatMulNBits", [numbers(3, rows)], weights, **sizes))
@@ -178,7 +178,7 @@ def test_operators_fused_with_an_activation(activation: str) -> None:
     image, weights = numbers(1, 3, 6, 6), [numbers(4, 3, 3, 3), numbers(4)]
     checked(*one("FusedConv", [image], weights, pads=[1] * 4, **named))
     checked(*one("FusedConv", [image], [*weights, numbers(1, 4, 6, 6)], pads=[1] * 4, **named))
-    if activation not in ("", "Clip"):  # onnxruntime fuses a Gemm with neither.
+    if activation not in ("", "Clip"):  # onnxruntime has no FusedGemm with these two.
         named.pop("activation_params", None)
         for name, number in zip(("alpha", "beta"), given, strict=False):
             named[f"activation_{name}"] = number

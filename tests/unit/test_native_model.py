@@ -1,4 +1,4 @@
-"""Tests artifacts that the native library loads: what `load` reads later, and what it runs."""
+"""Tests artifacts that the native library loads: their fields and their runs."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_changed_artifact_runs_as_it_is_now(compiled: Artifact, path: Path) ->
 def test_weights_that_are_changed_in_place_count(path: Path) -> None:
     loaded = load(path)
     before = outputs(GraphModule(loaded))
-    assert loaded.plan.operators  # Looking at what cannot change keeps the native model.
+    assert loaded.plan.operators  # Reading a field that cannot change keeps the native model.
     assert loaded.native is not None
     for array in loaded.weights.values():
         array[...] = 0
@@ -108,7 +108,7 @@ def test_copies(again: Any, compiled: Artifact, path: Path) -> None:
 def test_a_file_that_is_replaced_while_it_is_loaded(
     compiled: Artifact, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Python has opened the old file by then, and the native library would read the new one."""
+    """Python has opened the old file before. The native library would read the new file."""
     place, other = tmp_path / "model.tar", tmp_path / "other.tar"
     shutil.copy(path, place)
     tvm_interop.compile(nets.branches(), scheduler="sequential", out=other)

@@ -79,7 +79,7 @@ def test_a_clear_gain_takes_six_processes_and_none_takes_four() -> None:
 
 
 def test_an_unclear_gain_takes_more_processes() -> None:
-    # Two processes in seven run at a time when nothing runs side by side.
+    # Two of every seven processes run while cores are shared, so the schedule is slower there.
     found, started = confirmed(0.87, 0.86, 1.1, 0.87, 0.88, 0.86, 1.08)
     assert found is not None
     assert (found.shipped, started) == ("scheduled", 12)
@@ -142,7 +142,10 @@ def test_new_processes_run_what_would_ship(compilation: api.Compilation, tempora
 def test_large_models_are_not_run_again(
     compilation: api.Compilation, monkeypatch: pytest.MonkeyPatch, largest: int
 ) -> None:
-    """Here the speed check is thorough for these two, and quick for all others."""
+    """The process that compiles checks the speed of a large model thoroughly.
+
+    For any other model its check is quick, and new processes decide.
+    """
 
     def check(self: api.Compilation, schedule: tvm_interop.Schedule, rough: bool) -> SpeedCheck:
         assert rough == (largest > 0)

@@ -25,8 +25,8 @@ def reduced_edges(graph):
 def fewest_waits_and_streams(graph):
     """The fewest waits of all assignments, and the fewest streams of those with the fewest waits.
 
-    The operators of a stream reach one another, so a stream adds no order. An edge of the reduction
-    then needs a wait, unless its ends are neighbours on a stream.
+    In the graph, a path connects any two operators of a stream, so a stream adds no order. An edge
+    of the reduction then needs a wait, unless its ends are neighbours on a stream.
     """
     edges = reduced_edges(graph)
     best = (len(edges) + 1, 0)

@@ -1,4 +1,4 @@
-"""Tests operators of old opsets, which TVM's converters read like those of later opsets."""
+"""Tests operators of old opsets, which TVM's converters would read as operators of later opsets."""
 
 from __future__ import annotations
 

@@ -163,9 +163,9 @@ def overwrite_weights(path: Path) -> None:
 
 
 def test_later_instances_of_a_loaded_model_do_not_read_the_weights(tmp_path: Path) -> None:
-    """Nobody should overwrite the file of a loaded model.
+    """The test overwrites the file of a loaded model, which shows whether kernels still read it.
 
-    Here this shows which kernels read the file.
+    A user should never do that.
     """
     path = saved(convolution(0), tmp_path / "model.tar", providers=["onednn"])
     model = NativeModel(path)
@@ -191,7 +191,7 @@ def test_models_whose_weights_lie_at_the_same_address(tmp_path: Path) -> None:
 
 
 def test_models_of_files_with_the_same_weights_share_them(tmp_path: Path) -> None:
-    """So a session that compiles each size by itself packs each weight once."""
+    """This lets a session that compiles each size by itself pack each weight only once."""
     path = saved(convolution(0), tmp_path / "model.tar", providers=["onednn"])
     copied = Path(shutil.copy(path, tmp_path / "copied.tar"))
     first, second = NativeModel(path), NativeModel(copied)
@@ -211,6 +211,6 @@ def test_weights_of_a_file_that_was_overwritten_are_not_shared(tmp_path: Path) -
     array = inputs_of(first)
     wanted = first.run(*array)
     overwrite_weights(path)
-    library().tvi_instance_free(first.instance)  # Nothing packed is left. The model stays loaded.
+    library().tvi_instance_free(first.instance)  # No packed weight is left. The model stays loaded.
     first.instance = ctypes.c_void_p()
     same(NativeModel(copied).run(*array), wanted)

@@ -111,7 +111,7 @@ def test_a_container_needs_no_other_files(examples: Path, model: Path, tmp_path:
     if "Operation not permitted" in done.stderr:
         pytest.skip("this process may not make a namespace")
     assert done.returncode == 0, done.stderr
-    assert not done.stderr  # It would warn if oneDNN were missing.
+    assert not done.stderr  # The program would warn if oneDNN were missing.
     feeds = {name: np.zeros_like(x) for name, x in nets.feeds(nets.inception_like()).items()}
     (expected,) = by_tvm_ffi(model, feeds)
     assert (root / "output0.bin").read_bytes() == expected.tobytes()

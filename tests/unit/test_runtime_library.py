@@ -71,8 +71,10 @@ def saved(net: onnx.ModelProto, path: Path, **options: Any) -> Path:
 
 
 def by_tvm_ffi(path: Path, inputs: dict[str, np.ndarray], shape: int = 0) -> list[np.ndarray]:
-    """The results of the executor that Python makes from the plan and the weights, to compile
-    and measure."""
+    """The results of the executor that Python makes from the plan and the weights.
+
+    This executor serves compilations and measurements.
+    """
     artifact = tvm_interop.load(path)
     instance = open_instance([artifact, *artifact.others][shape])
     for port in instance.inputs:
@@ -229,7 +231,7 @@ def test_many_threads_share_a_model(branches: Path) -> None:
 
 
 def test_a_model_runs_on_the_programs_threads(tmp_path: Path) -> None:
-    """The process has other helpers already, so the instance is made in a process of its own."""
+    """This process has other helpers already, so a new process makes the instance."""
     program = (
         "import os, sys, time\n"
         "from concurrent.futures import ThreadPoolExecutor\n"

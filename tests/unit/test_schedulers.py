@@ -219,8 +219,9 @@ def test_ios_is_optimal(r, s):
         graph = sparse(3 + seed % 6, seed, degree=1.5)
         us = latencies(graph.num_ops, seed)
         found = schedule(graph, "ios", LatencyTable(us), max_group_ops=r, max_groups=s).makespan
-        # All operators before a cut reach all operators after it, so a stage across a cut has one
-        # group. Two stages cost no more. So searching block by block loses nothing.
+        # IOS cuts a graph into blocks where a path leads from each operator before the cut to each
+        # operator after it. So a stage across a cut has one group, and two stages cost no more.
+        # Searching block by block therefore loses nothing.
         assert found == brute_force_us(graph, us, r, s)
 
 

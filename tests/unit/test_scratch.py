@@ -70,8 +70,9 @@ class Convolutions:
 def fill() -> Callable[[], None]:
     """A function that fills the scratch memory of this thread with NaNs.
 
-    The size of each kernel is the largest that shares blocks with sizes down to a quarter of it
-    (`runtime/cpu/scratch.cc`), so that all bytes of the blocks are filled.
+    Kernels share blocks by size class (`runtime/cpu/scratch.cc`). In a class, the largest size is
+    almost four times the smallest. There is a kernel of the largest size of each class, so that all
+    bytes of the blocks are filled.
     """
     kernels = [Convolutions(pixels=112 * 4**i) for i in range(6)]
     for kernel in kernels:
@@ -98,8 +99,9 @@ def test_what_other_kernels_leave_is_not_read(
         program = split_operators(program_of(variant), 2)
         for constant in (True, False):
             wanted = run(program, lie, streams=1, constant=constant).tobytes()
-            # One stream runs on this thread, which takes the blocks that it had last. The second
-            # run is after the kernels have been used, and after they have been filled up.
+            # One stream runs on this thread, which takes the blocks that it had last. So both runs
+            # take blocks that `fill` has filled. In the second run, the kernels themselves have run
+            # before.
             got = run_again(program, lie, *lie[1:2], streams=1, constant=constant, before_each=fill)
             assert all(each.tobytes() == wanted for each in got), name
 

@@ -102,7 +102,7 @@ def test_a_mask_that_leaves_everything_out_is_refused(made: Artifact, number: in
 def test_a_refused_mask_leaves_the_inputs_as_they_were(made: Artifact) -> None:
     module, feed = GraphModule(made), feed_of_encoder(50, 4)
     before = [np.array(out) for out in module(feed)]
-    for length in (20, 50):  # For 20, the module has switched to other shapes.
+    for length in (20, 50):  # For a length of 20, the module needs another shape.
         refused = feed_of_encoder(length, 5)
         refused["attention_mask"][:] = 0
         with pytest.raises(InputError, match="`attention_mask` is a mask"):

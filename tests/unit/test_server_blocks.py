@@ -212,7 +212,7 @@ class TooMany(Policy):
 def test_a_policy_that_lets_too_many_in_is_told(blocks: int, said: str) -> None:
     TooMany.name = "too many"
     executor = Executor(models(1), TooMany, blocks=blocks)
-    with executor._wake:  # Nobody decides before both requests are there.
+    with executor._wake:  # The policy decides only after both requests are there.
         waiters = [Waiter(), Waiter()]
         for waiter in waiters:
             executor.submit("chain", inputs("chain", 0), waiter)

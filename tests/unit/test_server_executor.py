@@ -121,7 +121,8 @@ def test_many_threads_get_their_own_answers() -> None:
     assert told["inference_count"] == sum(len(x) for x in inputs)
     assert told["inference_stats"]["success"]["count"] == len(inputs)
     for i, x in enumerate(inputs):
-        # The bits of a row may depend on the batch size, and so on how many rows ran together.
+        # The bits of a row may depend on the batch size, and therefore on the number of rows that
+        # ran together.
         ones = np.concatenate([direct(perceptron(), {"x": row[None]})[0] for row in x])
         np.testing.assert_allclose(answers[i], ones, rtol=1e-5, atol=1e-6)
 

@@ -128,7 +128,7 @@ def test_what_is_too_large_is_not_kept(server: Server) -> None:
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 48 * _MIB  # This includes the memory of the client.
+    assert peak < 48 * _MIB  # The peak includes the memory of the client.
 
 
 @pytest.fixture(scope="module")
@@ -383,7 +383,7 @@ def test_chunks_of_a_byte_are_read(server: Server) -> None:
 
 
 def test_it_ends_while_such_requests_come(tmp_path: Path) -> None:
-    """Costly requests once took half a minute each. Now the server refuses them and ends."""
+    """Costly requests once took half a minute each. Now the server refuses them, so it can end."""
     long = asked("[" + ", ".join(["9" * 4000] * 500) + "]")
     with faults.served(tmp_path, max_request_bytes=4 * _MIB) as server:
         sent = []

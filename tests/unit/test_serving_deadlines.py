@@ -135,8 +135,8 @@ def test_auto_chooses_again_when_requests_come_with_deadlines() -> None:
     after = [text for at_us, text in run.log if at_us > seconds * 1e6]
     assert "batching(batch=4)" in before[-1].split(";")[0]
     assert any("the load has changed" in text for text in after)
-    # Two policies of batches that are larger than any batch of the models are equal. Only one is
-    # tried.
+    # Policies whose largest batch is above all batch sizes of the models are equal, so only one of
+    # them is tried.
     assert all(text.count("batching") <= 2 for _, text in run.log)
 
 

@@ -88,7 +88,8 @@ def test_a_new_decision_takes_over_as_in_the_policy():
             serving.run(first, [1e6 / rate] * 2, seconds / 2),
             serving.run(then, [0.0, 2e6 / rate], seconds / 2),
         ]
-        # The policy is asked at the next event, and the window ends at the time itself.
+        # The policy changes its decision at the first event after the given time. The window ends
+        # at exactly that time.
         served = sum((half.run.finished_us >= 0).sum() for half in halves)
         assert abs(int(served) - int(run.served().sum())) <= 3
         late = halves[1].run.finished_us >= 0
@@ -138,7 +139,7 @@ def test_a_state_has_the_blocks_that_were_observed():
 
 def test_a_process_is_restored_to_where_it_was():
     actions = np.random.default_rng(3).random((12, process_of(programs_of()).space.size))
-    for most in (99, 2):  # With 2, some actions are refused.
+    for most in (99, 2):  # With at most 2, some actions are refused.
         whole, again = (process_of(programs_of(), most=most) for _ in range(2))
         outcomes = [whole.step(action) for action in actions]
         for action in actions[:7]:

@@ -43,7 +43,7 @@ def is_replaced(model: onnx.ModelProto) -> bool:
         ((5, 7), (4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),  # Generators have these.
         ((5, 7), (3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]}),
         ((4, 6), (5, 3), {"strides": [3, 1], "pads": [2, 0, 1, 1]}),
-        # With stride 1, it is a convolution with a mirrored kernel.
+        # With stride 1, a transposed convolution is a convolution with a mirrored kernel.
         ((4, 4), (3, 3), {"pads": [1, 1, 1, 1]}),
         # Kernels smaller than the stride leave zeros between their results.
         ((6, 5), (2, 3), {"strides": [3, 4]}),

@@ -1,4 +1,4 @@
-"""Compares the cheapest labels with all labels, and tests costs that have no cut."""
+"""Compares the cheapest labels with all labels, and tests costs that no cut can express."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_ties_give_label_zero() -> None:
 
 
 def test_a_cost_that_prefers_unlike_labels_is_raised() -> None:
-    """The raised cost is never below the true cost, and is exact if the cost has a cut."""
+    """The raised cost is never below the true cost, and equals it if a cut can express it."""
     unlike = PairCost(0, 1, ((9.0, 0.0), (1.0, 9.0)))
     labels = cheapest_labels([0, 1], [unlike])
     raised = PairCost(0, 1, ((9.0, 17.0), (1.0, 9.0)))
@@ -124,6 +124,6 @@ def test_a_cost_that_prefers_unlike_labels_is_raised() -> None:
 
 
 def _raised(cost: PairCost) -> PairCost:
-    """The cost, raised for the labels (0, 1) as far as a cut needs it."""
+    """The cost, raised for the labels (0, 1) until a minimum cut can express it."""
     (c00, c01), (c10, c11) = cost.us
     return PairCost(cost.first, cost.second, ((c00, max(c01, c00 + c11 - c10)), (c10, c11)))

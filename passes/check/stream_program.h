@@ -55,7 +55,7 @@ struct Fault {
 struct Verdict {
   // Operators that wait for each other in a circle. If there are any, `faults` is empty.
   std::vector<int> circle;
-  // At most one fault for each pair of operators and kind. The faults are sorted by the higher
+  // At most one fault of each kind for each pair of operators. The faults are sorted by the higher
   // number of the pair, then by the lower number.
   std::vector<Fault> faults;
 };

@@ -57,7 +57,8 @@ struct CombinedRun {
 
 // The requests and the states of one window of a `CombinedServing`.
 struct CombinedWindow {
-  // The requests that were served in the window, then those that were in a block at its end.
+  // First the requests that were served in the window, then the requests that waited for a block or
+  // ran in a block at the end of the window.
   std::vector<ServedRequest> requests;
   // A row for each time that was asked for: the length of each queue, then for each block of each
   // model the number of requests that wait for it or run in it.

@@ -87,7 +87,7 @@ class Copied : public Memory {
 
 class File : public Source {
  public:
-  // If the path is a pipe, the call would wait for a writer without O_NONBLOCK.
+  // Without O_NONBLOCK, `open` would wait for a writer if the path is a pipe.
   explicit File(const std::string& path)
       : file_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (file_ < 0) throw ArtifactError("it cannot be read: " + SystemError(errno), kReadable);

@@ -81,7 +81,8 @@ typename Vector::Type VectorExp(typename Vector::Type x) {
   const auto power = Vector::Round(Vector::Mul(x, Vector::All(1.44269504f)));
   auto rest = Vector::NegFma(power, Vector::All(0.693359375f), x);
   rest = Vector::NegFma(power, Vector::All(-2.12194440e-4f), rest);
-  // The Taylor series of the exponential function of `rest`, which is at most ln(2) / 2.
+  // The Taylor series of the exponential function of `rest`, which is at most ln(2) / 2 in
+  // magnitude.
   constexpr float kFactors[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1, 1};
   auto series = Vector::All(1.0f / 5040);
   for (float factor : kFactors) series = Vector::Fma(series, rest, Vector::All(factor));

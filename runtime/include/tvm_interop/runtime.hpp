@@ -161,7 +161,7 @@ class Model {
     internal::Check(tvi_model_find_shape(get(), dims.data(), &found));
     return found;
   }
-  // How many runs there were at a shape, and how many of their rows: see `tvi_run_counts`.
+  // Returns the number of runs at a shape, and the rows of these runs: see `tvi_run_counts`.
   tvi_run_counts run_counts(size_t shape) const {
     tvi_run_counts counts{};
     counts.struct_size = sizeof(counts);

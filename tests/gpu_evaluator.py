@@ -1,4 +1,4 @@
-"""Computes makespans of schedules over GPUs by the definition, and the best by trying all.
+"""Computes makespans of schedules over GPUs by the definition, and the least of all schedules.
 
 It shares no code with the schedulers or their simulation.
 """
@@ -49,7 +49,7 @@ def streams_makespan_of(
 ) -> float:
     """The makespan of streams on one GPU.
 
-    An operator waits for the one before it and its inputs.
+    An operator waits for the operator before it on its stream, and for its inputs.
     """
     behind = {op: ops[i - 1] for ops in streams for i, op in enumerate(ops) if i > 0}
     ends: dict[int, float] = {}

@@ -155,7 +155,7 @@ TEST_CASE(InstancesOfManySizesTakeTurnsWithOneBlock) {
     const ScratchLease lease(sizes[i % 3]);
     CHECK(ScratchNbytes() <= sizes[std::min(i, 2)].nbytes() * 5 / 4);
   }
-  // Kernels do not take the block in turn, and small instances leave it alone.
+  // Neither a kernel nor a small instance takes the block of the large instance.
   const ScratchNeed kernel(5 * kSmaller), tiny(100, ScratchUser::kInstance);
   char* block = nullptr;
   {

@@ -241,7 +241,8 @@ int64_t NowNs();
 bool IsAsynchronous();
 // Whether a test takes away all waits that a function makes, such as `cudaStreamWaitEvent`.
 bool IsWithoutWait(const char* call);
-// Tosses a coin. CUDA may behave in either way. Always false unless work is asynchronous.
+// Returns true or false at random, where CUDA may behave in either way. Always false unless work is
+// asynchronous.
 bool Toss();
 
 Stream* Resolve(void* stream);

@@ -1,8 +1,8 @@
-"""Compares K streams on the data sheet of an A100 with an independent prototype.
+"""Compares serving on K streams, on the data sheet of an A100, with an independent prototype.
 
 The prototype was written earlier and independently. It counts the cores and bytes of some operators
-in another way, and serves up to 13% more. The shape is the same: the best K, and the loss with more
-streams.
+in another way, and serves up to 13% more requests. Both agree on the best K, and on the loss with
+more streams.
 """
 
 import pytest

@@ -193,7 +193,7 @@ def test_prices_of_stages_add_up_to_the_network(
     today_us = sum(model.op(op) for op in ops)
     assert LAUNCH_US + START_US + today_us == pytest.approx(true_us, abs=0.05)
     old_us = sum(old_price_us(compilation, [[op]]) for op in ops)
-    # The time of each operator included the start of a graph.
+    # The old price of each operator included the start of a graph.
     assert old_us == pytest.approx(today_us + len(names) * START_US, abs=0.05)
 
 

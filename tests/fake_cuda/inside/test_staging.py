@@ -263,7 +263,7 @@ class TestWaits:
 
 
 def test_kernels_are_tried_when_the_weights_are_there(tmp_path: Path) -> None:
-    """A kernel that reads an index from a weight would leave its tensor."""
+    """A kernel may read an index from a weight. A wrong index would lead outside of a tensor."""
     seen: list[float] = []
     log = tmp_path / "calls.jsonl"
     fake_gpu.start_log(log)

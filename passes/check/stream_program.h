@@ -32,7 +32,8 @@ struct StreamProgram {
   std::vector<int> stream_of;           // the stream of each operator
   std::vector<std::vector<int>> waits;  // for each operator, the operators that it waits for
 
-  // For each operator, whether it is a fault if one of its writes overlaps another of its accesses.
+  // For each operator, whether it is a fault if a write of the operator overlaps another access of
+  // the operator.
   std::vector<char> takes_no_overlap;
   std::vector<Access> accesses;
 };

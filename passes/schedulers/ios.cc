@@ -138,7 +138,8 @@ IosSearch::IosSearch(const OpGraph& graph, const IosOptions& options,
     return too_large;
   };
   std::vector<size_t> too_large = search(easy_first, false);
-  // The other blocks may have left enough transitions for these blocks.
+  // The other blocks may not have used all their transitions, so the blocks that were too large are
+  // searched again with the transitions that are left.
   if (options.cuts) {
     early_first = EarlyFirst(graph, op_us);
     search(too_large, true);
@@ -160,7 +161,7 @@ IosSearch::IosSearch(const OpGraph& graph, const EndingLimits& limits,
   const auto topological = [&](int a, int b) {
     return graph.positions()[a] < graph.positions()[b];
   };
-  size_t width = 2;  // the width to try first, in stages: that of the last window
+  size_t width = 2;  // how many stages to try first: as many as in the last window
   size_t widest = std::max<size_t>(first_window, 1);
   for (size_t first = 0; first < stages.size();) {
     // The largest window that has at most `max_transitions_of_window` transitions is taken.

@@ -24,8 +24,8 @@ struct StageBounds {
   // By operator, the work in microseconds, summed over all the cores that the operator uses. Empty
   // if every operator uses one core.
   std::vector<double> work_us = {};
-  double tolerance = 0;  // the share of its bound by which a price may be below it
-  double slack_us = 0;   // microseconds by which a price may be lower still
+  double tolerance = 0;  // the share of a bound by which the price may be below the bound
+  double slack_us = 0;   // further microseconds by which the price may be below the bound
   double scale = 1;      // the factor by which earlier searches multiplied the bounds
 };
 
@@ -110,7 +110,7 @@ class IosPricing {
   StageBook* const book_;
   double tolerance_ = 0, slack_us_ = 0;
   double scale_ = 1;
-  std::vector<double> bound_us_;  // not scaled
+  std::vector<double> bound_us_;  // the bounds before they are multiplied by `scale_`
   std::vector<double> value_us_;
   std::vector<char> is_priced_;
   PricingProgress progress_;

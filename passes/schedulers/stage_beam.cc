@@ -245,8 +245,8 @@ class StageBeamOf : public StageBeam {
         if (limits_.max_groups > 0 && static_cast<int>(chosen.size()) == limits_.max_groups) break;
       }
     }
-    // For each set of mergeable operators, those that are ready, by descending length of the path
-    // from them to the end.
+    // For each set of operators that can be merged, the operators of the set that are ready, by
+    // descending length of the longest path from them to the end.
     std::map<int, std::vector<Set>> mergeable;
     for (const Group& group : groups_) {
       const int set = group.ops.Count() == 1 ? set_of_[group.ops.First()] : -1;

@@ -21,7 +21,7 @@ struct BeamOptions {
   size_t width = 1;       // how many states are kept for each number of operators left
   bool backward = false;  // whether to search from the last stage to the first
 
-  // A sequence of stages is dropped once it cannot cost less than this.
+  // The search drops a sequence of stages once the sequence cannot cost less than `below_us`.
   double below_us = 0;
   // How many operators a good schedule runs at once on average. To rank states, the search
   // estimates that the operators that are left take at least the sum of their latencies divided by

@@ -57,7 +57,7 @@ class Mapped : public Memory {
   bool IsUnchanged() const override { return file_ >= 0 && StatusOf(file_) == mapped_; }
 
  private:
-  // What changes when a file is written to: its size, and the time of the last change.
+  // The properties of a file that change with each write: its size, and the time of the write.
   using Status = std::array<int64_t, 3>;
 
   static Status StatusOf(int file) {
@@ -67,7 +67,7 @@ class Mapped : public Memory {
   }
 
   const size_t page_;
-  const int file_;  // Stays open to be asked for its status; -1 if there are too many open files.
+  const int file_;  // Stays open, to read its status later; -1 if too many files are open.
   const Status mapped_;
   void* begin_;
   size_t length_;

@@ -25,7 +25,7 @@ void ForEachField(const JsonValue& value,
   }
 }
 
-// Reads a number that counts something or names a place.
+// Reads an integer that is 0 or more.
 int64_t Count(const JsonValue& value) {
   const int64_t number = value.Int();
   if (number < 0) value.Refuse("the number must be 0 or more");
@@ -112,7 +112,7 @@ void CheckMergeCheck(const JsonValue& value) {
   object.RefuseOthers();
 }
 
-// Checks what one launch of a GPU kernel asks of the GPU.
+// Checks the form of the entry that says which resources one launch of a GPU kernel needs.
 void CheckLaunch(const JsonValue& value) {
   JsonObject object(value);
   object.At("function").Text();

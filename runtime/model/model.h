@@ -18,7 +18,7 @@ namespace tvm_interop {
 // How a model is loaded.
 struct LoadOptions {
   std::string sha256;       // the digest that the artifact must have; "" for any
-  std::string onednn_path;  // the file of oneDNN; "" looks for it (see `FindLibraryFile`)
+  std::string onednn_path;  // the file of oneDNN; if "", see `FindLibraryFile`
   // Whether a model that needs a missing kernel library is refused. Otherwise it runs with TVM's
   // kernels alone, which is slower, and `Model::warning` says so.
   bool needs_library = false;

@@ -198,7 +198,7 @@ bool IsRight(int seed, CudaDispatch dispatch, int dropped) {
     compute(1);
   }
   is_right = is_equal() && is_right;
-  executor.Start();  // What this run needs stays until it has ended.
+  executor.Start();  // Memory that this run needs must live until the run has ended.
   return is_right;
 }
 

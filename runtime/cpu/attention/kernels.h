@@ -38,7 +38,7 @@ struct Sizes {
 struct Kernels {
   int lanes;    // Numbers in a vector.
   int columns;  // Columns of a matrix product that are computed together.
-  int rows;     // Its rows.
+  int rows;     // Rows of a matrix product that are computed together.
   // Writes the keys and values of a head to `packed`, which has `PackedSize` numbers.
   void (*pack)(const Sizes& sizes, const Head& head, float* packed);
   // Computes the rows of the result from `begin` to `end`. `scratch` has `ScratchSize` numbers.

@@ -51,8 +51,8 @@ struct Kernels {
   int lanes;
   // Channels of the result whose products are computed together.
   int columns;
-  // Computes the tiles from `begin` to `end`. `scratch` has `ScratchSize` numbers for so many
-  // tiles.
+  // Computes the tiles from `begin` to `end`. `scratch` has `ScratchSize` numbers for this number
+  // of tiles.
   void (*compute)(const Convolution& conv, int64_t begin, int64_t end, float* scratch);
 };
 

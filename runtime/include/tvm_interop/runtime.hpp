@@ -92,7 +92,7 @@ struct Tensor {
 
 struct LoadOptions {
   std::string sha256;         // the SHA-256 that the file must have; empty for any
-  std::string onednn_path;    // the file of oneDNN; empty looks for it
+  std::string onednn_path;    // the file of oneDNN; if empty, the library looks for the file
   bool needs_onednn = false;  // whether a missing oneDNN is an error
 };
 

@@ -26,7 +26,10 @@ PROTOTYPE = {
     0.03: {1: 929, 2: 1642, 4: 2257, 6: 2282, 12: 2029, 24: 1596},
     0.1: {1: 929, 2: 1537, 4: 1892, 6: 1748, 12: 1283, 24: 812},
 }
-"""Requests a second of Inception-V3, ResNet-50 and SqueezeNet at 1:2:4, by interference and K."""
+"""Requests per second of the prototype, by interference and by K, the number of streams.
+
+Requests for Inception-V3, ResNet-50 and SqueezeNet arrive at 1:2:4.
+"""
 
 
 @pytest.fixture(scope="module")

@@ -77,7 +77,7 @@ def doubled(devices: tuple[int, int] = (0, 0), seen: list[float] | None = None) 
 
 @contextlib.contextmanager
 def held_up(stream: Any, device: int = 0) -> Iterator[None]:
-    """Context in which a kernel on `stream` waits. The kernel ends soon after the context begins."""
+    """Context in which a kernel on `stream` waits. The kernel ends after `OPEN_AFTER_S` seconds."""
     gate = threading.Event()
     kernel = fake_gpu.effect(lambda _: gate.wait())
     assert runtime.cudaSetDevice(device) == 0

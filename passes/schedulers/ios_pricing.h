@@ -82,7 +82,7 @@ class IosPricing {
   // It is also the price of a stage that holds only this operator.
   void SetBounds(const std::vector<double>& alone_us, const StageBounds& bounds);
 
-  // Gives prices of stages without being asked. Call it after SetBounds and before Next.
+  // Sets prices of stages that Next has not asked for. Call it after SetBounds and before Next.
   void Give(const std::vector<size_t>& stages, const std::vector<double>& price_us);
 
   // The stages to price next, ascending: all unpriced stages of the cheapest schedule, and further

@@ -254,8 +254,8 @@ class Instance {
     internal::Check(
         tvi_run_sizes(get(), sizes.data(), sizes.size(), inputs.data(), outputs.data()));
   }
-  // The instance's own buffer for an input or output. Throws Error if its type is another. Floats
-  // of 16 bits are given as uint16_t.
+  // The instance's own buffer for an input or output. Throws Error if `Element` cannot hold the
+  // tensor's elements. Floats of 16 bits are given as uint16_t.
   template <typename Element>
   Span<Element> Input(size_t index) {
     return Buffer<Element>(tvi_model_input(model_.get(), shape_, index),

@@ -58,7 +58,8 @@ struct Thread : Fiber {
   Exchange exchange;
 };
 
-// The state of the machine. There is one, because `threadIdx` and its like are global in CUDA.
+// The state of the emulated machine. It is global, because `threadIdx` and similar variables are
+// global in CUDA.
 inline Fiber scheduler;
 inline std::vector<Thread*> threads;  // The threads of the current block come first.
 inline int num_threads = 0;

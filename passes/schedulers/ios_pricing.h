@@ -65,9 +65,9 @@ std::vector<size_t> WantedStages(const IosSearch& search, const std::vector<doub
 // prices. Then no other schedule is cheaper: the cost of another schedule is at least the sum of
 // its bounds and prices, and this sum is at least the cost of the schedule found.
 //
-// Each round also prices some further stages: those that a schedule can use with the least
-// additional cost. A stage is left out if a schedule of priced stages is cheaper than every
-// schedule with this stage.
+// Each round also prices some further stages, which a schedule can use with the least additional
+// cost. A stage is left out if a schedule of priced stages is cheaper than every schedule with this
+// stage.
 //
 // A price that is below its bound by more than the tolerance and the slack is counted. All bounds
 // are then multiplied by the lowest ratio of a price to its bound, and lowered by the tolerance and

@@ -56,8 +56,9 @@ struct BeamResult {
 // connected set of operators that depends on no operator left outside the set. In the reversed
 // graph, such a group is a group of an ending.
 //
-// The search also tries stages of operators that can be merged. Among those that are ready, it
-// takes the two with the longest paths, then the three with the longest paths, and so on.
+// The search also tries stages of operators that can be merged. Among such operators that are
+// ready, it takes the two operators with the longest paths, then the three operators with the
+// longest paths, and so on.
 //
 // Ties go to the state found first. The same options find the same stages, unless `is_over` ends
 // the search.

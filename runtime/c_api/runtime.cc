@@ -86,7 +86,7 @@ std::string ShapesInWords(const std::vector<tvi_tensor_info>& inputs,
   return text;
 }
 
-// Refuses a structure whose `struct_size` is less than that of the type called `type`.
+// Refuses a structure whose `struct_size` is less than the size of the type called `type`.
 void RequireSize(size_t given, size_t least, const char* type) {
   if (given >= least) return;
   RefuseArgument("`struct_size` is " + std::to_string(given) + "; set it to sizeof(" + type + ")");

@@ -69,7 +69,7 @@ class Model {
   std::vector<std::shared_ptr<const TvmKernels>> kernels_;
 };
 
-// Returns the file of a kernel library: the one that an environment variable names, such as
+// Returns the file of a kernel library: the file that an environment variable names, such as
 // TVM_INTEROP_ONEDNN_LIBRARY, or else a bare name. For a bare name, the system's loader looks
 // beside this library, where oneDNN's wheel puts the file, and in the system's folders.
 std::string FindLibraryFile(const std::string& name);

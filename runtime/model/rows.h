@@ -56,7 +56,7 @@ RowPieces PiecesOf(const std::vector<int64_t>& shape, const std::vector<int>& ax
                    const RowCounts& counts, size_t element_nbytes);
 
 // How missing rows of an input are filled up, and the condition that the input must meet. kLastRow
-// copies the last row, and the others write 0 along the last range. The numbers of a mask must be
+// copies the last row. All other values write 0 along the last range. The numbers of a mask must be
 // from 0 to 1. They must be 1 in its first row (kMaskFirst), in at least one row (kMaskAny) or in
 // all rows (kMaskAll).
 enum class Filling { kLastRow, kZero, kMaskFirst, kMaskAny, kMaskAll };
@@ -72,7 +72,7 @@ bool MaskFits(const RowPieces& pieces, const RowCounts& counts, size_t range, Fi
               const std::string& type, const void* mask);
 
 // Copies `from`, which has `counts` rows, into the first rows of `to`, which has the pieces
-// `pieces`, and fills the others with copies of the last row.
+// `pieces`, and fills the other rows of `to` with copies of the last row of `from`.
 void FillUp(const RowPieces& pieces, const RowCounts& counts, const void* from, void* to);
 // Copies the first `counts` rows of `from`, which has the pieces `pieces`, to `to`.
 void CutOff(const RowPieces& pieces, const RowCounts& counts, const void* from, void* to);

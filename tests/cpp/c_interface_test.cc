@@ -76,7 +76,7 @@ const std::string& ArtifactFile() {
   return path;
 }
 
-// The artifact, loaded, and one instance of it.
+// The loaded artifact, and one instance of it.
 class Loaded {
  public:
   explicit Loaded(const Interface& interface) : interface_(interface) {
@@ -106,7 +106,7 @@ class Loaded {
 };
 
 // Threads that run the artifact, each on an instance of its own, until this object is destroyed.
-// All of them have run it once when the constructor returns.
+// When the constructor returns, each thread has run the artifact once.
 class Runners {
  public:
   Runners(const Interface& interface, int number) {

@@ -1,4 +1,4 @@
-// Reads what nvcc makes: a fatbin, which holds a cubin for each architecture.
+// Reads a fatbin, which nvcc makes. A fatbin holds a cubin for each architecture.
 #ifndef TESTS_FAKE_CUDA_FAKE_CUBIN_H_
 #define TESTS_FAKE_CUDA_FAKE_CUBIN_H_
 

@@ -211,7 +211,7 @@ def driver() -> Any:
 
 
 def effect(function: Callable[[int], object]) -> Any:
-    """What a kernel does, as `launch` takes it. The caller must keep it until the kernel ends."""
+    """The effect of a kernel, for `launch`. The caller must keep it until the kernel ends."""
     return _EFFECT(lambda number: function(number) and None)
 
 

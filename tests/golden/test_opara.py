@@ -1,7 +1,7 @@
 """Tests Opara's figures for GoogLeNet, and that the recorded demands give the recorded schedules.
 
-`benchmarks/results/kernel_demands.json` has what each kernel asks of two architectures, as it was
-read from machine code.
+`benchmarks/results/kernel_demands.json` has the resources that each kernel needs on two
+architectures, as they were read from machine code.
 """
 
 from __future__ import annotations

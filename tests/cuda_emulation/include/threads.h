@@ -43,7 +43,7 @@ struct Exchange {
   unsigned votes = 0;  // The lanes that voted with true.
 };
 
-// A stack, and the place in the code where its owner goes on.
+// A stack, and the place in the code where the owner of the stack continues.
 struct Fiber {
   ucontext_t context;
   void* stack = nullptr;
@@ -200,7 +200,8 @@ inline bool ReleaseWarps(bool with_any) {
   return released;
 }
 
-// Lets all threads pass a barrier; an error if not all of them have reached the same one.
+// Lets all threads pass a barrier. It is an error if the threads have not all reached the same
+// barrier.
 inline void PassBarrier() {
   int line = 0, waiting = 0, at_line = 0, ended = 0;
   for (int i = 0; i < num_threads; ++i) {

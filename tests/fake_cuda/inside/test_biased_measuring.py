@@ -1,4 +1,4 @@
-"""Shows on the clock of the fake GPU how measuring can go wrong, and that ours does not.
+"""Shows on the clock of the fake GPU how measuring can go wrong, and that our way does not.
 
 The clock counts the host's time to launch work, and the GPU's time to begin a graph and to go on to
 a node. Work of different streams overlaps. Each kernel takes a microsecond, plus the time that a
@@ -164,7 +164,7 @@ def model(compilation: Compilation) -> MeasuredLatency:
 
 
 def old_price_us(compilation: Compilation, groups: list[list[int]]) -> float:
-    """The time of one launch of a stage's graph on an idle GPU, minus that of an empty graph."""
+    """The time to launch a stage's graph once on an idle GPU, minus the time of an empty graph."""
     timer = compilation._lowered.stage_timer(compilation.program, 3, 1)
     streams = [*groups, *[[] for _ in range(3 - len(groups))]]
     once = timer._executor(streams, 1)

@@ -39,7 +39,7 @@ class Pool {
     wakes_.notify_one();
   }
 
-  // This pool, as the library wants to see it.
+  // Describes this pool in the form that the library takes.
   tvi_thread_pool AsSeenByTheLibrary() {
     tvi_thread_pool seen{};
     seen.struct_size = sizeof(seen);

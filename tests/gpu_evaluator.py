@@ -1,4 +1,4 @@
-"""Computes makespans of schedules over GPUs by the definition, and the best by trying all.
+"""Computes makespans of schedules over GPUs by the definition, and the least of all schedules.
 
 It shares no code with the schedulers or their simulation.
 """

@@ -9,7 +9,8 @@ namespace {
 
 enum State : char { kNew, kOpen, kDone };
 
-// The largest number of 32-bit words in all rows of `known_` together. Together they take 256 MiB.
+// The largest number of 32-bit words that all rows of `known_` may have together. They take 256
+// MiB.
 constexpr size_t kMostWords = size_t{1} << 26;
 
 }  // namespace

@@ -32,7 +32,8 @@ struct StreamProgram {
   std::vector<int> stream_of;           // the stream of each operator
   std::vector<std::vector<int>> waits;  // for each operator, the operators that it waits for
 
-  // For each operator, whether it is a fault if one of its writes overlaps another of its accesses.
+  // For each operator, whether it is a fault if a write of the operator overlaps another access of
+  // the operator.
   std::vector<char> takes_no_overlap;
   std::vector<Access> accesses;
 };
@@ -55,7 +56,7 @@ struct Fault {
 struct Verdict {
   // Operators that wait for each other in a circle. If there are any, `faults` is empty.
   std::vector<int> circle;
-  // At most one fault for each pair of operators and kind. The faults are sorted by the higher
+  // At most one fault of each kind for each pair of operators. The faults are sorted by the higher
   // number of the pair, then by the lower number.
   std::vector<Fault> faults;
 };

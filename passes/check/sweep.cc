@@ -12,11 +12,13 @@ namespace {
 // byte of it.
 struct Segment {
   int64_t end = 0;
-  // The last writer, or the writers of the shares of the last tensor.
+  // The last write of the bytes, or the last writes that need no order between them: writes of one
+  // operator, or writes of different shares of one tensor.
   std::vector<const Access*> writers;
   std::vector<int> readers;  // the operators that have read the bytes since the last write
 
-  // The readers and writers before the first write of a share, if the bytes are written in shares.
+  // If the bytes are written in shares, the operators that read or wrote the bytes before the first
+  // of these writes.
   std::vector<int> before;
 };
 

@@ -112,7 +112,7 @@ class Annealed {
     }
   }
 
-  // Copies the schedule into `note`, which is quick.
+  // Writes a compact copy of the schedule into `note`.
   void Write(Note* note) const {
     note->makespan_us = makespan_us_;
     note->ranks.clear();
@@ -199,8 +199,9 @@ class Annealed {
     return true;
   }
 
-  // Finds the last mark that is not after position `from`. Sets the times at which GPUs become free
-  // to those stored at the mark, and returns the mark's position.
+  // A mark is a stage before which `marks_` stores the time at which each GPU is free. Finds the
+  // last mark that is not after position `from`, copies its times into `free_us_`, and returns its
+  // position.
   int BackToMark(int from) {
     if (from == 0) {
       free_us_.assign(gpus_, 0.0);

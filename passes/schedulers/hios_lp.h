@@ -34,7 +34,8 @@ class PathSearch {
   const GpuCosts& costs_;
   std::vector<int> left_;  // ranks, ascending
 
-  // The next six members are by rank. An operator is taken if it is on an earlier longest path.
+  // The next six members have an entry for each rank. An operator is taken if it is on an earlier
+  // longest path.
   std::vector<char> is_taken_;
   std::vector<char> is_clean_;   // whether no neighbour of the operator is taken
   std::vector<double> in_us_;    // the longest edge from a taken operator to this operator

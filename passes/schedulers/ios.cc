@@ -58,8 +58,9 @@ std::vector<int> EarlyFirst(const OpGraph& graph, const std::vector<double>& op_
 size_t BestCut(const OpGraph& graph, const std::vector<int>& ops) {
   std::vector<int> place(graph.num_ops(), -1);
   for (size_t i = 0; i < ops.size(); ++i) place[ops[i]] = static_cast<int>(i);
-  // change[i] is the difference of two numbers: the operators that are read across a cut before
-  // position i, minus those read across a cut before position i - 1.
+  // change[i] is the difference of two numbers: the number of operators that are read across a cut
+  // before position i, minus the number of operators that are read across a cut before position i -
+  // 1.
   std::vector<int> change(ops.size() + 1);
   for (size_t i = 0; i < ops.size(); ++i) {
     int last = -1;
@@ -138,7 +139,8 @@ IosSearch::IosSearch(const OpGraph& graph, const IosOptions& options,
     return too_large;
   };
   std::vector<size_t> too_large = search(easy_first, false);
-  // The other blocks may have left enough transitions for these blocks.
+  // The other blocks may not have used all their transitions, so the blocks that were too large are
+  // searched again with the transitions that are left.
   if (options.cuts) {
     early_first = EarlyFirst(graph, op_us);
     search(too_large, true);
@@ -160,7 +162,7 @@ IosSearch::IosSearch(const OpGraph& graph, const EndingLimits& limits,
   const auto topological = [&](int a, int b) {
     return graph.positions()[a] < graph.positions()[b];
   };
-  size_t width = 2;  // the width to try first, in stages: that of the last window
+  size_t width = 2;  // how many stages to try first: as many as in the last window
   size_t widest = std::max<size_t>(first_window, 1);
   for (size_t first = 0; first < stages.size();) {
     // The largest window that has at most `max_transitions_of_window` transitions is taken.

@@ -24,8 +24,8 @@ struct StageBounds {
   // By operator, the work in microseconds, summed over all the cores that the operator uses. Empty
   // if every operator uses one core.
   std::vector<double> work_us = {};
-  double tolerance = 0;  // the share of its bound by which a price may be below it
-  double slack_us = 0;   // microseconds by which a price may be lower still
+  double tolerance = 0;  // the share of a bound by which the price may be below the bound
+  double slack_us = 0;   // further microseconds by which the price may be below the bound
   double scale = 1;      // the factor by which earlier searches multiplied the bounds
 };
 
@@ -65,9 +65,9 @@ std::vector<size_t> WantedStages(const IosSearch& search, const std::vector<doub
 // prices. Then no other schedule is cheaper: the cost of another schedule is at least the sum of
 // its bounds and prices, and this sum is at least the cost of the schedule found.
 //
-// Each round also prices some further stages: those that a schedule can use with the least
-// additional cost. A stage is left out if a schedule of priced stages is cheaper than every
-// schedule with this stage.
+// Each round also prices some further stages, which a schedule can use with the least additional
+// cost. A stage is left out if a schedule of priced stages is cheaper than every schedule with this
+// stage.
 //
 // A price that is below its bound by more than the tolerance and the slack is counted. All bounds
 // are then multiplied by the lowest ratio of a price to its bound, and lowered by the tolerance and
@@ -82,7 +82,7 @@ class IosPricing {
   // It is also the price of a stage that holds only this operator.
   void SetBounds(const std::vector<double>& alone_us, const StageBounds& bounds);
 
-  // Gives prices of stages without being asked. Call it after SetBounds and before Next.
+  // Sets prices of stages that Next has not asked for. Call it after SetBounds and before Next.
   void Give(const std::vector<size_t>& stages, const std::vector<double>& price_us);
 
   // The stages to price next, ascending: all unpriced stages of the cheapest schedule, and further
@@ -110,7 +110,7 @@ class IosPricing {
   StageBook* const book_;
   double tolerance_ = 0, slack_us_ = 0;
   double scale_ = 1;
-  std::vector<double> bound_us_;  // not scaled
+  std::vector<double> bound_us_;  // the bounds before they are multiplied by `scale_`
   std::vector<double> value_us_;
   std::vector<char> is_priced_;
   PricingProgress progress_;

@@ -47,7 +47,7 @@ class ListOnGpus {
   std::vector<double> finish_us_;         // by rank
   std::vector<std::vector<int>> on_gpu_;  // ranks, ascending
   std::vector<int> mapped_;               // ranks, ascending
-  std::vector<double> latest_us_;         // for each of `mapped_`, the latest finish up to it
+  std::vector<double> latest_us_;         // for each of `mapped_`, the latest finish so far
   std::vector<int> visited_;              // ranks visited by the last Visit
   std::vector<double> visited_us_;        // for each rank, the finish that the last Visit computed
 };

@@ -15,7 +15,7 @@ namespace tvm_interop {
 struct WantedStage {
   size_t stage;  // index into the batch of all stages
 
-  // The cost of the cheapest sequence of stages with this stage, minus that of the cheapest
+  // The cost of the cheapest sequence of stages with this stage, minus the cost of the cheapest
   // sequence of all.
   double above_best_us;
 };
@@ -54,8 +54,7 @@ class PartSearch {
   virtual void CountInto(IosStats* stats) const = 0;
   // The stages of the cheapest way through the part, in the order in which they run, as indices
   // into the batch. Pass a new `ways`, or the `ways` of the last call if no value has fallen since
-  // then. If `ways` is that of the last call, only states whose cost has changed are computed
-  // again.
+  // then. In the second case, only states whose cost has changed are computed again.
   virtual std::vector<size_t> Solve(const std::vector<double>& value_us,
                                     CheapestWays* ways) const = 0;
   // Appends to `near` the stages without a price that are on a cheap way. A way is cheap if it

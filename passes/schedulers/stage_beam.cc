@@ -19,7 +19,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // The largest number of groups that are looked at for one ready operator. If the size of groups is
 // not limited, there may be very many.
 constexpr size_t kMaxGroupsOfOp = 32;
-// The largest number of limits on the length of a group that are tried from one state.
+// The search limits the length of the groups in a stage, and tries several limits. From one state,
+// it tries at most this number of limits.
 constexpr size_t kMaxLengths = 12;
 
 template <typename Set>
@@ -203,7 +204,7 @@ class StageBeamOf : public StageBeam {
     });
   }
 
-  // The limits on the length of a group that are tried, ascending.
+  // Returns the limits on the length of a group that the search tries, ascending.
   std::vector<double> Lengths() const {
     std::vector<double> lengths;
     for (const Group& group : groups_) lengths.push_back(group.us);
@@ -244,8 +245,8 @@ class StageBeamOf : public StageBeam {
         if (limits_.max_groups > 0 && static_cast<int>(chosen.size()) == limits_.max_groups) break;
       }
     }
-    // For each set of mergeable operators, those that are ready, by descending length of the path
-    // from them to the end.
+    // For each set of operators that can be merged, the operators of the set that are ready, by
+    // descending length of the longest path from them to the end.
     std::map<int, std::vector<Set>> mergeable;
     for (const Group& group : groups_) {
       const int set = group.ops.Count() == 1 ? set_of_[group.ops.First()] : -1;

@@ -21,7 +21,7 @@ struct BeamOptions {
   size_t width = 1;       // how many states are kept for each number of operators left
   bool backward = false;  // whether to search from the last stage to the first
 
-  // A sequence of stages is dropped once it cannot cost less than this.
+  // The search drops a sequence of stages once the sequence cannot cost less than `below_us`.
   double below_us = 0;
   // How many operators a good schedule runs at once on average. To rank states, the search
   // estimates that the operators that are left take at least the sum of their latencies divided by
@@ -56,8 +56,9 @@ struct BeamResult {
 // connected set of operators that depends on no operator left outside the set. In the reversed
 // graph, such a group is a group of an ending.
 //
-// The search also tries stages of operators that can be merged. Among those that are ready, it
-// takes the two with the longest paths, then the three with the longest paths, and so on.
+// The search also tries stages of operators that can be merged. Among such operators that are
+// ready, it takes the two operators with the longest paths, then the three operators with the
+// longest paths, and so on.
 //
 // Ties go to the state found first. The same options find the same stages, unless `is_over` ends
 // the search.

@@ -12,7 +12,7 @@ namespace tvm_interop {
 
 // The known prices (latencies) of the stages of one graph, so that no search asks for a price
 // twice. A stage is identified by the list of its operators. The operators of a stage must always
-// be listed in the same order, such as that of AppendStage.
+// be listed in the same order, such as the order of AppendStage.
 class StageBook {
  public:
   void Write(const StageBatch& stages, const std::vector<double>& price_us);

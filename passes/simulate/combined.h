@@ -57,7 +57,8 @@ struct CombinedRun {
 
 // The requests and the states of one window of a `CombinedServing`.
 struct CombinedWindow {
-  // The requests that were served in the window, then those that were in a block at its end.
+  // First the requests that were served in the window, then the requests that waited for a block or
+  // ran in a block at the end of the window.
   std::vector<ServedRequest> requests;
   // A row for each time that was asked for: the length of each queue, then for each block of each
   // model the number of requests that wait for it or run in it.
@@ -67,7 +68,7 @@ struct CombinedWindow {
 };
 
 // Serves requests by combined blocks, window by window. Queues, buffers and the running combined
-// block go on from one window to the next.
+// block stay as they are from one window to the next.
 //
 // One combined block runs after the other. The combined block that runs next is the one with the
 // largest share of blocks that have input. A tie goes to the combined block whose oldest input has
@@ -81,13 +82,13 @@ class CombinedServing {
   ~CombinedServing();
 
   // Serves by another decision from now on. A running combined block ends first. The programs must
-  // live until the next decision. Each decision has as many models and blocks as the first.
+  // live until the next decision. All decisions have the same numbers of models and blocks.
   //
   // Throws ScheduleError for a model without blocks, and a block that is in no combined block.
   void Decide(const Combination& combination);
 
-  // Adds requests, whose times are not before those of earlier requests. Throws ScheduleError for a
-  // request of an unknown model, and a time before an earlier one.
+  // Adds requests in order of time, after all earlier requests. Throws ScheduleError for a request
+  // of an unknown model, and for a time before the time of an earlier request.
   void Add(const std::vector<double>& at_us, const std::vector<int>& models);
 
   // Serves until `until_us`, and observes at the times `at_us`, which are ascending.

@@ -49,8 +49,8 @@ class ServingEngine {
     double at_us;
     int64_t number;  // the order of timers for the same time
     int instance;
-    // What happens at `at_us`: the operator with this number is launched, a segment ends
-    // (kSegment), or an instance that runs alone ends (kEnd).
+    // The event at `at_us`: the operator with this number is launched, a segment ends (kSegment),
+    // or an instance that runs alone ends (kEnd).
     int op;
     // A priority_queue pops the greatest element, so a later timer is less than an earlier one.
     bool operator<(const Timer& other) const {

@@ -74,7 +74,8 @@ void RequireIndex(size_t index, size_t count, const std::string& what) {
                  std::to_string(count) + ", numbered from 0");
 }
 
-// Names each input and the shape that the caller gave for it. The ranks are the model's.
+// Names each input and the shape that the caller gave for it. Each shape has the rank of the
+// model's input.
 std::string ShapesInWords(const std::vector<tvi_tensor_info>& inputs,
                           const int64_t* const* shapes) {
   std::string text;
@@ -85,7 +86,7 @@ std::string ShapesInWords(const std::vector<tvi_tensor_info>& inputs,
   return text;
 }
 
-// Refuses a structure whose `struct_size` is less than that of the type called `type`.
+// Refuses a structure whose `struct_size` is less than the size of the type called `type`.
 void RequireSize(size_t given, size_t least, const char* type) {
   if (given >= least) return;
   RefuseArgument("`struct_size` is " + std::to_string(given) + "; set it to sizeof(" + type + ")");

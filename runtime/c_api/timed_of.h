@@ -7,8 +7,8 @@ struct tvi_instance;
 
 namespace tvm_interop {
 
-// Returns an instance of the C interface as something to time, which is what the bindings for
-// Python do. A timed run works on the inputs and outputs that the latest run used.
+// Returns an instance of the C interface as an object that can be timed. The bindings for Python
+// use this function. A timed run works on the inputs and outputs that the latest run used.
 Timed& TimedOf(tvi_instance* instance);
 
 }  // namespace tvm_interop

@@ -8,8 +8,8 @@ namespace tvm_interop {
 
 namespace {
 
-// The contents of the caches matter little to a run of this length. A core's cache holds a
-// megabyte, and filling it takes some 50 microseconds.
+// A run of this length takes hardly longer if the caches are cold. A core's cache holds a megabyte,
+// and filling it takes some 50 microseconds.
 constexpr double kLongSeconds = 2e-3;
 
 }  // namespace

@@ -19,7 +19,7 @@ namespace tvm_interop {
 // are awake, and the caches hold as much of its data as fits. An executor whose timed run took more
 // than 2 milliseconds is not primed any more, because a run of that length gains little from it. If
 // `primed` is false, the time depends on which executor ran before. For example, a stage that
-// follows large stages finds its tensors gone from the cache.
+// follows large stages does not find its tensors in the cache.
 std::vector<double> MeasureInterleaved(const std::vector<Timed*>& executors, int warmup,
                                        int repeats, uint64_t seed, bool primed);
 

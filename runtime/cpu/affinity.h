@@ -19,8 +19,8 @@ pid_t StartWitness();
 // are safe to call from any thread while the narrowed thread lives.
 class Affinity {
  public:
-  // Makes the calling thread the one to narrow. `witness` is the result of `StartWitness`. Must be
-  // called before any other function.
+  // Makes the calling thread the thread whose mask this object narrows. `witness` is the result of
+  // `StartWitness`. Must be called before any other function.
   void Adopt(pid_t witness);
   // Lets the thread run on all allowed CPUs except `cpu`. Does nothing if the user allows only one
   // CPU. A negative `cpu` excludes no CPU.

@@ -14,25 +14,26 @@ namespace {
 enum BlockState : int {
   kFree,
   kLeased,
-  // The block is leased, and may be larger than any user still needs. When the lease ends, the
-  // memory is freed.
+  // The block is leased, and may be larger than any user still needs. If it is, its memory is freed
+  // when the lease ends.
   kLeasedTooLarge,
 };
 
-// Sizes are rounded up to numbers of three binary digits and zeros, at least to `kSmallest`. So
-// there are few sizes, and one counter for each says how many users need it. Pages that only the
+// Sizes are rounded up to numbers with at most three significant bits, and at least to `kSmallest`.
+// So there are few sizes, and each size has a counter of the users that need it. The pages that the
 // rounding adds are never touched.
 constexpr size_t kSmallest = 4096;
 constexpr int kSteps = 4;  // The number of sizes between a power of two and the next one.
 constexpr int kSizes = 200;
 
-// A user takes no block that is much larger than it needs. Otherwise small users would often have
-// the large blocks when a large user begins, and in the end each thread would have a block of the
-// largest size.
+// A user does not take a block that is much larger than the user needs. Otherwise small users would
+// often hold the large blocks when a large user begins. The large user would then make another
+// block, and in the end each thread would have a block of the largest size.
 //
-// Kernels begin and end often, so they look for no block that fits best. They share blocks by size
-// class: the sizes of a class differ by a factor below 4. Instances share one list, and take a
-// block of up to `kMostTooLarge` times their size.
+// Kernels begin and end often, so a kernel takes any free block of its size class, and does not
+// look for the block that fits best. The sizes of a class differ by a factor below 4. All instances
+// share one list. An instance takes a block of at most `kMostTooLarge` times the size that it
+// needs.
 constexpr int kSizesOfClass = 2 * kSteps;
 constexpr int kClasses = kSizes / kSizesOfClass;
 constexpr size_t kMostTooLarge = 8;
@@ -107,7 +108,7 @@ ScratchBlock* NewBlock(int list) {
   return made;
 }
 
-// Returns a block of a class of kernels that no other thread has claimed.
+// Claims a free block for a kernel, or adds a block to the list if none is free.
 ScratchBlock* ClaimForKernel(int list) {
   ScratchBlock*& mine = latest[list];
   if (mine != nullptr && TryToClaim(mine)) return mine;
@@ -137,7 +138,7 @@ ScratchBlock* BestBlock(size_t nbytes) {
   return best;
 }
 
-// Returns a block for an instance that no other thread has claimed.
+// Claims a free block for an instance, or adds a block to the list if no free block fits.
 ScratchBlock* ClaimForInstance(size_t nbytes) {
   ScratchBlock*& mine = latest[kOfInstances];
   if (mine != nullptr) {
@@ -161,16 +162,16 @@ void GiveBack(ScratchBlock* block) {
   int expected = kLeased;
   while (!block->state.compare_exchange_strong(expected, kFree, std::memory_order_release,
                                                std::memory_order_relaxed)) {
-    // The state is set before the sizes are compared, so that a thread whose users end after the
-    // comparison sets it again.
+    // The state becomes kLeased before the sizes are compared. If users of another thread end after
+    // the comparison, that thread sets kLeasedTooLarge again, and the sizes are compared once more.
     block->state.exchange(kLeased, std::memory_order_acquire);
     FreeIfTooLarge(block);
     expected = kLeased;
   }
 }
 
-// Frees the memory of blocks of a list that are larger than any user needs now. A block that a
-// user has is left to the end of its lease.
+// Frees the memory of those blocks of a list that are larger than any user needs now. If such a
+// block is leased, its memory is freed when the lease ends.
 void FreeLargeBlocks(int list) {
   for (ScratchBlock* block = lists[list].load(std::memory_order_acquire); block != nullptr;
        block = block->next) {
@@ -207,7 +208,7 @@ ScratchLease::ScratchLease(const ScratchNeed& need) {
     if (block->nbytes.load(std::memory_order_relaxed) < need.nbytes_) {
       block->memory.reset();  // The old memory goes first, so that both are never there at once.
       block->nbytes.store(0, std::memory_order_relaxed);
-      // Kernels of one class soon need the largest of their sizes.
+      // The larger kernels of a class will take this block too, so it gets the largest size.
       const size_t nbytes = is_kernel ? Largest(block->list) : SizeAt(need.size_);
       block->memory = AlignedMemory(nbytes);
       block->nbytes.store(nbytes, std::memory_order_relaxed);

@@ -5,42 +5,46 @@
 
 namespace tvm_interop {
 
-// Scratch memory: what is needed only during a run. A kernel needs it for scratchpads and for
-// copies of tensors in other layouts, and an instance of a model for the tensors between its
-// operators. Nothing in it outlives the run, so kernels and instances, the users of the memory,
-// take turns.
+// Scratch memory is memory that is needed only during a run. A kernel needs it for scratchpads and
+// for copies of tensors in other layouts. An instance of a model needs it for the tensors between
+// its operators. The contents are not needed after the run, so the users of the memory, which are
+// kernels and instances, take turns.
 //
-// The process has a list of blocks that all users share, whatever model or stream they belong to.
-// For users of similar sizes there are as many blocks as such users have ever run at the same time.
-// No block is larger than the largest of these users needs.
+// The process has a list of blocks for each size class of kernels, and one for instances. The users
+// of a list share its blocks, whatever model or stream they belong to. For users of similar sizes
+// there are as many blocks as such users have ever run at the same time. No block is larger than
+// the largest of these users needs.
 //
-// Why sharing is safe: a user has a block only by a `ScratchLease`, from before its first access to
-// after its last one.
+// Sharing is safe for the following reasons. A user has a block only while it has a `ScratchLease`,
+// which begins before the user's first access and ends after its last access.
 //
 // 1. At most one lease holds a block. The claim is a single atomic step on the block's state, so
 //    this holds for two streams of a model, for several models, for parts of one operator, for
-//    guests, and for a kernel that runs inside of another one.
-// 2. The end of a lease releases, and the claim of the next one acquires. So what a user writes to
-//    a block happens after all that the last user did there, on whichever thread.
+//    guests, and for a kernel that runs inside of another kernel.
+// 2. The end of a lease is a release operation, and the claim by the next lease is an acquire
+//    operation. So a user's writes to a block happen after all accesses of the block's last user,
+//    whichever threads the two users run on.
 // 3. A lease ends after the user's last access. Kernels wait for their own parallel work. The run
 //    of an instance ends when all operators have ended and the outputs have been copied, and the
-//    thread that ends the lease sees all that they wrote (docs/threads.md).
+//    thread that ends the lease sees everything that the operators wrote (docs/threads.md).
 // 4. A user reads only what it has written in the same run. A block holds arbitrary bytes of other
 //    users at first.
 //
-// `tests/cpp/scratch_test.cc` fails without 1 to 3 (`tests/cpp/mutations.py` removes each),
-// `tests/cpp/instance_test.cc` if an instance does not keep 3, and `tests/unit/test_scratch.py`
-// without 4.
+// If point 1, 2 or 3 does not hold, `tests/cpp/scratch_test.cc` fails (`tests/cpp/mutations.py`
+// breaks each of them). `tests/cpp/instance_test.cc` fails if point 3 does not hold for an
+// instance, and `tests/unit/test_scratch.py` fails if point 4 does not hold.
 //
 // Nothing here locks a mutex, so a fork cannot leave one locked in the child. A block that another
 // thread had leased during the fork stays leased in the child, which makes a new one.
 
-// What a user of scratch memory is. Kernels and instances share no blocks: an instance holds its
-// block while its kernels take theirs, so each thread would take another block in each run.
+// The kind of a user of scratch memory. Kernels and instances share no blocks, because an instance
+// holds its block while its kernels take their blocks. If they shared blocks, each thread would
+// take another block in each run.
 enum class ScratchUser : size_t { kKernel, kInstance };
 
-// How much scratch memory one user needs. The user has such an object for as long as it lives. When
-// the users that need most are gone, blocks that are larger than the others need are freed.
+// The amount of scratch memory that one user needs. The object exists as long as its user. When the
+// users that need most are gone, the memory of blocks that are larger than the other users need is
+// freed.
 class ScratchNeed {
  public:
   explicit ScratchNeed(size_t nbytes = 0, ScratchUser user = ScratchUser::kKernel) : user_(user) {

@@ -23,8 +23,9 @@ uint64_t HashOf(const void* data, size_t bytes);
 // holds it.
 //
 // Two tensors count as the same if they have the same address and the same hash. The hash is
-// `HashOf` the bytes. So a constant that is changed in place and bound again is packed again. It is
-// 0 for tensors that nobody can change: reading all of them would take longer than packing them.
+// `HashOf` the tensor's bytes. So a constant that is changed in place and bound again is packed
+// again. For a tensor that nobody can change, the hash is 0: reading all such tensors would take
+// longer than packing them.
 //
 // `Form` says how a constant lies in memory and how it is packed. Forms are compared with `==`.
 template <typename Form>

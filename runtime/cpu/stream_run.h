@@ -26,8 +26,8 @@ class OperatorWork {
 // once the operators of other streams that it waits for have ended. Any thread may run the next
 // operator of a stream. A thread owns a stream while it runs the stream's operators, and gives the
 // stream back when the next operator has to wait. A thread never waits while it owns a stream. So a
-// thread that loses its core delays only its current operator and the operators that depend on that
-// one.
+// thread that loses its core delays only its current operator and the operators that depend on this
+// operator.
 //
 // docs/threads.md explains why every dependency is a happens-before, whichever threads run the
 // operators.

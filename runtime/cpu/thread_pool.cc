@@ -447,7 +447,7 @@ bool ThreadPool::CanWakeHelpers() const {
 void ThreadPool::InviteGuests(int guests) {
   for (int i = 0; i < guests; ++i) {
     const bool is_full = invited_.fetch_add(1, std::memory_order_relaxed) >= guests_.number;
-    // Without memory for the invitation, the run goes on without the guest.
+    // If there is not enough memory for the invitation, the run continues without the guest.
     auto* const pool =
         is_full ? nullptr : new (std::nothrow) std::shared_ptr<ThreadPool>(shared_from_this());
     if (pool != nullptr && guests_.submit(&ReceiveGuest, pool)) continue;

@@ -57,7 +57,8 @@ class Job {
   std::atomic<int64_t> helpers_called_ns_{0};
 };
 
-// The threads of a program's own pool, which help in the place of threads of ours.
+// The threads of a program's own pool. They help in place of the threads that this library would
+// start.
 struct GuestThreads {
   // The largest number of these threads that help at the same time.
   int number = 0;

@@ -142,7 +142,8 @@ class LostError : public std::runtime_error {
 
 // Throws `LostError` if this process cannot use its GPUs any more.
 void CheckUsable();
-// Whether `CheckUsable` would return. Destructors must then leave CUDA's objects alone.
+// Whether this process can still use its GPUs, so that `CheckUsable` does not throw. If the result
+// is false, destructors must leave CUDA's objects alone.
 bool IsUsable();
 
 // Throws an error with the text `what` about a call that returned `status`. The error is a
@@ -161,8 +162,8 @@ inline void Check(int status, const char* call) {
 
 // Returns the number of GPUs. Throws `MissingError` if there is none.
 int DeviceCount();
-// Throws `MissingError` if the device `device` does not exist. All three throw `LostError` if this
-// process cannot use its GPUs any more.
+// Throws `MissingError` if the device `device` does not exist. `DeviceCount`, `CheckDevice` and
+// `DescribeDevice` throw `LostError` if this process cannot use its GPUs any more.
 void CheckDevice(int device);
 // Returns the device's name, its compute capability and the driver's version, as one text. Measured
 // latencies of the device are stored under this text.

@@ -25,7 +25,7 @@ namespace tvm_interop {
 
 // Remembers the algorithm that was chosen for each operator on each kind of GPU within each limit
 // of workspaces, until the process ends. Equal GPUs share a choice. Otherwise one operator could
-// give different bits on two of them.
+// give different bits on two equal GPUs.
 template <typename Choice>
 class RememberedChoices {
  public:

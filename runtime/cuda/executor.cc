@@ -198,7 +198,7 @@ std::vector<OpTiming> CudaExecutor::Profile() {
     const cuda::OwnedGraph graph = CaptureGraph(origin_, issue);
     const auto exec = InstantiateGraph(graph.get(), streams_->has_urgent(), origin_);
     TVM_INTEROP_CUDA(api, GraphLaunch, exec.get(), origin_);
-    Synchronize();  // The graph must not go while it runs.
+    Synchronize();  // The graph must not be destroyed while it runs.
   }
   Synchronize();
   return TimingsOf(marks);

@@ -18,7 +18,7 @@ std::string NameOf(int status) {
 }  // namespace
 
 CudaModule::~CudaModule() {
-  // CUDA may be gone: the process may have been forked, or the GPU may have failed.
+  // CUDA may not be usable any more: the process may have been forked, or the GPU may have failed.
   if (modules_.empty() || !cuda::IsUsable()) return;
   try {
     for (const auto& [device, module] : modules_) {

@@ -8,10 +8,10 @@
 namespace tvm_interop {
 namespace {
 
-// The size of a piece of a loader, in bytes. The GPU copies one piece while the host fills the
-// other.
+// The size of each of a loader's two pieces of pinned memory, in bytes. The GPU copies one piece
+// while the host fills the other.
 constexpr size_t kPieceBytes = size_t{2} << 20;
-// Slots begin at multiples of this, so that no two share a cache line.
+// Slots begin at multiples of this many bytes, so that no two slots share a cache line.
 constexpr size_t kAlignment = 256;
 
 size_t Aligned(size_t nbytes) { return (nbytes + kAlignment - 1) / kAlignment * kAlignment; }

@@ -15,8 +15,9 @@ namespace tvm_interop {
 // itself. The driver would first copy any other memory of the host, and the host would have to
 // wait.
 //
-// The host, the GPU and the caller share buffers. The following list has each shared buffer, the
-// order that makes it correct, and the mechanism that ensures the order:
+// The host, the GPU and the caller share buffers. A slot is the pinned memory of one input or
+// output, and a piece is one of the two buffers of a loader. The following list has each shared
+// buffer, the order that makes it correct, and the mechanism that ensures the order:
 //
 // 1. The host writes a slot or piece after the copy that last read it: an event of the slot.
 // 2. A copy writes an input after the runs before it, which read the input: every run ends on the

@@ -11,12 +11,12 @@ namespace tvm_interop {
 namespace {
 
 constexpr int kRounds = 9;
-// How often a graph launches its alternative.
+// The number of launches of an alternative in its graph.
 constexpr int kLaunches = 8;
 // An alternative is hopeless if its single launch takes longer than `kHopeless` times the shortest
-// single launch and `kHostMs` together. A single launch takes at least as long as its kernels, and
-// longer by the time that the GPU waits for the host's calls, which is up to about 100 us. So the
-// fastest alternative is not hopeless, unless the host was held up during its launch.
+// single launch, plus `kHostMs`. A single launch takes as long as its kernels, plus the time for
+// which the GPU waits for the host's calls, which is up to about 100 us. So the fastest alternative
+// is not hopeless, unless the host was held up during its launch.
 constexpr float kHopeless = 4;
 constexpr float kHostMs = 0.1f;
 
@@ -53,7 +53,7 @@ class Stopwatch {
   cuda::OwnedEvent ended_;
 };
 
-// Tries something with each alternative, and notes those for which it fails.
+// Tries a step with each alternative, and notes the alternatives for which the step fails.
 class Trials {
  public:
   explicit Trials(Fastest* fastest) : fastest_(fastest) {}
@@ -70,7 +70,7 @@ class Trials {
     }
   }
 
-  // Throws the last failure. There must be one, unless there was nothing to try.
+  // Throws the last failure, or an error that says that there was no alternative.
   [[noreturn]] void Throw() const {
     if (failure_ != nullptr) std::rethrow_exception(failure_);
     throw std::runtime_error("there is nothing to choose from");

@@ -136,8 +136,8 @@ class ServedProgramObj : public ffi::Object {
     }
   }
 
-  // Returns the tensor `value`. It shares the program's memory, so the operators read what is
-  // written to it.
+  // Returns the tensor `value`. The tensor shares the program's memory, so the operators read the
+  // numbers that are written to the tensor.
   ffi::Tensor tensor(int64_t value) const { return tensors_[value]; }
 
   // Fills the float32 tensors with normally distributed numbers. These numbers have the usual size

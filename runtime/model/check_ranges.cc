@@ -89,7 +89,7 @@ void CheckRanges(const std::vector<RowRange>& ranges,
       for (const int64_t size : value.shape) elements *= size;
       for (size_t r = 0; r < ranges.size(); ++r) rows *= axes[r] < 0 ? 1 : ranges[r].sizes[0];
       const auto mask = masks.find(value.name);
-      // A mask that must be 1 in any row has one element in each row.
+      // If a mask must be 1 in at least one row, it has one element in each row.
       if (mask == masks.end() || mask->second != "any" || elements == rows) {
         can_be_masks.insert(value.name);
       }

@@ -23,7 +23,7 @@ const Json& Defaults() {
   return defaults;
 }
 
-// Whether two values are equal as Python sees it, for which `false` and 0 are equal.
+// Whether two values are equal in Python, where `False` equals 0 and `True` equals 1.
 bool AreEqual(const Json& one, const Json& other) {
   const auto number = [](const Json& json) {
     return json.is_boolean() ? Json(json.get<bool>() ? 1 : 0) : json;

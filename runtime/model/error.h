@@ -8,7 +8,7 @@ namespace tvm_interop {
 
 // The kinds of errors. The numbers are those of `tvi_status` in the C interface.
 enum class ErrorCode {
-  kInvalidArgument = 1,  // the caller gave something wrong
+  kInvalidArgument = 1,  // an argument of the caller is wrong
   kArtifact = 2,         // the file is not an artifact, is damaged, or its plan is unsafe
   kUnsupported = 3,      // the artifact is right, but this machine or library cannot run it
   kExecution = 4,        // an operator failed while it ran

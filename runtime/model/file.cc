@@ -57,7 +57,7 @@ class Mapped : public Memory {
   bool IsUnchanged() const override { return file_ >= 0 && StatusOf(file_) == mapped_; }
 
  private:
-  // What changes when a file is written to: its size, and the time of the last change.
+  // The properties of a file that a write changes: its size, and the time of the last change.
   using Status = std::array<int64_t, 3>;
 
   static Status StatusOf(int file) {
@@ -67,7 +67,7 @@ class Mapped : public Memory {
   }
 
   const size_t page_;
-  const int file_;  // Stays open to be asked for its status; -1 if there are too many open files.
+  const int file_;  // Stays open, to read its status later; -1 if too many files are open.
   const Status mapped_;
   void* begin_;
   size_t length_;
@@ -87,7 +87,7 @@ class Copied : public Memory {
 
 class File : public Source {
  public:
-  // If the path is a pipe, the call would wait for a writer without O_NONBLOCK.
+  // Without O_NONBLOCK, `open` would wait for a writer if the path is a pipe.
   explicit File(const std::string& path)
       : file_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (file_ < 0) throw ArtifactError("it cannot be read: " + SystemError(errno), kReadable);

@@ -17,7 +17,7 @@ class Memory {
   // Tells the system that the bytes [begin, begin + nbytes) are not needed for now. The system may
   // drop them from memory. It reads them from the file again when they are used.
   virtual void Release(const void* /*begin*/, size_t /*nbytes*/) const {}
-  // Whether the bytes are still those that were read first. Somebody may have overwritten their
+  // Whether the bytes are still the bytes that were read first. Somebody may have overwritten the
   // file.
   virtual bool IsUnchanged() const { return true; }
 

@@ -13,7 +13,7 @@
 namespace tvm_interop {
 namespace {
 
-// Inputs, outputs and weights begin at multiples of this, like memory of `cudaMalloc`.
+// Inputs, outputs and weights begin at multiples of this many bytes, like memory of `cudaMalloc`.
 constexpr size_t kBlockAlignment = 256;
 
 size_t Aligned(size_t nbytes) {

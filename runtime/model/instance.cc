@@ -148,8 +148,9 @@ void Instance::MakePorts() {
     const bool may_move = times == 1 && plan_.values[v].storage == Storage::kOutput;
     outputs_.push_back(with_rows(port_of(v, may_move), outputs_.size(), &Plan::outputs));
   }
-  // Values stored as inputs or outputs need memory too if they are not among the model's own, such
-  // as outputs of which the model returns only parts.
+  // A plan may store a value as an input or output although the value is not an input or output of
+  // the model. An example is an output of which the model returns only parts. Such values need
+  // memory too.
   for (size_t v = 0; v < plan_.values.size(); ++v) {
     const Storage storage = plan_.values[v].storage;
     if (storage != Storage::kInput && storage != Storage::kOutput) continue;
@@ -316,7 +317,7 @@ void Instance::FindOverlaps() {
   std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
     return std::less<const char*>()(a.begin, b.begin);
   });
-  // `longest` is the range, among those before the next one, that ends last.
+  // Of the ranges that the loop has passed, `longest` is the range that ends last.
   const Range* longest = nullptr;
   for (const Range& range : ranges) {
     if (longest != nullptr && std::less<const char*>()(range.begin, longest->end)) {
@@ -342,8 +343,8 @@ void Instance::RunRows(const std::vector<int64_t>& rows, const void* const* inpu
                            std::to_string(sizes[shape_]) +
                            ": make an instance of the shape that tvi_model_find_sizes finds");
     }
-    // A model may compute something else if a dimension is 1, and only the shape that was compiled
-    // for 1 computes it. The proof that rows may be filled up covers two rows or more.
+    // The proof that rows may be filled up holds only for two rows or more. If a dimension is 1, a
+    // model may compute something else, which only the shape that was compiled for 1 computes.
     if (rows[r] == 1 && sizes[shape_] != 1) {
       throw ModelError(ErrorCode::kInvalidArgument,
                        "the number of rows" + NameOf(ranges, r) +

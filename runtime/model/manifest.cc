@@ -25,7 +25,7 @@ void ForEachField(const JsonValue& value,
   }
 }
 
-// Reads a number that counts something or names a place.
+// Reads an integer that is 0 or more.
 int64_t Count(const JsonValue& value) {
   const int64_t number = value.Int();
   if (number < 0) value.Refuse("the number must be 0 or more");
@@ -112,7 +112,7 @@ void CheckMergeCheck(const JsonValue& value) {
   object.RefuseOthers();
 }
 
-// Checks what one launch of a GPU kernel asks of the GPU.
+// Checks the form of the entry that says which resources one launch of a GPU kernel needs.
 void CheckLaunch(const JsonValue& value) {
   JsonObject object(value);
   object.At("function").Text();
@@ -148,7 +148,7 @@ bool IsSha256(const std::string& text) {
   return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-// Adds the range that `object` describes, which is the object in `value`.
+// Adds the range that `object` describes. `value` is the same object, for error messages.
 void ReadRange(JsonObject* object, const JsonValue& value, std::vector<RowRange>* ranges) {
   RowRange range{object->At("dimension").Text(), object->At("sizes").Ints()};
   if (range.sizes.empty()) value.Refuse("there are no sizes");

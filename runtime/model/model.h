@@ -18,7 +18,7 @@ namespace tvm_interop {
 // How a model is loaded.
 struct LoadOptions {
   std::string sha256;       // the digest that the artifact must have; "" for any
-  std::string onednn_path;  // the file of oneDNN; "" looks for it (see `FindLibraryFile`)
+  std::string onednn_path;  // the file of oneDNN; if "", see `FindLibraryFile`
   // Whether a model that needs a missing kernel library is refused. Otherwise it runs with TVM's
   // kernels alone, which is slower, and `Model::warning` says so.
   bool needs_library = false;
@@ -69,7 +69,7 @@ class Model {
   std::vector<std::shared_ptr<const TvmKernels>> kernels_;
 };
 
-// Returns the file of a kernel library: the one that an environment variable names, such as
+// Returns the file of a kernel library: the file that an environment variable names, such as
 // TVM_INTEROP_ONEDNN_LIBRARY, or else a bare name. For a bare name, the system's loader looks
 // beside this library, where oneDNN's wheel puts the file, and in the system's folders.
 std::string FindLibraryFile(const std::string& name);

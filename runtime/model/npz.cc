@@ -63,7 +63,7 @@ std::map<std::string, Range> MembersOf(const Bytes& zip) {
     const std::string name = zip.TextAt(at + kEntry, name_size);
     const uint64_t begin =
         local + kLocal + zip.NumberAt(local + 26, 2) + zip.NumberAt(local + 28, 2);
-    zip.At(begin, nbytes);  // The bytes must be there.
+    zip.At(begin, nbytes);  // Throws if the file does not have these bytes.
     if (!members.emplace(name, Range{begin, nbytes}).second) Refuse("a member is there twice");
     at += kEntry + name_size + zip.NumberAt(at + 30, 2) + zip.NumberAt(at + 32, 2);
   }

@@ -105,7 +105,8 @@ struct Plan {
   int64_t RootOf(int64_t value) const { return values[value].alias_of.value_or(value); }
   bool IsConstant(int64_t value) const { return values[RootOf(value)].storage == Storage::kWeight; }
   bool UsesLibrary() const;
-  // The number of the GPU that the plan runs on, if it is checked; nothing if it runs on a CPU.
+  // The number of the GPU that the plan runs on, or nothing if the plan runs on a CPU. The plan
+  // must have been checked.
   std::optional<int> Gpu() const;
 };
 

@@ -25,9 +25,9 @@ std::string NameOf(const std::vector<RowRange>& ranges, size_t range);
 // `kInvalidArgument` if the model has other ranges, or if a number is out of its range.
 size_t FindShape(const std::vector<RowRange>& ranges, const std::vector<int64_t>& rows);
 
-// Where the rows of an input or output lie in memory. The tensor is one of the shape
+// Where the rows of an input or output lie in memory. The tensor is seen as a tensor of the shape
 // (`outer`, rows of one range, `between`, rows of the other range) with elements of `nbytes` bytes.
-// With one range, `between` and the rows of the other are 1.
+// If there is one range, `between` and the rows of the other range are 1.
 struct RowPieces {
   struct Axis {
     int range = -1;   // the number of the range; -1 if there is none
@@ -38,9 +38,9 @@ struct RowPieces {
   size_t between = 1;
   size_t nbytes = 0;
 
-  // Whether a tensor with `counts` rows has fewer rows than this one, along any range.
+  // Whether this tensor has more rows than `counts` along any range.
   bool HasMoreThan(const RowCounts& counts) const;
-  // Whether a tensor with `count` rows of one range has fewer rows of it than this one.
+  // Whether this tensor has more rows than `counts` along the range `range`.
   bool HasMoreThan(const RowCounts& counts, size_t range) const;
 };
 
@@ -55,23 +55,24 @@ std::vector<int> AxesOf(const std::vector<const std::vector<int64_t>*>& shapes,
 RowPieces PiecesOf(const std::vector<int64_t>& shape, const std::vector<int>& axes,
                    const RowCounts& counts, size_t element_nbytes);
 
-// How the rows of an input are filled up, and the condition on the input. A mask is filled up with
-// 0 along the last range. Its numbers must be from 0 to 1, and those of its first row, of any row,
-// or of all rows, must be 1.
+// How missing rows of an input are filled up, and the condition that the input must meet. kLastRow
+// copies the last row. All other values write 0 along the last range. The numbers of a mask must be
+// from 0 to 1. They must be 1 in its first row (kMaskFirst), in at least one row (kMaskAny) or in
+// all rows (kMaskAll).
 enum class Filling { kLastRow, kZero, kMaskFirst, kMaskAny, kMaskAll };
 
 // Whether a tensor of the type called `type` can be a mask.
 bool CanBeMask(const std::string& type);
-// Writes 0 into all rows of `tensor` from number `count` of a range on.
+// Writes 0 into the rows of `tensor` along `range`, from row number `count` to the last row.
 void FillWithZeros(const RowPieces& pieces, size_t range, size_t count, void* tensor);
 // Returns whether a mask of the type called `type` meets the condition of `filling` in its first
-// `counts` rows. The rows of `range` are the positions. For `kMaskAny`, a mask has one element for
-// each row and position, and one must be 1 for each row of the other range.
+// `counts` rows. The condition is about the rows of `range`, and must hold for each row of the
+// other range. For `kMaskAny`, a mask has one element for each pair of rows of the two ranges.
 bool MaskFits(const RowPieces& pieces, const RowCounts& counts, size_t range, Filling filling,
               const std::string& type, const void* mask);
 
 // Copies `from`, which has `counts` rows, into the first rows of `to`, which has the pieces
-// `pieces`, and fills the others with copies of the last row.
+// `pieces`, and fills the other rows of `to` with copies of the last row of `from`.
 void FillUp(const RowPieces& pieces, const RowCounts& counts, const void* from, void* to);
 // Copies the first `counts` rows of `from`, which has the pieces `pieces`, to `to`.
 void CutOff(const RowPieces& pieces, const RowCounts& counts, const void* from, void* to);

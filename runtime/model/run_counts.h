@@ -25,7 +25,7 @@ class RunCounts {
     rows_given_.fetch_add(given, std::memory_order_relaxed);
     rows_computed_.fetch_add(computed, std::memory_order_relaxed);
   }
-  // A run that ends at the same time may be in some of the numbers only.
+  // If a run ends during this call, only some of the numbers may include it.
   Counts counts() const {
     return {exact_.load(std::memory_order_relaxed), filled_up_.load(std::memory_order_relaxed),
             rows_given_.load(std::memory_order_relaxed),
@@ -34,7 +34,8 @@ class RunCounts {
 
  private:
   // Several threads add to the numbers at once. There is no mutex: a fork during a run would leave
-  // it locked in the child. Nothing else is read because of a number, so the order does not matter.
+  // it locked in the child. A thread that reads a number does not rely on any other memory, so
+  // relaxed order is enough.
   std::atomic<uint64_t> exact_{0};
   std::atomic<uint64_t> filled_up_{0};
   std::atomic<uint64_t> rows_given_{0};

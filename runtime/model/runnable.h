@@ -32,10 +32,11 @@ class Runnable {
   virtual void Run(const void* const* inputs, void* const* outputs) = 0;
 
   // Runs the model once, as `Run` does, on inputs and outputs with `rows` rows, one number for each
-  // range of the model. A number is at least the smallest of its range, and at most that of the
-  // instance's shape. The inputs are filled up with copies of their last row, and masks with 0. If
-  // there are fewer rows than in the instance's shape, tensors with rows are always copied,
-  // whatever their address. The instance's own buffers then hold the rows at their beginning.
+  // range of the model. Each number is at least the smallest number of its range, and at most the
+  // number of the instance's shape. The inputs are filled up with copies of their last row, and
+  // masks with 0. If there are fewer rows than in the instance's shape, tensors with rows are
+  // always copied, whatever their address. The instance's own buffers then hold the rows at their
+  // beginning.
   //
   // Throws ModelError with `kInvalidArgument` if the numbers of rows do not fit the model's ranges,
   // or if a mask has a number outside of 0 to 1, or is not 1 at the required position.

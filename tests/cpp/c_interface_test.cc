@@ -1,5 +1,5 @@
-// What happens around the runtime library in a process: it is closed while threads are inside, the
-// process forks, and signals arrive. The test opens the library with `dlopen`, and is not linked to
+// Tests the runtime library in a process that closes the library while threads are inside, that
+// forks, and that receives signals. The test opens the library with `dlopen`, and is not linked to
 // it.
 
 #include <dirent.h>
@@ -76,7 +76,7 @@ const std::string& ArtifactFile() {
   return path;
 }
 
-// The artifact, loaded, and one instance of it.
+// The loaded artifact, and one instance of it.
 class Loaded {
  public:
   explicit Loaded(const Interface& interface) : interface_(interface) {
@@ -106,7 +106,7 @@ class Loaded {
 };
 
 // Threads that run the artifact, each on an instance of its own, until this object is destroyed.
-// All of them have run it once when the constructor returns.
+// When the constructor returns, each thread has run the artifact once.
 class Runners {
  public:
   Runners(const Interface& interface, int number) {
@@ -152,7 +152,7 @@ void Count(int) {
   if (static_cast<pid_t>(syscall(SYS_gettid)) != expected.load()) on_other_threads.fetch_add(1);
 }
 
-// Calls `Count` on a signal. Calls of the system that the signal interrupts are not restarted.
+// Calls `Count` on a signal. System calls that the signal interrupts are not restarted.
 void CountSignals(int signal) {
   signals.store(0);
   on_other_threads.store(0);

@@ -198,14 +198,14 @@ bool IsRight(int seed, CudaDispatch dispatch, int dropped) {
     compute(1);
   }
   is_right = is_equal() && is_right;
-  executor.Start();  // What this run needs stays until it has ended.
+  executor.Start();  // Memory that this run needs must live until the run has ended.
   return is_right;
 }
 
 constexpr CudaDispatch kDispatches[] = {CudaDispatch::kStreams, CudaDispatch::kCapturedGraph,
                                         CudaDispatch::kLinkedGraph};
 
-// The environment variable that lets this program run plans without a wait, and nothing else.
+// If this environment variable is set, the program runs only plans from which a wait is missing.
 constexpr const char* kPlant = "PLANT_A_MISSING_WAIT";
 
 int NumWrongWithoutAWait(CudaDispatch dispatch);
@@ -246,7 +246,7 @@ int NumWrongWithoutAWait(CudaDispatch dispatch) {
 }
 
 #ifdef __SANITIZE_THREAD__
-// ThreadSanitizer reports the fault in another process, which does nothing else.
+// ThreadSanitizer reports the race in another process, which runs only plans without a wait.
 TEST_CASE(AMissingWaitIsADataRace) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   const std::string found = " 2>&1 | grep -q 'data race'";

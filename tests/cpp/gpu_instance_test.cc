@@ -116,7 +116,7 @@ TEST_CASE(RunsOnItsOwnBuffers) {
     instance->Run(nullptr, nullptr);
     CHECK(IsRight(static_cast<float*>(instance->OutputBuffer(0)),
                   static_cast<float*>(instance->OutputBuffer(1)), static_cast<float>(run)));
-    RunAndCheck(instance.get(), 50);  // The next run takes the own buffer again.
+    RunAndCheck(instance.get(), 50);  // The next run uses the instance's own buffer again.
   }
 }
 
@@ -154,7 +154,7 @@ TEST_CASE(TakesMemoryOfItsGpu) {
     const Buffer z;
     for (int run = 0; run < 3; ++run) {
       for (int64_t i = 0; i < kCount; ++i) {
-        static_cast<float*>(x.at(0))[i] = static_cast<float>(run + i);  // The fake's is the host's.
+        static_cast<float*>(x.at(0))[i] = static_cast<float>(run + i);  // This works on a fake GPU.
       }
       const void* inputs[] = {x.at(0)};
       void* outputs[] = {y.at(0), z.data()};

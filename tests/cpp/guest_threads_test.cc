@@ -275,7 +275,7 @@ TEST_CASE(AProgramsThreadIsLeftAsItWas) {
     for (int run = 0; run < 20; ++run) executor.Run();
     CHECK_EQ(ThreadsOf(kernels).size(), size_t{2});
   }
-  // The pool has one thread, so it has ended all tasks when this one ends.
+  // The pool has one thread, so all earlier tasks have ended when this task ends.
   std::atomic<bool> is_noted{false};
   program.Submit({note, &after});
   program.Submit(

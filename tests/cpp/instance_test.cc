@@ -81,7 +81,7 @@ TEST_CASE(AFailingKernelSaysWhy) {
   CHECK(text.find("`E`") != std::string::npos);
   CHECK(text.find("failed: the input is negative") != std::string::npos);
   RunAndCheck(&instance, 1);
-  CHECK(instance.model().run_counts(0).counts().exact == 1);  // Only the run that has ended well.
+  CHECK(instance.model().run_counts(0).counts().exact == 1);  // The run that failed is not counted.
 }
 
 TEST_CASE(RunsOfAllInstancesAreCounted) {

@@ -1,5 +1,6 @@
 // Tests the scratch memory that kernels take turns with. It is plain memory, so ThreadSanitizer
-// reports two kernels that have one block, and a kernel that does not wait for the last one.
+// reports two kernels that have the same block, and a kernel that does not wait for the last user
+// of its block.
 
 #include "runtime/cpu/scratch.h"
 
@@ -155,7 +156,7 @@ TEST_CASE(InstancesOfManySizesTakeTurnsWithOneBlock) {
     const ScratchLease lease(sizes[i % 3]);
     CHECK(ScratchNbytes() <= sizes[std::min(i, 2)].nbytes() * 5 / 4);
   }
-  // Kernels do not take the block in turn, and small instances leave it alone.
+  // Neither a kernel nor a small instance takes the block of the large instance.
   const ScratchNeed kernel(5 * kSmaller), tiny(100, ScratchUser::kInstance);
   char* block = nullptr;
   {
@@ -237,7 +238,8 @@ TEST_CASE(NoTwoThreadsHaveOneBlock) {
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([t] {
       for (int round = 0; round < kRounds; ++round) {
-        // Sizes come and go, so that blocks grow and are freed while others use theirs.
+        // Users of several sizes begin and end, so blocks grow and are freed while other users have
+        // blocks.
         const ScratchNeed need(size_t{64} << ((round * 7 + t) % 12),
                                round % 2 == 0 ? ScratchUser::kKernel : ScratchUser::kInstance);
         UseScratch(need, round * 4 + t);
@@ -254,7 +256,7 @@ TEST_CASE(ThereAreAsManyBlocksAsKernelsAtATime) {
   for (int i = 0; i < 20; ++i) {
     std::thread([&] { UseScratch(need, i); }).join();
   }
-  // The other tests had more threads, but their memory is gone.
+  // The other tests had more threads, but the memory of these tests has been freed.
   CHECK(ScratchNbytes() < kLarge * 3 / 2);
 }
 

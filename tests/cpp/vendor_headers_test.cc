@@ -1,6 +1,6 @@
 // Compares our declarations of vendors' interfaces with the vendors' own headers. The arguments and
 // results of each function must have types that are passed in the same registers. Each number must
-// be that of the vendor's enumerator. The build needs none of the headers. This test compares the
+// equal the vendor's enumerator. The build needs none of the headers. This test compares the
 // headers that are installed, and prints which ones it found.
 #include "tests/cpp/vendor_headers.h"
 

@@ -16,15 +16,15 @@ order, and in reverse order. The emulation finds:
   not come;
 - shared memory that is read before it is written: the two orders find different bytes there;
 - accesses outside of tensors and of shared and local arrays, and vectors at addresses that are not
-  aligned to their size (with with sanitizers, as by default);
+  aligned to their size (with sanitizers, as by default);
 - writes to inputs, launches with more threads than a kernel takes, and launches that are given
   memory of the host.
 
-Tensor cores are emulated as far as kernels use them through `nvcuda::wmma` on floats. A fragment
-that is loaded or stored at an address that CUDA forbids, by different lanes in different ways or by
-only some lanes of a warp is a fault.
+Tensor cores are emulated as far as kernels use them through `nvcuda::wmma` on floats. It is a fault
+if a fragment is loaded or stored at an address that CUDA forbids, if the lanes of a warp name
+different matrices, or if only some lanes of a warp take part.
 
-It says nothing about speed, and finds no faults of nvcc, of a driver or of a GPU. A fused multiply
-and add is rounded twice here. Kernels that use tensor cores in another way or inline assembly are
-not executed, and are listed with the reason.
+The emulation says nothing about speed, and finds no faults of nvcc, of a driver or of a GPU. A
+fused multiply and add is rounded twice here. Kernels that use tensor cores in another way or inline
+assembly are not executed, and are listed with the reason.
 """

@@ -20,9 +20,9 @@ _OPTIONS = (
     "-std=c++17",
     "-O1",
     "-w",  # The source is TVM's.
-    "-fno-strict-aliasing",  # It reads integers as floats through pointers.
+    "-fno-strict-aliasing",  # The source reads integers as floats through pointers.
     "-ffp-contract=off",
-    "-ftrivial-auto-var-init=pattern",  # Local variables that nobody set are not zeros.
+    "-ftrivial-auto-var-init=pattern",  # So local variables that nobody set are not zeros.
 )
 _SANITIZERS = (
     "-fsanitize=address,bounds,alignment",

@@ -15,7 +15,7 @@ constexpr uint16_t kCubinEntry = 2;
 // The shared memory that CUDA itself takes of each block. The cubin counts it, but the limits do
 // not.
 constexpr uint64_t kReservedSharedBytes = 1024;
-constexpr uint64_t kCompressed = 0x2000 | 0x8000;  // By LZ4, by Zstandard.
+constexpr uint64_t kCompressed = 0x2000 | 0x8000;  // Compressed by LZ4, or by Zstandard.
 
 struct FatbinHeader {
   uint32_t magic;
@@ -45,7 +45,7 @@ enum Attribute : uint8_t { kMaxThreads = 0x05, kRequiredThreads = 0x10, kRegiste
 // Calls `visit(attribute, numbers)` for each attribute of a section that has several numbers.
 template <typename Visit>
 void VisitAttributes(const char* data, size_t nbytes, Visit&& visit) {
-  constexpr uint8_t kSized = 0x04;  // The format with a size and as many bytes.
+  constexpr uint8_t kSized = 0x04;  // An attribute in this format has a size and as many bytes.
   for (size_t at = 0; at + 4 <= nbytes;) {
     uint16_t size = 0;
     std::memcpy(&size, data + at + 2, 2);

@@ -1,4 +1,4 @@
-// Reads what nvcc makes: a fatbin, which holds a cubin for each architecture.
+// Reads a fatbin, which nvcc makes. A fatbin holds a cubin for each architecture.
 #ifndef TESTS_FAKE_CUDA_FAKE_CUBIN_H_
 #define TESTS_FAKE_CUDA_FAKE_CUBIN_H_
 
@@ -11,8 +11,8 @@ namespace fake_cuda {
 // The facts about a kernel that a GPU needs to launch it.
 struct KernelLimits {
   int64_t shared_bytes = 0;  // The shared memory that the kernel declares.
-  int64_t most_threads = 0;  // Of a block, by `__launch_bounds__`. 0 if there is no bound.
-  int64_t registers = 0;     // Of a thread.
+  int64_t most_threads = 0;  // The launch bound on the threads of a block, or 0.
+  int64_t registers = 0;     // The registers of a thread.
 };
 using Kernels = std::map<std::string, KernelLimits>;
 

@@ -141,10 +141,10 @@ struct State {
   int num_devices = 3;
   int next_id = 1;
   std::vector<Stream> default_streams;  // One for each device.
-  std::vector<Stream*> streams;         // Also those that are destroyed.
-  std::vector<Event*> events;           // Also those that are destroyed, so that nothing is leaked.
+  std::vector<Stream*> streams;         // Destroyed streams too.
+  std::vector<Event*> events;           // Destroyed events too, so that nothing is leaked.
   Moments ends_of_destroyed;            // The ends of the work of destroyed streams.
-  std::vector<std::shared_ptr<Capture>> captures;  // Those that have begun and not ended.
+  std::vector<std::shared_ptr<Capture>> captures;  // The captures that have not ended.
   std::map<const char*, Block> blocks;             // By address.
   std::vector<std::pair<int, int>> peers;
   bool can_access_peers = true;
@@ -241,7 +241,8 @@ int64_t NowNs();
 bool IsAsynchronous();
 // Whether a test takes away all waits that a function makes, such as `cudaStreamWaitEvent`.
 bool IsWithoutWait(const char* call);
-// Tosses a coin. CUDA may behave in either way. Always false unless work is asynchronous.
+// Returns true or false at random, where CUDA may behave in either way. Always false unless work is
+// asynchronous.
 bool Toss();
 
 Stream* Resolve(void* stream);

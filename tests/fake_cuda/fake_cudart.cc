@@ -28,8 +28,8 @@ constexpr int kOfHost = -1;
 // New memory has this byte everywhere, so that a read of memory that nobody wrote is noticed.
 constexpr int kUnwritten = 0xcb;
 
-// The memory of an address: 0 for what CUDA does not know, 1 for pinned memory of the host, 2 for
-// memory of a device.
+// The kind of memory that an address is in: 0 for memory that CUDA does not know, 1 for pinned
+// memory of the host, 2 for memory of a device.
 struct PointerAttributes {
   int type;
   int device;

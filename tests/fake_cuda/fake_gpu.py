@@ -82,9 +82,9 @@ def algorithm_times(ms: Mapping[int, float]) -> AbstractContextManager[None]:
 def _algorithms_with(
     functions: Sequence[Any], settings: Mapping[int, Any], normal: Any
 ) -> Iterator[None]:
-    """Context in which each algorithm has a setting, set by `functions`.
+    """Context in which `functions` have set each algorithm to its entry in `settings`.
 
-    Afterwards the setting is `normal`.
+    Afterwards these algorithms are set to `normal`.
     """
 
     def set_all(settings: Mapping[int, Any]) -> None:
@@ -211,7 +211,7 @@ def driver() -> Any:
 
 
 def effect(function: Callable[[int], object]) -> Any:
-    """What a kernel does, as `launch` takes it. The caller must keep it until the kernel ends."""
+    """The effect of a kernel, for `launch`. The caller must keep it until the kernel ends."""
     return _EFFECT(lambda number: function(number) and None)
 
 

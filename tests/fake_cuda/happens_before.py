@@ -289,7 +289,7 @@ class _Checker:
         stream.frontier = {len(self._capture.nodes) - 1}
 
     def _run(self, work: _Work, before: int) -> int:
-        """Let `work` start after `before`. Return the work that has ended when it has ended."""
+        """Let `work` start after the work in `before`. Return the set of both."""
         bit = 1 << self._count
         self._count += 1
         for access in (*work.touched.reads, *work.touched.writes):

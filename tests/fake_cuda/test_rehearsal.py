@@ -1,5 +1,6 @@
-"""Rehearses a visit to a GPU from the unpacked bundle, on the fake GPU and without TVM's compiler.
+"""Rehearses a visit to a GPU on the fake GPU, without TVM's compiler.
 
+A visit runs all steps of the bundle that `benchmarks.gpu_bundle` packs for a machine with a GPU.
 `pytest -s` prints how long each step took. On the fake GPU, kernels of TVM compute nothing. So the
 checks of numbers must fail, and all other steps must run.
 """
@@ -32,7 +33,7 @@ pytestmark = [
 
 MOST_RESULT_BYTES = 16 * 2**20
 KILLED = "library-cases"
-"""The step in whose middle the visit is killed."""
+"""The step during which the test kills the visit."""
 
 
 def python_of_gpu_machines() -> Path:
@@ -58,7 +59,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory, python: Path) -> Path:
     version = subprocess.check_output([python, "-c", text], text=True).strip()
     packing = ["gpu_bundle", str(folder / "bundle.tar.xz")]
     networks = [str(folder / "first.onnx"), str(folder / "second.onnx")]
-    # It runs in this process, which has the kernels that other tests have compiled.
+    # The packing runs in this process, which has the kernels that other tests have compiled.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             sys,
@@ -148,7 +149,7 @@ def expected_states(found: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 
 def check_facts(found: dict[str, dict[str, Any]]) -> None:
-    """Check that the steps kept what they found."""
+    """Check that the results of the steps are in `visit.json`."""
     for network in ("first", "second"):
         timed = found[f"time {network}"]["found"]
         assert timed["wrong"] == ["numbers or bits are wrong"]

@@ -24,7 +24,7 @@ SHARES = {
     "schedule": 0.35,
     "plan": 0.40,
 }
-"""The share of each kind. Kinds with slow inputs have small shares."""
+"""The share of each kind among all inputs. Kinds with slow inputs have small shares."""
 _CHUNK = 2500
 """The number of inputs of one process."""
 _DONE = "done.jsonl"

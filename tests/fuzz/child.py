@@ -17,9 +17,9 @@ from .targets import TARGETS
 
 _STRATEGIES = {**STRATEGIES, "remade": remade}
 CPU_SECONDS = 30
-"""An input that computes for longer than this, in seconds, hangs. The process is then ended."""
+"""An input that computes for longer than this, in seconds, counts as a hang and is stopped."""
 _WALL_SECONDS = 300
-"""An input that waits for longer than this also hangs.
+"""An input that takes longer than this, in seconds, also counts as a hang.
 
 The limit is long, because the machine may be busy.
 """

@@ -24,9 +24,10 @@ KNOWN = {
     "figure 7 at 12: hios-lp, exact, ms",
     "figure 11 at 0.4: hios-mr, exact, ms",
 }
-"""The first three figures come from the paper.
+"""The checks that are known to fail.
 
-The others come from a prototype, and are 3% to 4% off.
+The first three compare with figures of the paper. The others compare with figures of a prototype,
+and differ from them by 3% to 4%.
 """
 
 

@@ -1,7 +1,7 @@
 """Tests Opara's figures for GoogLeNet, and that the recorded demands give the recorded schedules.
 
-`benchmarks/results/kernel_demands.json` has what each kernel asks of two architectures, as it was
-read from machine code.
+`benchmarks/results/kernel_demands.json` has the resources that each kernel needs on two
+architectures, as they were read from machine code.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def algorithm_2(graph: OpGraph, traits: list[OperatorTraits]) -> list[int]:
     while lists[True] or lists[False]:
         chosen = lists[memory_is_next] or lists[not memory_is_next]
         memory_is_next = chosen is lists[False]
-        least = min(chosen, key=lambda op: traits[op].demand or 0.0)  # The first of several.
+        least = min(chosen, key=lambda op: traits[op].demand or 0.0)  # Ties go to the first one.
         chosen.remove(least)
         queue.append(least)
         for successor in graph.successors(least):

@@ -1,8 +1,8 @@
-"""Compares K streams on the data sheet of an A100 with an independent prototype.
+"""Compares serving on K streams, on the data sheet of an A100, with an independent prototype.
 
 The prototype was written earlier and independently. It counts the cores and bytes of some operators
-in another way, and serves up to 13% more. The shape is the same: the best K, and the loss with more
-streams.
+in another way, and serves up to 13% more requests. Both agree on the best K, and on the loss with
+more streams.
 """
 
 import pytest
@@ -26,7 +26,10 @@ PROTOTYPE = {
     0.03: {1: 929, 2: 1642, 4: 2257, 6: 2282, 12: 2029, 24: 1596},
     0.1: {1: 929, 2: 1537, 4: 1892, 6: 1748, 12: 1283, 24: 812},
 }
-"""Requests a second of Inception-V3, ResNet-50 and SqueezeNet at 1:2:4, by interference and K."""
+"""Requests per second of the prototype, by interference and by K, the number of streams.
+
+Requests for Inception-V3, ResNet-50 and SqueezeNet arrive at 1:2:4.
+"""
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,10 @@ constexpr int64_t kTasksPerThread = 4;
 // The keys of a head are packed anew for each task, so a task has at least this many rows, unless
 // the head has fewer.
 constexpr int64_t kFewestRows = 64;
-// The fewest floating-point operations of a task. Fewer take less time than waking a thread. The
-// softmax counts as so many operations for each score.
+// The fewest floating-point operations of a task. A smaller task would take less time than waking a
+// thread.
 constexpr double kFewestFlops = 1e6;
+// The number of operations that the softmax counts as, for each score.
 constexpr int64_t kSoftmaxFlops = 32;
 
 const Kernels* BestKernels() {

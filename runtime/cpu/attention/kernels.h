@@ -1,8 +1,8 @@
 #ifndef RUNTIME_CPU_ATTENTION_KERNELS_H_
 #define RUNTIME_CPU_ATTENTION_KERNELS_H_
 
-// This header is included by files that are compiled for newer CPUs. It must not include inline
-// functions of others: the linker could keep the copy that older CPUs cannot run.
+// Files that are compiled for newer CPUs include this header. So it must not include headers with
+// inline functions: the linker could keep a copy of such a function that older CPUs cannot run.
 #include <cstdint>
 
 namespace tvm_interop {
@@ -15,8 +15,9 @@ struct Head {
   const float* keys = nullptr;     // (positions, depth), or (depth, positions)
   const float* values = nullptr;   // (positions, width)
   float* result = nullptr;         // (queries, width)
-  // What is added to the scores; null if nothing is. The steps are 0 where all rows or all columns
-  // have the same number, and `mask_column` is 1 otherwise.
+  // The numbers that are added to the scores, or null. `mask_row` is the distance between two rows
+  // of the mask, and 0 if the mask has one row for all queries. `mask_column` is 1, or 0 if the
+  // mask has one column for all keys.
   const float* mask = nullptr;
   int64_t mask_row = 0;
   int64_t mask_column = 0;
@@ -37,7 +38,7 @@ struct Sizes {
 struct Kernels {
   int lanes;    // Numbers in a vector.
   int columns;  // Columns of a matrix product that are computed together.
-  int rows;     // Its rows.
+  int rows;     // Rows of a matrix product that are computed together.
   // Writes the keys and values of a head to `packed`, which has `PackedSize` numbers.
   void (*pack)(const Sizes& sizes, const Head& head, float* packed);
   // Computes the rows of the result from `begin` to `end`. `scratch` has `ScratchSize` numbers.
@@ -45,29 +46,31 @@ struct Kernels {
                   int64_t end, float* scratch);
 };
 
-// The functions have internal linkage, because the kernels call some of them: the linker could keep
-// a copy that older CPUs cannot run.
+// The functions below have internal linkage, because the kernels call some of them. Otherwise the
+// linker could keep a copy that older CPUs cannot run.
 static inline int64_t RoundedUp(int64_t number, int64_t step) {
   return (number + step - 1) / step * step;
 }
 
-// A row of scores is filled up to whole vectors. A vector more keeps the rows apart: rows at a
-// distance of some powers of two would share few sets of a cache.
+// Returns the distance between two rows of scores. A row is filled up to whole vectors, and one
+// vector more is left between two rows. Otherwise the distance could be a power of two, and then
+// the rows would share few sets of a cache.
 static inline int64_t ScoresStride(int64_t lanes, const Sizes& sizes) {
   return RoundedUp(sizes.positions, lanes) + lanes;
 }
 
-// The packed keys have, for each block of `columns` positions, a row for each of a key's numbers.
-// The packed values have, for each block of `columns` of a value's numbers, a row for each
-// position. A last block of no more columns than lanes is a single vector wide. Zeros fill up the
-// last blocks.
+// Returns how many numbers the packed keys and values of a head have. Both are matrices that are
+// divided into blocks of `columns` columns. In the matrix of the keys, each key is a column, and
+// each of a key's numbers has a row. In the matrix of the values, each value is a row. If the last
+// block has no more columns than a vector has lanes, it is a single vector wide. Zeros fill up the
+// last block.
 static inline int64_t PackedSize(const Kernels& kernels, const Sizes& sizes) {
   return RoundedUp(sizes.positions, kernels.lanes) * sizes.depth +
          RoundedUp(sizes.width, kernels.lanes) * sizes.positions;
 }
 
-// Returns how many rows of scores fit into about 256 KB of the second cache. It is at least the
-// rows of one matrix product, and at most eight times as many.
+// Returns how many rows of scores fit into about 256 KB of the L2 cache: at least the rows of one
+// matrix product, and at most eight times as many.
 static inline int64_t RowsAtOnce(const Kernels& kernels, const Sizes& sizes) {
   const int64_t fit = (int64_t{1} << 16) / ScoresStride(kernels.lanes, sizes) / kernels.rows;
   const int64_t most = RoundedUp(sizes.queries, kernels.rows) / kernels.rows;

@@ -29,7 +29,7 @@ struct Computes {
 
   static int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-  // Copies `there` numbers, at most `wide`, and fills up with zeros.
+  // Copies `there` numbers, and writes zeros after them until there are `wide` numbers.
   static void CopyRow(const float* from, int64_t there, int64_t wide, float* to) {
     int64_t k = 0;
     for (; k + kLanes <= there; k += kLanes) Vector::Store(to + k, Vector::Load(from + k));
@@ -37,7 +37,7 @@ struct Computes {
     for (; k < wide; ++k) to[k] = 0;
   }
 
-  // Returns the width of a block with `there` columns or more to come.
+  // Returns the width of the next block of a matrix of which `there` columns are left.
   static int64_t Wide(int64_t there) { return there > kLanes ? kColumns : kLanes; }
 
   // Packs a matrix of `rows` rows and `columns` columns into blocks of columns. Reads the matrix in
@@ -136,8 +136,9 @@ struct Computes {
     }
   }
 
-  // Makes a row's scores the powers of e, and returns 1 over their sum. The largest power is 1. As
-  // in a softmax of its own, a row that has a NaN or nothing but minus infinity becomes NaN.
+  // Replaces each score of a row by e to the power of the score minus the row's largest score, so
+  // the largest power is 1. Returns 1 over the sum of the powers. As in the operator softmax, a row
+  // becomes NaN if it has a NaN, or if all its scores are minus infinity.
   static float Powers(const Sizes& sizes, float* scores) {
     const int64_t padded = RoundedUp(sizes.positions, kLanes);
     for (int64_t p = sizes.positions; p < padded; ++p) scores[p] = -kInfinity;
@@ -150,7 +151,7 @@ struct Computes {
     V sum = Vector::All(0);
     for (int64_t p = 0; p < padded; p += kLanes) {
       const V x = Vector::Sub(Vector::Load(scores + p), top);
-      // Powers that are hardly normal numbers are taken as 0. In particular, the power of minus
+      // Powers that are almost denormal numbers become 0. In particular, the power of minus
       // infinity is 0.
       const V power = Vector::ZeroBelow(limit, x, VectorExp<Vector>(x));
       Vector::Store(scores + p, power);
@@ -169,8 +170,8 @@ struct Computes {
     float* factors = block + sizes.rows * kColumns;
     for (int64_t first = begin; first < end; first += sizes.rows) {
       const int64_t rows = Smaller(end - first, sizes.rows);
-      // The queries are seldom in the caches, and copies read them ahead. If the number of rows is
-      // odd, a row of zeros follows.
+      // The queries are seldom in the caches, so they are copied before the product reads them. If
+      // the number of rows is odd, a row of zeros follows.
       CopyRow(head.queries + first * depth, rows * depth, RoundedUp(rows, 2) * depth, queries);
       const float* right = packed;
       for (int64_t p = 0; p < positions; p += kColumns) {

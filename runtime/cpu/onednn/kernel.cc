@@ -11,7 +11,7 @@ namespace onednn {
 
 namespace {
 
-// The alignment of tensors in scratch memory. Loads of vectors need it.
+// The alignment of tensors in scratch memory, in bytes. Vector loads need this alignment.
 constexpr size_t kAlignment = 64;
 
 }  // namespace

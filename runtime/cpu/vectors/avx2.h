@@ -3,7 +3,8 @@
 
 #include <immintrin.h>
 
-// Vectors of AVX2 and FMA, for files that are compiled for CPUs with them. See `vector_math.h`.
+// Vectors of AVX2 and FMA, for files that are compiled for CPUs with AVX2 and FMA. See
+// `vector_math.h`.
 
 namespace tvm_interop {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <immintrin.h>
 
-// Vectors of AVX-512, for files that are compiled for CPUs with them. See `vector_math.h`.
+// Vectors of AVX-512, for files that are compiled for CPUs with AVX-512. See `vector_math.h`.
 
 namespace tvm_interop {
 namespace {

@@ -13,8 +13,8 @@
 // if one of the two is NaN), `ZeroBelow` (0 where `x` is less than `limit`, else `value`), `Power`
 // (2 to the power of an integer) and `Round`.
 
-// Unrolls a loop over vectors, so that the vectors stay in registers. If one loop over them is not
-// unrolled, compilers also write them to memory in the others.
+// Unrolls a loop over vectors, so that the vectors stay in registers. If one loop over some vectors
+// is not unrolled, compilers write these vectors to memory in all other loops too.
 #if defined(__clang__)
 #define UNROLLED _Pragma("clang loop unroll(full)")
 #else
@@ -25,9 +25,9 @@ namespace tvm_interop {
 namespace {
 
 // Multiplies a matrix of kRows rows and `terms` columns by a matrix of `terms` rows and kWide
-// vectors. The rows of the left matrix lie `stride` numbers apart, and those of the result
-// `to_stride`. The sums go through the terms in order. Sums of kTerms terms are added up, because
-// the error of a long sum is larger.
+// vectors. The rows of the left matrix lie `stride` numbers apart, and the rows of the result lie
+// `to_stride` numbers apart. Terms are added up in order. Every kTerms terms give a partial sum,
+// and the partial sums are added up, because the rounding error of one long sum would be larger.
 template <typename Vector, int kRows, int kWide, int64_t kTerms>
 void Multiply(const float* left, int64_t stride, const float* right, int64_t terms, float* to,
               int64_t to_stride) {
@@ -59,8 +59,8 @@ void Multiply(const float* left, int64_t stride, const float* right, int64_t ter
   }
 }
 
-// Multiplies a matrix of `rows` rows, which are at most kRows. If `rows` is odd, a row more is read
-// and written.
+// Multiplies the first kRows rows of a matrix, or all `rows` rows if there are fewer. If their
+// number is odd, one row more is read and written.
 template <typename Vector, int kRows, int kWide, int64_t kTerms>
 void MultiplyUpTo(int64_t rows, const float* left, int64_t stride, const float* right,
                   int64_t terms, float* to, int64_t to_stride) {
@@ -81,7 +81,8 @@ typename Vector::Type VectorExp(typename Vector::Type x) {
   const auto power = Vector::Round(Vector::Mul(x, Vector::All(1.44269504f)));
   auto rest = Vector::NegFma(power, Vector::All(0.693359375f), x);
   rest = Vector::NegFma(power, Vector::All(-2.12194440e-4f), rest);
-  // The Taylor series; the rest is at most ln(2) / 2.
+  // The Taylor series of the exponential function of `rest`, which is at most ln(2) / 2 in
+  // magnitude.
   constexpr float kFactors[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1, 1};
   auto series = Vector::All(1.0f / 5040);
   for (float factor : kFactors) series = Vector::Fma(series, rest, Vector::All(factor));

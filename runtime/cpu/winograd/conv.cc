@@ -16,8 +16,9 @@ namespace tvm_interop {
 namespace winograd {
 namespace {
 
-// The tiles that are transformed together. If their data stay in the second cache, they are read
-// quickly. If the weights do not stay there, they are read less often for more tiles.
+// The most tiles that are transformed together. The data of few tiles stay in the L2 cache, which
+// is quick. If the weights do not fit into the L2 cache, more tiles are transformed together, so
+// that the weights are read less often.
 constexpr int64_t kFewTiles = 12;
 constexpr int64_t kManyTiles = 24;
 constexpr int64_t kManyWeights = int64_t{1} << 20;
@@ -49,7 +50,8 @@ Last LastOf(Activation activation) {
   }
 }
 
-// Returns the factors of each polynomial's value: the matrix G, with a row for each point.
+// Returns the matrix G of Winograd's algorithm. For each point of evaluation, it has a row with the
+// three factors of a polynomial's value at this point.
 std::vector<double> Factors() {
   const double points[] = {0, kNear, -kNear, kFar, -kFar};
   std::vector<double> factors;

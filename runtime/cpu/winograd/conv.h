@@ -20,8 +20,8 @@ std::string WhyNot(const OpDescription& op);
 //
 // Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (CVPR 2016), section 4.1: a
 // tile of 4x4 results takes 36 products for each channel instead of 144. The points of evaluation
-// are in `kernels.h`. With them the error of float32 is a few times that of direct sums
-// (docs/numbers.rst).
+// are in `kernels.h`. With these points, the error of float32 is a few times the error of direct
+// sums (docs/numbers.rst).
 //
 // The bits of a result depend neither on the number of threads nor on the layouts.
 std::unique_ptr<LibraryKernel> MakeConv(const WinogradConv2d& op, int threads,

@@ -1,8 +1,8 @@
 #ifndef RUNTIME_CPU_WINOGRAD_KERNELS_H_
 #define RUNTIME_CPU_WINOGRAD_KERNELS_H_
 
-// This header is included by files that are compiled for newer CPUs. It must not include inline
-// functions of others: the linker could keep the copy that older CPUs cannot run.
+// Files that are compiled for newer CPUs include this header. So it must not include headers with
+// inline functions: the linker could keep a copy of such a function that older CPUs cannot run.
 #include <cstdint>
 
 namespace tvm_interop {
@@ -47,18 +47,19 @@ struct Convolution {
 
 // The kernels for one width of vectors.
 struct Kernels {
-  // Numbers in a vector. It divides the blocks of blocked images.
+  // Numbers in a vector. A block of a blocked image has a multiple of this number of channels.
   int lanes;
   // Channels of the result whose products are computed together.
   int columns;
-  // Computes the tiles from `begin` to `end`. `scratch` has `ScratchSize` numbers for so many
-  // tiles.
+  // Computes the tiles from `begin` to `end`. `scratch` has `ScratchSize` numbers for this number
+  // of tiles.
   void (*compute)(const Convolution& conv, int64_t begin, int64_t end, float* scratch);
 };
 
-// The packed weights have, for each group of `columns` channels of the result, and in it for each
-// of the 36 products, a row for each channel of the data. The row holds the factors of the group's
-// channels; zeros fill the last group up to whole vectors.
+// Returns how many numbers the packed weights have. The result's channels are divided into groups
+// of `columns` channels. Each group has a matrix for each of the 36 products. The matrix has a row
+// for each channel of the data, with one factor for each channel of the group. Zeros fill the rows
+// of the last group up to whole vectors.
 inline int64_t PackedSize(const Kernels& kernels, int64_t channels, int64_t made) {
   const int64_t lanes = kernels.lanes;
   return (made + lanes - 1) / lanes * lanes * kProducts * channels;

@@ -45,7 +45,7 @@ struct Computes {
            channel % image.block;
   }
 
-  // Computes B^T of six vectors at `in`, which lie `step` numbers apart.
+  // Multiplies B^T by the six vectors at `in`, which lie `step` numbers apart.
   static inline __attribute__((always_inline)) void ToPoints(const float* in, int64_t step,
                                                              V* out) {
     const V d0 = Vector::Load(in), d1 = Vector::Load(in + step), d2 = Vector::Load(in + 2 * step);
@@ -65,7 +65,7 @@ struct Computes {
     out[5] = Vector::Fma(product, d1, Vector::NegFma(sum, d3, d5));
   }
 
-  // Computes A^T of six vectors.
+  // Multiplies A^T by six vectors.
   static inline __attribute__((always_inline)) void FromPoints(const V* m, V* out) {
     constexpr float kNear2 = kNear * kNear, kFar2 = kFar * kFar;
     const V sum_near = Vector::Add(m[1], m[2]), difference_near = Vector::Sub(m[1], m[2]);
@@ -98,7 +98,8 @@ struct Computes {
     }
   }
 
-  // Writes B^T d B of a tile's data. The products of a tile lie `step` numbers apart.
+  // Writes B^T d B, where d is the data of a tile. The 36 numbers of the result lie `step` numbers
+  // apart.
   static void TransformTile(const Convolution& conv, const Place& place, int64_t channel, float* to,
                             int64_t step) {
     alignas(64) float copy[kProducts * kLanes];
@@ -236,8 +237,8 @@ struct Computes {
         TransformTile(conv, place, c, scratch + (tile - begin) * padded + c, rows * padded);
       }
     }
-    // If there is a row after the last tile, it is computed from whatever is in memory, and its
-    // products are never read.
+    // If the number of tiles is odd, there is one row more than tiles. The row holds arbitrary
+    // numbers, and its products are never read.
     const float* weights = conv.weights;
     const int64_t block = conv.result.block;
     const int64_t written = (made + block - 1) / block * block;

@@ -30,7 +30,8 @@ MathType MathTypeOf(const Conv2d& op) {
   return op.allow_tf32 ? kDefaultMath : kFmaMath;
 }
 
-// Whether a convolution that may use the arithmetic `most` may use `math`, which cuDNN proposes.
+// Whether a convolution may use the arithmetic `math`, which cuDNN proposes. `most` is the result
+// of `MathTypeOf` for the convolution.
 bool IsAllowed(int math, MathType most) {
   return most == kFmaMath ? math == kFmaMath : math != kTensorOpMathAllowConversion;
 }

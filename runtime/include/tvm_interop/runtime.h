@@ -23,12 +23,12 @@
  * names what is at fault. Functions without a status return 0 or NULL for a model or instance that
  * is NULL. After a failure, nothing is half made: an output parameter keeps the value it had.
  *
- * GPUs: a model that was compiled for one NVIDIA GPU is loaded anywhere. `tvi_instance_create` then
- * looks for CUDA, which this library is not linked to: the driver `libcuda.so.1` and the runtime
- * `libcudart.so.13`, and `libcudnn.so.9` and `libcublasLt.so.13` if the model needs them. Inputs
- * and outputs may be memory of the host or of that GPU, and are copied. A program's own work on
- * memory of the GPU must be done before a run, and the run's is done when it returns. Each instance
- * has a copy of the weights on the GPU.
+ * GPUs: a model that was compiled for one NVIDIA GPU can be loaded on any machine.
+ * `tvi_instance_create` then looks for CUDA, which this library is not linked to: the driver
+ * `libcuda.so.1` and the runtime `libcudart.so.13`, and `libcudnn.so.9` and `libcublasLt.so.13` if
+ * the model needs them. Inputs and outputs may be memory of the host or of that GPU, and are
+ * copied. A program's own work on memory of the GPU must have ended before a run begins. The work
+ * of the run has ended when the call returns. Each instance has a copy of the weights on the GPU.
  *
  * Threads: all functions may be called from any thread. Only one thread at a time may use an
  * instance; a second one gets TVI_ERROR_EXECUTION. A model may be freed while its instances live.
@@ -52,7 +52,8 @@ extern "C" {
 #define TVI_EXPORT
 #endif
 
-/* The version of this interface: the header's, and the loaded library's. */
+/* The version of this interface: the macros give the header's version, and the functions give the
+ * version of the loaded library. */
 #define TVI_VERSION_MAJOR 1
 #define TVI_VERSION_MINOR 0
 TVI_EXPORT int32_t tvi_version_major(void);
@@ -60,8 +61,8 @@ TVI_EXPORT int32_t tvi_version_minor(void);
 
 typedef enum tvi_status {
   TVI_OK = 0,
-  TVI_ERROR_INVALID_ARGUMENT = 1, /* you gave something wrong */
-  TVI_ERROR_ARTIFACT = 2,         /* the file is missing, damaged, no artifact, or unsafe */
+  TVI_ERROR_INVALID_ARGUMENT = 1, /* an argument is wrong */
+  TVI_ERROR_ARTIFACT = 2,         /* the file is missing, damaged, unsafe or not a model */
   TVI_ERROR_UNSUPPORTED = 3,      /* this machine or this library cannot run the model */
   TVI_ERROR_EXECUTION = 4,        /* an operator failed, or the instance is in use */
   TVI_ERROR_OUT_OF_MEMORY = 5,
@@ -109,12 +110,12 @@ typedef struct tvi_load_options {
   /* The SHA-256 that the file must have, in hexadecimal; NULL for any. */
   const char* sha256;
   /* The file of oneDNN. NULL takes the file that the environment variable
-   * TVM_INTEROP_ONEDNN_LIBRARY names. If it is not set, libdnnl.so.3 is looked for beside this
-   * library, where oneDNN's wheel puts it, and in the system's folders. */
+   * TVM_INTEROP_ONEDNN_LIBRARY names. If the variable is not set, libdnnl.so.3 is looked for beside
+   * this library, where oneDNN's wheel puts it, and in the system's folders. */
   const char* onednn_path;
-  /* What to do if a model needs oneDNN and it is missing, or cuDNN or cuBLASLt for a GPU. 0 runs
-   * the slower kernels that the model carries for this case, and `tvi_model_warning` says so. 1 is
-   * an error. */
+  /* What happens if a library that a model needs is missing: oneDNN, or cuDNN or cuBLASLt for a
+   * GPU. With 0, the model runs the slower kernels that it carries for this case, and
+   * `tvi_model_warning` says so. With 1, the load fails. */
   int32_t needs_onednn;
 } tvi_load_options;
 
@@ -123,14 +124,15 @@ typedef struct tvi_load_options {
  * file is safe. */
 TVI_EXPORT tvi_status tvi_model_load(const char* path, const tvi_load_options* options,
                                      tvi_model** model);
-/* Loads a model from the bytes of such a file. They are copied: you may free them afterwards. */
+/* Loads a model from the bytes of such a file. The bytes are copied: you may free them
+ * afterwards. */
 TVI_EXPORT tvi_status tvi_model_load_memory(const void* data, size_t nbytes,
                                             const tvi_load_options* options, tvi_model** model);
-/* Frees a model; NULL is allowed. Its instances go on. */
+/* Frees a model; NULL is allowed. Its instances can still be used. */
 TVI_EXPORT void tvi_model_free(tvi_model* model);
 
-/* What the user should know about a loaded model, such as that oneDNN is missing; NULL if there is
- * nothing. Valid as long as the model. */
+/* A warning about a loaded model, for example that oneDNN is missing; NULL if there is none. Valid
+ * as long as the model. */
 TVI_EXPORT const char* tvi_model_warning(const tvi_model* model);
 /* 1 if the model needs a kernel library that is missing, and runs its slower kernels; else 0. */
 TVI_EXPORT int32_t tvi_model_uses_fallback(const tvi_model* model);
@@ -147,12 +149,13 @@ TVI_EXPORT const tvi_tensor_info* tvi_model_input(const tvi_model* model, size_t
                                                   size_t index);
 TVI_EXPORT const tvi_tensor_info* tvi_model_output(const tvi_model* model, size_t shape,
                                                    size_t index);
-/* The size of the model's weights. All instances and all shapes share them, but on a GPU each
- * instance has its own. */
+/* The size of the model's weights. On a CPU, all instances and all shapes share the weights. On a
+ * GPU, each instance has its own copy. */
 TVI_EXPORT size_t tvi_model_weights_nbytes(const tvi_model* model);
 /* The memory of one instance's tensors, its inputs and outputs among them; 0 if `shape` is out of
  * range. Weights that a kernel library packs for itself are not counted. On a CPU, instances that
- * do not run at the same time may share what is not an input or an output. */
+ * do not run at the same time may share the memory of tensors that are neither inputs nor
+ * outputs. */
 TVI_EXPORT size_t tvi_model_instance_nbytes(const tvi_model* model, size_t shape);
 /* The batch size of a shape if the shapes are batch sizes; else 0. */
 TVI_EXPORT int64_t tvi_model_batch_size(const tvi_model* model, size_t shape);
@@ -163,32 +166,33 @@ TVI_EXPORT int64_t tvi_model_row_size(const tvi_model* model, size_t shape);
  * was not compiled for a range. */
 TVI_EXPORT const char* tvi_model_row_dimension(const tvi_model* model);
 /* The number of ranges that the model was compiled for: 0, 1 or 2. With two, such as a batch and
- * the length of a sequence, there is a shape for each combination of their numbers of rows. The two
- * functions above tell of range number 0. */
+ * the length of a sequence, there is a shape for each combination of their numbers of rows.
+ * `tvi_model_row_size` and `tvi_model_row_dimension` are for range number 0. */
 TVI_EXPORT size_t tvi_model_num_ranges(const tvi_model* model);
 /* The name of a range's dimension; NULL if there is no such range. */
 TVI_EXPORT const char* tvi_model_range_dimension(const tvi_model* model, size_t range);
 /* The number of rows of a shape along a range's dimension; 0 if there is no such range or shape. */
 TVI_EXPORT int64_t tvi_model_range_size(const tvi_model* model, size_t range, size_t shape);
-/* Where input number `input`, a mask, must be 1 so that a run may be filled up: in the "first" row,
- * in "any" row, in "all" rows, or "nowhere". NULL if the input is not a mask. A mask is filled up
- * with 0. For "first", "any" and "all", all its numbers must be from 0 to 1. With two ranges, the
- * rows are those of the second, and this must hold for each row of the first. */
+/* A mask is an input that is filled up with 0. The result says where input number `input` must be 1
+ * so that a run may be filled up: in the "first" row, in at least one row ("any"), in "all" rows,
+ * or "nowhere". NULL if the input is not a mask. For "first", "any" and "all", all numbers of the
+ * mask must be from 0 to 1. With two ranges, the rows are the rows of the second range, and the
+ * condition must hold for each row of the first range. */
 TVI_EXPORT const char* tvi_model_row_mask(const tvi_model* model, size_t input);
-/* Finds the shape number to run `rows` rows with: that of the least number of rows that is large
+/* Finds the number of the shape that runs `rows` rows: the shape with the fewest rows that are
  * enough. */
 TVI_EXPORT tvi_status tvi_model_find_rows(const tvi_model* model, int64_t rows, size_t* shape);
-/* Finds the shape number to run with these numbers of rows, one for each range in order. */
+/* Finds the number of the shape that runs these numbers of rows, one for each range in order. */
 TVI_EXPORT tvi_status tvi_model_find_sizes(const tvi_model* model, const int64_t* sizes,
                                            size_t num_sizes, size_t* shape);
-/* Finds the shape number for inputs of these shapes. `shapes[i]` has the dimensions of input i. */
+/* Finds the number of the shape for inputs of these shapes. `shapes[i]` has the dimensions of input
+ * i. */
 TVI_EXPORT tvi_status tvi_model_find_shape(const tvi_model* model, const int64_t* const* shapes,
                                            size_t* shape);
 
 /* The runs of all instances of a model at one shape, since the model was loaded. Runs that failed
- * are not counted, and neither are those of `tvi_profile`. Set `struct_size` to
- * sizeof(tvi_run_counts). The share of rows that were filled up is 1 - rows_given / rows_computed.
- */
+ * and runs of `tvi_profile` are not counted. Set `struct_size` to sizeof(tvi_run_counts). The share
+ * of rows that were filled up is 1 - rows_given / rows_computed. */
 typedef struct tvi_run_counts {
   size_t struct_size;
   uint64_t exact;     /* runs with as many rows as the shape has */
@@ -214,26 +218,27 @@ typedef struct tvi_thread_pool {
    * that calls `tvi_run`; 0 to 4095. */
   int32_t num_threads;
   /* Asks the pool to call `task(argument)` on one of its threads, once and soon. Returns 0 if the
-   * pool has taken the task, and any other number if it cannot; then it must not call it. Threads
-   * that run the instance call `submit`, also at the same time, so it must be quick and safe for
-   * that. A task works for as long as the run has work for it. It never waits for another task, and
-   * does nothing if the run has ended by then. */
+   * pool has taken the task, and any other number if it has not. In the second case, the task must
+   * not be called. Several threads that run the instance may call `submit` at the same time, so it
+   * must be quick and thread-safe. A task works for as long as the run has work for it, and never
+   * waits for another task. If the run has ended before the task begins, the task does nothing. */
   int32_t (*submit)(void* context, void (*task)(void* argument), void* argument);
 } tvi_thread_pool;
 
 /* Makes an instance as `tvi_instance_create` does, which prepares and runs on threads of the
- * program's pool. The library starts no thread for it, and changes no thread's affinity. A run
- * needs none of the pool's threads: those that do not come are done without. A model for a GPU does
- * not use the pool.
+ * program's pool. The library starts no thread for it, and changes no thread's affinity. A run does
+ * not need the pool's threads: it also ends if none of them comes. A model for a GPU does not use
+ * the pool.
  *
- * `*pool` is copied. What it names must live until the instance is freed. In a forked child, where
- * the pool's threads are missing, the instance runs on the library's own threads. */
+ * `*pool` is copied. Its `context` and `submit` must stay valid until the instance is freed. In a
+ * forked child, where the pool's threads are missing, the instance runs on the library's own
+ * threads. */
 TVI_EXPORT tvi_status tvi_instance_create_on_pool(tvi_model* model, size_t shape,
                                                   const tvi_thread_pool* pool,
                                                   tvi_instance** instance);
-/* What the user should know about how an instance runs; NULL if there is nothing. Valid as long as
- * the instance. If CUDA makes no graph of the model, this says why: each run then launches the
- * operators one by one, which is slower. */
+/* A warning about how an instance runs; NULL if there is none. Valid as long as the instance. If
+ * CUDA makes no graph of the model, the warning says why. Each run then launches the operators one
+ * by one, which is slower. */
 TVI_EXPORT const char* tvi_instance_warning(const tvi_instance* instance);
 /* Frees an instance that no thread is running; NULL is allowed. */
 TVI_EXPORT void tvi_instance_free(tvi_instance* instance);
@@ -250,11 +255,12 @@ TVI_EXPORT tvi_status tvi_run(tvi_instance* instance, const void* const* inputs,
 
 /* Runs the model once, as `tvi_run` does, on inputs and outputs with `rows` rows, at most as many
  * as the instance's shape has. The inputs are filled up with copies of their last row. Each row of
- * an output depends on the same row of the inputs alone, so the rows beyond change nothing. If the
- * rows are the positions of a sequence with a mask, the mask is filled up with 0. Its numbers must
- * then be from 0 to 1, and one of them must be 1, or else TVI_ERROR_INVALID_ARGUMENT is returned.
- * With fewer rows than the shape has, tensors with rows are copied. Of the instance's own buffers,
- * which keep the shape's size, the first rows count. */
+ * an output depends on the same row of the inputs alone, so the rows that are filled up do not
+ * change the results. If the rows are the positions of a sequence with a mask, the mask is filled
+ * up with 0. The mask must then meet the condition of `tvi_model_row_mask`, or else
+ * TVI_ERROR_INVALID_ARGUMENT is returned. With fewer rows than the shape has, tensors with rows are
+ * copied. The instance's own buffers keep the size of the shape, and only their first rows are
+ * used. */
 TVI_EXPORT tvi_status tvi_run_rows(tvi_instance* instance, int64_t rows, const void* const* inputs,
                                    void* const* outputs);
 /* Runs the model once, as `tvi_run_rows` does, on inputs and outputs with these numbers of rows,
@@ -262,14 +268,14 @@ TVI_EXPORT tvi_status tvi_run_rows(tvi_instance* instance, int64_t rows, const v
 TVI_EXPORT tvi_status tvi_run_sizes(tvi_instance* instance, const int64_t* sizes, size_t num_sizes,
                                     const void* const* inputs, void* const* outputs);
 
-/* The instance's own buffer for an input or output, of the size that the tensor has. It is zero at
+/* The instance's own buffer for an input or output, with the size of the tensor. It is zero at
  * first, and its address does not change. NULL if `index` is out of range. */
 TVI_EXPORT void* tvi_instance_input_buffer(tvi_instance* instance, size_t index);
 TVI_EXPORT void* tvi_instance_output_buffer(tvi_instance* instance, size_t index);
 
 /* When one operator ran, in nanoseconds since the run began. `name` is valid as long as the
- * instance. `op` is the operator's number in the model, from 0. `thread` is 0 for the thread that
- * called, and the number of a helper thread otherwise. `on_core_ns` is how long the thread had a
+ * instance. `op` is the operator's number in the model, from 0. `thread` is 0 for the calling
+ * thread, and the number of a helper thread otherwise. `on_core_ns` is how long the thread had a
  * core between `start_ns` and `end_ns`. On a GPU, `thread` and `on_core_ns` are 0. */
 typedef struct tvi_operator_time {
   const char* name;
@@ -282,21 +288,23 @@ typedef struct tvi_operator_time {
 } tvi_operator_time;
 
 /* Runs the model once, as `tvi_run` does, and writes when each operator ran. `times` has room for
- * `capacity` entries. `*count` becomes the number of operators, even if that is more than
- * `capacity`; then nothing is written to `times`, and nothing runs. */
+ * `capacity` entries. `*count` becomes the number of operators. If that is more than `capacity`,
+ * nothing is written to `times`, and the model does not run. */
 TVI_EXPORT tvi_status tvi_profile(tvi_instance* instance, const void* const* inputs,
                                   void* const* outputs, tvi_operator_time* times, size_t capacity,
                                   size_t* count);
 
-/* The largest number of threads that run models at once in this process, callers included. By
- * default it is the number of cores that this process may use, or the value of the environment
- * variable TVM_INTEROP_NUM_THREADS. 0 is an error: the variable is not a number of threads. */
+/* The largest number of threads that run models at once in this process, including the threads that
+ * call the library. By default it is the number of cores that this process may use, or the value of
+ * the environment variable TVM_INTEROP_NUM_THREADS. Returns 0 if the value of the variable is not a
+ * number of threads. */
 TVI_EXPORT int32_t tvi_num_threads(void);
-/* Sets it. If `pin` is not 0, helper threads that start later stay on one core each. */
+/* Sets the result of `tvi_num_threads`. If `pin` is not 0, each helper thread that starts later
+ * stays on one core. */
 TVI_EXPORT tvi_status tvi_set_num_threads(int32_t num_threads, int32_t pin);
-/* The number of threads that a model was compiled for. More do not help; with fewer, the parts of a
- * run take turns. 0 if `shape` is out of range, if the model has no operators, or if it is for a
- * GPU. */
+/* The number of threads that a model was compiled for. More threads do not help. With fewer
+ * threads, the parts of a run take turns. 0 if `shape` is out of range, if the model has no
+ * operators, or if it is for a GPU. */
 TVI_EXPORT int32_t tvi_model_num_threads(const tvi_model* model, size_t shape);
 
 #ifdef __cplusplus

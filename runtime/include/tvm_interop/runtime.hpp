@@ -92,7 +92,7 @@ struct Tensor {
 
 struct LoadOptions {
   std::string sha256;         // the SHA-256 that the file must have; empty for any
-  std::string onednn_path;    // the file of oneDNN; empty looks for it
+  std::string onednn_path;    // the file of oneDNN; if empty, the library looks for the file
   bool needs_onednn = false;  // whether a missing oneDNN is an error
 };
 
@@ -161,7 +161,7 @@ class Model {
     internal::Check(tvi_model_find_shape(get(), dims.data(), &found));
     return found;
   }
-  // How many runs there were at a shape, and how many of their rows: see `tvi_run_counts`.
+  // Returns the number of runs at a shape, and the rows of these runs: see `tvi_run_counts`.
   tvi_run_counts run_counts(size_t shape) const {
     tvi_run_counts counts{};
     counts.struct_size = sizeof(counts);
@@ -254,8 +254,8 @@ class Instance {
     internal::Check(
         tvi_run_sizes(get(), sizes.data(), sizes.size(), inputs.data(), outputs.data()));
   }
-  // The instance's own buffer for an input or output. Throws Error if its type is another. Floats
-  // of 16 bits are given as uint16_t.
+  // The instance's own buffer for an input or output. Throws Error if `Element` cannot hold the
+  // tensor's elements. Floats of 16 bits are given as uint16_t.
   template <typename Element>
   Span<Element> Input(size_t index) {
     return Buffer<Element>(tvi_model_input(model_.get(), shape_, index),

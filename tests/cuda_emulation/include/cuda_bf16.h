@@ -1,2 +1,3 @@
-// Nothing is needed: `launch.h` comes first.
+// TVM's source includes this header. It is empty, because `launch.h`, which is included first,
+// declares everything that the source needs.
 #pragma once

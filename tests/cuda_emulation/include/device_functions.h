@@ -19,7 +19,7 @@
 #define __forceinline__ inline
 #define __noinline__ __attribute__((noinline))
 #define __align__(bytes) alignas(bytes)
-#define __launch_bounds__(...)  // `Launch` is told the bounds.
+#define __launch_bounds__(...)  // `LaunchSetting` has the bounds.
 #define __CUDA_ARCH__ 900
 #define __CUDACC_VER_MAJOR__ 13
 #define __CUDACC_VER_MINOR__ 0

@@ -155,5 +155,5 @@ inline int Main(const std::vector<std::size_t>& bytes, void (*launches)(const Te
 
 }  // namespace cuda_emulation
 
-// Nothing may be assumed about pointers that several fibers use.
+// Several fibers use the same pointers, so the compiler must not rely on `__restrict__`.
 #define __restrict__

@@ -78,13 +78,13 @@ struct fragment {
 
   T x[num_elements];
 
-  // The place in the matrix of this lane's number `i`, by rows.
+  // Returns the position in the matrix of this lane's number `i`, counted row by row.
   static int PlaceOf(int i) {
     const int lane = cuda_emulation::Lane();
     return i * warpSize + (cuda_emulation::is_reverse ? warpSize - 1 - lane : lane);
   }
-  // The same place in memory, for a matrix whose neighbouring rows or columns are `stride` numbers
-  // apart.
+  // Returns the position of this number in memory, for a matrix whose rows or columns lie `stride`
+  // numbers apart.
   static std::size_t OffsetOf(int i, std::size_t stride, bool is_by_rows) {
     const std::size_t row = PlaceOf(i) / kColumns, column = PlaceOf(i) % kColumns;
     return is_by_rows ? row * stride + column : column * stride + row;

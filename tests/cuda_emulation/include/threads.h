@@ -34,33 +34,34 @@ enum class WaitsFor { kNothing, kBarrier, kWarp, kEnd };
 
 // The data that a thread exchanges with the other threads of its warp.
 struct Exchange {
-  unsigned mask = 0;  // The lanes that must take part. 0: the lanes at this line.
+  unsigned mask = 0;  // The lanes that must take part. 0 stands for the lanes at this line.
   bool vote = false;
   int source = 0;  // The lane whose bytes this thread wants.
   unsigned char sent[kMostBytesSent] = {};
   unsigned char received[kMostBytesSent] = {};
   unsigned lanes = 0;  // The lanes that took part.
-  unsigned votes = 0;  // Those of them that voted with true.
+  unsigned votes = 0;  // The lanes that voted with true.
 };
 
-// A stack, and the place in the code where its owner goes on.
+// A stack, and the place in the code where the owner of the stack continues.
 struct Fiber {
   ucontext_t context;
   void* stack = nullptr;
   std::size_t stack_bytes = 0;
-  void* fake_stack = nullptr;  // AddressSanitizer's.
+  void* fake_stack = nullptr;  // The stack that AddressSanitizer uses.
 };
 
 struct Thread : Fiber {
   uint3 index;
   WaitsFor waits_for = WaitsFor::kNothing;
-  int line = 0;  // Of the source, where it waits.
+  int line = 0;  // The line of the source where the thread waits.
   Exchange exchange;
 };
 
-// The state of the machine. There is one, because `threadIdx` and its like are global in CUDA.
+// The state of the emulated machine. It is global, because `threadIdx` and similar variables are
+// global in CUDA.
 inline Fiber scheduler;
-inline std::vector<Thread*> threads;  // Those of this block come first.
+inline std::vector<Thread*> threads;  // The threads of the current block come first.
 inline int num_threads = 0;
 inline bool is_reverse = false;  // The order in which threads and blocks run.
 inline int turn = 0;             // How many threads have had their turn since the scheduler ran.
@@ -199,7 +200,8 @@ inline bool ReleaseWarps(bool with_any) {
   return released;
 }
 
-// Lets all threads pass a barrier; an error if not all of them have reached the same one.
+// Lets all threads pass a barrier. It is an error if the threads have not all reached the same
+// barrier.
 inline void PassBarrier() {
   int line = 0, waiting = 0, at_line = 0, ended = 0;
   for (int i = 0; i < num_threads; ++i) {

@@ -1,4 +1,4 @@
-"""Shows on the clock of the fake GPU how measuring can go wrong, and that ours does not.
+"""Shows on the clock of the fake GPU how measuring can go wrong, and that our way does not.
 
 The clock counts the host's time to launch work, and the GPU's time to begin a graph and to go on to
 a node. Work of different streams overlaps. Each kernel takes a microsecond, plus the time that a
@@ -164,7 +164,7 @@ def model(compilation: Compilation) -> MeasuredLatency:
 
 
 def old_price_us(compilation: Compilation, groups: list[list[int]]) -> float:
-    """The time of one launch of a stage's graph on an idle GPU, minus that of an empty graph."""
+    """The time to launch a stage's graph once on an idle GPU, minus the time of an empty graph."""
     timer = compilation._lowered.stage_timer(compilation.program, 3, 1)
     streams = [*groups, *[[] for _ in range(3 - len(groups))]]
     once = timer._executor(streams, 1)
@@ -193,7 +193,7 @@ def test_prices_of_stages_add_up_to_the_network(
     today_us = sum(model.op(op) for op in ops)
     assert LAUNCH_US + START_US + today_us == pytest.approx(true_us, abs=0.05)
     old_us = sum(old_price_us(compilation, [[op]]) for op in ops)
-    # The time of each operator included the start of a graph.
+    # The old price of each operator included the start of a graph.
     assert old_us == pytest.approx(today_us + len(names) * START_US, abs=0.05)
 
 

@@ -174,7 +174,7 @@ def test_kernels_with_a_workspace_run_side_by_side(
     plan = with_workspaces.plan
     first, second = (op for op in plan.operators if op.kernel == "attention")
     assert first.stream != second.stream
-    if are_shared:  # As in TVM, the next kernel that is launched gets the same bytes.
+    if are_shared:  # As in TVM's own runtime, both kernels get the same workspace.
         places = dict(zip(second.outputs[1:], first.outputs[1:], strict=True))
         values = tuple(
             msgspec.structs.replace(v, offset=plan.values[places[i]].offset) if i in places else v

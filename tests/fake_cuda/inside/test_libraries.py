@@ -280,7 +280,7 @@ def test_the_fastest_algorithm_is_chosen(
 
 
 def test_the_time_of_the_host_does_not_decide() -> None:
-    """In a CUDA graph, two short kernels are faster than a long one, whose one call is faster."""
+    """In a CUDA graph, two short kernels are faster than a long one, in spite of two calls."""
     op = new_conv(17, has_bias=True)
     with fake_gpu.algorithm_times({1: 3e-3, 7: 1.0}), fake_gpu.launch_time(10.0):
         assert prepared(op, _cuda.make_streams([0])) == "algorithm 0"
@@ -289,7 +289,7 @@ def test_the_time_of_the_host_does_not_decide() -> None:
 def test_an_algorithm_that_is_far_slower_is_run_only_twice(
     tmp_path: Path, check_log: Callable[..., list[str]]
 ) -> None:
-    """Running such an algorithm many times would take long: one run may take milliseconds."""
+    """One run of a far slower algorithm may take milliseconds, so many runs would take long."""
     with fake_gpu.algorithm_times({1: 0.2, 7: 0.09}):
         assert prepared(new_conv(18), _cuda.make_streams([0])) == "algorithm 0"
     assert check_log() == []

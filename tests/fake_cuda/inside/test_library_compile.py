@@ -123,7 +123,7 @@ def test_the_fastest_provider_is_chosen() -> None:
 
 
 def test_a_stage_that_cannot_be_captured_has_no_price() -> None:
-    """Without this, its time without a graph would be compared with times in graphs."""
+    """A time that was measured without a graph must not be compared with times in graphs."""
     options = CompileOptions("cuda", latency_db=":memory:", streams=2)
     compilation = Compilation(convolutions(), options)
     program = compilation.program
@@ -142,7 +142,7 @@ def test_a_stage_that_cannot_be_captured_has_no_price() -> None:
 
 
 def test_a_timer_makes_its_tensors_with_few_calls(tmp_path: Path) -> None:
-    """A timer has two tensors for each value, so each call to the GPU counts."""
+    """A timer has two tensors for each value, so calls for each tensor would take long."""
     options = CompileOptions("cuda", latency_db=":memory:", streams=2)
     compilation = Compilation(convolutions(), options)
     timer = compilation._lowered.stage_timer(compilation.program, 2, 1)

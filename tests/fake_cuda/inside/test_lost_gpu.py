@@ -188,7 +188,7 @@ def test_a_forked_process_is_told_that_it_has_no_gpu() -> None:
         assert "`spawn`" in line
     x = np.ones(SHAPE, np.float32)
     instance.write(0, x)
-    instance.run()  # The parent goes on.
+    instance.run()  # The parent can still use the GPU.
     np.testing.assert_array_equal(instance.read(program.outputs[0]), reference(program, x)[0])
 
 

@@ -41,7 +41,7 @@ def planned(arch: str) -> tuple[Program, Plan]:
 
 
 def wrong_runs(program: Program, plan: Plan, dispatch: _cuda.Dispatch, runs: int) -> int:
-    """The number of runs whose bits differ from those of the operators run one after the other."""
+    """The number of runs whose bits differ from the bits of a sequential run."""
     kernels = fake_gpu.Kernels(effects_of(program))
     instance = CudaInstance(plan, kernels, program.weights, dispatch=dispatch)
     assert instance.dispatch == dispatch

@@ -38,7 +38,7 @@ from tvm_interop.program.program import Operator, Program, Value
 
 runtime = fake_gpu.runtime()
 OPEN_AFTER_S = 0.05
-"""The gate opens when the host has had time to go on, if nothing makes it wait."""
+"""Seconds until the gate opens. If nothing makes the host wait, the host has gone on by then."""
 
 
 def ones(number: float) -> np.ndarray:
@@ -77,7 +77,7 @@ def doubled(devices: tuple[int, int] = (0, 0), seen: list[float] | None = None) 
 
 @contextlib.contextmanager
 def held_up(stream: Any, device: int = 0) -> Iterator[None]:
-    """Context in which a kernel on `stream` waits. It ends soon after the context begins."""
+    """Context in which a kernel on `stream` waits. The kernel ends after `OPEN_AFTER_S` seconds."""
     gate = threading.Event()
     kernel = fake_gpu.effect(lambda _: gate.wait())
     assert runtime.cudaSetDevice(device) == 0
@@ -263,7 +263,7 @@ class TestWaits:
 
 
 def test_kernels_are_tried_when_the_weights_are_there(tmp_path: Path) -> None:
-    """A kernel that reads an index from a weight would leave its tensor."""
+    """A kernel may read an index from a weight. A wrong index would lead outside of a tensor."""
     seen: list[float] = []
     log = tmp_path / "calls.jsonl"
     fake_gpu.start_log(log)
@@ -307,7 +307,7 @@ def test_runs_that_nobody_waits_for_keep_their_order(
 
 
 def calls_of(log: Path, body: Callable[[], object]) -> dict[str, int]:
-    """How often each function is called in `body`."""
+    """The number of calls of each function in `body`."""
     fake_gpu.start_log(log)
     body()
     fake_gpu.stop_log()

@@ -97,7 +97,7 @@ def test_memory_cannot_be_freed_during_a_capture() -> None:
     assert runtime.cudaFree(memory) == 900
     assert end(stream) == 901
     assert runtime.cudaFree(memory) == 0
-    assert runtime.cudaFree(memory) == 1  # It is freed already.
+    assert runtime.cudaFree(memory) == 1  # The memory is freed already.
 
 
 # Streams of one capture, and of several captures.

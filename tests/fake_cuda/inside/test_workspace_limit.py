@@ -182,7 +182,7 @@ def test_an_operator_that_fails_after_it_was_chosen_is_named(dispatch: _cuda.Dis
             pytest.raises(ExecutionError, match=f"operator `op` failed: `{name}"),
         ):
             instance_of(op, dispatch)
-        instance.run()  # One refusal ends nothing.
+        instance.run()  # Other instances still run after a refusal.
 
 
 def test_an_operator_that_is_refused_in_a_run_is_named() -> None:

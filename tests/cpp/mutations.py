@@ -267,7 +267,7 @@ MUTATIONS = (
     Mutation(
         "a caller that sleeps may be woken behind its helper",
         "thread_pool.cc",
-        "        const Confined stays(pins() ? -1 : sched_getcpu());\n",
+        "        const Confined stays(HasGuests() || pins() ? -1 : sched_getcpu());\n",
         "",
     ),
     Mutation(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+
 from tests import house
 
 MODULE = '''"""What it is."""
@@ -71,3 +73,13 @@ def test_the_code_gets_no_worse() -> None:
     assert len(now.long_functions) <= house.MOST_LONG_FUNCTIONS, house.report(now)
     assert len(now.long_files) <= house.MOST_LONG_FILES, house.report(now)
     assert now.widest[1] <= house.MOST_PARAMETERS, house.report(now)
+
+
+def test_each_planted_fault_of_the_native_code_still_has_its_place() -> None:
+    planted = runpy.run_path(str(house.ROOT / "tests" / "cpp" / "mutations.py"))
+    lost = [
+        fault.name
+        for fault in planted["MUTATIONS"]
+        if (house.ROOT / "runtime" / "cpu" / fault.file).read_text().count(fault.right) != 1
+    ]
+    assert lost == []

@@ -17,7 +17,8 @@ EDITABLE = $(BIN)/python -m pip install --quiet --no-build-isolation \
 # The long files of tests/conftest.py run first, the others in the order of their names. By default
 # those with few tests come last, which are the long ones, and one worker then waits for the other.
 # A worker that crashes ends the run, which then names its test; with another in its place it may hang.
-SPREAD := --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+# The slowest tests are listed at the end, because the whole takes long.
+SPREAD := --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --durations 60
 CTEST = $(BIN)/ctest --output-on-failure --parallel 2
 CXX_CORE := $(shell find passes runtime -name '*.h' -o -name '*.cc')
 CXX_FILES := $(CXX_CORE) $(wildcard runtime/include/*/*.hpp examples/*.c examples/*.cpp benchmarks/*.c \

@@ -102,11 +102,17 @@ def _peers() -> list[str]:
         "## Against other runtimes\n\nMeasured by `make bench`. The row `onnxruntime, parallel` "
         "is onnxruntime's parallel execution mode. Since release 1.14 this mode puts all nodes of "
         "the CPU into one stream (onnxruntime's issue 16158). So it also runs branches one after "
-        "the other."
+        f"the other. Its fastest setting here was {_parallel_setting()}."
     ]
     for network in _PEERS:
         parts.append(_contest(_read(network)))
     return parts
+
+
+def _parallel_setting() -> str:
+    """The settings with which onnxruntime's parallel mode was fastest, such as "1 thread(s)"."""
+    rows = [_read(network)["contestants"]["onnxruntime, parallel"] for network in _PEERS]
+    return " or ".join(sorted({row["setting"] for row in rows}))
 
 
 def _schedulers() -> list[str]:
@@ -383,8 +389,8 @@ def _several_gpus() -> list[str]:
         "their data sheet. The last column is the number of GPUs that `multi-gpu` uses.",
         _on_two(found["networks"]),
         "### Beside the paper and a prototype\n\nCompared by `python -m benchmarks.hios_claims`. "
-        f"We meet {_held(made, 'paper')} numbers of the paper. We agree with "
-        f"{_held(made, 'prototype')} numbers of an earlier prototype of ours, and meet "
+        f"Under the evaluator `clock`, we meet {_held(made, 'paper')} numbers of the paper. We "
+        f"agree with {_held(made, 'prototype')} numbers of an earlier prototype of ours, and meet "
         f"{_held(made, 'aim')} of our own aims. The table has the numbers that we miss. The last "
         "column has the accepted range of *ours over theirs*.",
         table(head, missed),

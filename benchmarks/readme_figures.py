@@ -44,8 +44,8 @@ def _block() -> str:
             f"{_mean_if_sequential(ran):.2f}.",
             f"**Schedules beside sequential execution.** These figures are from {machine(shipped)}"
             f"{_other_machine(zoo, shipped)}. {tried - ships} of {tried} networks ship sequential "
-            f"there, because no schedule was faster. {ships} ship a schedule, and "
-            f"{'all' if len(ratios) == ships else len(ratios)} of these ran again for "
+            f"there, because the speed check found no faster schedule. {ships} ship a schedule, "
+            f"and {'all' if len(ratios) == ships else len(ratios)} of these ran again for "
             f"{shipped['rounds']} rounds. Faster than sequential execution, beyond the 95% "
             f"interval of the ratio: {', '.join(named) or 'none'}. Slower: "
             f"{', '.join(map(short, slower)) or 'none'}.",

@@ -435,8 +435,8 @@ def _shapes(cells: dict[str, Any]) -> list[Claim]:
                     rows[f"a100, {name}"]["stages"] < rows[f"nano, {name}"]["stages"]
                     for name in ("ios", "gpg-scored")
                 )),
-                "on smaller devices `gpg-scored` makes more stages, and `ios` fewer; greedy does "
-                "not know the device",
+                "on the TX2 and the Nano `gpg-scored` makes more stages than on the A100, and "
+                "`ios` fewer; greedy does not know the device",
             )
         )  # fmt: skip
     if "inference" in cells:

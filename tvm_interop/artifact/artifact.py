@@ -140,7 +140,7 @@ class Artifact:
         shapes = f", {len(self.input_shapes)} shapes" if len(self.input_shapes) > 1 else ""
         try:
             model = self.plan.summary()
-        except DeviceError:  # Only the runtime is installed, which does not read plans.
+        except DeviceError:  # The runtime-only package cannot read plans.
             assert self.native is not None
             inputs, outputs = (
                 ", ".join(f"{port.name} {port.dtype}{list(port.shape)}" for port in ports[0])

@@ -180,12 +180,12 @@ class Lowered(ABC):
     threads: int
 
     def with_choice(self: _L, give: Callable[[Program], Program]) -> _L:
-        """Let libraries run operators of a program that uses TVM's kernels. Keep only the TVM
-        kernels that are still in use.
+        """Let libraries run some operators of `program`. Keep only the TVM kernels that the other
+        operators use.
 
         Parameters
         ----------
-        give: gives operators to libraries.
+        give: returns a program in which libraries run some of the operators.
         """
         program = give(self.program)
         used = {op.kernel for op in program.operators if op.library is None}

@@ -226,7 +226,7 @@ class Compilation:
             )
         known: dict[str, Callable[[], Any]] = {
             "gpus": lambda: 1,  # The latencies of copies between GPUs are not measured.
-            # A window is a set of operators that start together, each on a stream of its own.
+            # A scheduler's window: how many operators start together, each on a stream of its own.
             "window": lambda: min(self.streams, 2),
             "baseline": self.sequential,
             "parts": self.program.parts,
@@ -334,7 +334,7 @@ class Compilation:
         return MergedCompilations(self.merges, partial(self._compiled, self.streams, self.threads))
 
     def _compiled(self, streams: int, threads: int, module: Any) -> Compilation:
-        """Compile a module with merged operators. `threads` has no effect on a GPU."""
+        """Compile a module with merged operators. On a GPU the number `threads` has no effect."""
         chosen = threads if self.backend.device == "cpu" else None
         options = replace(self.options, streams=streams, threads=chosen, latency=None)
         return Compilation(module, options)

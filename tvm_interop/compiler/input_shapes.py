@@ -129,7 +129,7 @@ def mark_ranges(artifact: Artifact, row_sizes: RowSizes) -> None:
     Raises
     ------
     CannotFillUpError
-        An input or output does not grow with each range along a dimension of its own.
+        The shape of an input or output does not grow along one dimension for each range.
     """
     try:
         check_rows(row_sizes, [artifact.plan, *(one.plan for one in artifact.others)])

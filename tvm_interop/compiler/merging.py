@@ -89,7 +89,7 @@ class OperatorMerges:
         return merge(self._module)
 
     def beside_apart(self, groups: Sequence[Sequence[str]]) -> tuple[Any, list[int]]:
-        """Make a Relax module of operators apart and merged; see `merged_beside_apart`."""
+        """Make a Relax module of the separate and the merged operators: `merged_beside_apart`."""
         return merged_beside_apart(self._module, groups)
 
     def alone(self, groups: Sequence[Sequence[int]]) -> tuple[Any, list[int]]:

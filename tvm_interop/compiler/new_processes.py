@@ -133,7 +133,7 @@ def check_twice(
 ) -> SpeedCheck:
     """Check the speed of a schedule in this process and, if it passes, in new processes.
 
-    The first check is rough if new processes can decide. Else it decides alone.
+    The check in this process is rough if new processes can decide. Else it decides alone.
 
     Parameters
     ----------
@@ -251,7 +251,7 @@ def _may_gain(times: list[ProcessTimes]) -> bool:
 
 
 def _processes(paths: list[str]) -> Generator[ProcessTimes, None, None]:
-    """Let one new process after the other run the files, and yield the measurements of each.
+    """Let one new process after the other time the artifacts, and yield each one's measurements.
 
     A process may take longer to start than to run, so as many start together as there are cores, up
     to `_FEWEST`. All of them have started before the first one runs. While one runs, the others
@@ -269,13 +269,13 @@ def _processes(paths: list[str]) -> Generator[ProcessTimes, None, None]:
 
 
 class _Process:
-    """A new process that runs files when it is asked to. It ends with the context."""
+    """A new process that times artifacts when asked to. It ends with the `with` block."""
 
     def __init__(self) -> None:
         self._command = python_command(timed_files.__name__)
 
     def __enter__(self) -> _Process:
-        # Without buffers, `communicate` gets all that was not read before.
+        # A buffered read may take more than one line, and `communicate` would miss the rest.
         self._running = subprocess.Popen(
             self._command,
             env={**os.environ, "TVM_INTEROP_NUM_THREADS": str(num_threads())},
@@ -284,8 +284,8 @@ class _Process:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._running.kill()  # This does nothing to a process that has ended.
-        with self._running:  # Closes the pipes and waits for the end.
+        self._running.kill()  # `kill` does nothing to a process that has ended.
+        with self._running:  # `Popen` closes the pipes and waits for the process to end.
             pass
 
     def wait_until_started(self) -> None:
@@ -303,7 +303,7 @@ class _Process:
         said.readline()
 
     def time_files(self, paths: list[str], seed: int) -> ProcessTimes:
-        """Let the process run the files once.
+        """Let the process time the artifacts, and return its measurements.
 
         Raises
         ------

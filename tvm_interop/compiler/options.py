@@ -106,7 +106,7 @@ class CompileOptions:
 
 
 def positive(what: str, given: int | None, default: int) -> int:
-    """The number given for option `what`, or `default` if it is None.
+    """The number given for option `what`, or `default` if `given` is None.
 
     Raises
     ------

@@ -43,9 +43,10 @@ class NamedPrices:
     rows_of: Callable[[Lowered], Rows]
 
     def price_alone(self, backend: Backend) -> PriceAlone:
-        """A function that lowers a module without measurements, and prices it from this source.
+        """A function that lowers a module without measurements, and gives its operators' latencies.
 
-        Each operator gets the kernel of the first provider that can run it.
+        The latencies come from the same source as `latency`. Each operator gets the kernel of the
+        first provider that can run it.
         """
 
         def price(module: Any) -> tuple[Program, Rows]:

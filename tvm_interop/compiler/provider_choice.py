@@ -183,8 +183,8 @@ def is_hopeless(latency: MeasuredLatency, op: Operator, number: int) -> bool:
     """Whether the library of `op` has no kernel for it that is worth measuring.
 
     For large products of an unusual form, such as convolutions with few channels in a group, a
-    library may have only its reference implementation. It takes a thousand times as long as TVM's
-    kernel.
+    library may have only its reference implementation, which takes a thousand times as long as
+    TVM's kernel.
     """
     described = op.description
     return (
@@ -223,12 +223,13 @@ def _measured_again(
     theirs_us: Mapping[int, float],
     near: Sequence[int],
 ) -> bool:
-    """Measure again the operators whose two kernels have close latencies, if they matter.
+    """Measure again the operators whose two kernels have close latencies that are not small.
 
     Parameters
     ----------
+    theirs, ours: measure the two kernels of each operator, in a program for each.
     theirs_us: the latency in `theirs` of each operator whose two kernels compete, in microseconds.
-    near: those of these operators whose kernel in `ours` is not far slower.
+    near: the operators among `theirs_us` whose kernel in `ours` is not far slower.
 
     Returns
     -------

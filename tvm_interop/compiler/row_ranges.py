@@ -134,7 +134,7 @@ def row_range(model: Any, ranges: Ranges, most_sizes: int = MOST_SIZES) -> RowRa
         There is no such dimension, a range is empty, or no dimension has a range.
     CannotFillUpError
         More than two dimensions have a range, a range is too long, or an input has a dimension
-        with a range twice or in a sum.
+        with a range twice or in a sum, such as `past + 1`.
     UnsupportedModelError
         The model is not ONNX or cannot be read.
     """

@@ -37,11 +37,11 @@ class TimeBudget(Budget):
     """
 
     def __init__(self, seconds: float = math.inf, not_tried: list[str] | None = None) -> None:
-        """Begin the time.
+        """Start the clock of the budget.
 
         Parameters
         ----------
-        seconds: the time; inf for no limit.
+        seconds: the time that the compilation may take; inf for no limit.
         not_tried: the list that `leave_out` adds to; None makes a new list.
         """
         super().__init__(seconds)
@@ -78,7 +78,7 @@ class TimeBudget(Budget):
         return TimeBudget(self.left_s() * part, self.not_tried)
 
     def for_one_of(self, models: int) -> TimeBudget:
-        """Make the budget of one of `models` models, with a list `not_tried` of its own."""
+        """Make the budget of one of `models` models: an equal share of the time, and a new list."""
         return TimeBudget(self.left_s() / models)
 
     def leave_out(self, what: str) -> None:

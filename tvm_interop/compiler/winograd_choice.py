@@ -87,7 +87,7 @@ _FEWEST_FLOPS = 5e5
 
 
 def _more_weights_us(kind: WinogradConv2d) -> float:
-    """The time to read the additional bytes that transformed weights take, in microseconds."""
+    """The microseconds to read the bytes by which transformed weights exceed the original ones."""
     return (kind.packed_nbytes - 4 * prod(kind.shapes[1])) / _BYTES_PER_US
 
 

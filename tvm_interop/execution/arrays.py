@@ -36,7 +36,7 @@ class HostTensor(np.ndarray):
 def _array_of_tensor(self: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
     """Return a TVM tensor's values as an array; NumPy calls this as `__array__`."""
     if copy is False:
-        raise ValueError("a TVM tensor is copied into an array; np.from_dlpack reads it in place")
+        raise ValueError("np.asarray always copies a TVM tensor; np.from_dlpack reads it in place")
     array: np.ndarray = self.numpy()
     return array if dtype is None else array.astype(dtype, copy=False)
 

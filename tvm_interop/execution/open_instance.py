@@ -91,9 +91,9 @@ class Shapes:
         return instance
 
     def changeable(self, instance: PlanInstance, shape: int) -> ChangeableInstance:
-        """Return `instance` if its weights can be replaced, or else a new one with the same inputs.
+        """Return `instance` if its weights can be replaced, or else a new one with its inputs.
 
-        The new one uses the same memory of the caller.
+        A new instance also uses the memory of the caller that was bound to `instance`.
         """
         if isinstance(instance, ChangeableInstance):
             return instance

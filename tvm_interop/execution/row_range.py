@@ -78,7 +78,8 @@ class RowRange:
     def _known_axes(self, position: int, *, is_output: bool) -> list[tuple[int, int, int]]:
         """Find the dimensions with a range that an input or output has.
 
-        For each: its number, its axis in the tensor, and how many indices of the axis are one row.
+        Return, for each dimension, its number, its axis in the tensor, and how many indices of the
+        axis are one row.
         """
         shape, first = self._first[is_output][position].shape, self.sizes[0]
         return [
@@ -218,7 +219,7 @@ class RowRange:
     def of_rows(
         self, array: np.ndarray, position: int, rows: Sequence[int], *, is_output: bool
     ) -> np.ndarray:
-        """The first rows of an input or output, without a copy."""
+        """The first `rows` rows of an input or output, without a copy."""
         for number, axis, each in self._known_axes(position, is_output=is_output):
             array = array[_along(axis, 0, rows[number] * each)]
         return array

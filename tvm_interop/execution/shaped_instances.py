@@ -134,7 +134,7 @@ class ShapedInstances:
 
     @contextmanager
     def _same_shape_after_errors(self) -> Iterator[None]:
-        """Switch back if the inputs are refused, so that a later run finds the earlier inputs."""
+        """Switch back to the earlier plan and its inputs if setting the inputs fails."""
         before = self._instance, self._shape, self._rows
         try:
             yield
@@ -159,7 +159,7 @@ class ShapedInstances:
 
     def _current_inputs(self) -> list[Port]:
         """The inputs, with the shapes that they have now."""
-        ports = self._instance.inputs  # This raises an error if the module was closed.
+        ports = self._instance.inputs  # Raises an error if the module was closed.
         return ports if self._range is None else self._ports_in_rows()[0]
 
     def _current_outputs(self) -> list[Port]:

@@ -63,7 +63,7 @@ class RunCounts:
 
 
 class SizeCounts:
-    """The runs at each size. Several modules may share one, and several threads may count."""
+    """The runs at each size. Several modules may share an object, and several threads may count."""
 
     def __init__(self, sizes: Sequence[Size]) -> None:
         """Begin with no runs at each of the sizes that a model was compiled for."""

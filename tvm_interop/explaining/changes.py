@@ -246,8 +246,8 @@ def _merges(compilation: Compilation, wholes: Wholes) -> OperatorMerges:
 def _efficiency(wholes: Wholes) -> float:
     """Return the parallel efficiency of the operators that are divided into parts.
 
-    This is their speedup over one core, divided by the number of cores, but at most 1. It is 1 if
-    no operator is divided.
+    The efficiency is their speedup over one core, divided by the number of cores, but at most 1.
+    The result is 1 if no operator is divided.
     """
     divided = [op for op in range(wholes.graph.num_ops) if len(wholes.parts_of(op)) > 1]
     over_cores_us = wholes.cores * sum(wholes.divided_us(divided))

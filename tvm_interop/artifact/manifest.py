@@ -164,7 +164,7 @@ class MergeCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def largest(self) -> float | None:
-        """The largest difference of all merged operators; None if one was not compared."""
+        """The largest difference of all merged operators; None if any of them was not compared."""
         known = [far for far in self.differences.values() if far is not None]
         return max(known) if known and len(known) == len(self.differences) else None
 

@@ -245,11 +245,11 @@ class CpuBackend:
         )
 
     def why_not_measured(self) -> None:
-        """Always None, because every machine can measure on its CPU."""
+        """Return None for no reason, because every machine can measure on its CPU."""
         return None
 
     def why_not_run(self, plan: Plan) -> None:
-        """Always None, because every machine can run plans for a CPU."""
+        """Return None for no reason, because every machine can run plans for a CPU."""
         return None
 
     def why_not_compared(self) -> str | None:

@@ -310,7 +310,7 @@ class CudaBackend:
         return "bf16 is for CPUs"
 
     def cpu_features(self) -> tuple[str, ...]:
-        """No CPU features, because the host code of a kernel is compiled for a baseline CPU."""
+        """Return no features, because the host code of a kernel is compiled for a baseline CPU."""
         return ()
 
 

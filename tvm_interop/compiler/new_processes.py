@@ -53,9 +53,9 @@ _LONG_US = 15_000.0
 _LIMIT_S = 30.0
 """Seconds after which no further process begins."""
 _SOON_S = 12.0
-"""The same limit after there are enough processes for the first test."""
+"""Like `_LIMIT_S`, once there are enough processes for the first test."""
 _GRACE_S = 3.0
-"""The same limit if the time budget of the compilation is spent."""
+"""Like `_LIMIT_S`, if the time budget of the compilation is spent."""
 _ANSWER_S = 600.0
 """The longest wait for a process, in seconds."""
 _LARGEST_BYTES = 2**30
@@ -69,9 +69,9 @@ _GIVE_UP_LEVEL = 0.1
 _SOUGHT_GAIN = 0.02
 """The gain that decides whether a schedule is given up.
 
-From `_FEWEST` processes on, it is given up if this gain is ruled out at the level `_GIVE_UP_LEVEL`.
-It is also given up if it does not seem 1% faster at the first test, or does not seem faster by this
-gain at a later test.
+From `_FEWEST` processes on, a schedule is given up if this gain is ruled out at the level
+`_GIVE_UP_LEVEL`. A schedule is also given up if it does not seem 1% faster at the first test, or
+does not seem faster by this gain at a later test.
 """
 
 

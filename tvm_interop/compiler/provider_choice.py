@@ -91,8 +91,8 @@ def fastest_plain(
         times_us = theirs.stages([[[i]] for i in rivals]).tolist()
         near = ours.near(rivals, [_CLOSE * us for us in times_us])
         if _measured_again(theirs, ours, dict(zip(rivals, times_us, strict=True)), near):
-            # Make both latency models again, so that they use all measurements in the database. The
-            # next compilation of the model will use them, too.
+            # Make both programs' latency models again, so that they use all measurements in the
+            # database. The next compilation of the model will use these measurements, too.
             theirs, ours = latency_of(given), latency_of(chosen)
         theirs_us = dict(zip(candidates, theirs.stages([[[i]] for i in candidates]), strict=True))
         bars_us = {

@@ -15,8 +15,8 @@ CHOICE_SHARE = 0.4
 LIBRARIES_SHARE = 0.5
 """Share of the remaining time for checking the kernels of libraries."""
 SCHEDULE_SHARE = 0.8
-"""Share of the time that remains after both, for the schedule and its speed check. The rest is for
-the check of TVM's kernels."""
+"""Share of the time left after the choice of kernels and the check of libraries' kernels. It is for
+the schedule and its speed check. The rest is for the check of TVM's kernels."""
 
 _T = TypeVar("_T")
 _PIECE = 8

@@ -38,7 +38,7 @@ class DeviceFlags(Flags):
     providers: options.Providers = None
 
     def compile_options(self) -> dict[str, Any]:
-        """The values of these options, by the name of the field of `CompileOptions`."""
+        """The values of the options, by the field of `CompileOptions` that each one sets."""
         return {
             "target": self.target,
             "streams": self.streams,
@@ -130,7 +130,7 @@ class CompileFlags(KernelFlags):
     time_budget: options.TimeBudget = None
 
     def compile_options(self) -> dict[str, Any]:
-        """The values of these options, by the name of the parameter of `compile`."""
+        """The values of the options, by the parameter of `compile` that each one sets."""
         return {
             **super().compile_options(),
             "stream_priorities": self.stream_priorities,

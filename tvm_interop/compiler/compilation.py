@@ -215,7 +215,7 @@ class Compilation:
     def _schedule_here(
         self, scheduler: str, latency: LatencyModel | None, options: dict[str, Any]
     ) -> Schedule:
-        """Schedule with `latency`, or with latencies that are measured on the device here."""
+        """Schedule with `latency`; if it is None, with latencies that are measured here."""
         if scheduler == "sequential" and not options:
             return self.sequential()
         if scheduler in MERGING:
@@ -376,7 +376,7 @@ class Compilation:
         Raises
         ------
         ScheduleError
-            Operators cannot be merged, or the results differ too much; the message says which.
+            Operators cannot be merged, or the results differ too much; the message names them.
         """
         groups = tuple(merged_stages(schedule))
         if groups not in self._merge_checks:

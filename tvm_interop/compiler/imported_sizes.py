@@ -41,7 +41,7 @@ class Imported:
         self._seen: dict[tuple[int, ...], dict[str, tuple[int, ...]]] = {}
 
     def lowered(self, shapes: Shapes, sizes: tuple[int, ...]) -> Program:
-        """The lowered model for these shapes of the inputs, which belong to these sizes.
+        """The lowered model for inputs of these shapes, whose dimensions have these sizes.
 
         Raises
         ------

@@ -278,7 +278,7 @@ _ELEMENTWISE = 0
 def _laid_out(program: Program, blocked: Iterable[int], library: str, layout: Layout) -> Program:
     """Return `program` with the values `blocked` in `layout`.
 
-    `library` gets the operators on these values.
+    `library` runs the operators that touch these values.
     """
     blocked = set(blocked)
     values = [

@@ -111,8 +111,8 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.
 def _difference(apart: np.ndarray, merged: np.ndarray) -> float:
     """The largest absolute difference, divided by the largest absolute number of `apart`.
 
-    It is infinite in two cases: one of them has NaN or infinity where the other has a different
-        number, or `apart` has only zeros and `merged` does not.
+    The result is infinite in two cases: one array has NaN or infinity where the other array has a
+    different number, or `apart` has only zeros and `merged` does not.
     """
     want, got = apart.astype(np.float64), merged.astype(np.float64)
     if np.array_equal(want, got, equal_nan=True):

@@ -129,7 +129,7 @@ def plain_in_time(
 
 
 def unmeasured(program: Program, providers: Sequence[str], budget: TimeBudget) -> Program:
-    """Choose by `give_to_libraries`, and record in `budget` that nothing was measured."""
+    """Choose kernels by `give_to_libraries`, and record in `budget` that nothing was measured."""
     budget.leave_out("measuring which kernel is the fastest for each operator")
     return give_to_libraries(program, providers)
 

@@ -276,7 +276,7 @@ _ELEMENTWISE = 0
 
 
 def _laid_out(program: Program, blocked: Iterable[int], library: str, layout: Layout) -> Program:
-    """Return `program` with the values `blocked` in `layout`.
+    """Return `program` with layout `layout` for the values whose ids are in `blocked`.
 
     `library` runs the operators that touch these values.
     """
@@ -304,7 +304,7 @@ def _reorder_us(
 ) -> dict[tuple[tuple[int, ...], str], float]:
     """The latency of changing an image's layout, in microseconds, by shape and type.
 
-    It is the mean of both directions.
+    The latency is the mean of the change from plain to blocked and the change back.
     """
     kinds = list(dict.fromkeys((v.shape, v.dtype) for v in images))
     values: list[Value] = []

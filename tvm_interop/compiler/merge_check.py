@@ -1,6 +1,6 @@
 """Compares merged operators with the operators that they replace.
 
-Both run the kernels that ship.
+The merged and the separate operators run the kernels that ship.
 """
 
 from __future__ import annotations

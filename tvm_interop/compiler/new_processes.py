@@ -133,7 +133,8 @@ def check_twice(
 ) -> SpeedCheck:
     """Check the speed of a schedule in this process and, if it passes, in new processes.
 
-    The check in this process is rough if new processes can decide. Else it decides alone.
+    The check in this process is rough if new processes can decide. Otherwise this check decides
+    alone.
 
     Parameters
     ----------

@@ -78,7 +78,7 @@ class TimeBudget(Budget):
         return TimeBudget(self.left_s() * part, self.not_tried)
 
     def for_one_of(self, models: int) -> TimeBudget:
-        """Make the budget of one of `models` models: an equal share of the time, and a new list."""
+        """Make the budget of one of `models` models, an equal share of the time that is left."""
         return TimeBudget(self.left_s() / models)
 
     def leave_out(self, what: str) -> None:

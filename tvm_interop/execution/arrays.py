@@ -160,7 +160,8 @@ def _array_over(value: Any, what: str) -> np.ndarray:
 def _tensor_over(out: Any) -> Any:
     """Return a tensor that shares the memory of `out`.
 
-    It has TVM's method `copyfrom` if the program has imported TVM, or if its memory is a device's.
+    The tensor has TVM's method `copyfrom` if the program has imported TVM, or if the memory is on a
+    device such as a GPU.
     """
     if hasattr(out, "copyfrom"):  # `out` is a TVM tensor.
         return out

@@ -388,7 +388,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         if self.plan.values[self.plan.outputs[position]].storage != "output":
             raise InputError(
                 f"output `{expected.name}` has no memory of its own: it is an input, a weight, or "
-                "in the memory of another; take it with get_output, which copies"
+                "in the memory of another tensor; take it with get_output, which copies"
             )
         if value is None:
             value = aligned_empty(expected.shape, expected.dtype)

@@ -298,7 +298,7 @@ def _with_batch(model: Any, times: int) -> Any:
             return build(os.fspath(model), batch=times)
         model = read_onnx(model)
     if not isinstance(model, onnx.ModelProto):
-        raise InputError("only an ONNX model can be given another batch; give one")
+        raise InputError("the batch size can be changed only in an ONNX model; give an ONNX model")
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
     weights = {tensor.name for tensor in changed.graph.initializer}

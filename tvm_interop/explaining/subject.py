@@ -80,7 +80,7 @@ def subject_of(
     Raises
     ------
     InputError
-        The subject has no ranges, or `request` is out of them.
+        The subject has no ranges, or a size of `request` is out of its range.
     DeviceError
         The model is for a GPU. An explanation needs latencies on one core, which a GPU does not
         have.

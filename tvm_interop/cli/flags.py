@@ -108,7 +108,7 @@ class KernelFlags(DeviceFlags):
     tuning_records: options.TuningRecords = None
 
     def compile_options(self) -> dict[str, Any]:
-        """The values of these options, by the name of the field of `CompileOptions`."""
+        """The values of the options, by the field of `CompileOptions` that each one sets."""
         return {
             **super().compile_options(),
             "archs": options.parse_names(self.arch),

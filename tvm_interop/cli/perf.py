@@ -121,7 +121,7 @@ class LoadFlags(Flags):
     ] = "poisson"
 
     def load(self) -> Load:
-        """The load: how many requests run at once, how many come per second, and at what gaps.
+        """The load: how many requests run at once or come per second, and if their gaps are random.
 
         Raises
         ------

@@ -76,7 +76,7 @@ class WhereFlags(Flags):
         Raises
         ------
         InputError
-            One of the two options was given, and the artifact runs on a server.
+            `--threads` or `--pin` was given, and the artifact runs on a server.
         """
         from ..execution.threads import num_threads, set_num_threads
 
@@ -234,7 +234,7 @@ def run_model(
     _check_device(where.device, "cuda" if artifact.is_for_gpus else "cpu")
     if server is None:
         _note_idle_cores(artifact)
-        artifact.from_elsewhere = False  # Then `GraphModule` does not warn of idle cores too.
+        artifact.from_elsewhere = False  # The note replaces the warning of `GraphModule`.
     module = GraphModule(artifact, server)
     module.run(given.arrays(*module.get_input_info()))
     cost = artifact.cost_of(module.sizes) if module.sizes else None

@@ -245,11 +245,11 @@ class CpuBackend:
         )
 
     def why_not_measured(self) -> None:
-        """Return None for no reason, because every machine can measure on its CPU."""
+        """Return None: there is never a reason, since every machine can measure on its CPU."""
         return None
 
     def why_not_run(self, plan: Plan) -> None:
-        """Return None for no reason, because every machine can run plans for a CPU."""
+        """Return None: there is never a reason, since every machine can run plans for a CPU."""
         return None
 
     def why_not_compared(self) -> str | None:

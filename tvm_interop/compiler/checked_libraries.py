@@ -89,7 +89,7 @@ class FencedLibraryKernel:
 
 
 def _laid_out(array: np.ndarray, layout: Layout) -> np.ndarray:
-    """Convert a plain tensor to `layout`. Zeros fill up the last block."""
+    """Convert a plain tensor to `layout`. Zeros fill up the last block of channels."""
     if layout == "plain":
         return array
     batch, channels, height, width = array.shape

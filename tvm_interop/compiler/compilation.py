@@ -122,7 +122,7 @@ class Compilation:
         return self._lowered.traits(self.program)
 
     def gpu_demand(self, name: str) -> GpuDemand | None:
-        """Compile operator `name` and return what it needs of a GPU; None for a CPU."""
+        """Compile operator `name` and return the resources of a GPU it needs; None for a CPU."""
         return self._lowered.gpu_demand(self.program, self.graph.names.index(name))
 
     @cached_property

@@ -102,8 +102,8 @@ class LoweredForCuda(Lowered):
 
     @property
     def gpu_kernels(self) -> dict[str, GpuKernel]:
-        """The resources of a GPU that each of TVM's kernels needs, by name. The kernels are
-        compiled.
+        """The resources of a GPU that each of TVM's kernels needs, by name. Compiled kernels say
+        what they need, so the kernels are compiled first.
 
         Raises
         ------

@@ -149,7 +149,8 @@ def check_range(
 
     Parameters
     ----------
-    options: None if dimensions have sets of sizes, which run on any device.
+    options: the options of the compilation; None if dimensions have sets of sizes, which run on
+        any device.
     """
     if ranges is None:
         raise InputError("`most_sizes` is for a range in `shapes`: give one, or leave it out")

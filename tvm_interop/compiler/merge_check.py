@@ -124,7 +124,7 @@ def _difference(apart: np.ndarray, merged: np.ndarray) -> float:
 
 
 def _allowed(dtype: np.dtype, options: CompileOptions) -> float:
-    """The largest difference that is allowed between results of this type."""
+    """The largest difference that is allowed between results of the type `dtype`."""
     if dtype.kind in "iu":
         return LIMIT
     step = float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]

@@ -20,7 +20,7 @@ class HostTensor(np.ndarray):
     """A NumPy array with the methods of a TVM tensor, for programs that do not import TVM."""
 
     def numpy(self) -> np.ndarray:
-        """Return a plain array over the same memory."""
+        """Return a plain NumPy array over the memory of this array."""
         return self.view(np.ndarray)
 
     def copyfrom(self, source: Any) -> HostTensor:

@@ -224,7 +224,7 @@ class CudaInstance:
         )
 
     def read(self, value: int) -> np.ndarray:
-        """Return a copy of value number `value` in host memory, after all runs."""
+        """Wait for all runs, and return a copy of value number `value` in host memory."""
         planned = self.plan.values[value]
         array = aligned_empty(planned.shape, planned.dtype)
         if value not in self._slots:
@@ -291,7 +291,7 @@ class CudaInstance:
 
 
 def aligned_nbytes(nbytes: int) -> int:
-    """Return the size of a tensor's place in a block of GPU memory."""
+    """Return the bytes that a tensor of `nbytes` bytes takes in a block of GPU memory."""
     return -(-nbytes // _BLOCK_ALIGNMENT) * _BLOCK_ALIGNMENT
 
 

@@ -77,7 +77,7 @@ class ShapedInstances:
             self._counts.count(self._rows, self._range.sizes[self._shape])
 
     def open_all_sizes(self) -> None:
-        """Make the instances for all sizes of the model's ranges, so that no first run waits.
+        """Make the instances for all sizes of the ranges, so that first runs are not slow.
 
         The largest size comes first, because the smaller ones can then use memory that is already
         allocated.

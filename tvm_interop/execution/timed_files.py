@@ -61,7 +61,7 @@ def _round(modules: Sequence[GraphModule], draw: np.random.Generator) -> list[fl
 
 
 def main() -> None:
-    """Print a line once all is imported. Then read the arguments of `time_files` from the standard
-    input, and print its result."""
+    """Print a line once all modules are imported. Then read the arguments of `time_files` from the
+    standard input, and print its result."""
     print("started", flush=True)
     print(json.dumps(time_files(**json.load(sys.stdin))))

@@ -153,7 +153,7 @@ def check_range(
         any device.
     """
     if ranges is None:
-        raise InputError("`most_sizes` is for a range in `shapes`: give one, or leave it out")
+        raise InputError("`most_sizes` is for a range in `shapes`: give a range, or leave it out")
     if not isinstance(ranges, Mapping):
         raise InputError(
             f"`shapes` is {ranges!r}: give sizes by the names of dimensions, such as "

@@ -82,7 +82,7 @@ class ProcessTimes:
     Attributes
     ----------
     ratio: time of the schedule over the time of sequential execution: the median over the rounds.
-    noise_ratio: the same for two instances of sequential execution.
+    noise_ratio: the same ratio between two instances of sequential execution.
     sequential_us, scheduled_us: median times of a run, in microseconds.
     rounds: number of rounds.
     """

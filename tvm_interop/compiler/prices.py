@@ -66,7 +66,7 @@ def named_prices(
     Parameters
     ----------
     name: the name of a device description, or of the database (see `by_database`).
-    link: the link between two such GPUs; None for the description's link.
+    link: the link between two GPUs of that name; None for the description's link.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def by_description(
     Parameters
     ----------
     traits: the FLOPs and the bytes moved of each operator.
-    link: the link between two such GPUs; None for the description's link.
+    link: the link between two such devices; None for the description's link.
 
     Returns
     -------
@@ -150,8 +150,8 @@ def by_database(
     ----------
     name: `database`, or `database:TEXT` for the GPU whose name has this text in it.
     hashes: the hash of each operator's workload.
-    link: the link between two such GPUs. None takes the link of the device description whose name
-        is part of the GPU's name.
+    link: the link between two of these GPUs. None takes the link of the device description whose
+        name is part of the GPU's name.
 
     Returns
     -------

@@ -38,7 +38,7 @@ _LOG = logging.getLogger("tvm_interop")
 
 
 def check_rows(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
-    """Prove that the model may be filled up between the sizes.
+    """Prove that the inputs of a run may be filled up to the next larger of the sizes.
 
     Returns
     -------

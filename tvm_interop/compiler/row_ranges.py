@@ -75,8 +75,8 @@ def exact_shapes(
 ) -> list[dict[str, tuple[int, ...]]] | None:
     """The shapes of the open inputs for each combination of the sizes that `ranges` lists.
 
-    None if no dimension has a set of sizes. The model then runs these sizes and no others, so
-    nothing is filled up, and nothing needs to be proven.
+    The result is None if no dimension has a set of sizes. A model with sets of sizes runs these
+    sizes and no others, so nothing is filled up, and nothing needs to be proven.
 
     Raises
     ------

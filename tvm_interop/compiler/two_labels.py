@@ -38,7 +38,7 @@ def cheapest_labels(
 
     Parameters
     ----------
-    equal: pairs that must get the same label.
+    equal: pairs of items that must get the same label.
 
     Source: V. Kolmogorov and R. Zabih, What energy functions can be minimized via graph cuts?
     (2004), section 4. Complexity: one maximum flow over a graph with one node for each item.

@@ -99,9 +99,9 @@ class RowRange:
     def rows_of(
         self, shapes: Mapping[int, tuple[int, ...]], current: Sequence[int]
     ) -> tuple[int, ...] | None:
-        """The numbers of rows of inputs that have the shapes `shapes`, by position in the model.
+        """The numbers of rows of inputs with these shapes: one for each dimension with a range.
 
-        There is one number for each dimension with a range. A dimension that none of these inputs
+        The keys of `shapes` are the inputs' positions. A dimension that none of these inputs
         has keeps its `current` number of rows. The result is None if an input has another rank than
         in the model, or another size along an axis without rows, or if no input has rows.
 

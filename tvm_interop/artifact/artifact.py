@@ -10,7 +10,8 @@ The file is a tar file with these members:
 - `fallback.json`, a plan without kernel libraries, if `plan.json` needs a kernel library.
 
 A model can be compiled for several shapes of its inputs. The file then has version 3, or version 4
-if the shapes are batch sizes. Each further shape has its own copy of all members but the weights,
+if the shapes are batch sizes, or version 5 if the shapes stand for ranges of sizes. A file for one
+shape has version 2. Each further shape has its own copy of all members but the weights,
 in `shapes/1/`, `shapes/2/`, ...; all shapes share one block of weights. Files of version 1 have
 `weights.npz` in place of `weights.bin`.
 
@@ -92,13 +93,13 @@ class Artifact:
         return f"Artifact({self.summary()})"
 
     def __getattr__(self, name: str) -> Any:
-        # Python calls this for a field that has no value yet: `load` leaves the fields unread.
+        # Python calls `__getattr__` for a field without a value: `load` leaves the fields unread.
         unread = self.__dict__.get("_unread")
         if name not in _READ_LATER or unread is None:
             raise AttributeError(f"an Artifact has no attribute `{name}`")
         value = self.__dict__[name] = unread.fields()[name]
         if name in _CHANGEABLE:
-            # The caller may change this value, and the native model would not see the change.
+            # The caller may change the value in place, and the native model would not see it.
             self.__dict__["_native"] = None
         return value
 
@@ -119,7 +120,7 @@ class Artifact:
         return native
 
     def of_shape(self, shape: int) -> Artifact:
-        """The model for one of `input_shapes`, by its index. The caller must not change it."""
+        """The artifact for entry `shape` of `input_shapes`. The caller must not change it."""
         if shape == 0:
             return self
         others = self.__dict__["_unread"].fields()["others"] if self.native else self.others
@@ -140,7 +141,7 @@ class Artifact:
         shapes = f", {len(self.input_shapes)} shapes" if len(self.input_shapes) > 1 else ""
         try:
             model = self.plan.summary()
-        except DeviceError:  # Only the runtime is installed, which does not read plans.
+        except DeviceError:  # The runtime-only package cannot read plans.
             assert self.native is not None
             inputs, outputs = (
                 ", ".join(f"{port.name} {port.dtype}{list(port.shape)}" for port in ports[0])
@@ -178,7 +179,7 @@ class Artifact:
 
     @property
     def ranges(self) -> Ranges | None:
-        """The ranges of sizes that the model was compiled for; None if there are none."""
+        """The dimensions that may have any size of a range; None if the model has no ranges."""
         from .ranges import ranges_of
 
         rows = self.manifest.row_sizes
@@ -189,12 +190,12 @@ class Artifact:
         return ranges_of(rows, self.input_shapes, known)
 
     def cost_of(self, request: Mapping[str, int]) -> RequestCost:
-        """Say at which compiled sizes a request would run; see `Ranges.cost_of`.
+        """Say at which compiled sizes a request would run, and the cost; see `Ranges.cost_of`.
 
         Raises
         ------
         InputError
-            The model was compiled for no range, or a size of the request is out of its range.
+            The model has no dimension with a range, or a size of the request is out of its range.
         """
         ranges = self.ranges
         if ranges is None:

@@ -59,7 +59,7 @@ class GpuDemand:
 
 
 def gpu_demand_of(traits: OperatorTraits, arch: str) -> GpuDemand | None:
-    """The demand of an operator with these traits; None if it launches nothing on a GPU."""
+    """The demand of an operator with these traits; None if the operator launches no kernel."""
     if not traits.kernels:
         return None
     held = residency(_largest(traits.kernels, arch), arch)

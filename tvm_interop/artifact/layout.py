@@ -38,12 +38,13 @@ def prefix(shape: int) -> str:
 
 
 def check_rows(rows: RowSizes | None, plans: Sequence[Plan]) -> None:
-    """Check that the plans of all shapes fit the ranges of rows that they stand for, if any.
+    """Check that the plans of all shapes fit the ranges of sizes of `rows`, if there are any.
 
     Raises
     ------
     ArtifactError
-        A plan does not fit, or an input cannot be a mask; see `check_row_sizes` and `check_masks`.
+        A plan does not fit, or an input that `rows` names as a mask cannot be a mask; see
+        `check_row_sizes` and `check_masks`.
     """
     if rows is not None:
         check_row_sizes(rows.ranges, plans)

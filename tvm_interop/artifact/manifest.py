@@ -164,7 +164,7 @@ class MergeCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def largest(self) -> float | None:
-        """The largest difference of all merged operators; None if one was not compared."""
+        """The largest difference of all merged operators; None if any of them was not compared."""
         known = [far for far in self.differences.values() if far is not None]
         return max(known) if known and len(known) == len(self.differences) else None
 
@@ -181,18 +181,19 @@ class MergeCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RowMask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An input that is filled up with 0, to exclude the filled positions of a sequence.
+    """A mask: an input that says, usually by 1 and 0, which positions of a sequence count.
 
-    `lowering.masked_positions` has proven that this is right, under the condition that `one_at`
-    states. Each run checks the condition.
+    If a run is filled up to a longer sequence, the mask gets 0 at the new positions.
+    `lowering.masked_positions` has proven that the outputs stay right, under a condition on the
+    mask's numbers that `one_at` names. Each run that is filled up checks the condition.
 
     Attributes
     ----------
     input: the name of the input.
-    one_at: for `first`, `any` and `all`, all numbers must be from 0 to 1. For `first`, they must be
-        1 at the first position, for all indices of the other dimensions. For `any`, at least one
-        position must be 1, in each row of the first range if there are two ranges; the mask has no
-        other rows. For `all`, all numbers must be 1. For `nowhere`, there is no condition.
+    one_at: where the mask must be 1: at the `first` position, for all indices of the other
+        dimensions; at `any` position, that is, at least one; or at `all` positions. In these cases
+        all numbers of the mask must be from 0 to 1. If there are two ranges, `any` asks for a 1 in
+        each row of the first range; the mask has no other rows. `nowhere` sets no condition.
     """
 
     input: str
@@ -200,7 +201,7 @@ class RowMask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SecondRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A second dimension with a range, and its size in each of the artifact's shapes, in order."""
+    """A second dimension with a range of sizes, and its size in each of the artifact's shapes."""
 
     dimension: str
     sizes: tuple[int, ...]
@@ -210,11 +211,11 @@ class RowSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     """The numbers of rows that a model was compiled for, which stand for a range of numbers.
 
     A run may have any number of rows within the range. If the model was not compiled for this
-    number, the inputs are filled up to the next larger number that it was compiled for. This is
-    right because each row of an output depends only on the same row of the inputs.
-    `lowering.independent_rows` has proven this. The rows may also be the positions of a sequence,
-    which do influence each other. Then `lowering.masked_positions` has proven that filled positions
-    change nothing at the other positions.
+    number, the inputs are filled up with further rows, to the next larger number that the model was
+    compiled for. The outputs stay right because each row of an output depends only on the same row
+    of the inputs, as `lowering.independent_rows` has proven. The rows may also be the positions of
+    a sequence, which do influence each other. Then `lowering.masked_positions` has proven that
+    filled positions change nothing at the other positions.
 
     The rows of an input or output lie along the dimension that differs from shape to shape. An
     input with the same shape everywhere has no rows. An output may also have none if the rows are
@@ -239,7 +240,7 @@ class RowSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     @property
     def where_one(self) -> dict[str, str]:
-        """The position at which each mask must be 1, by the mask's name."""
+        """Where each mask must be 1, as `RowMask.one_at` says, by the mask's name."""
         return {mask.input: mask.one_at for mask in self.masks}
 
     @property
@@ -261,8 +262,8 @@ class RowSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     @property
     def mean_filling(self) -> float:
-        """The number of rows that a run computes, divided by the number that it is given, as a
-        mean over all sizes."""
+        """The number of rows that a run computes, divided by the number of rows of its inputs:
+        the mean over all sizes of the ranges."""
         found = 1.0
         for sizes in self.ranges.values():
             compiled, given = sorted(set(sizes)), range(min(sizes), max(sizes) + 1)

@@ -1,4 +1,4 @@
-"""Says for which ranges of sizes an artifact was compiled, and what a request costs."""
+"""Says for which ranges of sizes an artifact was compiled, and how long a request would take."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Dimension:
-    """A dimension with a range.
+    """A dimension of the inputs that may have any size of a range.
 
     Attributes
     ----------
@@ -67,16 +67,16 @@ class CompiledSize:
 
 @dataclass(frozen=True)
 class RequestCost:
-    """The sizes at which a request runs, and what the filling costs.
+    """The compiled sizes at which a request runs, and the cost of filling up its inputs to them.
 
     Attributes
     ----------
     request: the size of each dimension of the request, by its name.
-    runs_at: the compiled sizes at which it runs.
+    runs_at: the compiled sizes at which the request runs.
     shape: the index of these sizes in `Ranges.compiled` and `Artifact.input_shapes`.
     filled_share: the share of the positions of the run that are filled up, from 0 to 1.
-    own_us: the latency that a run of the request's own sizes would have. It is interpolated
-        between those of the compiled sizes around it. None if one of these is not measured.
+    own_us: the latency that a run at the request's own sizes would have, interpolated between the
+        latencies at the compiled sizes around them. None if one of these was not measured.
     """
 
     request: dict[str, int]
@@ -87,7 +87,7 @@ class RequestCost:
 
     @property
     def over_own(self) -> float | None:
-        """The latency of the run over `own_us`; None if it is not known."""
+        """The latency of the run divided by `own_us`; None if one of the two is not known."""
         if self.own_us is None or self.runs_at.latency_us is None:
             return None
         return self.runs_at.latency_us / self.own_us
@@ -173,7 +173,7 @@ class Ranges:
         return RequestCost(given, runs_at, shape, filled, self._own_us(given))
 
     def _own_us(self, request: Mapping[str, int]) -> float | None:
-        """The latency at these sizes, linear in each size between the next compiled ones."""
+        """The latency at the sizes of `request`, interpolated linearly between compiled sizes."""
         measured = {
             tuple(each.sizes.values()): each.latency_us
             for each in self.compiled

@@ -17,7 +17,8 @@ from .manifest import Manifest
 from .tar import write_tar
 
 _VERSION_OF_ONE_SHAPE, _VERSION_OF_SHAPES, _VERSION_OF_BATCHES = 2, 3, 4
-"""The versions of a file with one input shape, with several, and with batch sizes.
+"""The versions of a file with one input shape, with several, and with batch sizes. A file with
+ranges of sizes has version `VERSION`.
 
 A file is written in the lowest version that can hold its contents, so that older releases can read
 the file.

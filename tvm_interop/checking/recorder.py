@@ -66,7 +66,8 @@ class Recorder:
         reads, writes: the bytes that the operator reads and writes (see `Touched`).
         stream: the name or number of the stream.
         waits: names of operators launched before, which this operator waits for.
-        restrict: as `StreamOperator.restrict`.
+        restrict: whether the kernel assumes that the bytes it writes overlap no other bytes that it
+            touches.
 
         Raises
         ------

@@ -38,7 +38,7 @@ class DeviceFlags(Flags):
     providers: options.Providers = None
 
     def compile_options(self) -> dict[str, Any]:
-        """The values of these options, by the name of the field of `CompileOptions`."""
+        """The values of the options, by the field of `CompileOptions` that each one sets."""
         return {
             "target": self.target,
             "streams": self.streams,
@@ -58,7 +58,7 @@ class SearchFlags(Flags):
     max_measurements: options.MaxMeasurements = None
 
     def scheduler_options(self) -> dict[str, Any]:
-        """The options that were given, by the names that schedulers have for them."""
+        """The values of the options that were given, by the schedulers' names for the options."""
         given = {
             "max_group_ops": self.max_group_ops,
             "max_groups": self.max_groups,
@@ -75,7 +75,7 @@ class SearchTimeFlags(Flags):
     time_budget: options.SearchTime = None
 
     def scheduler_options(self) -> dict[str, Any]:
-        """The option if it was given, by the name that schedulers have for it."""
+        """The option's value, by the schedulers' name for it; empty if it was not given."""
         return {} if self.time_budget is None else {"time_budget_s": self.time_budget}
 
 
@@ -92,7 +92,7 @@ class ScheduleFlags(SearchFlags):
     link_us: options.LinkUs = None
 
     def scheduler_options(self) -> dict[str, Any]:
-        """The options that were given, by the names that schedulers have for them."""
+        """The values of the options that were given, by the schedulers' names for the options."""
         given: dict[str, Any] = {"gpus": self.gpus, "window": self.window, "intra": self.intra}
         found = {name: value for name, value in given.items() if value is not None}
         if self.blocks is not None:
@@ -108,7 +108,7 @@ class KernelFlags(DeviceFlags):
     tuning_records: options.TuningRecords = None
 
     def compile_options(self) -> dict[str, Any]:
-        """The values of these options, by the name of the field of `CompileOptions`."""
+        """The values of the options, by the field of `CompileOptions` that each one sets."""
         return {
             **super().compile_options(),
             "archs": options.parse_names(self.arch),
@@ -130,7 +130,7 @@ class CompileFlags(KernelFlags):
     time_budget: options.TimeBudget = None
 
     def compile_options(self) -> dict[str, Any]:
-        """The values of these options, by the name of the parameter of `compile`."""
+        """The values of the options, by the parameter of `compile` that each one sets."""
         return {
             **super().compile_options(),
             "stream_priorities": self.stream_priorities,

@@ -471,7 +471,7 @@ def parse_names(text: str | None) -> tuple[str, ...] | None:
 
 
 def read_blocks(path: Path) -> list[list[str]]:
-    """The blocks in a file of `--blocks`.
+    """The blocks, each a list of operators' names, in the file that `--blocks` names.
 
     Raises
     ------

@@ -24,7 +24,7 @@ def pass_context(
     print_before: str | None = None,
     print_after: str | None = None,
 ) -> Iterator[None]:
-    """Run the block in a pass context of TVM with these settings.
+    """Run the `with` block in a pass context of TVM that has the given settings.
 
     Pass times and programs are printed on standard error.
 

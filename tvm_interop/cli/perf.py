@@ -121,7 +121,7 @@ class LoadFlags(Flags):
     ] = "poisson"
 
     def load(self) -> Load:
-        """The load: how many requests run at once, how many come per second, and at what gaps.
+        """The load: how many requests run at once or come per second, and if their gaps are random.
 
         Raises
         ------
@@ -133,7 +133,7 @@ class LoadFlags(Flags):
         return Load(self.concurrency, self.rate, _arrivals(self.arrivals))
 
     def timing(self, usual_rest_s: float) -> Timing:
-        """The durations of warm-up, turns and rests.
+        """The durations of the warm-up, of each engine's turns, and of the rests before the turns.
 
         Parameters
         ----------

@@ -21,9 +21,9 @@ def import_tvm_ffi() -> None:
 
 
 def _import_without_torch(module: str) -> None:
-    """Import a module that would import PyTorch if it is installed, which takes a second.
+    """Import `module`, and keep it from importing PyTorch, which would take a second.
 
-    Code that needs PyTorch later still can import it.
+    Code that runs later can still import PyTorch.
     """
     if not {"torch", "tvm", "tvm_ffi"}.isdisjoint(sys.modules):
         return

@@ -76,7 +76,7 @@ class WhereFlags(Flags):
         Raises
         ------
         InputError
-            The artifact runs on a server.
+            `--threads` or `--pin` was given, and the artifact runs on a server.
         """
         from ..execution.threads import num_threads, set_num_threads
 
@@ -174,7 +174,7 @@ class ModelFlags(Flags):
     def compiled(self, source: Source, path: Path) -> Artifact:
         """Compile the model at `path`, or find its artifact from an earlier run.
 
-        An artifact is found again if the model and these options are the same.
+        An artifact is found again if the model and the options for compiling are the same.
         """
         from ..session.compiled_once import compiled_once
 
@@ -184,7 +184,7 @@ class ModelFlags(Flags):
             return compiled_once(source, {"progress": progress, **given}, shapes)
 
     def refuse(self, path: Path) -> None:
-        """Refuse these options, because `path` is an artifact, which is compiled already.
+        """Refuse the options for compiling, because `path` is an artifact: it is compiled already.
 
         Raises
         ------
@@ -234,7 +234,7 @@ def run_model(
     _check_device(where.device, "cuda" if artifact.is_for_gpus else "cpu")
     if server is None:
         _note_idle_cores(artifact)
-        artifact.from_elsewhere = False  # `GraphModule` must not warn again of idle cores.
+        artifact.from_elsewhere = False  # The note replaces the warning of `GraphModule`.
     module = GraphModule(artifact, server)
     module.run(given.arrays(*module.get_input_info()))
     cost = artifact.cost_of(module.sizes) if module.sizes else None

@@ -208,12 +208,12 @@ def serve_models(
     if threads is not None:
         set_num_threads(threads)
     chosen.update(_token(config, token_file))
-    import_tvm_ffi()  # The simulators of the server's policies need it.
+    import_tvm_ffi()  # The simulators of the server's policies need tvm-ffi.
     served = Server(_named(artifacts or [], names or []), config, **chosen)
     log_to_stderr(_LEVELS[log_level])
     code = served.run()
     if code:
-        # A model still runs, and may never end. A normal exit would wait for its thread.
+        # A run has not ended, and may never end. A normal exit would wait for the run's thread.
         sys.stderr.flush()
         os._exit(code)
     return code

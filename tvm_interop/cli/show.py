@@ -125,9 +125,10 @@ def _tell(records: list[Record]) -> None:
 def _recorded(
     artifact: Artifact, title: str, runs: int, request: Mapping[str, int] | None
 ) -> Record:
-    """Return a record of the plan that runs `request`, or of the first plan without a request.
+    """Record what is drawn: the plan that runs `request`, and when its operators ran.
 
-    If `runs` is 0, no operator runs, and the record holds the plan alone.
+    Without a request the first plan is recorded. If `runs` is 0, nothing runs, and the record holds
+    the plan alone.
     """
     from ..viz.record import planned, record
 

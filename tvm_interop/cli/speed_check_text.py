@@ -13,7 +13,7 @@ significance level of 5%. See `docs/speed_check.rst`."""
 
 
 def speed_check_line(artifact: Artifact, given: str | None = None) -> str | None:
-    """A line with the measured ratio, the required ratio, and the result; None without a check.
+    """A line on the measured ratio of latencies, the limit, and the result; None without a check.
 
     Parameters
     ----------

@@ -202,7 +202,7 @@ def _refuse_given(given: dict[str, Any], why: str) -> None:
 
 
 class Tuning:
-    """A search, and the file that holds the best schedule it has found so far."""
+    """A search for a schedule, and the file with the best schedule found so far."""
 
     def __init__(self, output: Path, display: Display) -> None:
         self.output = output

@@ -74,7 +74,7 @@ class Kernels:
         self._write_out = write_out
 
     def only(self, names: Collection[str]) -> Kernels:
-        """Select the kernels with these names."""
+        """Return only those of the kernels whose names are in `names`."""
         functions = self._module.functions_items()
         module = tvm.IRModule({var: func for var, func in functions if var.name_hint in names})
         return Kernels(
@@ -180,12 +180,12 @@ class Lowered(ABC):
     threads: int
 
     def with_choice(self: _L, give: Callable[[Program], Program]) -> _L:
-        """Let libraries run operators of a program that uses TVM's kernels. Keep only the TVM
-        kernels that are still in use.
+        """Let libraries run some operators of `program`. Keep only the TVM kernels that the other
+        operators use.
 
         Parameters
         ----------
-        give: gives operators to libraries.
+        give: returns a program in which libraries run some of the operators.
         """
         program = give(self.program)
         used = {op.kernel for op in program.operators if op.library is None}
@@ -215,7 +215,7 @@ class Lowered(ABC):
 
     @abstractmethod
     def stage_timer(self, program: Program, streams: int, threads: int) -> StageTimer:
-        """Make a timer that measures stages of `program` on the device with these kernels."""
+        """Make a timer that measures stages of `program`, with its kernels, on the device."""
 
     @abstractmethod
     def plan(
@@ -224,7 +224,7 @@ class Lowered(ABC):
         schedule: Schedule,
         op_us: Callable[[], dict[str, float] | None],
     ) -> Plan:
-        """Turn a schedule of `program` into a plan with these kernels.
+        """Turn a schedule of `program` into a plan that runs the program's kernels.
 
         Parameters
         ----------

@@ -27,7 +27,7 @@ def why_not_in_bf16(options: CompileOptions) -> str | None:
 
 
 def can_fill_up(options: CompileOptions) -> bool:
-    """Whether runs on the target can be filled up to a larger size.
+    """Whether the inputs of a run on the target can be filled up to a larger compiled size.
 
     So far only CPUs can do this.
     """

@@ -125,7 +125,7 @@ class KernelChecker:
             )
         before = kernel_hashes(self.as_written)
         alike = {name: f"{before[name]}:{digest}" for name, digest in hashes.items()}
-        # `context` names the versions and options that also affect the machine code.
+        # The machine code also depends on versions and options, which `context` names.
         context = kernels_key({})
         key = json.dumps([_VERSION, context, sorted(alike.values())])
         if self.budget.measures_nothing:
@@ -292,7 +292,7 @@ class KernelChecker:
         with_loops: Mapping[str, tirx.PrimFunc],
         by_numpy: bool = True,
     ) -> dict[str, Any]:
-        """The references of these kernels, by name.
+        """The references that the kernels `names` are compared with, by the kernel's name.
 
         The reference of a kernel is NumPy's version, or a plain build if NumPy cannot compute the
         kernel. A plain build is the kernel compiled for a baseline CPU, in most cases unscheduled.
@@ -325,7 +325,7 @@ class KernelChecker:
         return found
 
     def _built_plainly(self, written_out: tvm.IRModule, names: Collection[str]) -> bytes:
-        """Build the library again, with these kernels as they were before any schedule."""
+        """Build the library again, with the kernels `names` as they were before any schedule."""
         module = written_out.clone()
         for var in list(module.functions):
             if var.name_hint in names:

@@ -67,7 +67,7 @@ class FencedLibraryKernel:
         before_fence: bool,
         fill: int,
     ) -> str:
-        """Run the kernel as `_native.cpu.run_library_fenced` does, and return its verdict."""
+        """Run the kernel by `_native.cpu.run_library_fenced`, and return its verdict as text."""
         layouts = self.description.layouts
         plain = [*tensors, *results]
         arrays = [_laid_out(array, layout) for array, layout in zip(plain, layouts, strict=True)]
@@ -89,7 +89,7 @@ class FencedLibraryKernel:
 
 
 def _laid_out(array: np.ndarray, layout: Layout) -> np.ndarray:
-    """Convert a plain tensor to `layout`. Zeros fill up the last block."""
+    """Convert a plain tensor to `layout`. Zeros fill up the last block of channels."""
     if layout == "plain":
         return array
     batch, channels, height, width = array.shape

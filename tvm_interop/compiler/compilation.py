@@ -122,7 +122,7 @@ class Compilation:
         return self._lowered.traits(self.program)
 
     def gpu_demand(self, name: str) -> GpuDemand | None:
-        """Compile operator `name` and return what it needs of a GPU; None for a CPU."""
+        """Compile operator `name` and return the resources of a GPU it needs; None for a CPU."""
         return self._lowered.gpu_demand(self.program, self.graph.names.index(name))
 
     @cached_property
@@ -215,7 +215,7 @@ class Compilation:
     def _schedule_here(
         self, scheduler: str, latency: LatencyModel | None, options: dict[str, Any]
     ) -> Schedule:
-        """Schedule with `latency`, or with latencies that are measured on the device here."""
+        """Schedule with `latency`; if it is None, with latencies that are measured here."""
         if scheduler == "sequential" and not options:
             return self.sequential()
         if scheduler in MERGING:
@@ -226,7 +226,7 @@ class Compilation:
             )
         known: dict[str, Callable[[], Any]] = {
             "gpus": lambda: 1,  # The latencies of copies between GPUs are not measured.
-            # A window is a set of operators that start together, each on a stream of its own.
+            # A scheduler's window: how many operators start together, each on a stream of its own.
             "window": lambda: min(self.streams, 2),
             "baseline": self.sequential,
             "parts": self.program.parts,
@@ -334,7 +334,7 @@ class Compilation:
         return MergedCompilations(self.merges, partial(self._compiled, self.streams, self.threads))
 
     def _compiled(self, streams: int, threads: int, module: Any) -> Compilation:
-        """Compile a module with merged operators. `threads` has no effect on a GPU."""
+        """Compile a module with merged operators. On a GPU the number `threads` has no effect."""
         chosen = threads if self.backend.device == "cpu" else None
         options = replace(self.options, streams=streams, threads=chosen, latency=None)
         return Compilation(module, options)
@@ -376,7 +376,7 @@ class Compilation:
         Raises
         ------
         ScheduleError
-            Operators cannot be merged, or the results differ too much; the message says which.
+            Operators cannot be merged, or the results differ too much; the message names them.
         """
         groups = tuple(merged_stages(schedule))
         if groups not in self._merge_checks:

@@ -177,7 +177,7 @@ class CpuBackend:
     ) -> Lowered:
         """Lower the model with the libraries' kernels that `give` chooses, and check these kernels.
 
-        With a time budget of 0 they are not checked.
+        With a time budget of 0 the kernels are not checked.
         """
         lowered = self._lowered(model, input_shapes)
         return lowered.with_choice(lambda program: lowered.libraries.without_faults(program, give))
@@ -245,11 +245,11 @@ class CpuBackend:
         )
 
     def why_not_measured(self) -> None:
-        """Always None, because every machine can measure on its CPU."""
+        """Return None: there is never a reason, since every machine can measure on its CPU."""
         return None
 
     def why_not_run(self, plan: Plan) -> None:
-        """Always None, because every machine can run plans for a CPU."""
+        """Return None: there is never a reason, since every machine can run plans for a CPU."""
         return None
 
     def why_not_compared(self) -> str | None:
@@ -267,7 +267,7 @@ class CpuBackend:
 
 
 def _blocked_layout(providers: Sequence[str], target: Any) -> Layout:
-    """The layout of blocked tensors for which the first library has fast kernels on `target`."""
+    """The blocked layout, of 8 or 16 channels, for which the first library is fast on `target`."""
     wide_here, wide_there = (_WIDE in f for f in (host_features(), target_features(target)))
     if wide_here == wide_there:
         return blocked_layout(next(name for name in providers if name != TVM))

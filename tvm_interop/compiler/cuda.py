@@ -102,8 +102,8 @@ class LoweredForCuda(Lowered):
 
     @property
     def gpu_kernels(self) -> dict[str, GpuKernel]:
-        """The resources of a GPU that each of TVM's kernels needs, by name. The kernels are
-        compiled.
+        """The resources of a GPU that each of TVM's kernels needs, by name. Compiled kernels say
+        what they need, so the kernels are compiled first.
 
         Raises
         ------
@@ -310,7 +310,7 @@ class CudaBackend:
         return "bf16 is for CPUs"
 
     def cpu_features(self) -> tuple[str, ...]:
-        """No CPU features, because the host code of a kernel is compiled for a baseline CPU."""
+        """Return no features, because the host code of a kernel is compiled for a baseline CPU."""
         return ()
 
 

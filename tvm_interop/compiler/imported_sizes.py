@@ -41,7 +41,7 @@ class Imported:
         self._seen: dict[tuple[int, ...], dict[str, tuple[int, ...]]] = {}
 
     def lowered(self, shapes: Shapes, sizes: tuple[int, ...]) -> Program:
-        """The lowered model for these shapes of the inputs, which belong to these sizes.
+        """The lowered model for inputs of these shapes, whose dimensions have these sizes.
 
         Raises
         ------
@@ -97,7 +97,7 @@ class Imported:
         shapes: the shapes of the inputs by batch size.
         """
         if not may_be_onnx(self._model):
-            return None  # Numbers that come from sizes can be followed only in ONNX models.
+            return None  # Only in an ONNX model can the numbers that come from sizes be traced.
         for size, given in shapes.items():
             if (size,) not in self._seen:
                 self._import(given, (size,))
@@ -139,7 +139,7 @@ def _not_imported(shapes: Shapes, error: UnsupportedModelError) -> CannotImportE
 
 
 def _samples(ends: tuple[int, int]) -> list[int]:
-    """Some sizes of a range: 1 if the range includes it, the next two, and the largest."""
+    """Some sizes of a range: 1 if the range includes 1, the two least above 1, and the largest."""
     least, most = ends
     first = [1] if least == 1 else []
     above = max(least, 2)

@@ -129,7 +129,7 @@ def mark_ranges(artifact: Artifact, row_sizes: RowSizes) -> None:
     Raises
     ------
     CannotFillUpError
-        An input or output does not grow with each range along a dimension of its own.
+        The shape of an input or output does not grow along one dimension for each range.
     """
     try:
         check_rows(row_sizes, [artifact.plan, *(one.plan for one in artifact.others)])
@@ -149,10 +149,11 @@ def check_range(
 
     Parameters
     ----------
-    options: None if dimensions have sets of sizes, which run on any device.
+    options: the options of the compilation; None if dimensions have sets of sizes, which run on
+        any device.
     """
     if ranges is None:
-        raise InputError("`most_sizes` is for a range in `shapes`: give one, or leave it out")
+        raise InputError("`most_sizes` is for a range in `shapes`: give a range, or leave it out")
     if not isinstance(ranges, Mapping):
         raise InputError(
             f"`shapes` is {ranges!r}: give sizes by the names of dimensions, such as "

@@ -2,8 +2,9 @@
 
 Exporters may give each input of a model names of its own, so the length of a sequence is
 `input_ids_len` in one input and `mask_len` in another. If the model can be imported where both have
-the same size, but not where they differ, they are one dimension, and get one range. This decides
-only which sizes a run may have. The proofs about these sizes do not depend on it.
+the same size, but not where they differ, they are one dimension, and get one range. Which
+names are joined decides only which sizes a run may have. The proofs about these sizes do not depend
+on the joining.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ class JoinedNames(NamedTuple):
 def joined_names(
     model: Any, wide: Mapping[str, tuple[int, int]], fixed: Mapping[str, int]
 ) -> JoinedNames:
-    """Join the names of one dimension.
+    """Find the names that stand for the same dimension, and join them.
 
     Two names are tried if they name the same axis of their inputs, such as the second dimension.
 
     Parameters
     ----------
-    wide: the ranges that are given, by name.
-    fixed: the sizes that are given, by name.
+    wide: the ranges that are given, by the dimension's name.
+    fixed: the single sizes that are given, by the dimension's name.
 
     Raises
     ------

@@ -165,14 +165,15 @@ class _LayoutCosts:
     def _costs_of(self, i: int) -> Iterable[PairCost]:
         """The costs of an operator, as a function of the layouts of pairs of its tensors.
 
-        One pair is its data and its output. Each tensor that it adds forms a pair with its output.
+        The operator's data and output are one pair. Each tensor that the operator adds forms a pair
+        with the output.
         """
         data, *added, output = _images(self._program.operators[i])
         blocked_us = self._blocked_us[i]
         data_us, output_us = self._reorder(data), self._reorder(output)
         first, second = self._label(data), self._label(output)
         # `blocked_us` leaves out reorders of tensors that may have a blocked layout, so these
-        # reorders are added here. It includes reorders of tensors that must have the plain layout.
+        # reorders are added here. `blocked_us` includes reorders of tensors that must be plain.
         us = (
             (self._plain.us[i], blocked_us + (data_us if first is not None else 0.0)),
             (blocked_us + (output_us if second is not None else 0.0), blocked_us),
@@ -246,7 +247,7 @@ def _images(op: Operator) -> list[int]:
 
 
 def _of_any_layout(program: Program, block: int) -> list[int]:
-    """The operators for which `_any_layout` holds."""
+    """The element-wise operators that can run in any layout; see `_any_layout`."""
     return [i for i in range(len(program.operators)) if _any_layout(program, i, block)]
 
 
@@ -275,9 +276,9 @@ _ELEMENTWISE = 0
 
 
 def _laid_out(program: Program, blocked: Iterable[int], library: str, layout: Layout) -> Program:
-    """Return `program` with the values `blocked` in `layout`.
+    """Return `program` with layout `layout` for the values whose ids are in `blocked`.
 
-    `library` gets the operators on these values.
+    `library` runs the operators that touch these values.
     """
     blocked = set(blocked)
     values = [
@@ -303,7 +304,7 @@ def _reorder_us(
 ) -> dict[tuple[tuple[int, ...], str], float]:
     """The latency of changing an image's layout, in microseconds, by shape and type.
 
-    It is the mean of both directions.
+    The latency is the mean of the change from plain to blocked and the change back.
     """
     kinds = list(dict.fromkeys((v.shape, v.dtype) for v in images))
     values: list[Value] = []

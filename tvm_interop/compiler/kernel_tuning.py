@@ -222,7 +222,7 @@ class KernelTuning:
                 results.append(self._trial(kernel, candidate))
                 made.append(candidate)
                 self._on_progress(self)
-        finally:  # If the search is stopped here, the best trial so far still counts.
+        finally:  # After Ctrl-C, too, the latency of the best trial so far is measured.
             if self.records.best(kernel.func) is not best:
                 self._time(kernel)
         if len(made) == len(candidates):

@@ -1,6 +1,6 @@
 """Compares merged operators with the operators that they replace.
 
-Both run the kernels that ship.
+The merged and the separate operators run the kernels that ship.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.
 def _difference(apart: np.ndarray, merged: np.ndarray) -> float:
     """The largest absolute difference, divided by the largest absolute number of `apart`.
 
-    It is infinite in two cases: one of them has NaN or infinity where the other has a different
-        number, or `apart` has only zeros and `merged` does not.
+    The result is infinite in two cases: one array has NaN or infinity where the other array has a
+    different number, or `apart` has only zeros and `merged` does not.
     """
     want, got = apart.astype(np.float64), merged.astype(np.float64)
     if np.array_equal(want, got, equal_nan=True):
@@ -124,7 +124,7 @@ def _difference(apart: np.ndarray, merged: np.ndarray) -> float:
 
 
 def _allowed(dtype: np.dtype, options: CompileOptions) -> float:
-    """The largest difference that is allowed between results of this type."""
+    """The largest difference that is allowed between results of the type `dtype`."""
     if dtype.kind in "iu":
         return LIMIT
     step = float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]

@@ -75,7 +75,7 @@ class OperatorMerges:
         self.sets = [tuple(op for parts in ops for op in parts) for ops in found if len(ops) > 1]
 
     def can_merge(self, ops: Sequence[int]) -> bool:
-        """Whether these operators, all from one set, can be merged into one operator."""
+        """Whether the operators `ops`, all from one of `sets`, can be merged into one operator."""
         return why_not_merged([self._chains[name] for name in self._named(ops)]) is None
 
     def merged(self, groups: Sequence[Sequence[str]]) -> Any:
@@ -89,7 +89,7 @@ class OperatorMerges:
         return merge(self._module)
 
     def beside_apart(self, groups: Sequence[Sequence[str]]) -> tuple[Any, list[int]]:
-        """Make a Relax module of operators apart and merged; see `merged_beside_apart`."""
+        """Make a Relax module of the separate and the merged operators: `merged_beside_apart`."""
         return merged_beside_apart(self._module, groups)
 
     def alone(self, groups: Sequence[Sequence[int]]) -> tuple[Any, list[int]]:
@@ -97,7 +97,7 @@ class OperatorMerges:
         return merged_alone(self._module, [self._named(ops) for ops in groups])
 
     def _named(self, ops: Sequence[int]) -> list[str]:
-        """The names of these operators. All parts of a divided operator have one name."""
+        """The names of the operators `ops`. All parts of a divided operator have one name."""
         return list(dict.fromkeys(self._names[op] for op in ops))
 
 

@@ -53,9 +53,9 @@ _LONG_US = 15_000.0
 _LIMIT_S = 30.0
 """Seconds after which no further process begins."""
 _SOON_S = 12.0
-"""The same limit after there are enough processes for the first test."""
+"""Like `_LIMIT_S`, once there are enough processes for the first test."""
 _GRACE_S = 3.0
-"""The same limit if the time budget of the compilation is spent."""
+"""Like `_LIMIT_S`, if the time budget of the compilation is spent."""
 _ANSWER_S = 600.0
 """The longest wait for a process, in seconds."""
 _LARGEST_BYTES = 2**30
@@ -69,9 +69,9 @@ _GIVE_UP_LEVEL = 0.1
 _SOUGHT_GAIN = 0.02
 """The gain that decides whether a schedule is given up.
 
-From `_FEWEST` processes on, it is given up if this gain is ruled out at the level `_GIVE_UP_LEVEL`.
-It is also given up if it does not seem 1% faster at the first test, or does not seem faster by this
-gain at a later test.
+From `_FEWEST` processes on, a schedule is given up if this gain is ruled out at the level
+`_GIVE_UP_LEVEL`. A schedule is also given up if it does not seem 1% faster at the first test, or
+does not seem faster by this gain at a later test.
 """
 
 
@@ -82,7 +82,7 @@ class ProcessTimes:
     Attributes
     ----------
     ratio: time of the schedule over the time of sequential execution: the median over the rounds.
-    noise_ratio: the same for two instances of sequential execution.
+    noise_ratio: the same ratio between two instances of sequential execution.
     sequential_us, scheduled_us: median times of a run, in microseconds.
     rounds: number of rounds.
     """
@@ -133,7 +133,8 @@ def check_twice(
 ) -> SpeedCheck:
     """Check the speed of a schedule in this process and, if it passes, in new processes.
 
-    The first check is rough if new processes can decide. Else it decides alone.
+    The check in this process is rough if new processes can decide. Otherwise this check decides
+    alone.
 
     Parameters
     ----------
@@ -251,7 +252,7 @@ def _may_gain(times: list[ProcessTimes]) -> bool:
 
 
 def _processes(paths: list[str]) -> Generator[ProcessTimes, None, None]:
-    """Let one new process after the other run the files, and yield the measurements of each.
+    """Let one new process after the other time the artifacts, and yield each one's measurements.
 
     A process may take longer to start than to run, so as many start together as there are cores, up
     to `_FEWEST`. All of them have started before the first one runs. While one runs, the others
@@ -269,13 +270,13 @@ def _processes(paths: list[str]) -> Generator[ProcessTimes, None, None]:
 
 
 class _Process:
-    """A new process that runs files when it is asked to. It ends with the context."""
+    """A new process that times artifacts when asked to. It ends with the `with` block."""
 
     def __init__(self) -> None:
         self._command = python_command(timed_files.__name__)
 
     def __enter__(self) -> _Process:
-        # Without buffers, `communicate` gets all that was not read before.
+        # A buffered read may take more than one line, and `communicate` would miss the rest.
         self._running = subprocess.Popen(
             self._command,
             env={**os.environ, "TVM_INTEROP_NUM_THREADS": str(num_threads())},
@@ -284,8 +285,8 @@ class _Process:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._running.kill()  # This does nothing to a process that has ended.
-        with self._running:  # Closes the pipes and waits for the end.
+        self._running.kill()  # `kill` does nothing to a process that has ended.
+        with self._running:  # `Popen` closes the pipes and waits for the process to end.
             pass
 
     def wait_until_started(self) -> None:
@@ -303,7 +304,7 @@ class _Process:
         said.readline()
 
     def time_files(self, paths: list[str], seed: int) -> ProcessTimes:
-        """Let the process run the files once.
+        """Let the process time the artifacts, and return its measurements.
 
         Raises
         ------

@@ -92,7 +92,7 @@ def offers_for(
 
 
 def _named(program: Program, name: str) -> int:
-    """The index of the operator with that name.
+    """The index of the operator `name` in `program`.
 
     Raises
     ------

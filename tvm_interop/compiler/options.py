@@ -62,7 +62,7 @@ class CompileOptions:
         system's compiler.
     fallback: whether the artifact also holds TVM's kernels for the operators that kernel libraries
         run, and a plan with these kernels for machines without the libraries.
-    winograd: for a CPU: whether convolutions with windows of 3x3 and strides of 1 are computed by
+    winograd: for a CPU: whether convolutions with filters of 3x3 and strides of 1 are computed by
         Winograd's algorithm where that is faster (see `docs/numbers.rst`).
     time_budget: seconds that the compilation may take; None for no limit. The time begins when this
         object is made. `dataclasses.replace` does not begin it again.
@@ -106,7 +106,7 @@ class CompileOptions:
 
 
 def positive(what: str, given: int | None, default: int) -> int:
-    """The number given for option `what`, or `default` if it is None.
+    """The number given for option `what`, or `default` if `given` is None.
 
     Raises
     ------

@@ -31,7 +31,7 @@ def measured_precision(
 ) -> Precision:
     """Measure the difference between the outputs of a model in bf16 and in float32.
 
-    This takes place even after the time budget of the compilation is spent.
+    The measurement takes place even after the time budget of the compilation is spent.
 
     Both models run once on the same inputs. All schedules of a compilation give the same bits, so
     one schedule is enough. Each operator of the float32 model runs on a library's kernel if a

@@ -18,7 +18,7 @@ LEARNED = "learned"
 
 @dataclass(frozen=True)
 class MeasuredHere:
-    """Latencies come from measurements of stages on the device here."""
+    """Latencies come from measurements of stages on this machine's device."""
 
 
 @dataclass(frozen=True)

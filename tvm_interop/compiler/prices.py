@@ -43,9 +43,10 @@ class NamedPrices:
     rows_of: Callable[[Lowered], Rows]
 
     def price_alone(self, backend: Backend) -> PriceAlone:
-        """A function that lowers a module without measurements, and prices it from this source.
+        """A function that lowers a module without measurements, and gives its operators' latencies.
 
-        Each operator gets the kernel of the first provider that can run it.
+        The latencies come from the same source as `latency`. Each operator gets the kernel of the
+        first provider that can run it.
         """
 
         def price(module: Any) -> tuple[Program, Rows]:
@@ -65,7 +66,7 @@ def named_prices(
     Parameters
     ----------
     name: the name of a device description, or of the database (see `by_database`).
-    link: the link between two such GPUs; None for the description's link.
+    link: the link between two GPUs of that name; None for the description's link.
 
     Raises
     ------
@@ -107,7 +108,7 @@ def by_description(
     Parameters
     ----------
     traits: the FLOPs and the bytes moved of each operator.
-    link: the link between two such GPUs; None for the description's link.
+    link: the link between two such devices; None for the description's link.
 
     Returns
     -------
@@ -149,8 +150,8 @@ def by_database(
     ----------
     name: `database`, or `database:TEXT` for the GPU whose name has this text in it.
     hashes: the hash of each operator's workload.
-    link: the link between two such GPUs. None takes the link of the device description whose name
-        is part of the GPU's name.
+    link: the link between two of these GPUs. None takes the link of the device description whose
+        name is part of the GPU's name.
 
     Returns
     -------
@@ -253,9 +254,10 @@ class StoredLatency(LatencyTable):
     def in_a_row(self, hashes: Sequence[str]) -> float:
         """The measured latency of some operators, one after the other on a stream, in microseconds.
 
-        The operators need not belong to the model. The latency may come from any setting of the
-        device with the same version of TVM, because `ios-merge` measures on one stream, and other
-        schedulers on more. The result is inf if the operators were never measured in this order.
+        The operators need not belong to the model. The latency may have been measured with
+        another number of streams, but with the same version of TVM, because `ios-merge` measures on
+        one stream, and other schedulers on more. The result is inf if the operators were never
+        measured in this order.
         """
         for setting in self._on_device:
             if setting.tvm_version == self._setting.tvm_version:

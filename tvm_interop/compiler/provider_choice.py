@@ -91,8 +91,8 @@ def fastest_plain(
         times_us = theirs.stages([[[i]] for i in rivals]).tolist()
         near = ours.near(rivals, [_CLOSE * us for us in times_us])
         if _measured_again(theirs, ours, dict(zip(rivals, times_us, strict=True)), near):
-            # Make both latency models again, so that they use all measurements in the database. The
-            # next compilation of the model will use them, too.
+            # Make both programs' latency models again, so that they use all measurements in the
+            # database. The next compilation of the model will use these measurements, too.
             theirs, ours = latency_of(given), latency_of(chosen)
         theirs_us = dict(zip(candidates, theirs.stages([[[i]] for i in candidates]), strict=True))
         bars_us = {
@@ -129,7 +129,7 @@ def plain_in_time(
 
 
 def unmeasured(program: Program, providers: Sequence[str], budget: TimeBudget) -> Program:
-    """Choose by `give_to_libraries`, and record in `budget` that nothing was measured."""
+    """Choose kernels by `give_to_libraries`, and record in `budget` that nothing was measured."""
     budget.leave_out("measuring which kernel is the fastest for each operator")
     return give_to_libraries(program, providers)
 
@@ -183,8 +183,8 @@ def is_hopeless(latency: MeasuredLatency, op: Operator, number: int) -> bool:
     """Whether the library of `op` has no kernel for it that is worth measuring.
 
     For large products of an unusual form, such as convolutions with few channels in a group, a
-    library may have only its reference implementation. It takes a thousand times as long as TVM's
-    kernel.
+    library may have only its reference implementation, which takes a thousand times as long as
+    TVM's kernel.
     """
     described = op.description
     return (
@@ -223,12 +223,13 @@ def _measured_again(
     theirs_us: Mapping[int, float],
     near: Sequence[int],
 ) -> bool:
-    """Measure again the operators whose two kernels have close latencies, if they matter.
+    """Measure again the operators whose two kernels have close latencies that are not small.
 
     Parameters
     ----------
+    theirs, ours: measure the two kernels of each operator, in a program for each.
     theirs_us: the latency in `theirs` of each operator whose two kernels compete, in microseconds.
-    near: those of these operators whose kernel in `ours` is not far slower.
+    near: the operators among `theirs_us` whose kernel in `ours` is not far slower.
 
     Returns
     -------

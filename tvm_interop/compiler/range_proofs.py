@@ -1,4 +1,4 @@
-"""Proves that runs of a model may be filled up between the sizes that it was compiled for.
+"""Proves that the inputs of a run may be filled up to the next larger compiled size.
 
 A range is right in one of two cases. In the first case the dimension has independent rows, such as
 a batch: each row of an output depends only on the same row of the inputs
@@ -38,7 +38,7 @@ _LOG = logging.getLogger("tvm_interop")
 
 
 def check_rows(model: Any, chosen: RowRange) -> tuple[RowSizes, bool]:
-    """Prove that the model may be filled up between the sizes.
+    """Prove that the inputs of a run may be filled up to the next larger of the sizes.
 
     Returns
     -------

@@ -78,7 +78,7 @@ def _with_stages(
 
 
 def _of_wholes(schedule: Schedule) -> Schedule:
-    """The same schedule for whole operators, all of which are on stream 0.
+    """`schedule` with each divided operator as one operator, and all operators on stream 0.
 
     A whole operator takes the place of the first of its parts.
 

@@ -75,8 +75,8 @@ def exact_shapes(
 ) -> list[dict[str, tuple[int, ...]]] | None:
     """The shapes of the open inputs for each combination of the sizes that `ranges` lists.
 
-    None if no dimension has a set of sizes. The model then runs these sizes and no others, so
-    nothing is filled up, and nothing needs to be proven.
+    The result is None if no dimension has a set of sizes. A model with sets of sizes runs these
+    sizes and no others, so nothing is filled up, and nothing needs to be proven.
 
     Raises
     ------
@@ -134,7 +134,7 @@ def row_range(model: Any, ranges: Ranges, most_sizes: int = MOST_SIZES) -> RowRa
         There is no such dimension, a range is empty, or no dimension has a range.
     CannotFillUpError
         More than two dimensions have a range, a range is too long, or an input has a dimension
-        with a range twice or in a sum.
+        with a range twice or in a sum, such as `past + 1`.
     UnsupportedModelError
         The model is not ONNX or cannot be read.
     """

@@ -15,8 +15,8 @@ CHOICE_SHARE = 0.4
 LIBRARIES_SHARE = 0.5
 """Share of the remaining time for checking the kernels of libraries."""
 SCHEDULE_SHARE = 0.8
-"""Share of the time that remains after both, for the schedule and its speed check. The rest is for
-the check of TVM's kernels."""
+"""Share of the time left after the choice of kernels and the check of libraries' kernels. It is for
+the schedule and its speed check. The rest is for the check of TVM's kernels."""
 
 _T = TypeVar("_T")
 _PIECE = 8
@@ -37,11 +37,11 @@ class TimeBudget(Budget):
     """
 
     def __init__(self, seconds: float = math.inf, not_tried: list[str] | None = None) -> None:
-        """Begin the time.
+        """Start the clock of the budget.
 
         Parameters
         ----------
-        seconds: the time; inf for no limit.
+        seconds: the time that the compilation may take; inf for no limit.
         not_tried: the list that `leave_out` adds to; None makes a new list.
         """
         super().__init__(seconds)
@@ -78,7 +78,7 @@ class TimeBudget(Budget):
         return TimeBudget(self.left_s() * part, self.not_tried)
 
     def for_one_of(self, models: int) -> TimeBudget:
-        """Make the budget of one of `models` models, with a list `not_tried` of its own."""
+        """Make the budget of one of `models` models, an equal share of the time that is left."""
         return TimeBudget(self.left_s() / models)
 
     def leave_out(self, what: str) -> None:

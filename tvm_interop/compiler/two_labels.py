@@ -38,12 +38,12 @@ def cheapest_labels(
 
     Parameters
     ----------
-    equal: pairs that must get the same label.
+    equal: pairs of items that must get the same label.
 
     Source: V. Kolmogorov and R. Zabih, What energy functions can be minimized via graph cuts?
     (2004), section 4. Complexity: one maximum flow over a graph with one node for each item.
     """
-    import networkx as nx  # Imported only when needed, because that takes half a second.
+    import networkx as nx  # Imported here, because the import takes half a second.
 
     graph = nx.DiGraph()
     graph.add_nodes_from(["0", "1"])
@@ -78,10 +78,10 @@ def _nanoseconds(us: float) -> int:
 
 
 def _add(graph: nx.DiGraph, tail: object, head: object, capacity: int | None) -> None:
-    """Add to an edge's capacity; None makes it unlimited."""
+    """Add `capacity` to an edge's capacity; None makes the edge's capacity unlimited."""
     if capacity is None:
         graph.add_edge(tail, head)
-        graph[tail][head].pop("capacity", None)  # Without a capacity, NetworkX has no limit.
+        graph[tail][head].pop("capacity", None)  # Without this attribute there is no limit.
         return
     known = graph.get_edge_data(tail, head, {"capacity": 0})
     if "capacity" in known:

@@ -16,7 +16,7 @@ LIBRARY = "onednn"
 """The library whose convolutions may be replaced, and under whose name Winograd's kernels run."""
 
 _FASTER = 0.9
-"""Winograd's kernel is chosen only if its latency is at most this fraction of the other's."""
+"""Winograd's kernel is chosen if it takes at most this fraction of the other kernel's time."""
 
 _BYTES_PER_US = 12e3
 """The speed at which memory is assumed to deliver weights to one core: 12 GB/s.
@@ -87,7 +87,7 @@ _FEWEST_FLOPS = 5e5
 
 
 def _more_weights_us(kind: WinogradConv2d) -> float:
-    """The time to read the additional bytes that transformed weights take, in microseconds."""
+    """The microseconds to read the bytes by which transformed weights exceed the original ones."""
     return (kind.packed_nbytes - 4 * prod(kind.shapes[1])) / _BYTES_PER_US
 
 

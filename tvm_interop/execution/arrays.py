@@ -20,7 +20,7 @@ class HostTensor(np.ndarray):
     """A NumPy array with the methods of a TVM tensor, for programs that do not import TVM."""
 
     def numpy(self) -> np.ndarray:
-        """Return a plain array over the same memory."""
+        """Return a plain NumPy array over the memory of this array."""
         return self.view(np.ndarray)
 
     def copyfrom(self, source: Any) -> HostTensor:
@@ -36,7 +36,7 @@ class HostTensor(np.ndarray):
 def _array_of_tensor(self: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
     """Return a TVM tensor's values as an array; NumPy calls this as `__array__`."""
     if copy is False:
-        raise ValueError("a TVM tensor is copied into an array; np.from_dlpack reads it in place")
+        raise ValueError("np.asarray always copies a TVM tensor; np.from_dlpack reads it in place")
     array: np.ndarray = self.numpy()
     return array if dtype is None else array.astype(dtype, copy=False)
 
@@ -160,7 +160,8 @@ def _array_over(value: Any, what: str) -> np.ndarray:
 def _tensor_over(out: Any) -> Any:
     """Return a tensor that shares the memory of `out`.
 
-    It has TVM's method `copyfrom` if the program has imported TVM, or if its memory is a device's.
+    The tensor has TVM's method `copyfrom` if the program has imported TVM, or if the memory is on a
+    device such as a GPU.
     """
     if hasattr(out, "copyfrom"):  # `out` is a TVM tensor.
         return out

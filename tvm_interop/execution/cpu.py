@@ -186,7 +186,7 @@ def _allocate(plan: Plan, weights: Mapping[int, np.ndarray]) -> list[np.ndarray]
     arrays: list[np.ndarray] = []
     for v, value in enumerate(plan.values):
         if value.storage == "alias":
-            arrays.append(np.empty(0))  # A placeholder until the other arrays exist.
+            arrays.append(np.empty(0))  # A placeholder: an alias is a view of another array.
         elif value.storage == "weight":
             arrays.append(aligned_copy(weights[v]))
         elif value.storage == "arena":

@@ -62,7 +62,7 @@ class CudaInstance:
         kernels: the loaded library of TVM's kernels.
         weights: the weights, by index into `plan.values`.
         streams: streams to share with other instances. Each must be on the same GPU as the plan's
-            stream, and equally urgent. By default the instance makes its own streams.
+            stream, and of the same priority. By default the instance makes its own streams.
         dispatch: how operators get to the GPU. If no graph can be made, they are launched one by
             one, and the reason is logged.
 
@@ -74,8 +74,8 @@ class CudaInstance:
             A stream of `streams` is on another GPU than the plan's stream, or only one of the two
             is urgent.
         ExecutionError
-            The GPU has not enough memory, an operator fails, or an operator is a share of a kernel.
-            The message names the operator.
+            The GPU has not enough memory, an operator fails, or an operator runs only a share of a
+            kernel. The message names the operator.
         """
         self.plan = plan
         self.inputs, self.outputs = ports_of(plan)
@@ -224,7 +224,7 @@ class CudaInstance:
         )
 
     def read(self, value: int) -> np.ndarray:
-        """Return a copy of value number `value` in host memory, after all runs."""
+        """Wait for all runs, and return a copy of value number `value` in host memory."""
         planned = self.plan.values[value]
         array = aligned_empty(planned.shape, planned.dtype)
         if value not in self._slots:
@@ -291,7 +291,7 @@ class CudaInstance:
 
 
 def aligned_nbytes(nbytes: int) -> int:
-    """Return the size of a tensor's place in a block of GPU memory."""
+    """Return the bytes that a tensor of `nbytes` bytes takes in a block of GPU memory."""
     return -(-nbytes // _BLOCK_ALIGNMENT) * _BLOCK_ALIGNMENT
 
 

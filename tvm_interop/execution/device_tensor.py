@@ -58,7 +58,7 @@ class DeviceTensor:
         ------
         InputError
             `stream` is 0, which DLPack forbids because it may mean either default stream; or it is
-            less than -1, or no number.
+            less than -1, or is not a number.
         BufferError
             `copy` is true, or `dl_device` is another device.
         """
@@ -79,14 +79,14 @@ class DeviceTensor:
         return self._tensor.__dlpack__(**given)
 
     def numpy(self) -> np.ndarray:
-        """Return a copy in the host's memory, after all runs."""
+        """Wait for all runs, and return a copy in the host's memory."""
         array = aligned_empty(self.shape, self.dtype)
         _cuda.unload(_cuda.make_loader(self._streams), self._tensor, as_tensor(array))
         return array
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """Return a copy in the host's memory; NumPy calls this."""
+        """Return a copy in the host's memory; `np.asarray` calls this method."""
         if copy is False:
-            raise ValueError("a tensor on a GPU is copied into an array")
+            raise ValueError("a tensor on a GPU is copied into an array: leave `copy=False` out")
         array = self.numpy()
         return array if dtype is None else array.astype(dtype, copy=False)

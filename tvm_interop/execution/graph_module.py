@@ -221,7 +221,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
             The process cannot use its GPU any more, because a kernel failed or the process was
             forked.
         """
-        if arrays or inputs or self._never_set:  # A needless call would delay a run of 30 us.
+        if arrays or inputs or self._never_set:  # Skip needless work: a run may take 30 us.
             self._set_all(self._all_given(arrays, inputs))
         self._instance.run()
         self._count_run()
@@ -388,7 +388,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         if self.plan.values[self.plan.outputs[position]].storage != "output":
             raise InputError(
                 f"output `{expected.name}` has no memory of its own: it is an input, a weight, or "
-                "in the memory of another; take it with get_output, which copies"
+                "in the memory of another tensor; take it with get_output, which copies"
             )
         if value is None:
             value = aligned_empty(expected.shape, expected.dtype)

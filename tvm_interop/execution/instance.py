@@ -169,7 +169,7 @@ def ports_of(plan: Plan) -> tuple[list[Port], list[Port]]:
 
 
 def port_of(plan: Plan, value: int) -> Port:
-    """Return a value of a plan, such as an input or a weight, as a port."""
+    """Return the number, name, shape and dtype of a value of a plan, such as an input."""
     planned = plan.values[value]
     return Port(value, planned.name, planned.shape, planned.dtype)
 

@@ -56,7 +56,7 @@ class NativeInstance:
         self.inputs = self._model.inputs[shape]
         self.outputs = self._model.outputs[shape]
         self._arrays: dict[int, np.ndarray] = {}
-        self._bound: dict[int, np.ndarray] = {}  # The caller's arrays, kept alive, by value.
+        self._bound: dict[int, np.ndarray] = {}  # The caller's arrays by value id, kept alive.
         self._timed: Any = None
 
     @property

@@ -55,7 +55,7 @@ class Shapes:
 
     @property
     def weights_nbytes(self) -> int:
-        """The size of the weights, which all instances share."""
+        """The size of the weights, which all instances share, in bytes."""
         if self._artifact.native is not None:
             return self._artifact.native.weights_nbytes
         nbytes: dict[int, int] = {}
@@ -64,7 +64,7 @@ class Shapes:
         return sum(nbytes.values())
 
     def instance_nbytes(self, shape: int) -> int:
-        """Return the size of an instance's tensors for a set of input shapes, without weights."""
+        """Return the bytes of an instance's tensors for a set of input shapes, without weights."""
         if self._artifact.native is not None:
             return self._artifact.native.instance_nbytes(shape)
         plan = self._artifact.of_shape(shape).usable_plan()
@@ -91,9 +91,9 @@ class Shapes:
         return instance
 
     def changeable(self, instance: PlanInstance, shape: int) -> ChangeableInstance:
-        """Return `instance` if its weights can be replaced, or else a new one with the same inputs.
+        """Return `instance` if its weights can be replaced, or else a new one with its inputs.
 
-        The new one uses the same memory of the caller.
+        A new instance also uses the memory of the caller that was bound to `instance`.
         """
         if isinstance(instance, ChangeableInstance):
             return instance

@@ -78,7 +78,8 @@ class RowRange:
     def _known_axes(self, position: int, *, is_output: bool) -> list[tuple[int, int, int]]:
         """Find the dimensions with a range that an input or output has.
 
-        For each: its number, its axis in the tensor, and how many indices of the axis are one row.
+        Return, for each dimension, its number, its axis in the tensor, and how many indices of the
+        axis are one row.
         """
         shape, first = self._first[is_output][position].shape, self.sizes[0]
         return [
@@ -98,9 +99,9 @@ class RowRange:
     def rows_of(
         self, shapes: Mapping[int, tuple[int, ...]], current: Sequence[int]
     ) -> tuple[int, ...] | None:
-        """The numbers of rows of inputs of these shapes, by the inputs' positions.
+        """The numbers of rows of inputs with these shapes: one for each dimension with a range.
 
-        There is one number for each dimension with a range. A dimension that none of these inputs
+        The keys of `shapes` are the inputs' positions. A dimension that none of these inputs
         has keeps its `current` number of rows. The result is None if an input has another rank than
         in the model, or another size along an axis without rows, or if no input has rows.
 
@@ -134,9 +135,9 @@ class RowRange:
         return tuple(found[n][0] if n in found else rows for n, rows in enumerate(current))
 
     def shape_for(self, rows: Sequence[int]) -> int:
-        """The set of input shapes that runs these rows.
+        """The index of the set of input shapes that runs inputs with these numbers of rows.
 
-        It is the next larger size of each dimension (see `next_larger`).
+        The set has the next larger compiled size of each dimension (see `next_larger`).
 
         Raises
         ------
@@ -155,7 +156,7 @@ class RowRange:
         return next_larger(self.sizes, rows)
 
     def port(self, port: Port, position: int, rows: Sequence[int], *, is_output: bool) -> Port:
-        """The input or output `port` as it is for these numbers of rows."""
+        """The input or output `port`, with the shape that it has for the numbers of rows `rows`."""
         shape = list(port.shape)
         for number, axis, each in self._known_axes(position, is_output=is_output):
             shape[axis] = rows[number] * each
@@ -218,7 +219,7 @@ class RowRange:
     def of_rows(
         self, array: np.ndarray, position: int, rows: Sequence[int], *, is_output: bool
     ) -> np.ndarray:
-        """The first rows of an input or output, without a copy."""
+        """The first `rows` rows of an input or output, without a copy."""
         for number, axis, each in self._known_axes(position, is_output=is_output):
             array = array[_along(axis, 0, rows[number] * each)]
         return array

@@ -66,7 +66,7 @@ class ShapedInstances:
         self._counts = other._counts
 
     def count_elsewhere(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Count a run that another module did for inputs of these shapes, without filling up."""
+        """Count a run of another module, with inputs of these shapes that were not filled up."""
         found = {self._position(name): shape for name, shape in shapes.items()}
         rows = None if self._range is None else self._range.rows_of(found, self._rows)
         if rows is not None:
@@ -77,7 +77,7 @@ class ShapedInstances:
             self._counts.count(self._rows, self._range.sizes[self._shape])
 
     def open_all_sizes(self) -> None:
-        """Make the instances for all sizes of the model's ranges, so that no first run waits.
+        """Make the instances for all sizes of the ranges, so that first runs are not slow.
 
         The largest size comes first, because the smaller ones can then use memory that is already
         allocated.
@@ -98,7 +98,7 @@ class ShapedInstances:
         self._params.clear()
 
     def _take_fitting_shape(self, sizes: Mapping[int, tuple[int, ...]]) -> None:
-        """Switch to the plan for inputs of these shapes, unless it is the current plan.
+        """Switch to the plan for inputs of the shapes `sizes`, unless it is the current plan.
 
         Inputs that are not in `sizes` keep their values.
 
@@ -134,7 +134,7 @@ class ShapedInstances:
 
     @contextmanager
     def _same_shape_after_errors(self) -> Iterator[None]:
-        """Switch back if the inputs are refused, so that a later run finds the earlier inputs."""
+        """Switch back to the earlier plan and its inputs if setting the inputs fails."""
         before = self._instance, self._shape, self._rows
         try:
             yield
@@ -143,12 +143,12 @@ class ShapedInstances:
             raise
 
     def _check_mask(self, position: int, array: Any) -> None:
-        """Raise InputError if an input is a mask that does not allow this run to be filled up."""
+        """Raise InputError if input `position` is a mask that forbids filling up the run."""
         if self._range is not None:
             self._range.check_mask(array, position, self._instance.inputs[position])
 
     def _fitting(self, sizes: Mapping[int, tuple[int, ...]]) -> tuple[int, tuple[int, ...]]:
-        """The set of input shapes that runs inputs of these shapes, and the numbers of rows."""
+        """The index of the set of input shapes for inputs of these shapes; the numbers of rows."""
         now = [port.shape for port in self._current_inputs()] if sizes else []
         if all(now[i] == size for i, size in sizes.items()):
             return self._shape, self._rows
@@ -159,7 +159,7 @@ class ShapedInstances:
 
     def _current_inputs(self) -> list[Port]:
         """The inputs, with the shapes that they have now."""
-        ports = self._instance.inputs  # This raises an error if the module was closed.
+        ports = self._instance.inputs  # Raises an error if the module was closed.
         return ports if self._range is None else self._ports_in_rows()[0]
 
     def _current_outputs(self) -> list[Port]:

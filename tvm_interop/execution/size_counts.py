@@ -41,7 +41,7 @@ class RunCounts:
         return 1 - self.rows_given / self.rows_computed if self.rows_computed else 0.0
 
     def with_run(self, given: int, computed: int) -> RunCounts:
-        """Return these counts and one more run."""
+        """Return the counts with one more run."""
         is_exact = given == computed
         return replace(
             self,
@@ -63,7 +63,7 @@ class RunCounts:
 
 
 class SizeCounts:
-    """The runs at each size. Several modules may share one, and several threads may count."""
+    """The runs at each size. Several modules may share an object, and several threads may count."""
 
     def __init__(self, sizes: Sequence[Size]) -> None:
         """Begin with no runs at each of the sizes that a model was compiled for."""
@@ -71,19 +71,19 @@ class SizeCounts:
         self._lock = threading.Lock()
 
     def count(self, given: Size, computed: Size) -> None:
-        """Count a run of this size.
+        """Count a run at the size `computed`.
 
         Parameters
         ----------
         given: the size of the inputs.
-        computed: the size to which they were filled up. A size that has no count yet is added.
+        computed: the size to which the inputs were filled up. A size without a count is added.
         """
         with self._lock:
             before = self._counts.get(computed, RunCounts())
             self._counts[computed] = before.with_run(math.prod(given), math.prod(computed))
 
     def forget(self, size: Size) -> None:
-        """Forget the runs of this size."""
+        """Forget the runs at the size `size`."""
         with self._lock:
             self._counts.pop(size, None)
 

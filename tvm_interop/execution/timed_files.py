@@ -37,12 +37,12 @@ def time_files(paths: Sequence[str], seconds: float, seed: int) -> list[list[flo
     -------
     The microseconds of each round, in the order of `paths`.
     """
-    # The process that started this one has just written the files, so nobody has signed them.
+    # The parent process has just written the files, so they have no signatures to check.
     artifacts = {path: load(path, trusted_keys=()).at_home() for path in paths}
     modules = [GraphModule(artifacts[path]) for path in paths]
     draw = np.random.default_rng(seed)
     with warnings.catch_warnings():
-        # The warning says that no inputs were set, so that they are zeros.
+        # Leave out the warning of `GraphModule` that no inputs were set and that they are zeros.
         warnings.simplefilter("ignore", RuntimeWarning)
         _round(modules, draw)
     first_us = _round(modules, draw)
@@ -61,7 +61,7 @@ def _round(modules: Sequence[GraphModule], draw: np.random.Generator) -> list[fl
 
 
 def main() -> None:
-    """Print a line once all is imported. Then read the arguments of `time_files` from the standard
-    input, and print its result."""
+    """Print a line once all modules are imported. Then read the arguments of `time_files` from the
+    standard input, and print its result."""
     print("started", flush=True)
     print(json.dumps(time_files(**json.load(sys.stdin))))

@@ -246,8 +246,8 @@ def _merges(compilation: Compilation, wholes: Wholes) -> OperatorMerges:
 def _efficiency(wholes: Wholes) -> float:
     """Return the parallel efficiency of the operators that are divided into parts.
 
-    This is their speedup over one core, divided by the number of cores, but at most 1. It is 1 if
-    no operator is divided.
+    The efficiency is their speedup over one core, divided by the number of cores, but at most 1.
+    The result is 1 if no operator is divided.
     """
     divided = [op for op in range(wholes.graph.num_ops) if len(wholes.parts_of(op)) > 1]
     over_cores_us = wholes.cores * sum(wholes.divided_us(divided))
@@ -298,7 +298,7 @@ def _with_batch(model: Any, times: int) -> Any:
             return build(os.fspath(model), batch=times)
         model = read_onnx(model)
     if not isinstance(model, onnx.ModelProto):
-        raise InputError("only an ONNX model can be given another batch; give one")
+        raise InputError("the batch size can be changed only in an ONNX model; give an ONNX model")
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
     weights = {tensor.name for tensor in changed.graph.initializer}

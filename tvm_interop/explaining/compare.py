@@ -164,8 +164,8 @@ def part_of_plan(plan: Plan, wholes: Sequence[str]) -> Plan:
     wholes: the names of the operators to keep. All parts of a divided operator are kept.
     """
     wanted = set(wholes)
-    # For each operator, the kept operators that its successors wait for: the operator itself if it
-    # is kept, else the last kept operators that end before it starts.
+    # For each operator, the kept operators that its successors must wait for: the operator itself,
+    # if it is kept, or else the last kept operators that end before it starts.
     behind: list[set[int]] = []
     last: dict[int, int] = {}  # The latest operator of each stream.
     position: dict[int, int] = {}

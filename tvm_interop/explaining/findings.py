@@ -105,7 +105,7 @@ def _as_shipped(finding: Finding, artifact: Artifact) -> Finding:
 
 
 def _path(graph: OpGraph, source: int, target: int) -> list[int]:
-    """Return the shortest path including both ends, or an empty list if there is no path."""
+    """Return the operators on the shortest path from `source` to `target`; empty without a path."""
     if not graph.reaches(source, target):
         return []
     before: dict[int, int] = {}

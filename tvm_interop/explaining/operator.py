@@ -1,6 +1,7 @@
 """Provides `explain_operator`, which says which provider's kernel runs an operator.
 
-For every other provider, it gives the time of that provider's kernel, or why there is no kernel.
+For every other provider, `explain_operator` gives the time of the provider's kernel, or says why
+the provider has no kernel.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def subject_of(
     Raises
     ------
     InputError
-        The subject has no ranges, or `request` is out of them.
+        The subject has no ranges, or a size of `request` is out of its range.
     DeviceError
         The model is for a GPU. An explanation needs latencies on one core, which a GPU does not
         have.
@@ -164,9 +164,9 @@ def _wholes(
 
     def measure_again(stages: Sequence[Groups]) -> None:
         latency.measure_again(stages)
-        # These latencies decide on which stream each operator runs. A later explanation that
-        # measures nothing must find the same latencies. With other latencies it would look up
-        # stages that were never measured.
+        # The latencies of operators decide on which stream each operator runs. A later explanation
+        # that measures nothing must find the same latencies in the database. With other latencies
+        # it would look up stages that were never measured.
         latency.answer_from_store(stages)
 
     return Wholes(

@@ -112,14 +112,14 @@ class Wholes:
         return found
 
     def measure_again(self, sets: Sequence[Sequence[int]]) -> None:
-        """Measure again every latency that `side_by_side` needs for these sets."""
+        """Measure again every latency that `side_by_side` needs for these sets of operators."""
         if self._again is None or not sets:
             return
         stages = [streams for chosen in sets if (streams := self._packed(chosen))]
         stages += [self._in_turn(chosen) for chosen in sets]
         wholes = sorted({whole for chosen in sets for whole in chosen})
         self._again([*stages, *self._alone(wholes)])
-        self._asked.clear()  # Operators of other sets may share these measurements.
+        self._asked.clear()  # `_learn` must read the new latencies.
 
     def levels(self) -> list[list[int]]:
         """Return the sets of two or more operators with the same depth.

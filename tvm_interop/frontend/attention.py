@@ -58,10 +58,10 @@ def import_attention(
 def import_multi_head_attention(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Attend with queries, keys and values that are given.
+    """Attend with queries, keys and values that are inputs of the node.
 
     Inputs: query (batch, length, channels); key and value likewise, or both (batch, heads, length,
-    size); one bias for all three, which is added only to those of shape (batch, length, channels);
+    size); one bias for all three, which is added only to inputs of shape (batch, length, channels);
     mask; bias of the scores; past keys and past values (batch, heads, length, size). Results: the
     output, and the keys and values of the past and of this run.
     """
@@ -123,7 +123,7 @@ def import_rotary_embedding(
 
 
 def rotated(bb: relax.BlockBuilder, x: Any, angles: tuple[Any, Any], is_interleaved: bool) -> Any:
-    """Rotate the first channels of `x`, whose last of four axes has the channels.
+    """Rotate the first channels of `x`, which has four axes, the last one for channels.
 
     Parameters
     ----------
@@ -232,7 +232,7 @@ def _mask_by_keys(bb: relax.BlockBuilder, mask: Any, batch: int, queries: int, k
     Raises
     ------
     UnsupportedModelError
-        The mask has another shape than those that onnxruntime documents for CPUs.
+        onnxruntime does not document the mask's shape for CPUs.
     """
     shape, dtype = shape_of(mask), str(mask.ty.dtype)
     if shape in ((batch, keys), (batch, queries, keys)):
@@ -277,7 +277,7 @@ def shape_of(x: Any) -> tuple[int, ...]:
 
 
 def padded(inputs: Sequence[Any], number: int) -> list[Any]:
-    """The inputs, with None for each that is left out at the end."""
+    """The inputs, with None for each input that the node leaves out at the end."""
     return [*inputs, *[None] * number][:number]
 
 

@@ -73,7 +73,7 @@ def real_signal(bb: relax.BlockBuilder, x: Any, length: int) -> Any:
     """
     _, taken, parts = known_shape(x)
     places = np.arange(taken)
-    # A number that has a mirror image counts twice.
+    # A number whose mirror image is in the other half of the spectrum counts twice.
     weights = np.where((places == 0) | (2 * places == length), 1.0, 2.0) / length
     if length <= _LONGEST_TABLE:
         turns = np.outer(places, np.arange(length))

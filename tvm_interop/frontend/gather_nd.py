@@ -35,7 +35,7 @@ def import_gather_nd(
         along = _along(indices[..., i], axis)
         if not np.array_equal(along, np.arange(shape[i])):
             data = bb.emit(relax.op.take(data, relax.const(along, "int64"), i, mode="clip"))
-    # The components in the order of the result's axes. Components that do not vary come last.
+    # Sort the components in the order of the result's axes. Components that do not vary come last.
     places = [len(made) if axis is None else axis for axis in axes]
     order = sorted(range(len(axes)), key=lambda i: places[i])
     if order != list(range(len(axes))):

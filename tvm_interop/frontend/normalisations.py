@@ -51,7 +51,7 @@ def axes_of(x: Any, attrs: Mapping[str, Any]) -> list[int]:
 
 
 def _has_shape_of(axes: Sequence[int], x: Any, scale: Any) -> bool:
-    """Whether `scale` has the sizes of these axes of `x`; True if the shape of `x` is unknown."""
+    """Whether `scale` has the sizes of `x` along `axes`; True if the shape of `x` is unknown."""
     shape = static_shape(x.ty)
     return shape is None or static_shape(scale.ty) == tuple(shape[axis] for axis in axes)
 

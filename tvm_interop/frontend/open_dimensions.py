@@ -191,7 +191,7 @@ def _terms(text: str) -> list[str]:
 
 
 def size_of(dim: int | str, sizes: Mapping[str, int]) -> int | None:
-    """The size of a dimension of an input; None if `sizes` lacks a name that it needs."""
+    """The size of a dimension of an input; None if `sizes` lacks a name in the dimension."""
     if isinstance(dim, int):
         return dim
     total = 0

@@ -51,7 +51,9 @@ def import_slice(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
         stops.append(taken.stop if taken.stop >= 0 else -shape[axis] - 1)
         jumps.append(step)
         along.append(axis)
-    if known is not None:  # `fold` excludes `Slice`: ONNX's reference does not limit the starts.
+    # A slice of a constant is folded here. The module `fold` leaves it out, because ONNX's
+    # reference does not limit the starts of slices to the tensor.
+    if known is not None:
         return relax.const(known, str(x.ty.dtype))
     if 0 in sizes:
         return empty_constant(sizes, str(x.ty.dtype))
@@ -128,7 +130,7 @@ def import_split(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
 
 
 def check_lengths(lengths: Sequence[int], size: int, axis: int) -> None:
-    """Refuse lengths of parts that do not add up to the size of the axis, and no parts at all."""
+    """Refuse an empty list of parts, and lengths that do not add up to the size of the axis."""
     if min(lengths, default=-1) < 0 or sum(lengths) != size:
         raise UnsupportedModelError(
             f"its parts of sizes {lengths} do not make up the {size} elements of axis {axis}"

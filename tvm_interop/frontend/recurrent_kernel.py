@@ -215,7 +215,7 @@ class _Kernel:
         return self.projected[time, b, at] + self.sums[b, at]
 
     def activate(self, number: int, value: Any) -> Any:
-        """Clip `value` and apply the activation `number` to it."""
+        """Clip `value` and apply the activation at index `number` to it."""
         if self.r.clip < math.inf:
             most = tirx.const(self.r.clip, self.r.dtype)
             value = tirx.max(tirx.min(value, most), -most)

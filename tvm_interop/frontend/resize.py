@@ -91,7 +91,8 @@ def import_resize(
         if axis in regions or new_sizes[axis] != shape[axis] or factors[axis] != 1:
             one = _Axis(shape[axis], factors[axis], new_sizes[axis], regions.get(axis), limit)
             matrices[axis] = one.matrix(attrs, None if given_sizes is None else given_sizes[axis])
-    # A result outside of the image depends on no element, so its column of the matrix is 0.
+    # A result whose position is outside of the image depends on no element. Its column of the
+    # matrix is therefore 0.
     inside = np.ones(1, bool)
     for axis, matrix in matrices.items():
         others = [1] * len(shape)

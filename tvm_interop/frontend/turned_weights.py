@@ -15,7 +15,7 @@ from ..models.external_weights import is_outside
 
 
 def turned_weights(graph: onnx.GraphProto) -> frozenset[str]:
-    """Return the matrices in other files that only one node uses, and that this node transposes."""
+    """Return the matrices outside the model's file whose only reader is a node that transposes."""
     outside = {
         tensor.name for tensor in graph.initializer if is_outside(tensor) and len(tensor.dims) == 2
     }

@@ -80,7 +80,7 @@ class Epilogue:
         Parameters
         ----------
         position: the image, channel, row and column.
-        result: the contraction's result there.
+        result: the contraction's result at this position.
         """
         where = self.indices_at(*position)
 

@@ -198,8 +198,8 @@ def _groups(step: _Step, whole: dict[Any, Axis]) -> Iterator[dict[Any, Axis]]:
 
     In a grouped convolution, the input's channels depend on the quotient of the output's channel
     and the size of a group. Within a group, the factors are views of their buffers, and their sum
-    is a product of matrices. The places of small groups are not divided, because each part costs
-    time of its own.
+    is a product of matrices. The places of small groups are not divided, because the evaluation of
+    each part costs additional time.
     """
     quotients: list[tuple[Any, int]] = []
     tvm_ffi.structural_walk(

@@ -42,7 +42,7 @@ class Places:
     ----------
     axes: the axis of each variable.
     buffers: the contents of each buffer that was computed so far.
-    lets: values of variables that are bound within an expression.
+    lets: values of variables that `Let` expressions bind.
     asked: an array of booleans that says at which places a value is needed; None for all places.
     """
 

@@ -20,8 +20,8 @@ _LEAST_WORK = 1 << 10
 def tile_across_memory(schedule: s_tir.Schedule, block: Any, registers: Registers) -> Any | None:
     """Tile an element-wise block whose output and one input are contiguous along different axes.
 
-    The vectors of a tile read the same few cache lines, one element from each line. Whole rows
-    would touch more cache lines than the L1 cache holds.
+    The vectors of a tile read the same few cache lines, one element from each line. If whole rows
+    were written instead of tiles, they would touch more cache lines than the L1 cache holds.
 
     Returns
     -------

@@ -159,7 +159,7 @@ def erf(x: Expr) -> Expr:
 def erf_tail(x: Expr) -> Expr:
     """The logarithm of 1 - erf(abs(x)), with abs(x) bounded by 4.
 
-    The expression `x` occurs several times in the result.
+    The expression `x` occurs several times in the result, so pass a variable.
     """
     bounded = tirx.Select(tirx.abs(x) > _f32(4), _f32(4), tirx.abs(x))
     return _let(bounded, lambda size: _polynomial(_ERF_TAIL, size))
@@ -256,7 +256,7 @@ def _exp(x: Expr) -> Expr:
         return _let(grown, lambda grown: _scaled(grown, exponent))
 
     def of_rest(exact: Expr, n: Expr) -> Expr:
-        # `exact - low` is rounded. The linear term therefore adds `exact` and `low` separately.
+        # `exact - low` is rounded. The linear term therefore uses `exact` and `low` separately.
         low = n * _f32(_LN2_LOW)
 
         def of(exact: Expr, rest: Expr) -> Expr:

@@ -226,7 +226,7 @@ class LatencyTable(LatencyModel):
         return self._transfers[u, v]
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
-        """Microseconds of the longest group or stream, plus `stage_us` and the waits."""
+        """Microseconds of a stage: its longest group or stream, plus `stage_us` and the waits."""
         return float(self._price(StageBatch.from_stages([groups]))[0])
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
@@ -339,8 +339,8 @@ def pack_groups_of_stages(
 def sum_in_order(times_us: Sequence[float] | npt.NDArray[np.float64]) -> float:
     """The sum, added from the first number to the last as the native code does.
 
-    Python's own `sum` compensates rounding from 3.12 on, and numpy's adds in pairs. Their results
-    differ from native sums in the last bits, so they cannot be compared with native sums.
+    Python's own `sum` compensates rounding from 3.12 on, and numpy's `sum` adds in pairs. Their
+    results differ from native sums in the last bits, so they cannot be compared with native sums.
     """
     return LatencyTable(times_us).stage([range(len(times_us))])
 

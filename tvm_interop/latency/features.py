@@ -78,7 +78,7 @@ class OperatorTable:
 
 
 def longest_group_us(batch: StageBatch, table: OperatorTable) -> Floats:
-    """Microseconds of each stage if its groups never slowed each other down: (num_stages,)."""
+    """Microseconds of each stage if groups never slowed each other down, shape (num_stages,)."""
     layout = _Layout(batch)
     return layout.most(layout.group_sums(table.latency_us))
 

@@ -16,7 +16,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class InterferingLatency(LatencyOver):
-    """Slows down the stages of another latency model, by a share for each group that runs at once.
+    """Slows down the stages of another latency model, by a share for each concurrent group.
 
     A stage takes 1 + `interference` * others times as long as `base` says. Here `others` is the
     mean number of other groups that run while the longest group runs: the sum of all groups'

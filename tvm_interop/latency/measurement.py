@@ -94,7 +94,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 def stage_key(setting: Setting, parallel_kernels: bool, streams: Sequence[Sequence[str]]) -> str:
-    """A key for a stage, from everything that decides its latency. The model does not matter.
+    """A key for a stage, from everything that decides its latency, whatever the model is.
 
     Databases contain these keys. If a key changes, its stage has to be measured again.
 

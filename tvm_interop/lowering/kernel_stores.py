@@ -11,7 +11,7 @@ from tvm import ir, s_tir, sym, tirx
 
 
 class UnprovenError(Exception):
-    """The error for a statement that the proof does not cover."""
+    """The error for a statement that a proof about a kernel does not cover."""
 
 
 @dataclass(frozen=True)

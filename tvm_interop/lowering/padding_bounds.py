@@ -1,4 +1,4 @@
-"""Bounds the values of a tensor where its positions are filled up.
+"""Bounds the values of a tensor where its positions are filled up (padded).
 
 An element may have several positions, such as one for queries and one for keys (`position_form`).
 A tensor has these bounds:
@@ -109,7 +109,7 @@ def after(form: Form, known: Mapping[str, Bounds], is_first: bool) -> Bounds:
 def reads_later(forms: Sequence[Form]) -> bool:
     """Return whether a statement reads a buffer that a later statement writes.
 
-    This happens if a loop holds both statements.
+    A statement may do so if a loop holds both statements.
     """
     for i, form in enumerate(forms):
         later = {each.buffer for each in forms[i + 1 :]}
@@ -120,7 +120,7 @@ def reads_later(forms: Sequence[Form]) -> bool:
 
 
 def _each(form: Form, bound: Callable[[Mapping[str, str]], Bound]) -> Bounds:
-    """The bounds of a statement's result; `bound` takes the places of loops (see `bound_of`)."""
+    """The bounds of a statement's result; `bound` has one argument, the `where` of `bound_of`."""
     return Bounds(
         bound({}),
         tuple(bound(_elsewhere_given(form, p, "filled")) for p in form.positions),
@@ -131,7 +131,7 @@ def _each(form: Form, bound: Callable[[Mapping[str, str]], Bound]) -> Bounds:
 
 
 def _all(form: Form, at: str) -> dict[str, str]:
-    """The place `at`, such as `given`, for each loop over positions that a statement writes."""
+    """The place `at`, such as `given`, for each loop whose positions a statement writes."""
     return dict.fromkeys(map(str, form.positions), at)
 
 
@@ -178,7 +178,7 @@ def _reads(tree: Any, buffer: str) -> bool:
 
 
 def _is_mixed(part: Any, form: Form) -> bool:
-    """Whether a part of a statement varies with a combined loop, or reads its own buffer."""
+    """Whether a part of a statement varies with a loop in `form.mixed`, or reads `form.buffer`."""
     if isinstance(part, str):
         return any(name in part for name in form.mixed)
     if not isinstance(part, tuple) or not part:
@@ -245,7 +245,7 @@ def _combined(form: Form, known: Mapping[str, Bounds]) -> Bounds:
         if not where:
             of_all = bound(where)
         found = _repeated(kind, old, of_all, dtype)
-        there = bound(where, "anchor")  # This value is among the combined ones.
+        there = bound(where, "anchor")  # The anchor's value is combined too.
         if kind == "max":
             return Bound(max(found.least, there.least), found.greatest)
         if kind == "min":

@@ -279,7 +279,7 @@ class _Rewriter:
 
         return chain, write
 
-    # Operators that move or select integers.
+    # The methods below rewrite operators that move or select integers.
 
     def _moved(self, var: relax.Var, value: relax.Call) -> relax.Expr | None:
         words = self._words.get(value.args[0])

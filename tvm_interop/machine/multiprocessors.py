@@ -105,7 +105,7 @@ editions before that of CUDA 13. The units of registers and shared memory are th
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU by name.
+    """A GPU model, such as the V100.
 
     Attributes
     ----------
@@ -174,7 +174,7 @@ def multiprocessor(arch: str) -> Multiprocessor:
 
 
 def residency(demand: KernelDemand, arch: str) -> Residency:
-    """The number of blocks of a launch that a multiprocessor of `arch` holds, and its limit.
+    """How many blocks of a launch a multiprocessor of `arch` holds, and the limiting resource.
 
     Raises
     ------
@@ -230,8 +230,8 @@ def share_of_multiprocessor(demand: KernelDemand, arch: str) -> float:
 def waves(demand: KernelDemand, gpu: Gpu) -> float:
     """The blocks of a launch, divided by the blocks that the whole GPU holds at once.
 
-    Above 1, some blocks wait until others end, even if nothing else runs. Infinite if the kernel
-    cannot be launched.
+    If the result is above 1, some blocks wait until others end, even if nothing else runs. The
+    result is infinite if the kernel cannot be launched.
     """
     at_once = residency(demand, gpu.arch).blocks * gpu.multiprocessors
     return demand.blocks / at_once if at_once else float("inf")

@@ -3,7 +3,7 @@
 Conditions: two matrix products with a softmax between them, all of float32 and of known shapes. The
 scores, which the first product makes, may be multiplied or divided by a number, and then a mask may
 be added. Nothing else reads these results. Each head has its own keys and values. There are so many
-scores that it pays to compute them in one operator.
+scores that one operator takes less time than several.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ as one operator reads them twice, because it packs them."""
 
 @recognises("relax.matmul")
 def attention(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
-    """A group of the attention whose second matrix product is `call`."""
+    """The group of attention that ends with the product `call`; None if no library computes it."""
     walk = _Walk(graph, var, call)
     softmax = walk.before(call.args[0], "relax.nn.softmax")
     if softmax is None or int(softmax.attrs.axis) not in (-1, len(softmax.args[0].ty.shape) - 1):

@@ -21,7 +21,7 @@ from .constants import number_like
 from .pieces import parts_of
 
 _FILTER = -10000.0
-"""What is added to the scores of masked positions, unless the node says otherwise."""
+"""The number that is added to the scores of masked positions, unless the node gives another."""
 
 
 def import_attention(

@@ -133,7 +133,8 @@ def _cast(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any
     is_computed = isinstance(x, relax.Var) and isinstance(x.ty, relax.TensorType)
     if int(attrs["to"]) != onnx.TensorProto.BOOL or not is_computed or not _is_float(x):
         return None
-    # TVM cannot compile a `where` whose condition casts an exponential, only one that compares it.
+    # TVM cannot compile a `where` whose condition casts an exponential. It can if the condition
+    # compares the exponential.
     return relax.op.not_equal(x, number_like(x, 0))
 
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 Sizes: TypeAlias = "tuple[int, ...]"
-"""A size of each dimension with a range."""
+"""One size for each dimension that has a range of sizes."""
 
 _TOLERANCE = 1e-9
 """The tolerance of the fit, which is computed in double precision."""

@@ -46,9 +46,10 @@ def import_gather_nd(
 
 
 def _axes_of_components(indices: np.ndarray) -> list[int | None] | None:
-    """For each component, the axis along which it varies, or None. None if there is no grid.
+    """For each component, the axis along which it varies, or None if it does not vary.
 
-    In a grid, two components do not vary along the same axis.
+    The whole result is None if there is no grid. In a grid, each component varies along at most one
+    axis, and two components do not vary along the same axis.
     """
     axes: list[int | None] = []
     for i in range(indices.shape[-1]):

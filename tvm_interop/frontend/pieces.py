@@ -153,7 +153,7 @@ def parts_of(bb: relax.BlockBuilder, x: Any, axis: int, lengths: Sequence[int]) 
 
 
 _MOST_PARTS = 64
-"""The largest number of parts of a `Split` that is left to TVM's converter.
+"""The largest number of parts of a `Split` node that is left to TVM's converter.
 
 That converter makes one kernel for all parts. LLVM compiles a kernel with many outputs slowly: a
 kernel with 500 outputs took a minute. If there are more parts, each part becomes a slice. A slice

@@ -34,7 +34,8 @@ with sizes. A larger tensor that is computed from constants alone is not followe
 _SMALL = 4096
 """Tensors with at most this many elements are computed for all sizes."""
 _MOST_WORK = 1 << 28
-"""Larger tensors are computed for so few sizes that about this many numbers are made in all."""
+"""Tensors with more than `_SMALL` elements are computed for so few sizes that about this many
+numbers are made in all."""
 _RANDOM = frozenset(
     {
         *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"),

@@ -28,7 +28,7 @@ from . import loops
 from .contraction_pattern import Contraction, Epilogue
 
 _LARGEST_UNROLLED = 160
-"""The largest number of vector multiply-adds that are unrolled. More of them become a loop."""
+"""The largest number of vector multiply-adds that are unrolled. A larger number stays a loop."""
 
 _MOST_PLANES_WRITTEN_OUT = 16
 """The largest number of planes for which each plane is packed by loops of its own.
@@ -451,7 +451,7 @@ def _parts(extent: int, tile: int) -> list[tuple[int, int, int]]:
 
 
 def _remainders(kernel: int, dilation: int, stride: int) -> list[int]:
-    """The different remainders, modulo the stride, of the positions of a kernel's elements."""
+    """The different remainders, modulo the stride, of the positions of weights along one axis."""
     return sorted({k * dilation % stride for k in range(kernel)})
 
 

@@ -23,7 +23,8 @@ from tvm import ir, s_tir, tirx
 from .numpy_values import Array, Axis, Places, UndefinedError, dtype_of, is_known, linear
 
 _TOGETHER = 1 << 20
-"""The number of places that are evaluated at once. Their data mostly stays in caches."""
+"""The number of places that are evaluated at once, so small that their data mostly stays in
+caches."""
 _FACTORS_TOGETHER = 1 << 23
 """How many elements of a factor in a sum of products are converted to doubles at once."""
 _LEAST_OF_GROUP = 1 << 16

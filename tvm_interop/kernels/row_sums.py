@@ -15,7 +15,8 @@ from .expressions import uses
 _VECTORS = 4
 """Largest number of independent vectors of sums in a row.
 
-Several vectors hide the latency of an addition, which waits for the one before it.
+Several vectors hide the latency of additions, each of which waits for the addition before it to the
+same vector.
 """
 _FEWEST_LANES = 4
 """The least number of lanes in a vector; a narrower vector gains nothing."""

@@ -14,7 +14,8 @@ from ..machine.cpu_features import Registers
 _FEWEST_LANES = 4
 """The least number of lanes in a vector; a narrower vector gains nothing."""
 _LEAST_WORK = 1 << 10
-"""The least number of elements for which tiles pay; smaller tensors fit into the L1 cache."""
+"""The least number of elements for which tiles are faster; smaller tensors fit into the L1
+cache."""
 
 
 def tile_across_memory(schedule: s_tir.Schedule, block: Any, registers: Registers) -> Any | None:

@@ -45,8 +45,8 @@ the operators of a stage. In all other names they compare its groups."""
 
 
 LEAST_US = 0.5
-"""Smallest latency in microseconds. Shorter latencies count as this, because they are mostly clock
-noise."""
+"""Smallest latency in microseconds. Shorter latencies are replaced by this number, because they are
+mostly clock noise."""
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ from .measurement import Record, Setting, Workload
 _FEWEST_FOR_TREES = 16
 """Trees learn from the program's own operators if at least this many are measured.
 
-With fewer, predictions learned elsewhere are only shifted.
+With fewer operators, predictions learned from other programs are only shifted.
 """
 _UNSURE = 1.0
-"""Standard deviation of the logarithm of a latency, if the model has learned nothing elsewhere and
-has too few operators of its own for trees."""
+"""Standard deviation of the logarithm of a latency, if the model has learned nothing from other
+programs, and this program has too few measured operators for trees."""
 
 _RIDGE = 1.0
 """Weight of the penalty on the slopes of the straight line."""

@@ -12,7 +12,8 @@ from .kernel_stores import UnprovenError
 ORDINARY = 1e30
 """The assumed largest size of a float that the model computes and that is not a mask."""
 WIDE = 1e6
-"""Bounds this far apart belong to data, about which nothing else is known."""
+"""If the two ends of a bound are farther apart than this number, the value counts as data, about
+which nothing else is known."""
 _VANISHES = -1000.0
 """The exponential of this number, and of every smaller number, is exactly 0 in every type of
 floats."""

@@ -172,7 +172,7 @@ no group that a library could compute.
 RECOGNISERS: dict[str, list[Recogniser]] = {}
 """The recognisers for each Relax operator, in the order of their files' names.
 
-The first that finds a group which a library can compute decides.
+If several of them find a group that a library can compute, the first group is taken.
 """
 
 MAKES_IMAGES: set[str] = set()

@@ -219,7 +219,7 @@ class _Proof:
         return False
 
     def _take_operator(self, ops: Sequence[Operator]) -> None:
-        """Find the form of an operator's statements, and the layouts of its outputs."""
+        """Find the forms of the statements of an operator's kernel, and its outputs' layouts."""
         first = self._programs[0]
         pairs = zip(self._programs, ops, strict=True)
         kernels = [program.kernels[op.kernel] for program, op in pairs]

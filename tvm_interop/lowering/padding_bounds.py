@@ -208,8 +208,9 @@ def _repeated(kind: str, old: Bound, new: Bound, dtype: str) -> Bound:
 def _combined(form: Form, known: Mapping[str, Bounds]) -> Bounds:
     """The bounds of a statement that combines positions.
 
-    In a sum, the terms of filled positions must be 0. In a maximum, their values must be below the
-    value at the anchor. In a minimum, they must be above it.
+    In a sum, the terms of filled positions must be 0. In a maximum, the values of filled positions
+    must be below the value at the anchor, the position that the mask keeps. In a minimum, they must
+    be above the value at the anchor.
     """
     kind, operand = _accumulated(form)
     before = known.get(form.buffer)
@@ -271,7 +272,7 @@ def bound_of(tree: Tree, known: Mapping[str, Bounds], where: Mapping[str, str]) 
     Parameters
     ----------
     where: for some loops over positions, whether their position is `filled`, `given`, or the
-        `anchor`, which is a given one. All other loops may be at any position.
+        `anchor`, which is a given position. All other loops may be at any position.
     """
     kind, dtype = tree[0], tree[-1]
     if kind == "const":

@@ -24,7 +24,7 @@ and the dtype. A load is `("load", buffer, positions, other indices, dtype)`."""
 Position: TypeAlias = "str | int | tuple[str, str, str]"
 """A position that is read: the name of a loop over positions, or a fixed number.
 
-A causal convolution also reads positions before that of the loop, written as `("earlier", loop,
+A causal convolution also reads positions before the loop's position, written as `("earlier", loop,
 distance)`.
 """
 

@@ -130,15 +130,15 @@ GPUS: Mapping[str, Gpu] = {
     "a40": Gpu("sm_86", 84),
     "h100": Gpu("sm_90", 132),
 }
-"""The GPUs of the papers on IOS (K80, V100, RTX 2080 Ti), Opara (RTX 2080 SUPER, A100), LIOS
-(RTX 3080), HIOS (A40) and TOP (Jetson Nano, Jetson TX2, Xavier NX), and the H100 SXM5. A K80 is one
-of its two GPUs.
+"""The GPUs of the papers on IOS (K80, V100, RTX 2080 Ti), Opara (RTX 2080 SUPER, A100), LIOS (RTX
+3080), HIOS (A40) and TOP (Jetson Nano, Jetson TX2, Xavier NX), and the H100 SXM5. `k80` is one of
+the two GPUs of a K80 card.
 
 The number of multiprocessors of each is that of NVIDIA's white paper on its architecture: GK110 and
-GK210 (2014), Volta (2017), Turing (2018), A100 (2020), GA102 (2020), H100 (2022). Those of the
-Jetsons follow from the cores in their data sheets, with 128 cores in a multiprocessor of Maxwell
-and Pascal, and 64 in one of Volta. The RTX 2080 SUPER has 3,072 cores, 64 in each
-multiprocessor."""
+GK210 (2014), Volta (2017), Turing (2018), A100 (2020), GA102 (2020), H100 (2022). The numbers of
+the Jetsons follow from the cores in their data sheets, with 128 cores in a multiprocessor of
+Maxwell and Pascal, and 64 cores in a multiprocessor of Volta. The RTX 2080 SUPER has 3,072 cores,
+64 in each multiprocessor."""
 
 
 @dataclass(frozen=True)

@@ -18,16 +18,18 @@ from ..activations import constant_number
 from ..groups import Dataflow, Group, Shape, float_shape, is_operator, recognises
 
 FEWEST_SCORES = 1 << 20
-"""The fewest scores of all heads together. Fewer, which take 4 MB, stay in the caches from one
-operator to the next, and three operators take no longer than one (`benchmarks/attention.py`)."""
+"""The fewest scores of all heads together for which attention becomes one operator. Fewer scores,
+which take less than 4 MB, stay in the caches from one operator to the next, and three operators
+take no longer than one (`benchmarks/attention.py`)."""
 
 MOST_NUMBERS = 96
-"""The most numbers of a key and a value together. With more, the products decide the latency, and
-oneDNN's products are as fast."""
+"""The most numbers of a key and a value together for which attention becomes one operator. With
+more numbers, the products decide the latency, and oneDNN's products are as fast."""
 
 FEWEST_QUERIES = 8
-"""With fewer queries, as in a decoder's step, the time to read keys and values decides. Attention
-as one operator reads them twice, because it packs them."""
+"""The fewest queries for which attention becomes one operator. With fewer queries, as in a
+decoder's step, the time to read keys and values decides the latency. Attention as one operator
+reads keys and values twice, because it packs them."""
 
 
 @recognises("relax.matmul")
@@ -84,7 +86,7 @@ def _pays(shapes: tuple[Shape, ...], scores: Shape) -> bool:
 
 @dataclass
 class _Walk:
-    """The operators of a group, found from the last one backwards."""
+    """The operators of an attention group, found from the last operator backwards."""
 
     graph: Dataflow
     last: relax.Var

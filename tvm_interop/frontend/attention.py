@@ -240,7 +240,7 @@ def _mask_by_keys(bb: relax.BlockBuilder, mask: Any, batch: int, queries: int, k
         return bb.emit(relax.op.reshape(counts, (batch, 1, -1 if len(shape) == 3 else 1, keys)))
     if shape not in ((batch,), (2 * batch,)):
         raise UnsupportedModelError(
-            f"its mask of shape {shape} is not one for {batch} rows, {queries} queries and {keys} "
+            f"its mask of shape {shape} does not fit {batch} rows, {queries} queries and {keys} "
             "keys: save the model without this optimisation"
         )
     places = relax.const(np.arange(keys).reshape(1, 1, 1, keys), dtype)

@@ -121,13 +121,13 @@ def _with_difficult_nodes_settled(
 
 
 def _is_of_opset(function: onnx.FunctionProto, version: int) -> bool:
-    """Make `function` a function of opset `version`, if its operators mean the same there.
+    """Make `function` a function of opset `version`, if its operators mean the same in it.
 
     The inliner takes only functions of the model's opset.
 
     Returns
     -------
-    Whether they mean the same.
+    Whether the operators mean the same in both opsets.
     """
     stated = next((o for o in function.opset_import if o.domain == ""), None)
     if stated is None:

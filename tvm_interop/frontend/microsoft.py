@@ -87,7 +87,7 @@ def _quick_gelu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
 
 
 def _biased(bb: relax.BlockBuilder, inputs: Sequence[Any], at: int) -> Any:
-    """Return the first input plus the input at `at`, if there is one."""
+    """Return the first input plus the input at index `at`, if the node has that input."""
     bias = inputs[at] if len(inputs) > at else None
     return inputs[0] if bias is None else bb.emit(relax.op.add(inputs[0], bias))
 

@@ -100,7 +100,7 @@ def _slice_numbers(
 
 
 def import_split(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    """Return the parts of a `Split` if one part is empty or there are more than `_MOST_PARTS`.
+    """Return the parts of a `Split`, if one is empty or they are more than `_MOST_PARTS`.
 
     Return None otherwise; TVM's converter handles such a node.
 

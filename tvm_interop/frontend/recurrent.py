@@ -252,7 +252,7 @@ def _softsign(x: Any, *_: float) -> Any:
 
 
 def _softplus(x: Any, *_: float) -> Any:
-    # This equals log(1 + exp(x)), but does not overflow for large x.
+    # The result equals log(1 + exp(x)), but does not overflow for large x.
     return tirx.max(x, _const(x, 0)) + tirx.log(_const(x, 1) + tirx.exp(-tirx.abs(x)))
 
 

@@ -245,7 +245,8 @@ class _Axis(NamedTuple):
         """Return the matrix of a mode that ONNX's reference lacks, since opset 13 removed it."""
         if _text(attrs, "mode", "nearest") != "nearest":
             raise UnsupportedModelError(
-                f"its mode `{_OLD_MODE}` is defined for the mode `nearest`: use `half_pixel`"
+                f"its mode of coordinates `{_OLD_MODE}` is defined only for the mode `nearest`: "
+                "use `half_pixel`"
             )
         places = (np.arange(self.new, dtype=np.float32) + 0.5) / np.float32(self.factor)
         rounding = _text(attrs, "nearest_mode", "round_prefer_floor")

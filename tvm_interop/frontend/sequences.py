@@ -102,5 +102,8 @@ def import_sequence_insert(
 def import_optional_has_element(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Return false for an `OptionalHasElement` without an input; with one, TVM converts it."""
+    """Return false for an `OptionalHasElement` without an input.
+
+    Return None for a node with an input; TVM's converter handles it.
+    """
     return None if inputs else relax.const(False, "bool")

@@ -316,7 +316,7 @@ def traits_of(function: tirx.PrimFunc) -> Traits:
     traits = Traits(operations_of(function))
     has_blocks = isinstance(function.body, s_tir.SBlockRealize)
     traits.is_made_by_hand = not has_blocks or SCHEDULED in (function.attrs or {})
-    if traits.is_made_by_hand:  # Any integer input may be an index, and 0 is always a valid one.
+    if traits.is_made_by_hand:  # Any integer input may be an index; 0 is always valid.
         traits.below = 1
 
     def index(source: Any, indices: Sequence[Any]) -> None:

@@ -65,7 +65,7 @@ class Epilogue:
     output: the buffer that the epilogue writes at `indices`.
     value: the expression that the epilogue stores.
     indices_at: a function of an image, a channel, a row and a column that gives the indices of this
-        element in both buffers.
+        element in `source` and in `output`.
     """
 
     source: Any

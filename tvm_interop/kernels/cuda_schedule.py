@@ -186,7 +186,7 @@ def _attempt(rule: Any, func: tirx.PrimFunc, target: Any, name: str) -> Any:
 
 
 def _inline_all(schedule: s_tir.Schedule, summed: Any) -> None:
-    """Inline every block except `summed` and the last one, as far as TVM can."""
+    """Inline every block except `summed` and the last block, as far as TVM can."""
     for block in _others(schedule, summed):
         with unless_refused():  # TVM cannot inline a block that writes an output or reads the sum.
             schedule.compute_inline(block)

@@ -76,7 +76,7 @@ def loop(
 ) -> tirx.Stmt:
     """A loop that runs `body` for each index below `extent`.
 
-    With `extent` 1 the result is the body alone, and with `extent` 0 an empty statement.
+    With `extent` 1 the result is the body without a loop, and with `extent` 0 an empty statement.
     """
     if extent == 1:
         return body(index(0))

@@ -46,8 +46,8 @@ class _Step(NamedTuple):
 
     Attributes
     ----------
-    buffer, indices, value: the block stores `value` in `buffer` at `indices`. If it is a reduction,
-        it combines `value` with the element there.
+    buffer, indices, value: the block stores `value` in `buffer` at `indices`. If the block is a
+        reduction, it combines `value` with the element at `indices`.
     sizes: the sizes of the axes, by their variables.
     summed: the variables of the axes that are reduced.
     combined: the function that combines two numbers in a reduction; None if the block is not a
@@ -247,7 +247,7 @@ def _cut(
         yield whole
         return
     # Divide the outermost axis that is long enough for parts of `together` places, because parts of
-    # an outer axis are contiguous. If no axis is long enough, divide the longest one.
+    # an outer axis are contiguous. If no axis is long enough, divide the longest axis.
     enough = (v for v in free if whole[v].size * together >= places)
     chosen = next(enough, max(free, key=lambda v: whole[v].size))
     number, start, size = whole[chosen]

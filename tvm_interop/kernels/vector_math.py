@@ -271,7 +271,7 @@ def _exp(x: Expr) -> Expr:
 
 
 def _scaled(x: Expr, n: Expr) -> Expr:
-    """`x` times 2 to the power of `n`, in two steps: one factor alone may be out of range."""
+    """`x` times 2 to the power of `n`, in two steps, as a single factor may be out of range."""
 
     def of(half: Expr) -> Expr:
         return x * _two_to_the(half) * _two_to_the(n - half)
@@ -373,7 +373,7 @@ def power_from_exponent(x: Expr, y: Expr, size_of_power: Expr) -> Expr:
 
 def _square_root(x: Expr) -> Expr:
     """`x ** 0.5`: the square root, except for minus zero and minus infinity."""
-    # The bits are compared, because TVM assumes that no number is below the lowest finite one.
+    # The bits are compared, because TVM assumes that no number is below the lowest finite number.
     is_minus_infinity = tirx.reinterpret("int32", x) == _i32(_MINUS_INFINITY_BITS)
     root = tirx.Select(is_minus_infinity, _f32(math.inf), tirx.sqrt(x))
     return tirx.Select(x == _f32(0), _f32(0), root)

@@ -65,7 +65,7 @@ def layouts_after(
 
 
 def results_of_all(op: Operator, kernel: tirx.PrimFunc) -> set[int]:
-    """The results that depend on all positions, filled ones included, such as the last state."""
+    """The results that depend on all positions, even on filled ones, such as the last state."""
     axes = _axes(kernel)[len(op.inputs) :]
     return {v for v, axis in zip(op.outputs, axes, strict=True) if axis == AFTER_LAST_STEP}
 

@@ -195,7 +195,9 @@ class _Proof:
                 f"{name} has no fixed number of elements for each position: perhaps the model "
                 "makes one position of several, as convolutions with strides do in models of speech"
             )
-        raise RowsDependError(f"{name} for a shorter sequence does not begin that for a longer one")
+        raise RowsDependError(
+            f"{name} for a longer sequence does not begin with its numbers for a shorter sequence"
+        )
 
     def _take_places(self, v: int, arrays: Sequence[np.ndarray]) -> bool:
         """Whether a constant holds indices into a flattened tensor; see `position_form.Known`."""

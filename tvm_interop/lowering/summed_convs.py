@@ -197,7 +197,8 @@ def _merged(
 ) -> tuple[dict[relax.Expr, relax.Call], set[relax.Expr]]:
     """The convolutions that stand for several summands, and the summands that are left out.
 
-    Each takes the place of its summand with the largest window; ties: the first one.
+    Each convolution takes the place of its summand with the largest window; ties: the first
+    summand.
     """
     groups: dict[Hashable, list[relax.Expr]] = {}
     for leaf, window in windows.items():

@@ -162,7 +162,8 @@ def multiprocessor(arch: str) -> Multiprocessor:
     Raises
     ------
     DeviceError
-        The limits of this architecture are not known here; the message lists the known ones.
+        The limits of this architecture are not known here; the message lists the known
+        architectures.
     """
     found = MULTIPROCESSORS.get(arch)
     if found is None:

@@ -38,7 +38,7 @@ def expand_functions(model: onnx.ModelProto, known: Set[str]) -> onnx.ModelProto
             model = onnx.inliner.inline_selected_functions(
                 model, wanted, inline_schema_functions=True
             )
-        except RuntimeError:  # Raised if ONNX cannot infer types that a definition needs.
+        except RuntimeError:  # ONNX cannot infer types that a definition needs.
             break
     return model
 

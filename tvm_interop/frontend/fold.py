@@ -34,7 +34,7 @@ _FOLDED = frozenset(
         *("Compress", "Concat", "ConstantOfShape", "Expand", "EyeLike", "Flatten", "Gather"),
         *("GatherElements", "GatherND", "NonZero", "Range", "Reshape", "ScatterElements"),
         *("ScatterND", "Split", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze"),
-        # Operators that exporters use to compute sizes.
+        # Exporters use the operators below to compute sizes.
         *("ArgMax", "ArgMin", "CumSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum"),
         "TopK",
     }

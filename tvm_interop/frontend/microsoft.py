@@ -97,7 +97,9 @@ def _fused_matmul(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[
     for x, name in zip(inputs, "AB", strict=True):
         order = list(range(int(x.ty.ndim)))
         if attrs.get(f"transBatch{name}", 0) and len(order) > 2:
-            order = [*order[1:-1], 0, order[-1]]  # The first axis moves to the last but one place.
+            # `transBatchA` and `transBatchB` move the first axis of a factor to the last but one
+            # place.
+            order = [*order[1:-1], 0, order[-1]]
         if attrs.get(f"trans{name}", 0):
             if len(order) < 2:
                 raise UnsupportedModelError(f"it transposes `{name}`, which is a vector")

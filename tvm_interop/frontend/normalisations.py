@@ -61,7 +61,8 @@ def _rms_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str,
     axes = axes_of(x, attrs)
     if len(axes) < x.ty.ndim and _has_shape_of(axes, x, scale):
         return None
-    # TVM's kernel loses a dimension if it normalises over all axes, and does not broadcast scales.
+    # TVM's kernel of RMS norms loses a dimension if it normalises over all axes, and does not
+    # broadcast scales.
     wide = x if str(x.ty.dtype) == "float64" else bb.emit(relax.op.astype(x, "float32"))
     square = bb.emit(relax.op.mean(relax.op.multiply(wide, wide), axes, keepdims=True))
     epsilon = number_like(wide, float(attrs.get("epsilon", 1e-5)))
@@ -73,7 +74,7 @@ def _group_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
     x, scale, bias = inputs
     dtype, shape = str(x.ty.dtype), static_shape(x.ty)
     if dtype == "float32" or shape is None:
-        return None  # TVM's converter, made for opset 18, supports only float32.
+        return None  # TVM's converter of group norms, for opset 18, supports only float32.
     groups, channels = int(attrs["num_groups"]), shape[1]
     wide = bb.emit(relax.op.astype(x, "float32")) if dtype == "float16" else x
     rows = bb.emit(relax.op.reshape(wide, (shape[0], groups, -1)))

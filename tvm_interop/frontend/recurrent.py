@@ -284,7 +284,7 @@ def _activations(
             f"`{op_type}` names {len(names)} activations and needs {len(usual)} for each of its "
             f"{directions} direction(s)"
         )
-    # Only activations that have a parameter alpha or beta have an entry in these lists.
+    # Only activations that have a parameter alpha or beta have an entry in the attributes' lists.
     alphas, betas = list(attrs.get("activation_alpha", ())), list(attrs.get("activation_beta", ()))
     found: list[Activation] = []
     for name in names:

@@ -47,7 +47,7 @@ def tile_across_memory(schedule: s_tir.Schedule, block: Any, registers: Register
     others = [loop for i, loop in enumerate(loops) if i not in (across, inner)]
     schedule.reorder(*others, tiles, columns, row, lane)
     if extents[inner] % lanes == 0 and lanes >= _FEWEST_LANES:
-        # If the tile does not divide the axis, the loop has a condition, which vectors cannot have.
+        # If the tile does not divide the axis, the loop has a condition, and cannot be vectorised.
         schedule.vectorize(lane)
     return schedule.fuse(*others, tiles)
 

@@ -241,7 +241,7 @@ def _near_or_far(x: Expr, limit: float, near: Expr, far: Expr) -> Expr:
 
 def _exp(x: Expr) -> Expr:
     """e to the power of `x`; pass a variable, since `x` occurs several times in the result."""
-    low, high = -104.5, 88.72283  # Below `low` the result is 0, and above `high` infinite.
+    low, high = -104.5, 88.72283  # The result is 0 below `low`, and infinite above `high`.
     bounded = tirx.Select(x > _f32(high), _f32(high), tirx.Select(x < _f32(low), _f32(low), x))
 
     def of(x: Expr) -> Expr:

@@ -76,7 +76,7 @@ def _constants(value: relax.Expr, known: Constants) -> list[tvm.ir.GenericConst]
 def _called(
     mod: tvm.IRModule, call: relax.Call, known: Constants
 ) -> list[tvm.ir.GenericConst] | None:
-    kernel = mod.functions.get(call.args[0])  # None for the importer's own kernels.
+    kernel = mod.functions.get(call.args[0])  # None if the importer made the kernel.
     given = _constants(call.args[1], known) if len(call.args) == 2 else None
     if not given or not isinstance(kernel, tirx.PrimFunc):
         return None

@@ -85,7 +85,7 @@ def stores_of(
     elif isinstance(statement, tirx.BufferStore):
         yield Store(statement.buffer, list(statement.indices), statement.value, loops, conditions)
     elif isinstance(statement, tirx.Evaluate) and isinstance(statement.value, tirx.IntImm):
-        return  # A statement that does nothing, such as a loop without steps.
+        return  # The statement does nothing, such as a loop without steps.
     elif isinstance(statement, (tirx.AttrStmt,)) and statement.attr_key == "pragma_scope":
         yield from stores_of(statement.body, loops, conditions)
     else:

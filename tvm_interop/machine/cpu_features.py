@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _X86_64 = {
-    # For each flag in /proc/cpuinfo, LLVM's name for the same instructions.
+    # The keys are flags of /proc/cpuinfo. The values are LLVM's names for the same instructions.
     "pni": "sse3",
     "ssse3": "ssse3",
     "sse4_1": "sse4.1",

@@ -28,7 +28,7 @@ class LibraryFile(NamedTuple):
         if override:
             return override
         beside_python = os.path.join(sys.prefix, "lib", self.file)
-        if os.path.isfile(beside_python):  # The file's usual place; needs no metadata.
+        if os.path.isfile(beside_python):  # The usual place; no metadata needs to be read.
             return os.path.realpath(beside_python)
         import importlib.metadata
 

@@ -22,7 +22,7 @@ from .constants import constant_array
 def import_gather_nd(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Return the result; None if the indices are not constant, or do not make a grid."""
+    """Return the result of a `GatherND`; None if its indices are not a constant grid."""
     data, indices = inputs[0], constant_array(inputs[1])
     shape = static_shape(getattr(data, "ty", None))
     if indices is None or shape is None or int(attrs.get("batch_dims", 0)) or not indices.size:
@@ -62,6 +62,6 @@ def _axes_of_components(indices: np.ndarray) -> list[int | None] | None:
 
 
 def _along(component: np.ndarray, axis: int | None) -> np.ndarray:
-    """The numbers of a component along its axis; a single number if it has no axis."""
+    """The numbers of a component along the axis `axis`; a single number if `axis` is None."""
     at = tuple(slice(None) if a == axis else 0 for a in range(component.ndim))
     return np.atleast_1d(component[at]).astype(np.int64)

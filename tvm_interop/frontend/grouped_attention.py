@@ -146,7 +146,7 @@ def _joined(bb: relax.BlockBuilder, old: Any, new: Any, begins: Any, room: int) 
 
 
 def _scores(bb: relax.BlockBuilder, query: Any, keys: Any, attrs: Mapping[str, Any]) -> Any:
-    """The scores as (batch, heads, length, keys)."""
+    """The attention scores as (batch, heads, length, keys)."""
     batch, heads, length, size = shape_of(query)
     groups, room = shape_of(keys)[1:3]
     rows = bb.emit(relax.op.reshape(query, (batch, groups, heads // groups * length, size)))

@@ -45,7 +45,7 @@ def _layer_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
 
 
 def axes_of(x: Any, attrs: Mapping[str, Any]) -> list[int]:
-    """Return the axes that a layer is normalised over: from the attribute's axis to the last."""
+    """Return the axes to normalise a layer over: from the attribute `axis` to the last axis."""
     rank = int(x.ty.ndim)
     return list(range(int(attrs.get("axis", -1)) % rank, rank))
 

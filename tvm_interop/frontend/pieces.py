@@ -63,7 +63,7 @@ def import_slice(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
 
 
 def _axis(axis: int, rank: int) -> int:
-    """Return the axis counted from the first one; refuse an axis out of range."""
+    """Return `axis` counted from the first axis; refuse an axis out of range."""
     if not -rank <= axis < rank:
         raise UnsupportedModelError(f"its axis {axis} is out of range for {rank} dimensions")
     return axis % rank

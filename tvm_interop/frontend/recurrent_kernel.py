@@ -119,7 +119,7 @@ class _Kernel:
         return loops.kernel(parameters, body, self._scratch, **attrs)
 
     def _axis_of_rows(self, parameter: Any) -> int:
-        """The axis of the batch; each row of it is computed by itself."""
+        """The axis of the batch; each row of the batch is computed by itself."""
         if any(parameter.same_as(each) for each in (self.projected, self.sequence)):
             return 1
         whole = (self.weights, self.bias, self.peepholes)

@@ -16,7 +16,7 @@ from ..models.external_weights import is_outside
 
 
 def turned_weights(graph: onnx.GraphProto) -> frozenset[str]:
-    """Return the matrices outside the model's file whose only reader is a node that transposes."""
+    """Return the matrices outside the model's file that only a transposing node reads."""
     outside = {
         tensor.name for tensor in graph.initializer if is_outside(tensor) and len(tensor.dims) == 2
     }

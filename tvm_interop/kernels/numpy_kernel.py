@@ -222,7 +222,7 @@ def _groups(step: _Step, whole: dict[Any, Axis]) -> Iterator[dict[Any, Axis]]:
 def _axis_and_divisor(step: _Step, quotient: Any) -> list[tuple[Any, int]]:
     """The axis and the constant divisor of a quotient.
 
-    Empty if the quotient has another form, or if the block reduces the axis.
+    The result is empty if the quotient has another form, or if the block reduces the axis.
     """
     axis, divisor = quotient.a, quotient.b
     is_axis = isinstance(axis, tirx.Var) and axis in step.sizes and axis not in step.summed

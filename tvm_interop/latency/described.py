@@ -81,7 +81,7 @@ def device_description(name: str) -> DeviceDescription:
 
     Raises
     ------
-    InputError: no device has this name; the message lists the names there are.
+    InputError: no device has this name; the message lists all names.
     """
     if name not in DEVICES:
         raise InputError(

@@ -61,7 +61,7 @@ class ConvShape:
 
     @property
     def flops(self) -> int:
-        """Floating-point operations; a multiplication and an addition count as two."""
+        """Floating-point operations of the convolution; a multiply-add counts as two."""
         return 2 * self.values * self.in_channels * math.prod(self.window)
 
     @property

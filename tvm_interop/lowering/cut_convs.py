@@ -108,7 +108,7 @@ def _cut(
 
 
 def _shorter(cut: _Cut) -> relax.Call:
-    """The convolution with less padding at the end."""
+    """The convolution of `cut`, with less padding at the end."""
     attrs = cut.conv.attrs
     first, last = (int(size) for size in attrs.padding)
     call = relax.op.nn.conv1d(

@@ -330,7 +330,7 @@ def name_of(value: Any) -> str:
 
 
 def label(expr: relax.Expr) -> str:
-    """The name of a variable; a constant has none."""
+    """The name of a variable, or "constant" for any other expression."""
     return str(expr.name) if isinstance(expr, relax.Var) else "constant"
 
 

@@ -36,7 +36,7 @@ class WeightTable:
     ) -> int:
         """Index of the value that holds `tensor`.
 
-        If there is none, `add(shape, dtype)` makes it and returns its index.
+        If there is no such value, `add(shape, dtype)` makes it and returns its index.
         """
         array = np.from_dlpack(tensor)  # No copy: weights may take gigabytes.
         dtype = str(tensor.dtype)

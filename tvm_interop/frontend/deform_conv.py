@@ -113,8 +113,8 @@ def _corners(sampling: _Sampling, offset: Any, mask: Any = None) -> list[Any]:
     """Return the four elements around each place: their positions in an image, and their weights.
 
     The weights are those of a linear interpolation, times the mask. The position is -1 for an
-    element outside of the image. Both results have the shape (images, points of all groups, 4,
-    rows, columns).
+    element outside of the image. Both results have the shape (images, window points of all groups,
+    4, rows, columns).
     """
     (height, width), dtype = sampling.sizes, str(offset.dtype)
     columns = sampling.windows[1].size

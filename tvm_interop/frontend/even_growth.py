@@ -63,7 +63,7 @@ class Law:
 
     Parameters
     ----------
-    corners: the tensor for the largest sizes, and for those that are smaller by 1 along some of the
+    corners: the tensor for the largest sizes, and for sizes that are smaller by 1 in some of the
         dimensions.
     """
 

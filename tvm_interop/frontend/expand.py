@@ -158,7 +158,7 @@ def _typed_nodes(
     Parameters
     ----------
     inferred: the same graph, with the types of its values.
-    around: the types of the values of the graphs around it, by name.
+    around: the types of the values of the graphs around `graph`, by name.
     """
     types = dict(around)
     for tensor in graph.initializer:

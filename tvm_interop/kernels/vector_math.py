@@ -134,8 +134,9 @@ def minus_size(x: Expr) -> Expr:
 
 def sigmoid_from_exponential(x: Expr, e: Expr) -> Expr:
     """1 / (1 + exp(-x)), where `e` is the exponential of `minus_size(x)`."""
-    # For x >= 0 this is 1 - e / (1 + e), and for x < 0 it is e - e * (e / (1 + e)). The shorter
-    # e / (1 + e) has a larger error, because it divides by a rounded sum.
+    # For x >= 0 the result is computed as 1 - e / (1 + e), and for x < 0 as e - e * (e / (1 + e)).
+    # For x < 0 the shorter formula e / (1 + e) has a larger error, because it divides by a rounded
+    # sum.
     scale = tirx.Select(x < _f32(0), e, _f32(1))
     return _let(scale, lambda scale: scale - scale * (e / (_f32(1) + e)))
 

@@ -112,7 +112,7 @@ def merged_alone(
 def merged_beside_apart(
     mod: tvm.IRModule, groups: Sequence[Sequence[str]]
 ) -> tuple[tvm.IRModule, list[int]]:
-    """A module of the operators of each group, apart and merged, to compare the two.
+    """A module with the separate and the merged operators of each group, to compare them.
 
     For each group in turn, `main` returns the results of the separate operators, and then the same
     results cut out of the merged operator. Operators have their names of `mod`, and of the module

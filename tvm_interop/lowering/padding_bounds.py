@@ -13,8 +13,8 @@ A tensor has these bounds:
 The bounds rest on one condition: all floats that the model computes, at given and at filled
 positions, are finite and at most `ORDINARY` in size. The condition does not include floats that the
 bounds themselves show to be larger, such as the summand of a mask. A filled position holds the
-numbers that the model computes for a longer sequence, in which the last element is repeated there
-with a mask of 0.
+numbers that the model computes for a longer sequence, in which the last element is repeated at the
+filled positions with a mask of 0.
 """
 
 from __future__ import annotations

@@ -49,9 +49,9 @@ class Known(NamedTuple):
     names: the names of all buffers, equal for all lengths.
     layouts: the layout of each buffer that has positions.
     numbers: the number in each constant that consists of a single integer.
-    places: the constants that hold indices into a flattened tensor. Each index is the position plus
-        the length of some whole sequences. The value is the greatest number of these sequences.
-        Exporters make such constants to read a mask.
+    places: the constants that hold indices into a flattened tensor. Each index is a position plus a
+        multiple of the length. The value is the greatest multiplier. Exporters make such constants
+        to read a mask.
     is_padded: whether the kernel reads a padded tensor; see `padded_tensors`.
     """
 

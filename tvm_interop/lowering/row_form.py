@@ -176,7 +176,7 @@ class _Form:
         return self._bases[str(found)] + tirx.Cast(dtype, self._row * counter.step)
 
     def _in_one_row(self, buffer: Any, indices: Sequence[Any]) -> list[Any]:
-        """The indices within one row, if the buffer has rows. It must be the loop's own row."""
+        """The indices within one row, if the buffer has rows. The row must be the loop's."""
         analyzer, row, size = self._analyzer, self._row, self._buffers.size
         found = [analyzer.simplify(index) for index in indices]
         if buffer in self._blocks:

@@ -49,7 +49,8 @@ def file_identity(path: str) -> str:
     """Return a text that identifies a library's file. Different builds of a library have different
     texts.
 
-    Both ends of the file are read: tables that list the functions, sections and sizes lie there.
+    Both ends of the file are read, since the tables of functions, sections and sizes lie at the
+    ends.
 
     Raises
     ------

@@ -66,7 +66,7 @@ def _celu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any
 
 
 def _selu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM's converter turns NaN into 0.
+    # TVM's converter of `Selu` turns NaN into 0.
     x = inputs[0]
     alpha = float(attrs.get("alpha", 1.67326319217681884765625))
     gamma = float(attrs.get("gamma", 1.05070102214813232421875))
@@ -77,7 +77,8 @@ def _selu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any
 def _thresholded_relu(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    # TVM's converter multiplies x by 0 or 1, so it turns minus infinity into NaN.
+    # TVM's converter of `ThresholdedRelu` multiplies x by 0 or 1, so it turns minus infinity into
+    # NaN.
     x = inputs[0]
     is_above = relax.op.greater(x, number_like(x, float(attrs.get("alpha", 1.0))))
     return relax.op.where(bb.normalize(is_above), x, number_like(x, 0))

@@ -21,7 +21,7 @@ from .constants import number_like
 from .pieces import parts_of
 
 _FILTER = -10000.0
-"""What is added to the scores of masked positions, unless the node says otherwise."""
+"""The number that is added to the scores of masked positions, unless the node gives another."""
 
 
 def import_attention(
@@ -58,10 +58,10 @@ def import_attention(
 def import_multi_head_attention(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Attend with queries, keys and values that are given.
+    """Attend with queries, keys and values that are inputs of the node.
 
     Inputs: query (batch, length, channels); key and value likewise, or both (batch, heads, length,
-    size); one bias for all three, which is added only to those of shape (batch, length, channels);
+    size); one bias for all three, which is added only to inputs of shape (batch, length, channels);
     mask; bias of the scores; past keys and past values (batch, heads, length, size). Results: the
     output, and the keys and values of the past and of this run.
     """
@@ -123,7 +123,7 @@ def import_rotary_embedding(
 
 
 def rotated(bb: relax.BlockBuilder, x: Any, angles: tuple[Any, Any], is_interleaved: bool) -> Any:
-    """Rotate the first channels of `x`, whose last of four axes has the channels.
+    """Rotate the first channels of `x`, which has four axes, the last one for channels.
 
     Parameters
     ----------
@@ -232,7 +232,7 @@ def _mask_by_keys(bb: relax.BlockBuilder, mask: Any, batch: int, queries: int, k
     Raises
     ------
     UnsupportedModelError
-        The mask has another shape than those that onnxruntime documents for CPUs.
+        onnxruntime does not document the mask's shape for CPUs.
     """
     shape, dtype = shape_of(mask), str(mask.ty.dtype)
     if shape in ((batch, keys), (batch, queries, keys)):
@@ -240,7 +240,7 @@ def _mask_by_keys(bb: relax.BlockBuilder, mask: Any, batch: int, queries: int, k
         return bb.emit(relax.op.reshape(counts, (batch, 1, -1 if len(shape) == 3 else 1, keys)))
     if shape not in ((batch,), (2 * batch,)):
         raise UnsupportedModelError(
-            f"its mask of shape {shape} is not one for {batch} rows, {queries} queries and {keys} "
+            f"its mask of shape {shape} does not fit {batch} rows, {queries} queries and {keys} "
             "keys: save the model without this optimisation"
         )
     places = relax.const(np.arange(keys).reshape(1, 1, 1, keys), dtype)
@@ -277,7 +277,7 @@ def shape_of(x: Any) -> tuple[int, ...]:
 
 
 def padded(inputs: Sequence[Any], number: int) -> list[Any]:
-    """The inputs, with None for each that is left out at the end."""
+    """The inputs, with None for each input that the node leaves out at the end."""
     return [*inputs, *[None] * number][:number]
 
 

@@ -33,7 +33,7 @@ def import_dequantize(
 
     def of_elements(values: Any) -> Any:
         repeated = bb.emit(relax.op.repeat(values, block, axis))
-        # The last block may be shorter.
+        # The last block may have fewer than `block` elements, so the surplus is cut off.
         return bb.emit(relax.op.strided_slice(repeated, [axis], [0], [shape[axis]]))
 
     dtype = str(scale.ty.dtype)

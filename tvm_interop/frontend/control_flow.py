@@ -78,7 +78,7 @@ def _if(
             branches.append([])
     if len(failed) == 2:
         raise failed[0]
-    # A condition with an axis would give its axis to the results.
+    # A condition that has an axis would add this axis to the results.
     scalar = bb.emit(relax.op.reshape(inputs[0], ()))
     if failed:
         return _only_branch(bb, scalar, branches, failed[0])
@@ -195,8 +195,9 @@ def _if_it_goes_on(
 def _nothing_collected(graph: onnx.GraphProto, states: Sequence[Any], body: Body) -> list[Any]:
     """Return the tensors that a loop of 0 iterations collects, which are empty.
 
-    The other sizes are those of one iteration. Its operators are imported for their shapes, and
-    removed later, since nothing reads them.
+    The first size of each tensor is 0, and the other sizes are those of the tensor of one
+    iteration. The operators of one iteration are imported for their shapes, and removed later,
+    since nothing reads them.
     """
     values = [relax.const(0, "int64"), relax.const(True, "bool"), *states]
     names = [value.name for value in graph.input]

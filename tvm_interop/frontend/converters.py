@@ -71,7 +71,8 @@ def convert(
 
 
 def _of_all(op: Callable[[Any, Any], Any]) -> Converter:
-    # TVM would stack the inputs and reduce the stack. That copies all inputs and prevents fusion.
+    # TVM's converters of `Max`, `Min` and `Sum` stack the inputs and reduce the stack. The stack is
+    # a copy of all inputs, and prevents fusion.
     def convert(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
         return functools.reduce(lambda x, y: bb.normalize(op(x, y)), inputs)
 
@@ -89,10 +90,11 @@ def _add(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 
 
 def _clip(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM's converter emits finished kernels. Later passes cannot fuse them with a convolution.
+    # TVM's converter of `Clip` emits finished kernels, which later passes cannot fuse with a
+    # convolution.
     low, high = (*inputs[1:3], None, None)[:2]
     x = inputs[0]
-    if len(inputs) == 1:  # In old opsets the bounds are attributes.
+    if len(inputs) == 1:  # In old opsets the bounds of `Clip` are attributes.
         low, high = (
             number_like(x, attrs[name]) if name in attrs else None for name in ("min", "max")
         )
@@ -133,7 +135,8 @@ def _cast(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any
     is_computed = isinstance(x, relax.Var) and isinstance(x.ty, relax.TensorType)
     if int(attrs["to"]) != onnx.TensorProto.BOOL or not is_computed or not _is_float(x):
         return None
-    # TVM cannot compile a `where` whose condition casts an exponential, only one that compares it.
+    # TVM cannot compile a `where` whose condition casts an exponential. It can if the condition
+    # compares the exponential.
     return relax.op.not_equal(x, number_like(x, 0))
 
 
@@ -141,7 +144,7 @@ def _equal(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, An
     x, y = inputs
     if not all(isinstance(z.ty, relax.TensorType) and str(z.ty.dtype) == "bool" for z in inputs):
         return None
-    # TVM's kernel compares booleans as floating-point numbers, which LLVM refuses.
+    # TVM's kernel of `Equal` compares booleans as floating-point numbers, which LLVM refuses.
     return relax.op.logical_not(bb.normalize(relax.op.logical_xor(x, y)))
 
 
@@ -228,12 +231,12 @@ def _roi_align(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str
             "than ONNX"
         )
     scale = float(attrs.get("spatial_scale", 1.0))
-    # Opset 16 introduced the mode, with `half_pixel` as its default.
+    # Opset 16 introduced `coordinate_transformation_mode`, with `half_pixel` as its default.
     mode = attrs.get("coordinate_transformation_mode")
     if mode != b"half_pixel" or scale == 1:
         return None
-    # TVM subtracts half a pixel from the coordinates before it scales them. ONNX subtracts half a
-    # pixel from the scaled coordinates.
+    # TVM's `RoiAlign` subtracts half a pixel from the coordinates before it scales them. ONNX
+    # subtracts half a pixel from the scaled coordinates.
     x, rois, batches = inputs
     kind = str(rois.ty.dtype)
     moved = bb.emit(relax.op.subtract(rois, relax.const(0.5 / scale, kind)))
@@ -251,7 +254,8 @@ def _roi_align(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str
 
 
 def _pad(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM's converter emits a finished kernel. Later passes cannot fuse it with a convolution.
+    # TVM's converter of `Pad` emits a finished kernel, which later passes cannot fuse with a
+    # convolution.
     x = inputs[0]
     pads, value, axes = (*inputs[1:4], None, None, None)[:3]
     if attrs.get("mode") == b"wrap":
@@ -292,12 +296,13 @@ def _wrapped(bb: relax.BlockBuilder, x: Any, pads: Any, axes: Any) -> Any:
 
 def _sign(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     x = inputs[0]
-    # TVM's kernel compares with -1, which unsigned integers lack.
+    # TVM's kernel of `Sign` compares with -1, which unsigned integers lack.
     return relax.op.minimum(x, number_like(x, 1)) if str(x.ty.dtype).startswith("uint") else None
 
 
 def _eye_like(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM's converter ignores `dtype`. The result depends on the shape alone, so it is a constant.
+    # TVM's converter of `EyeLike` ignores `dtype`. The result depends on the shape alone, so it is
+    # a constant.
     x = inputs[0]
     shape = static_shape(x.ty)
     if shape is None or len(shape) != 2:

@@ -59,7 +59,7 @@ def import_deform_conv(
     if mask is not None:
         _check_shape("mask", mask, (shape[0], groups * points, *sampling.steps))
         given.append(mask)
-    # The places are the same for all channels of a group, so they have a kernel of their own.
+    # The places are the same for all channels of a group, so a separate kernel computes them once.
     corners = bb.emit(
         bb.call_te(
             lambda *tensors: _corners(sampling, *tensors),
@@ -113,15 +113,15 @@ def _corners(sampling: _Sampling, offset: Any, mask: Any = None) -> list[Any]:
     """Return the four elements around each place: their positions in an image, and their weights.
 
     The weights are those of a linear interpolation, times the mask. The position is -1 for an
-    element outside of the image. Both results have the shape (images, points of all groups, 4,
-    rows, columns).
+    element outside of the image. Both results have the shape (images, window points of all groups,
+    4, rows, columns).
     """
     (height, width), dtype = sampling.sizes, str(offset.dtype)
     columns = sampling.windows[1].size
     points = sampling.windows[0].size * columns
 
     def around(image: Any, which: Any, corner: Any, at: tuple[Any, Any]) -> tuple[Any, Any]:
-        """Return the position and the weight of one of the four elements."""
+        """Return the position and the weight of one of the four elements around a place."""
         point = tirx.indexmod(which, points)
         elements = tirx.indexdiv(point, columns), tirx.indexmod(point, columns)
         corners = tirx.indexdiv(corner, 2), tirx.indexmod(corner, 2)
@@ -148,7 +148,7 @@ def _corners(sampling: _Sampling, offset: Any, mask: Any = None) -> list[Any]:
 
 
 def _split(place: Any, size: int, dtype: str) -> tuple[Any, Any]:
-    """Return the integer below a place, and the rest.
+    """Return a place rounded down to an integer, and the fraction that was cut off.
 
     A place far outside of the image is replaced by a nearer place outside of it. NaN counts as
     outside.
@@ -161,7 +161,7 @@ def _split(place: Any, size: int, dtype: str) -> tuple[Any, Any]:
 
 
 def _sampled(sampling: _Sampling, images: Any, places: Any, weights: Any) -> Any:
-    """Return the samples. The points of a window follow one another within a channel."""
+    """Return the sampled images, with one channel for each image channel and window point."""
     points = prod(window.size for window in sampling.windows)
     zero, last = tirx.const(0, images.dtype), prod(sampling.sizes) - 1
 
@@ -171,7 +171,7 @@ def _sampled(sampling: _Sampling, images: Any, places: Any, weights: Any) -> Any
         total: Any = zero
         for corner in range(4):
             at = (image, which, corner, row, column)
-            # Both values of a choice may be computed, so the position must always be valid.
+            # A `Select` may compute both of its values, so the position must always be valid.
             safe = tirx.max(tirx.min(places[at], last), 0)
             element = tirx.Select(places[at] >= 0, images[image, channel, safe], zero)
             total = total + element * weights[at]

@@ -64,7 +64,7 @@ def determinant_kernel(number: int, size: int, dtype: str) -> tirx.PrimFunc:
         )
 
     def offer(row: Any, step: Any) -> tirx.Stmt:
-        """Make `row` the pivot if its element is larger. NaN counts as larger."""
+        """Make `row` the pivot if its element is larger than the pivot's; NaN counts as larger."""
         here, best = tirx.abs(work[row, step]), tirx.abs(work[pivot[0], step])
         wins = tirx.all(row > step, tirx.Or(here > best, tirx.isnan(here)))
         return tirx.IfThenElse(wins, tirx.BufferStore(pivot, row, [0]), None)

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 Sizes: TypeAlias = "tuple[int, ...]"
-"""A size of each dimension with a range."""
+"""One size for each dimension that has a range of sizes."""
 
 _TOLERANCE = 1e-9
 """The tolerance of the fit, which is computed in double precision."""
@@ -43,12 +43,12 @@ class Growth:
         return next((pair for pair in found if pair is not None), None)
 
     def at(self, sizes: Sizes) -> np.ndarray | None:
-        """The numbers for these sizes; None if there are none for such sizes."""
+        """The numbers for these sizes; None if no numbers were given for sizes like these."""
         fit = self._fits.get(ones_of(sizes))
         return None if fit is None else fit.at(sizes)
 
     def differs_at_1(self) -> Iterator[int]:
-        """The indices of the dimensions whose size 1 does not follow from the larger sizes."""
+        """The dimensions in which the numbers for size 1 do not fit those for larger sizes."""
         for ones, group in self._by_ones.items():
             for number in (i for i, is_one in enumerate(ones) if is_one):
                 larger = self._fits.get((*ones[:number], False, *ones[number + 1 :]))
@@ -63,7 +63,7 @@ class Law:
 
     Parameters
     ----------
-    corners: the tensor for the largest sizes, and for those that are smaller by 1 along some of the
+    corners: the tensor for the largest sizes, and for sizes that are smaller by 1 in some of the
         dimensions.
     """
 
@@ -89,7 +89,7 @@ def _box(shape: Sequence[int]) -> tuple[slice, ...]:
 class _Fit:
     """Numbers as a function of sizes.
 
-    Along each dimension, none of the sizes or all of them are 1.
+    For each dimension, either all sizes are 1 or no size is 1.
     """
 
     def __init__(self, group: Mapping[Sizes, np.ndarray]) -> None:
@@ -140,7 +140,7 @@ class _Fit:
 
 
 def _beside(index: int, count: int) -> Iterator[int]:
-    """All other indices, sorted by distance, the nearest first."""
+    """All indices below `count` except `index`, sorted by their distance to it."""
     yield from sorted((i for i in range(count) if i != index), key=lambda i: abs(i - index))
 
 

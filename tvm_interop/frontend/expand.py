@@ -38,7 +38,7 @@ def expand_functions(model: onnx.ModelProto, known: Set[str]) -> onnx.ModelProto
             model = onnx.inliner.inline_selected_functions(
                 model, wanted, inline_schema_functions=True
             )
-        except RuntimeError:  # Raised if ONNX cannot infer types that a definition needs.
+        except RuntimeError:  # ONNX cannot infer types that a definition needs.
             break
     return model
 
@@ -121,13 +121,13 @@ def _with_difficult_nodes_settled(
 
 
 def _is_of_opset(function: onnx.FunctionProto, version: int) -> bool:
-    """Make `function` a function of opset `version`, if its operators mean the same there.
+    """Make `function` a function of opset `version`, if its operators mean the same in it.
 
     The inliner takes only functions of the model's opset.
 
     Returns
     -------
-    Whether they mean the same.
+    Whether the operators mean the same in both opsets.
     """
     stated = next((o for o in function.opset_import if o.domain == ""), None)
     if stated is None:
@@ -158,7 +158,7 @@ def _typed_nodes(
     Parameters
     ----------
     inferred: the same graph, with the types of its values.
-    around: the types of the values of the graphs around it, by name.
+    around: the types of the values of the graphs around `graph`, by name.
     """
     types = dict(around)
     for tensor in graph.initializer:

@@ -34,7 +34,7 @@ _FOLDED = frozenset(
         *("Compress", "Concat", "ConstantOfShape", "Expand", "EyeLike", "Flatten", "Gather"),
         *("GatherElements", "GatherND", "NonZero", "Range", "Reshape", "ScatterElements"),
         *("ScatterND", "Split", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze"),
-        # Operators that exporters use to compute sizes.
+        # Exporters use the operators below to compute sizes.
         *("ArgMax", "ArgMin", "CumSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum"),
         "TopK",
     }
@@ -80,7 +80,7 @@ def fold(
             results = _unique(arrays[0], attrs)
         else:
             results = _evaluate(op_type, arrays, attrs, opset)
-    except Exception:  # TVM's converter may support a node that the reference does not.
+    except Exception:  # TVM's converter may support a node that ONNX's reference does not.
         return None
     usable = all(map(_dtype_is_known, results))
     if not usable or sum(result.size for result in results) > _MOST_ELEMENTS:
@@ -104,7 +104,7 @@ def _of_shape(op_type: str, value: Any, attrs: Mapping[str, Any]) -> relax.Expr 
 
 
 def _unique(array: Any, attrs: Mapping[str, Any]) -> list[np.ndarray[Any, Any]]:
-    """Return the results of a `Unique`; ONNX's reference orders them wrongly if not sorted."""
+    """Return the results of a `Unique`; ONNX's reference orders them wrongly if `sorted` is 0."""
     numbers, first, places, counts = np.unique(
         array, True, True, True, axis=attrs.get("axis"), equal_nan=False
     )

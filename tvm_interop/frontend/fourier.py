@@ -73,7 +73,7 @@ def real_signal(bb: relax.BlockBuilder, x: Any, length: int) -> Any:
     """
     _, taken, parts = known_shape(x)
     places = np.arange(taken)
-    # A number that has a mirror image counts twice.
+    # A number whose mirror image is in the other half of the spectrum counts twice.
     weights = np.where((places == 0) | (2 * places == length), 1.0, 2.0) / length
     if length <= _LONGEST_TABLE:
         turns = np.outer(places, np.arange(length))
@@ -153,13 +153,13 @@ def _times(bb: relax.BlockBuilder, x: Any, factors: Complex) -> Any:
 
 
 def _roots(length: int, inverse: bool) -> Complex:
-    """Return the powers of the first root of unity."""
+    """Return the powers of the first root of unity of order `length`."""
     sign = 2j if inverse else -2j
     return np.asarray(np.exp(sign * np.pi * np.arange(length) / length))
 
 
 def _largest_divisor(length: int) -> int:
-    """Return the largest divisor that is not above the square root of `length`."""
+    """Return the largest divisor of `length` that is not above its square root."""
     return next(n for n in range(isqrt(length), 0, -1) if length % n == 0)
 
 

@@ -1,4 +1,4 @@
-"""Rewrites operators that onnxruntime fuses with an activation, or has under another domain."""
+"""Rewrites operators that onnxruntime fuses with an activation, or has in its own domain."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _gemm(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
 
 
 def _transposed_product(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
-    """Rewrite an older name of `FusedMatMul`."""
+    """Rewrite a `TransposeMatMul`, which is the older name of `FusedMatMul`."""
     w.op("FusedMatMul", node.input, node.output[0], domain=MICROSOFT, **attrs)
 
 

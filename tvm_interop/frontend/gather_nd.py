@@ -22,7 +22,7 @@ from .constants import constant_array
 def import_gather_nd(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Return the result; None if the indices are not constant, or do not make a grid."""
+    """Return the result of a `GatherND`; None if its indices are not a constant grid."""
     data, indices = inputs[0], constant_array(inputs[1])
     shape = static_shape(getattr(data, "ty", None))
     if indices is None or shape is None or int(attrs.get("batch_dims", 0)) or not indices.size:
@@ -35,7 +35,7 @@ def import_gather_nd(
         along = _along(indices[..., i], axis)
         if not np.array_equal(along, np.arange(shape[i])):
             data = bb.emit(relax.op.take(data, relax.const(along, "int64"), i, mode="clip"))
-    # The components in the order of the result's axes. Components that do not vary come last.
+    # Sort the components in the order of the result's axes. Components that do not vary come last.
     places = [len(made) if axis is None else axis for axis in axes]
     order = sorted(range(len(axes)), key=lambda i: places[i])
     if order != list(range(len(axes))):
@@ -46,9 +46,10 @@ def import_gather_nd(
 
 
 def _axes_of_components(indices: np.ndarray) -> list[int | None] | None:
-    """For each component, the axis along which it varies, or None. None if there is no grid.
+    """For each component, the axis along which it varies, or None if it does not vary.
 
-    In a grid, two components do not vary along the same axis.
+    The whole result is None if there is no grid. In a grid, each component varies along at most one
+    axis, and two components do not vary along the same axis.
     """
     axes: list[int | None] = []
     for i in range(indices.shape[-1]):
@@ -61,6 +62,6 @@ def _axes_of_components(indices: np.ndarray) -> list[int | None] | None:
 
 
 def _along(component: np.ndarray, axis: int | None) -> np.ndarray:
-    """The numbers of a component along its axis; a single number if it has no axis."""
+    """The numbers of a component along the axis `axis`; a single number if `axis` is None."""
     at = tuple(slice(None) if a == axis else 0 for a in range(component.ndim))
     return np.atleast_1d(component[at]).astype(np.int64)

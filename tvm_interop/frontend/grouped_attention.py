@@ -103,7 +103,8 @@ def _positions(bb: relax.BlockBuilder, given: Any, begins: Any, last: Any, lengt
     given: the positions that the node states; None if it states none. If all keys are new,
         onnxruntime reads only the first of them.
     begins: the position of the first query of each row; None if all keys are new.
-    last: the last position of each row. A query after it gets position 1, as in onnxruntime.
+    last: the last position of each row. A query after that position gets position 1, as in
+        onnxruntime.
     """
     dtype = "int32" if given is None else str(given.ty.dtype)
     steps = relax.const(np.arange(length).reshape(1, length), dtype)
@@ -145,7 +146,7 @@ def _joined(bb: relax.BlockBuilder, old: Any, new: Any, begins: Any, room: int) 
 
 
 def _scores(bb: relax.BlockBuilder, query: Any, keys: Any, attrs: Mapping[str, Any]) -> Any:
-    """The scores as (batch, heads, length, keys)."""
+    """The attention scores as (batch, heads, length, keys)."""
     batch, heads, length, size = shape_of(query)
     groups, room = shape_of(keys)[1:3]
     rows = bb.emit(relax.op.reshape(query, (batch, groups, heads // groups * length, size)))

@@ -53,7 +53,7 @@ def with_safe_indices(
         return inputs
     shape = static_shape(getattr(inputs[0], "ty", None))
     if shape is None or static_shape(getattr(inputs[at], "ty", None)) is None:
-        return inputs  # For example, TVM's importer itself indexes a shape.
+        return inputs  # For example, TVM's importer indexes shapes.
     # `list(inputs)` would raise an error for an index past the end, where TVM's own list type gives
     # None.
     inputs = copy(inputs)

@@ -87,7 +87,7 @@ def _quick_gelu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
 
 
 def _biased(bb: relax.BlockBuilder, inputs: Sequence[Any], at: int) -> Any:
-    """Return the first input plus the input at `at`, if there is one."""
+    """Return the first input plus the input at index `at`, if the node has that input."""
     bias = inputs[at] if len(inputs) > at else None
     return inputs[0] if bias is None else bb.emit(relax.op.add(inputs[0], bias))
 
@@ -97,7 +97,9 @@ def _fused_matmul(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[
     for x, name in zip(inputs, "AB", strict=True):
         order = list(range(int(x.ty.ndim)))
         if attrs.get(f"transBatch{name}", 0) and len(order) > 2:
-            order = [*order[1:-1], 0, order[-1]]  # The first axis becomes the last but one.
+            # `transBatchA` and `transBatchB` move the first axis of a factor to the last but one
+            # place.
+            order = [*order[1:-1], 0, order[-1]]
         if attrs.get(f"trans{name}", 0):
             if len(order) < 2:
                 raise UnsupportedModelError(f"it transposes `{name}`, which is a vector")

@@ -107,7 +107,7 @@ def _gather_block_quantized(
 
 
 def _from_the_first(bb: relax.BlockBuilder, indices: Any, size: int) -> Any:
-    """Return indices that count from the first element; those below 0 count from the end."""
+    """Return `indices` counted from the first element; negative indices count from the end."""
     is_negative = bb.emit(relax.op.less(indices, number_like(indices, 0)))
     from_end = bb.emit(relax.op.add(indices, number_like(indices, size)))
     return bb.emit(relax.op.where(is_negative, from_end, indices))

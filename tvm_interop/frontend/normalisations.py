@@ -45,13 +45,13 @@ def _layer_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
 
 
 def axes_of(x: Any, attrs: Mapping[str, Any]) -> list[int]:
-    """Return the axes that a layer is normalised over: from the attribute's axis to the last."""
+    """Return the axes to normalise a layer over: from the attribute `axis` to the last axis."""
     rank = int(x.ty.ndim)
     return list(range(int(attrs.get("axis", -1)) % rank, rank))
 
 
 def _has_shape_of(axes: Sequence[int], x: Any, scale: Any) -> bool:
-    """Whether `scale` has the sizes of these axes of `x`; True if the shape of `x` is unknown."""
+    """Whether `scale` has the sizes of `x` along `axes`; True if the shape of `x` is unknown."""
     shape = static_shape(x.ty)
     return shape is None or static_shape(scale.ty) == tuple(shape[axis] for axis in axes)
 
@@ -61,7 +61,8 @@ def _rms_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str,
     axes = axes_of(x, attrs)
     if len(axes) < x.ty.ndim and _has_shape_of(axes, x, scale):
         return None
-    # TVM's kernel loses a dimension if it normalises over all axes, and does not broadcast scales.
+    # TVM's kernel of RMS norms loses a dimension if it normalises over all axes, and does not
+    # broadcast scales.
     wide = x if str(x.ty.dtype) == "float64" else bb.emit(relax.op.astype(x, "float32"))
     square = bb.emit(relax.op.mean(relax.op.multiply(wide, wide), axes, keepdims=True))
     epsilon = number_like(wide, float(attrs.get("epsilon", 1e-5)))
@@ -73,7 +74,7 @@ def _group_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
     x, scale, bias = inputs
     dtype, shape = str(x.ty.dtype), static_shape(x.ty)
     if dtype == "float32" or shape is None:
-        return None  # TVM's converter, made for opset 18, supports only float32.
+        return None  # TVM's converter of group norms, for opset 18, supports only float32.
     groups, channels = int(attrs["num_groups"]), shape[1]
     wide = bb.emit(relax.op.astype(x, "float32")) if dtype == "float16" else x
     rows = bb.emit(relax.op.reshape(wide, (shape[0], groups, -1)))

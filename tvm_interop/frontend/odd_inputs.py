@@ -1,4 +1,4 @@
-"""Changes inputs of nodes that TVM's converters or kernels take wrongly."""
+"""Changes inputs of nodes that TVM's converters or kernels handle wrongly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SCALARS_IN_KERNELS = {
 
 
 def as_tvm_takes_them(op: str, inputs: list[Any], attrs: Mapping[str, Any]) -> list[Any]:
-    """Return the inputs of a node for TVM.
+    """Return the inputs of a node in a form that TVM handles correctly.
 
     TVM writes a scalar constant into the kernel and simplifies the kernel. It negates the constant
     on the way, which overflows for the least integer of a type. A constant with an axis stays a

@@ -51,7 +51,7 @@ def import_graph(
 
     Parameters
     ----------
-    seen: gets the shapes of all tensors that have a static one, by their names.
+    seen: gets the shapes of all tensors that have a static shape, by their names.
     path: the path of the model's file. Large weights may be in files in the same folder. None if
         all weights are in `model`.
     """

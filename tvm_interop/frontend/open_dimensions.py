@@ -24,8 +24,8 @@ _UNNAMED = "?"
 _IMAGE_SIZE, _LENGTH = 224, 64
 """Example sizes for the error message.
 
-The first is for the height and width of an image, the second for any other dimension. The example's
-batch size is 1.
+The first size is for the height and width of an image, the second for any other dimension except
+the batch. The example's batch size is 1.
 """
 
 
@@ -191,7 +191,7 @@ def _terms(text: str) -> list[str]:
 
 
 def size_of(dim: int | str, sizes: Mapping[str, int]) -> int | None:
-    """The size of a dimension of an input; None if `sizes` lacks a name that it needs."""
+    """The size of a dimension of an input; None if `sizes` lacks a name in the dimension."""
     if isinstance(dim, int):
         return dim
     total = 0

@@ -51,7 +51,9 @@ def import_slice(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
         stops.append(taken.stop if taken.stop >= 0 else -shape[axis] - 1)
         jumps.append(step)
         along.append(axis)
-    if known is not None:  # `fold` excludes `Slice`: ONNX's reference does not limit the starts.
+    # A slice of a constant is folded here. The module `fold` leaves it out, because ONNX's
+    # reference does not limit the starts of slices to the tensor.
+    if known is not None:
         return relax.const(known, str(x.ty.dtype))
     if 0 in sizes:
         return empty_constant(sizes, str(x.ty.dtype))
@@ -61,7 +63,7 @@ def import_slice(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
 
 
 def _axis(axis: int, rank: int) -> int:
-    """Return the axis counted from the first one; refuse an axis out of range."""
+    """Return `axis` counted from the first axis; refuse an axis out of range."""
     if not -rank <= axis < rank:
         raise UnsupportedModelError(f"its axis {axis} is out of range for {rank} dimensions")
     return axis % rank
@@ -98,7 +100,7 @@ def _slice_numbers(
 
 
 def import_split(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    """Return the parts of a `Split` if one part is empty or there are more than `_MOST_PARTS`.
+    """Return the parts of a `Split`, if one is empty or they are more than `_MOST_PARTS`.
 
     Return None otherwise; TVM's converter handles such a node.
 
@@ -128,7 +130,7 @@ def import_split(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
 
 
 def check_lengths(lengths: Sequence[int], size: int, axis: int) -> None:
-    """Refuse lengths of parts that do not add up to the size of the axis, and no parts at all."""
+    """Refuse an empty list of parts, and lengths that do not add up to the size of the axis."""
     if min(lengths, default=-1) < 0 or sum(lengths) != size:
         raise UnsupportedModelError(
             f"its parts of sizes {lengths} do not make up the {size} elements of axis {axis}"
@@ -151,7 +153,7 @@ def parts_of(bb: relax.BlockBuilder, x: Any, axis: int, lengths: Sequence[int]) 
 
 
 _MOST_PARTS = 64
-"""The largest number of parts of a `Split` that is left to TVM's converter.
+"""The largest number of parts of a `Split` node that is left to TVM's converter.
 
 That converter makes one kernel for all parts. LLVM compiles a kernel with many outputs slowly: a
 kernel with 500 outputs took a minute. If there are more parts, each part becomes a slice. A slice

@@ -123,7 +123,7 @@ class _Importer:
         The shapes are (length, batch, hidden) and (batch, hidden).
         """
         gates = _GATES[self._op_type]
-        bias = self._of(self._b, direction)  # The input biases, then the recurrent biases.
+        bias = self._of(self._b, direction)  # First input biases, then recurrent biases.
         after_reset = self._op_type == "GRU" and bool(self._attrs.get("linear_before_reset", 0))
         weights = relax.op.permute_dims(self._of(self._w, direction), [1, 0])
         inputs = relax.op.reshape(self._x, [self._length * self._batch, -1])
@@ -252,7 +252,7 @@ def _softsign(x: Any, *_: float) -> Any:
 
 
 def _softplus(x: Any, *_: float) -> Any:
-    # This equals log(1 + exp(x)), but does not overflow for large x.
+    # The result equals log(1 + exp(x)), but does not overflow for large x.
     return tirx.max(x, _const(x, 0)) + tirx.log(_const(x, 1) + tirx.exp(-tirx.abs(x)))
 
 
@@ -284,7 +284,7 @@ def _activations(
             f"`{op_type}` names {len(names)} activations and needs {len(usual)} for each of its "
             f"{directions} direction(s)"
         )
-    # Only activations that have a parameter alpha or beta have an entry in these lists.
+    # Only activations that have a parameter alpha or beta have an entry in the attributes' lists.
     alphas, betas = list(attrs.get("activation_alpha", ())), list(attrs.get("activation_beta", ()))
     found: list[Activation] = []
     for name in names:

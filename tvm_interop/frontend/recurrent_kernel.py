@@ -119,7 +119,7 @@ class _Kernel:
         return loops.kernel(parameters, body, self._scratch, **attrs)
 
     def _axis_of_rows(self, parameter: Any) -> int:
-        """The axis of the batch; each row of it is computed by itself."""
+        """The axis of the batch; each row of the batch is computed by itself."""
         if any(parameter.same_as(each) for each in (self.projected, self.sequence)):
             return 1
         whole = (self.weights, self.bias, self.peepholes)
@@ -215,7 +215,7 @@ class _Kernel:
         return self.projected[time, b, at] + self.sums[b, at]
 
     def activate(self, number: int, value: Any) -> Any:
-        """Clip `value` and apply the activation `number` to it."""
+        """Clip `value` and apply the activation at index `number` to it."""
         if self.r.clip < math.inf:
             most = tirx.const(self.r.clip, self.r.dtype)
             value = tirx.max(tirx.min(value, most), -most)

@@ -91,7 +91,8 @@ def import_resize(
         if axis in regions or new_sizes[axis] != shape[axis] or factors[axis] != 1:
             one = _Axis(shape[axis], factors[axis], new_sizes[axis], regions.get(axis), limit)
             matrices[axis] = one.matrix(attrs, None if given_sizes is None else given_sizes[axis])
-    # A result outside of the image depends on no element, so its column of the matrix is 0.
+    # A result whose position is outside of the image depends on no element. Its column of the
+    # matrix is therefore 0.
     inside = np.ones(1, bool)
     for axis, matrix in matrices.items():
         others = [1] * len(shape)
@@ -244,7 +245,8 @@ class _Axis(NamedTuple):
         """Return the matrix of a mode that ONNX's reference lacks, since opset 13 removed it."""
         if _text(attrs, "mode", "nearest") != "nearest":
             raise UnsupportedModelError(
-                f"its mode `{_OLD_MODE}` is defined for the mode `nearest`: use `half_pixel`"
+                f"its mode of coordinates `{_OLD_MODE}` is defined only for the mode `nearest`: "
+                "use `half_pixel`"
             )
         places = (np.arange(self.new, dtype=np.float32) + 0.5) / np.float32(self.factor)
         rounding = _text(attrs, "nearest_mode", "round_prefer_floor")

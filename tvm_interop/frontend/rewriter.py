@@ -127,7 +127,7 @@ def _rewrite(
 
     Parameters
     ----------
-    shapes, given: the shapes and values of the constants of the graphs around it.
+    shapes, given: the shapes and values of the constants of the graphs around `graph`.
     """
     constants = {tensor.name: tensor for tensor in graph.initializer}
     own = {name: tuple(tensor.dims) for name, tensor in constants.items()}

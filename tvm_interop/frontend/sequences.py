@@ -24,10 +24,10 @@ def import_split_to_sequence(
 ) -> Any:
     """Split a tensor into a sequence.
 
-    The second input is the size of each part, of which the last may be smaller, or the list of the
-    sizes. Without it, each part has size 1, and loses the axis if `keepdims` is 0. TVM makes parts
-    of equal size: of 6 elements in parts of 4, it makes 3 and 3. Return None if the shape is
-    unknown.
+    The second input is either one size for all parts, where the last part may be smaller, or a list
+    of sizes. Without this input, each part has size 1, and loses the axis if `keepdims` is 0. TVM
+    makes parts of equal size: of 6 elements in parts of 4, it makes 3 and 3. Return None if the
+    shape is unknown.
 
     Raises
     ------
@@ -102,5 +102,8 @@ def import_sequence_insert(
 def import_optional_has_element(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Return false for a node without an input. TVM's converter handles a node with an input."""
+    """Return false for an `OptionalHasElement` without an input.
+
+    Return None for a node with an input; TVM's converter handles it.
+    """
     return None if inputs else relax.const(False, "bool")

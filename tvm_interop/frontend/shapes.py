@@ -118,7 +118,7 @@ def bind_relax_shapes(mod: tvm.IRModule, given: Mapping[str, Shape]) -> tvm.IRMo
 
 
 def _match(param: relax.Var, given: Shape | None, bindings: dict[tvm.tirx.Var, int]) -> None:
-    """Add the sizes of symbolic dimensions of `param` to `bindings`; `given` is its shape."""
+    """Add the sizes of symbolic dimensions of `param`, whose shape is `given`, to `bindings`."""
     if given is None:
         return
     dims = list(param.ty.shape)

@@ -34,7 +34,8 @@ with sizes. A larger tensor that is computed from constants alone is not followe
 _SMALL = 4096
 """Tensors with at most this many elements are computed for all sizes."""
 _MOST_WORK = 1 << 28
-"""Larger tensors are computed for so few sizes that about this many numbers are made in all."""
+"""Tensors with more than `_SMALL` elements are computed for so few sizes that about this many
+numbers are made in all."""
 _RANDOM = frozenset(
     {
         *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"),
@@ -120,9 +121,9 @@ class _Follower:
         self.uses: dict[str, str] = {}
         self.most: _Values = {}
         self._constants: set[str] = set()
-        # Large constants. They are read only if a node needs them.
+        # The large constants, which are read only if a node needs them.
         self._weights: dict[str, onnx.TensorProto] = {}
-        # The name of the first of several equal values, by the name of each.
+        # For the name of each value, the name of the first value that equals it.
         self._same: dict[str, str] = {}
         self._first: dict[str, onnx.NodeProto] = {}
 
@@ -185,13 +186,13 @@ class _Follower:
             return False
         if weights and not given - weights - self._constants:
             return False  # It depends on weights alone.
-        for name in weights:  # For example, a `Gather` may look up a number in a weight by a size.
+        for name in weights:  # For example, a size may be a `Gather`'s index into a weight.
             self.most[name] = onnx.numpy_helper.to_array(self._weights[name])
             self._constants.add(name)
         return True
 
     def _take_step(self, node: onnx.NodeProto, names: Sequence[str]) -> bool:
-        """Compute a node for the largest sizes; False if the reference cannot compute it."""
+        """Compute a node for the largest sizes; False if ONNX's reference cannot compute it."""
         key = "\0".join([node.op_type, *names, *map(str, node.attribute)])
         first = self._first.setdefault(key, node)
         self._same.update(zip(node.output, first.output, strict=False))
@@ -203,7 +204,7 @@ class _Follower:
         try:
             evaluator = ReferenceEvaluator(named, opsets=self._opsets)
             self.most.update(computed(named, evaluator, self.most))
-        except Exception:  # The importer may support a node that the reference does not.
+        except Exception:  # The importer may support a node that ONNX's reference does not.
             return False
         if all(name in self._constants for name in names if name):
             if any(self.most[name].size > _MOST_ELEMENTS for name in node.output if name):
@@ -271,8 +272,8 @@ class _Numbers:
     def _series(self) -> dict[str, dict[Sizes, np.ndarray]]:
         """Numbers that must grow evenly, for each value in `uses`, by name and by size.
 
-        For a small value whose shape is the same for all sizes, these are its own elements. For any
-        other value see `_distance`.
+        For a small value whose shape is the same for all sizes, the numbers are the value's
+        elements. For any other value, they are the numbers of `_distance`.
         """
         steps = [(node, run) for node, run in self._steps if self._needed.intersection(node.output)]
         made = {name for node, _ in steps for name in node.output}
@@ -330,9 +331,10 @@ class _Numbers:
         return own
 
     def _distance(self, name: str, array: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """The shape of a value, followed by 0, or by 1 if a size of 1 is a case of its own.
+        """The shape of a value, followed by 0 if the value fits the law for larger sizes, else 1.
 
-        Its elements must grow by the law for such sizes (see `_laws`); else `_Uneven` is raised.
+        The value must fit the law for sizes like `sizes`, in which the same dimensions have size 1
+        (see `_laws`). Otherwise `_Uneven` is raised.
         """
         laws, ones = self._laws[name], ones_of(sizes)
         if ones not in laws or not laws[ones].fits(sizes, array):
@@ -357,7 +359,7 @@ class _Numbers:
 
 
 def _corners(sizes: Sequence[Sizes]) -> list[Sizes]:
-    """The combinations of sizes that are the largest, smaller by 1 than the largest, or 1."""
+    """The combinations in which each size is its largest, its largest minus 1, or 1."""
     most, known = np.max(sizes, 0), set(sizes)
     each = [sorted({size for size in (1, n - 1, n) if size >= 1}) for n in map(int, most)]
     return [found for found in itertools.product(*each) if found in known]

@@ -1,7 +1,8 @@
 """Transposes large weights when they are read, so that memory never holds both forms.
 
 PyTorch exports a linear layer as a `Gemm` with `transB`, or as a `Transpose` and a `MatMul`. If the
-transpositions were folded after the import, memory would hold every weight twice until then.
+transpositions were folded only after the import, memory would hold both forms of every weight until
+the end of the import.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ..models.external_weights import is_outside
 
 
 def turned_weights(graph: onnx.GraphProto) -> frozenset[str]:
-    """Return the matrices in other files that only one node uses, and that this node transposes."""
+    """Return the matrices outside the model's file that only a transposing node reads."""
     outside = {
         tensor.name for tensor in graph.initializer if is_outside(tensor) and len(tensor.dims) == 2
     }

@@ -88,7 +88,7 @@ class Checked:
 
 @runtime_checkable
 class RunsFenced(Protocol):
-    """A kernel that runs between fences by a method of its own, as kernels of libraries do."""
+    """A kernel with its own method to run between fences, as kernels of libraries have."""
 
     def run_fenced(
         self,
@@ -307,7 +307,7 @@ class Traits:
         return (special, "denormal", "large", "ordinary")
 
     def terms(self, size: int) -> float:
-        """An estimate of the number of terms that are added up for each of `size` results."""
+        """An estimate of the number of terms in the sum of each of `size` result elements."""
         return max(self.operations / max(size, 1), 1.0)
 
 
@@ -316,7 +316,7 @@ def traits_of(function: tirx.PrimFunc) -> Traits:
     traits = Traits(operations_of(function))
     has_blocks = isinstance(function.body, s_tir.SBlockRealize)
     traits.is_made_by_hand = not has_blocks or SCHEDULED in (function.attrs or {})
-    if traits.is_made_by_hand:  # Any integer input may be an index, and 0 is always a valid one.
+    if traits.is_made_by_hand:  # Any integer input may be an index; 0 is always valid.
         traits.below = 1
 
     def index(source: Any, indices: Sequence[Any]) -> None:
@@ -428,7 +428,7 @@ class _Tolerance:
             return unequal if self._moved is None else unequal & (self._moved == 0)
         want, have = _as_doubles(self.want), _as_doubles(got)
         far = np.abs(want - have)
-        if self._moved is None and np.isfinite(far).all():  # The usual case, in fewer steps.
+        if self._moved is None and np.isfinite(far).all():  # A shortcut for the usual case.
             scale = float(max(want.max(initial=0.0), -want.min(initial=0.0)))
             return np.asarray(far > self._allowed(scale))
         finite = np.isfinite(want)

@@ -28,7 +28,7 @@ from . import loops
 from .contraction_pattern import Contraction, Epilogue
 
 _LARGEST_UNROLLED = 160
-"""The largest number of vector multiply-adds that are unrolled. More of them become a loop."""
+"""The largest number of vector multiply-adds that are unrolled. A larger number stays a loop."""
 
 _MOST_PLANES_WRITTEN_OUT = 16
 """The largest number of planes for which each plane is packed by loops of its own.
@@ -70,8 +70,8 @@ class _Nest:
         self._is_flat = self._row == out_w
         self._in_place = op.kernel == op.stride == (1, 1) and not op.has_padding
         vectors = -(-self._pixels // self._lanes)
-        # Tiles have more pixels than channels, because each channel of a tile is written to another
-        # part of the output.
+        # A tile has more pixels than channels, because a tile writes each of its channels to a
+        # different part of the output.
         self._tile_channels = min(4, op.out_channels)
         most = (16 if registers.count >= 32 else 8) // self._tile_channels
         self._tile_vectors = min(most, vectors, 4)
@@ -96,7 +96,8 @@ class _Nest:
         # The outer loop goes over pixels or over channels. Over pixels, the image is read once, and
         # the weight is read repeatedly from a cache. Over channels, the weight is read once. The
         # larger of the two should be read once. If one tile has all pixels, the image and the
-        # weight are both read once. The outer loop also needs enough tiles for several threads.
+        # weight are both read once. In any case, the outer loop needs enough tiles for several
+        # threads.
         pixel_tiles, channel_tiles = (
             sum(part[1] for part in parts) for parts in (self._pixel_parts(), self._channel_parts())
         )
@@ -156,7 +157,7 @@ class _Nest:
 
         Parameters
         ----------
-        to: the image and the channel in the packed buffer that are written.
+        to: the image index and the channel index at which the packed buffer is written.
         """
         if len(self._used_planes) <= _MOST_PLANES_WRITTEN_OUT:
             return loops.in_turn([self._pack_plane(n, c, to, y, x) for y, x in self._used_planes])
@@ -368,7 +369,7 @@ class _Nest:
         return tirx.BufferLoad(self._packed, indices)
 
     def _position(self, pixel: Any) -> tuple[Any, Any]:
-        """Row and column of a pixel, if pixels are numbered as in the output."""
+        """Row and column of a pixel number, if pixels are numbered as in the output."""
         if self._op.out_size[0] == 1:
             return loops.index(0), pixel
         return pixel // self._op.out_size[1], pixel % self._op.out_size[1]
@@ -377,7 +378,7 @@ class _Nest:
         """Store a tile's sums.
 
         If consecutive pixels are consecutive in the output, the epilogue is applied and its results
-        are stored there. Otherwise the sums are stored in `scratch`.
+        are stored in the output. Otherwise the sums are stored in `scratch`.
         """
 
         def store(j: int, at: Any) -> tirx.Stmt:
@@ -450,7 +451,7 @@ def _parts(extent: int, tile: int) -> list[tuple[int, int, int]]:
 
 
 def _remainders(kernel: int, dilation: int, stride: int) -> list[int]:
-    """The different remainders, modulo the stride, of the positions of a kernel's elements."""
+    """The different remainders, modulo the stride, of the positions of weights along one axis."""
     return sorted({k * dilation % stride for k in range(kernel)})
 
 

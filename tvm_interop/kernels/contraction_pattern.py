@@ -65,7 +65,7 @@ class Epilogue:
     output: the buffer that the epilogue writes at `indices`.
     value: the expression that the epilogue stores.
     indices_at: a function of an image, a channel, a row and a column that gives the indices of this
-        element in both buffers.
+        element in `source` and in `output`.
     """
 
     source: Any
@@ -80,7 +80,7 @@ class Epilogue:
         Parameters
         ----------
         position: the image, channel, row and column.
-        result: the contraction's result there.
+        result: the contraction's result at this position.
         """
         where = self.indices_at(*position)
 
@@ -154,7 +154,7 @@ class _Matcher:
         self._analyzer = tvm.sym.Analyzer()
 
     def terms(self, block: s_tir.SBlock) -> _Terms | None:
-        """The terms of `block`, if it adds up products of two tensors and begins with zero."""
+        """The terms of `block`; None unless it adds products of two tensors to an initial zero."""
         axes = [var.var for var in block.iter_vars]
         kinds = [var.iter_type for var in block.iter_vars]
         outer = len([kind for kind in kinds if kind == _SPATIAL])

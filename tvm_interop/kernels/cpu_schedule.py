@@ -163,7 +163,7 @@ class _Growth:
                 self._own[body.buffer] = _size_and_reads(body.value)
 
     def allows(self, written: Any) -> bool:
-        """Whether the expression that computes `written` may replace each read of that buffer."""
+        """Whether the expression that computes the buffer `written` may replace each read of it."""
         own, reads = self._own.get(written, (0, []))
         size = own + sum(self._sizes.get(read, 1) for read in reads)
         uses = sum(inputs.count(written) for _, inputs in self._own.values())
@@ -252,8 +252,9 @@ def _vectorize_across_sums(schedule: s_tir.Schedule, block: Any, registers: Regi
 def _axes_in_memory_order(schedule: s_tir.Schedule, block: Any) -> int:
     """How many of the last loops go through memory in order, and can therefore be fused into one.
 
-    These axes must be the last indices of each tensor and cover the whole of its last dimensions.
-    Tensors that do not vary along these axes are allowed too, such as one number per channel.
+    The axes of these loops must be the last indices of each tensor and cover the whole of its last
+    dimensions. Tensors that do not vary along these axes are allowed too, such as one number per
+    channel.
     """
     loops = [schedule.get(loop) for loop in schedule.get_loops(block)]
     found = schedule.get(block)

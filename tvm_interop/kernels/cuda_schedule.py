@@ -36,10 +36,10 @@ class DefaultCUDASchedule:
 
     The `Matmul` rule of dlight tiles convolutions and matrix products, and its `GEMV` rule products
     with a vector. Depthwise convolutions and pooling have short sums. They get one thread for each
-    element (`short_sums`), where dlight would use a whole thread block. Then dlight's rules
-    for reductions are tried. Reductions that TVM cannot share among threads, such as the
-    position of a maximum, get `short_sums` however long they are. Kernels that no
-    rule fits get dlight's fallback, which uses one thread for each element.
+    element (`short_sums`), where dlight would use a whole thread block. Then dlight's rules for
+    reductions are tried. Reductions that TVM cannot share among threads, such as the position of a
+    maximum, are scheduled by `short_sums`, however long they are. Kernels that no rule fits get
+    dlight's fallback, which uses one thread for each element.
 
     A kernel that is marked as scheduled stays unchanged. The module given is not changed. Equal
     kernels get equal schedules.
@@ -186,7 +186,7 @@ def _attempt(rule: Any, func: tirx.PrimFunc, target: Any, name: str) -> Any:
 
 
 def _inline_all(schedule: s_tir.Schedule, summed: Any) -> None:
-    """Inline every block except `summed` and the last one, as far as TVM can."""
+    """Inline every block except `summed` and the last block, as far as TVM can."""
     for block in _others(schedule, summed):
         with unless_refused():  # TVM cannot inline a block that writes an output or reads the sum.
             schedule.compute_inline(block)

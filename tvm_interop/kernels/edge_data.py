@@ -83,7 +83,7 @@ def _floats(dtype: np.dtype, kind: Kind, rng: np.random.Generator) -> np.ndarray
         steps = np.rint(ordinary * 0.2 * float(info.tiny) / least)
         ordinary = steps * least
     if kind == "large":
-        # The cubes of these numbers, and sums of thousands of cubes, are finite.
+        # The cubes of large numbers, and sums of thousands of such cubes, are finite.
         ordinary = ordinary * float(info.max) ** 0.3
     if kind == "small":
         ordinary = ordinary / 16

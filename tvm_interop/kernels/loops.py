@@ -26,7 +26,8 @@ length. For each parameter of the kernel, the attribute lists the axis of the st
 `AFTER_LAST_STEP`. `lowering.masked_positions` cannot prove this of loops that are written by hand.
 """
 NO_STEPS, AFTER_LAST_STEP = -1, -2
-"""In `STEPS`: for a parameter that is the same at each step, for a result of the whole sequence."""
+"""Entries of `STEPS`. The first is for a parameter that is the same at each step, the second for a
+result of the whole sequence."""
 ADDS = "tvm_interop.adds"
 """Attribute of a kernel with `STEPS` whose result at a step is the sum of the input up to this
 step."""
@@ -75,7 +76,7 @@ def loop(
 ) -> tirx.Stmt:
     """A loop that runs `body` for each index below `extent`.
 
-    With `extent` 1 the result is the body alone, and with `extent` 0 an empty statement.
+    With `extent` 1 the result is the body without a loop, and with `extent` 0 an empty statement.
     """
     if extent == 1:
         return body(index(0))

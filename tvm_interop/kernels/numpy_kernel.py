@@ -23,7 +23,8 @@ from tvm import ir, s_tir, tirx
 from .numpy_values import Array, Axis, Places, UndefinedError, dtype_of, is_known, linear
 
 _TOGETHER = 1 << 20
-"""The number of places that are evaluated at once. Their data mostly stays in caches."""
+"""The number of places that are evaluated at once, so small that their data mostly stays in
+caches."""
 _FACTORS_TOGETHER = 1 << 23
 """How many elements of a factor in a sum of products are converted to doubles at once."""
 _LEAST_OF_GROUP = 1 << 16
@@ -45,8 +46,8 @@ class _Step(NamedTuple):
 
     Attributes
     ----------
-    buffer, indices, value: the block stores `value` in `buffer` at `indices`. If it is a reduction,
-        it combines `value` with the element there.
+    buffer, indices, value: the block stores `value` in `buffer` at `indices`. If the block is a
+        reduction, it combines `value` with the element at `indices`.
     sizes: the sizes of the axes, by their variables.
     summed: the variables of the axes that are reduced.
     combined: the function that combines two numbers in a reduction; None if the block is not a
@@ -198,8 +199,8 @@ def _groups(step: _Step, whole: dict[Any, Axis]) -> Iterator[dict[Any, Axis]]:
 
     In a grouped convolution, the input's channels depend on the quotient of the output's channel
     and the size of a group. Within a group, the factors are views of their buffers, and their sum
-    is a product of matrices. The places of small groups are not divided, because each part costs
-    time of its own.
+    is a product of matrices. The places of small groups are not divided, because the evaluation of
+    each part costs additional time.
     """
     quotients: list[tuple[Any, int]] = []
     tvm_ffi.structural_walk(
@@ -221,7 +222,7 @@ def _groups(step: _Step, whole: dict[Any, Axis]) -> Iterator[dict[Any, Axis]]:
 def _axis_and_divisor(step: _Step, quotient: Any) -> list[tuple[Any, int]]:
     """The axis and the constant divisor of a quotient.
 
-    Empty if the quotient has another form, or if the block reduces the axis.
+    The result is empty if the quotient has another form, or if the block reduces the axis.
     """
     axis, divisor = quotient.a, quotient.b
     is_axis = isinstance(axis, tirx.Var) and axis in step.sizes and axis not in step.summed
@@ -246,7 +247,7 @@ def _cut(
         yield whole
         return
     # Divide the outermost axis that is long enough for parts of `together` places, because parts of
-    # an outer axis are contiguous. If no axis is long enough, divide the longest one.
+    # an outer axis are contiguous. If no axis is long enough, divide the longest axis.
     enough = (v for v in free if whole[v].size * together >= places)
     chosen = next(enough, max(free, key=lambda v: whole[v].size))
     number, start, size = whole[chosen]

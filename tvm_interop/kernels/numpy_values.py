@@ -42,7 +42,7 @@ class Places:
     ----------
     axes: the axis of each variable.
     buffers: the contents of each buffer that was computed so far.
-    lets: values of variables that are bound within an expression.
+    lets: values of variables that `Let` expressions bind.
     asked: an array of booleans that says at which places a value is needed; None for all places.
     """
 
@@ -108,7 +108,7 @@ class Linear(NamedTuple):
     constant: int
 
     def range_in(self, axes: Mapping[Any, Axis]) -> tuple[int, int]:
-        """The least and the largest value for all values of the variables, which have axes."""
+        """The least and the largest value of the expression; each variable must have an axis."""
         least = most = self.constant
         for variable, factor in self.factors.items():
             axis = axes[variable]

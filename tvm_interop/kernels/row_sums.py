@@ -15,7 +15,8 @@ from .expressions import uses
 _VECTORS = 4
 """Largest number of independent vectors of sums in a row.
 
-Several vectors hide the latency of an addition, which waits for the one before it.
+Several vectors hide the latency of additions, each of which waits for the addition before it to the
+same vector.
 """
 _FEWEST_LANES = 4
 """The least number of lanes in a vector; a narrower vector gains nothing."""
@@ -96,8 +97,8 @@ def _lanes(length: int, width: int) -> tuple[int, int] | None:
 def _axes_in_row(block: tirx.SBlock) -> int:
     """How many of the last axes are summed over and contiguous in each tensor that is summed.
 
-    Zero if a tensor is read in another order, if the block is not a sum of one value, or if another
-    axis follows a summed one.
+    The result is zero if a tensor is read in another order, if the block is not a sum of one value,
+    or if another axis follows a summed axis.
     """
     if not isinstance(block.body, tirx.BufferStore) or not isinstance(block.body.value, tirx.Add):
         return 0

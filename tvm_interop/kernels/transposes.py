@@ -14,14 +14,15 @@ from ..machine.cpu_features import Registers
 _FEWEST_LANES = 4
 """The least number of lanes in a vector; a narrower vector gains nothing."""
 _LEAST_WORK = 1 << 10
-"""The least number of elements for which tiles pay; smaller tensors fit into the L1 cache."""
+"""The least number of elements for which tiles are faster; smaller tensors fit into the L1
+cache."""
 
 
 def tile_across_memory(schedule: s_tir.Schedule, block: Any, registers: Registers) -> Any | None:
     """Tile an element-wise block whose output and one input are contiguous along different axes.
 
-    The vectors of a tile read the same few cache lines, one element from each line. Whole rows
-    would touch more cache lines than the L1 cache holds.
+    The vectors of a tile read the same few cache lines, one element from each line. If whole rows
+    were written instead of tiles, they would touch more cache lines than the L1 cache holds.
 
     Returns
     -------
@@ -46,7 +47,7 @@ def tile_across_memory(schedule: s_tir.Schedule, block: Any, registers: Register
     others = [loop for i, loop in enumerate(loops) if i not in (across, inner)]
     schedule.reorder(*others, tiles, columns, row, lane)
     if extents[inner] % lanes == 0 and lanes >= _FEWEST_LANES:
-        # If the tile does not divide the axis, the loop has a condition, which vectors cannot have.
+        # If the tile does not divide the axis, the loop has a condition, and cannot be vectorised.
         schedule.vectorize(lane)
     return schedule.fuse(*others, tiles)
 

@@ -134,8 +134,9 @@ def minus_size(x: Expr) -> Expr:
 
 def sigmoid_from_exponential(x: Expr, e: Expr) -> Expr:
     """1 / (1 + exp(-x)), where `e` is the exponential of `minus_size(x)`."""
-    # For x >= 0 this is 1 - e / (1 + e), and for x < 0 it is e - e * (e / (1 + e)). The shorter
-    # e / (1 + e) has a larger error, because it divides by a rounded sum.
+    # For x >= 0 the result is computed as 1 - e / (1 + e), and for x < 0 as e - e * (e / (1 + e)).
+    # For x < 0 the shorter formula e / (1 + e) has a larger error, because it divides by a rounded
+    # sum.
     scale = tirx.Select(x < _f32(0), e, _f32(1))
     return _let(scale, lambda scale: scale - scale * (e / (_f32(1) + e)))
 
@@ -159,7 +160,7 @@ def erf(x: Expr) -> Expr:
 def erf_tail(x: Expr) -> Expr:
     """The logarithm of 1 - erf(abs(x)), with abs(x) bounded by 4.
 
-    The expression `x` occurs several times in the result.
+    The expression `x` occurs several times in the result, so pass a variable.
     """
     bounded = tirx.Select(tirx.abs(x) > _f32(4), _f32(4), tirx.abs(x))
     return _let(bounded, lambda size: _polynomial(_ERF_TAIL, size))
@@ -241,7 +242,7 @@ def _near_or_far(x: Expr, limit: float, near: Expr, far: Expr) -> Expr:
 
 def _exp(x: Expr) -> Expr:
     """e to the power of `x`; pass a variable, since `x` occurs several times in the result."""
-    low, high = -104.5, 88.72283  # Below `low` the result is 0, and above `high` infinite.
+    low, high = -104.5, 88.72283  # The result is 0 below `low`, and infinite above `high`.
     bounded = tirx.Select(x > _f32(high), _f32(high), tirx.Select(x < _f32(low), _f32(low), x))
 
     def of(x: Expr) -> Expr:
@@ -256,7 +257,7 @@ def _exp(x: Expr) -> Expr:
         return _let(grown, lambda grown: _scaled(grown, exponent))
 
     def of_rest(exact: Expr, n: Expr) -> Expr:
-        # `exact - low` is rounded. The linear term therefore adds `exact` and `low` separately.
+        # `exact - low` is rounded. The linear term therefore uses `exact` and `low` separately.
         low = n * _f32(_LN2_LOW)
 
         def of(exact: Expr, rest: Expr) -> Expr:
@@ -271,7 +272,7 @@ def _exp(x: Expr) -> Expr:
 
 
 def _scaled(x: Expr, n: Expr) -> Expr:
-    """`x` times 2 to the power of `n`, in two steps: one factor alone may be out of range."""
+    """`x` times 2 to the power of `n`, in two steps, as a single factor may be out of range."""
 
     def of(half: Expr) -> Expr:
         return x * _two_to_the(half) * _two_to_the(n - half)
@@ -373,7 +374,7 @@ def power_from_exponent(x: Expr, y: Expr, size_of_power: Expr) -> Expr:
 
 def _square_root(x: Expr) -> Expr:
     """`x ** 0.5`: the square root, except for minus zero and minus infinity."""
-    # The bits are compared, because TVM assumes that no number is below the lowest finite one.
+    # The bits are compared, because TVM assumes that no number is below the lowest finite number.
     is_minus_infinity = tirx.reinterpret("int32", x) == _i32(_MINUS_INFINITY_BITS)
     root = tirx.Select(is_minus_infinity, _f32(math.inf), tirx.sqrt(x))
     return tirx.Select(x == _f32(0), _f32(0), root)

@@ -49,9 +49,9 @@ def with_vector_math(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
     A kernel without such calls is returned unchanged.
 
-    TVM's analyzer replaces each variable by the expression it is bound to. Two nested functions
-    would therefore take minutes to compile, and three nested functions hours. So an argument that
-    contains a function is first stored in a buffer, and then read from there. An argument in a
+    TVM's analyzer replaces each variable by the expression it is bound to. Two nested calls of
+    functions would therefore take minutes to compile, and three nested calls hours. So an argument
+    that contains a function is first stored in a buffer, and then read from there. An argument in a
     branch of a condition may be computed only if the condition holds. In a branch, the outer
     function therefore stays a call.
     """
@@ -131,7 +131,7 @@ def _steps(statement: Any, lane: Any, lanes: Any, held: list[Any]) -> list[Any]:
 
     Parameters
     ----------
-    lane: the index of the element that this iteration uses in each new buffer.
+    lane: the index in each new buffer of the element that belongs to this loop iteration.
     lanes: the number of elements of each new buffer.
     held: a list to which the new buffers are appended.
     """

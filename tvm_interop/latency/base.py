@@ -37,7 +37,7 @@ class LatencyModel(ABC):
 
     @abstractmethod
     def op(self, op: int) -> float:
-        """Microseconds that operator `op` takes alone."""
+        """Microseconds that operator `op` takes if no other operator runs."""
 
     @abstractmethod
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
@@ -78,8 +78,8 @@ class LatencyModel(ABC):
     def mergeable(self) -> Sequence[Sequence[int]]:
         """Disjoint sets of operators. Two or more operators of a set might be merged into one.
 
-        If an operator is divided, its parts are all in the same set, and are only merged together.
-        There are no such sets unless a subclass overrides this method.
+        If an operator is divided into parts, all of its parts are in the same set, and are merged
+        only all together. There are no such sets unless a subclass overrides this method.
         """
         return ()
 
@@ -107,7 +107,7 @@ class LatencyOver(LatencyModel):
         self.stage_us = base.stage_us
 
     def op(self, op: int) -> float:
-        """The latency that `base` gives for an operator alone, in microseconds."""
+        """The latency that `base` gives for a single operator, in microseconds."""
         return self._base.op(op)
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
@@ -226,7 +226,7 @@ class LatencyTable(LatencyModel):
         return self._transfers[u, v]
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
-        """Microseconds of the longest group or stream, plus `stage_us` and the waits."""
+        """Microseconds of a stage: its longest group or stream, plus `stage_us` and the waits."""
         return float(self._price(StageBatch.from_stages([groups]))[0])
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
@@ -339,8 +339,8 @@ def pack_groups_of_stages(
 def sum_in_order(times_us: Sequence[float] | npt.NDArray[np.float64]) -> float:
     """The sum, added from the first number to the last as the native code does.
 
-    Python's own `sum` compensates rounding from 3.12 on, and numpy's adds in pairs. Their results
-    differ from native sums in the last bits, so they cannot be compared with native sums.
+    Python's own `sum` compensates rounding from 3.12 on, and numpy's `sum` adds in pairs. Their
+    results differ from native sums in the last bits, so they cannot be compared with native sums.
     """
     return LatencyTable(times_us).stage([range(len(times_us))])
 

@@ -55,7 +55,7 @@ class BlockDevice:
 
     @property
     def gpu(self) -> BlockGpu:
-        """The GPU as the simulation of blocks needs it."""
+        """The properties of the GPU that the simulation of blocks needs."""
         return BlockGpu(
             self.multiprocessors, self.bytes_a_us, self.launch_us, self.gap_us, self.wait_us
         )
@@ -70,8 +70,9 @@ class BlockDevice:
 
         Parameters
         ----------
-        efficiency: the speed of a block of this kernel, as a share of the speed of other kernels.
-            For the rest of the time the block waits, and leaves the arithmetic to other blocks.
+        efficiency: the speed of a block of this kernel, as a share of the speed of blocks of other
+            kernels. For the rest of its time a block waits, and leaves the arithmetic to other
+            blocks.
 
         Raises
         ------

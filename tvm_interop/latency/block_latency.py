@@ -47,7 +47,7 @@ class BlockLatency(LatencyModel):
         return self.stage([[op]])
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
-        """Microseconds until the last of the groups ends."""
+        """Microseconds until the last of the stage's groups ends."""
         return self.kernels_us([[self._kernels[op] for op in ops] for ops in groups])
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:

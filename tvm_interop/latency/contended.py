@@ -18,11 +18,12 @@ would take longer."""
 class ContendedLatency(LatencyModel):
     """Takes operator latencies from a table, and simulates a stage's groups side by side.
 
-    Operators that run at the same time slow each other down. Arithmetic takes max(1, the cores they
-    keep busy / `cores`) times as long as alone. Memory traffic takes max(1, the sum of their memory
-    shares / `bandwidth`) times as long. An operator slows down by the mean of these two factors,
-    weighted by its memory share. `scheduling.simulation.simulate` follows the same rule; this class
-    simulates many stages at once.
+    Operators that run at the same time slow each other down. Compared with an operator that runs
+    alone, arithmetic takes max(1, the cores that the operators keep busy / `cores`) times as long,
+    and memory traffic takes max(1, the sum of their memory shares / `bandwidth`) times as long. An
+    operator slows down by the mean of these two factors, weighted by its memory share.
+    `scheduling.simulation.simulate` follows the same rule; this class simulates many stages at
+    once.
 
     Attributes
     ----------
@@ -65,7 +66,7 @@ class ContendedLatency(LatencyModel):
         return super().transfer(u, v) if self._copies is None else self._copies.transfer(u, v)
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
-        """Microseconds until the last of the groups ends."""
+        """Microseconds until the last of the stage's groups ends."""
         return float(self.stages([groups])[0])
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
@@ -76,7 +77,7 @@ class ContendedLatency(LatencyModel):
         return np.concatenate([np.empty(0), *chunks])
 
     def _simulate(self, batch: StageBatch, first: int, last: int) -> npt.NDArray[np.float64]:
-        """Microseconds of stages `first` to `last` (exclusive), each simulated on its own clock."""
+        """Microseconds of stages `first` to `last` (exclusive), all simulated at once."""
         at, end = _groups_of(batch, first, last)
         running = at < end
         left_us = np.where(running, self.op_us[_ops_at(batch, at)], 0.0)

@@ -23,8 +23,8 @@ class DeviceDescription:
         device.
     launch_us: microseconds that the smallest operator takes.
     cores: a CPU's cores or a GPU's multiprocessors.
-    values_a_core: number of values written per busy core. An operator that writes more values
-        keeps more cores busy.
+    values_a_core: number of values that an operator writes for each core that it keeps busy. An
+        operator that writes more values keeps more cores busy.
     bandwidth: how many operators that only move bytes can run at full speed at the same time.
     link: the connection to another device of this kind; None if there is none.
     """
@@ -81,7 +81,7 @@ def device_description(name: str) -> DeviceDescription:
 
     Raises
     ------
-    InputError: no device has this name; the message lists the names there are.
+    InputError: no device has this name; the message lists all names.
     """
     if name not in DEVICES:
         raise InputError(

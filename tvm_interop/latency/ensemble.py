@@ -1,7 +1,7 @@
 """An ensemble of boosted trees, which predicts a number and how uncertain the number is.
 
-Each member learns from its own random draw of the samples. Members disagree where samples are few,
-so their disagreement says how far to trust the prediction.
+Each member of the ensemble learns from its own random draw of the samples. Members disagree where
+samples are few, so their disagreement says how far to trust the prediction.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ class TreeEnsemble:
         return members.mean(axis=0), np.sqrt(members.var(axis=0) + self._noise)
 
     def _train(self, member: int, trees: int) -> Any:
-        # Several threads would add up numbers in a varying order, and so with varying rounding.
+        # With several threads, the order of additions, and so the rounding, would vary between
+        # runs.
         parameters = {
             "objective": "reg:squarederror",
             "base_score": 0.0,

@@ -18,7 +18,8 @@ _DEVIATIONS_IN_SPREAD = 1.349
 _MEDIAN_OVER_MEAN = 1.2533
 """The standard error of a median, divided by the standard error of a mean."""
 _HELD_UP = 1.25
-"""A run was held up if it took longer than the shortest run by more than this factor."""
+"""A run counts as held up by other programs if it took more than this many times as long as the
+shortest run."""
 
 
 def undisturbed(
@@ -36,7 +37,7 @@ def undisturbed(
 
 _LEAST_US = 1e-3
 """Smallest latency of an estimate. A latency may be a divisor, so it must be above 0. Without this
-limit it could be negative, because the latency of an empty stage is subtracted from it."""
+limit a latency could be negative, because the latency of an empty stage is subtracted from it."""
 
 
 @dataclass(frozen=True)

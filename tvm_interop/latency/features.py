@@ -45,8 +45,8 @@ the operators of a stage. In all other names they compare its groups."""
 
 
 LEAST_US = 0.5
-"""Smallest latency in microseconds. Shorter latencies count as this, because they are mostly clock
-noise."""
+"""Smallest latency in microseconds. Shorter latencies are replaced by this number, because they are
+mostly clock noise."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class OperatorTable:
 
 
 def longest_group_us(batch: StageBatch, table: OperatorTable) -> Floats:
-    """Microseconds of each stage if its groups never slowed each other down: (num_stages,)."""
+    """Microseconds of each stage if groups never slowed each other down, shape (num_stages,)."""
     layout = _Layout(batch)
     return layout.most(layout.group_sums(table.latency_us))
 

@@ -73,10 +73,11 @@ class BlockGpu:
     Attributes
     ----------
     multiprocessors: number of multiprocessors.
-    bytes_a_us: bytes per microsecond that all of them together move; inf for no limit.
+    bytes_a_us: bytes per microsecond that all multiprocessors together move; inf for no limit.
     launch_us: microseconds from one launch to the next.
     gap_us: microseconds from the end of a kernel until the next kernel on its stream can start.
-    wait_us: the same for a waiting kernel on another stream.
+    wait_us: microseconds from the end of a kernel until a kernel on another stream that waits for
+        it can start.
     """
 
     multiprocessors: int
@@ -114,7 +115,8 @@ class Launch:
     arrives_us: the earliest time at which the kernel can run.
     after: numbers of earlier launches on the same stream that must have ended. After the end of a
         kernel, `gap_us` of the GPU passes.
-    waits: the same for launches on other streams, with `wait_us`.
+    waits: numbers of earlier launches on other streams that must have ended. After the end of each
+        of their kernels, `wait_us` of the GPU passes.
     """
 
     kernel: BlockKernel | None
@@ -170,7 +172,7 @@ def run_launches(launches: Sequence[Launch], on: BlockGpu) -> tuple[list[float],
     A kernel starts when its first block does.
 
     Complexity: events * (different multiprocessors + running kernels). A kernel has at least one
-    event for each wave of its blocks.
+    event for each wave of its blocks (the blocks that run at once).
     """
     gpu = _Gpu(on.multiprocessors, on.bytes_a_us)
     start_us = [0.0] * len(launches)
@@ -188,7 +190,7 @@ def run_launches(launches: Sequence[Launch], on: BlockGpu) -> tuple[list[float],
 
     def finish(number: int) -> None:
         end_us[number] = now_us
-        # An operator that launches nothing adds no gap of its own to the gap before it.
+        # An operator that launches nothing adds no gap after itself.
         gap_us = 0.0 if launches[number].kernel is None else on.gap_us
         for reader in readers[number]:
             passes_us = on.wait_us if number in launches[reader].waits else gap_us
@@ -329,7 +331,8 @@ class _Gpu:
         while running.waiting and fits:
             _, place, alike = heapq.heappop(fits)
             if alike.size > running.waiting:
-                # Now no block waits any more, so no other place has to be found.
+                # Fewer blocks wait than there are multiprocessors here. Split off the
+                # multiprocessors that get no block.
                 self._all.insert(place + 1, alike.split(alike.size - running.waiting))
             alike.add(running)
             running.waiting -= alike.size

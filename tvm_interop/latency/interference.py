@@ -16,13 +16,13 @@ Floats = npt.NDArray[np.float64]
 
 
 class InterferingLatency(LatencyOver):
-    """Slows down the stages of another latency model, by a share for each group that runs at once.
+    """Slows down the stages of another latency model, by a share for each concurrent group.
 
     A stage takes 1 + `interference` * others times as long as `base` says. Here `others` is the
-    mean number of other groups that run while the longest group runs: the sum of all groups'
-    latencies alone, divided by the longest of them, minus 1. So for two equal groups `others` is 1,
-    and a short group beside a long one adds little. The simulation of serving applies the same rule
-    to instances of models (`serving.models.ServingDevice`).
+    mean number of other groups that run while the longest group runs: the sum of the latencies that
+    all groups have alone, divided by the largest of these latencies, minus 1. So for two equal
+    groups `others` is 1, and a short group beside a long one adds little. The simulation of serving
+    applies the same rule to instances of models (`serving.models.ServingDevice`).
 
     On simulated GPUs, kernels share cores and bandwidth. On real GPUs they also compete for caches.
     `benchmarks.interference` fits the share to published times.

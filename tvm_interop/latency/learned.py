@@ -44,9 +44,10 @@ class PredictionError:
     Attributes
     ----------
     stages: number of stages compared.
-    mape: mean of |predicted - measured| / measured. A divisor below half a microsecond counts as
-        half a microsecond.
-    spearman: rank correlation, 1 if both have the same order; nan if it is not defined.
+    mape: mean of |predicted - measured| / measured. If `measured`, the divisor, is below half a
+        microsecond, half a microsecond is used instead.
+    spearman: rank correlation, 1 if predictions and measurements have the same order; nan if it is
+        not defined.
     """
 
     stages: int

@@ -20,11 +20,11 @@ from .measurement import Record, Setting, Workload
 _FEWEST_FOR_TREES = 16
 """Trees learn from the program's own operators if at least this many are measured.
 
-With fewer, predictions learned elsewhere are only shifted.
+With fewer operators, predictions learned from other programs are only shifted.
 """
 _UNSURE = 1.0
-"""Standard deviation of the logarithm of a latency, if the model has learned nothing elsewhere and
-has too few operators of its own for trees."""
+"""Standard deviation of the logarithm of a latency, if the model has learned nothing from other
+programs, and this program has too few measured operators for trees."""
 
 _RIDGE = 1.0
 """Weight of the penalty on the slopes of the straight line."""
@@ -33,13 +33,14 @@ _RIDGE = 1.0
 class LearnedOperators:
     """Predicts the latency of an operator from its work, its shapes and the setting.
 
-    The prediction is a sum of three logarithms. A straight line through the learned operators says
-    how the latency grows with FLOPs, bytes and the size of the result. Boosted trees add the
-    difference between this line and operators measured elsewhere. The third term comes from the
-    operators of this program that were measured so far (`observe`). It is the median of their
-    differences from the sum of the first two terms. If enough operators were measured, trees of
-    their own add what the median leaves of each difference. So records of another CPU or another
-    target help, because their error is nearly the same for all operators.
+    The prediction is a sum of three logarithms. The first is a straight line through the learned
+    operators, which says how the latency grows with FLOPs, bytes and the size of the result. The
+    second comes from boosted trees, which learn the difference between this line and operators of
+    other programs. The third comes from the operators of this program that were measured so far
+    (`observe`): the median of their differences from the sum of the first two terms. If enough
+    operators of this program were measured, other trees learn from them what the median leaves of
+    each difference. So records of another CPU or another target help, because their error is nearly
+    the same for all operators.
 
     Parameters
     ----------
@@ -62,13 +63,13 @@ class LearnedOperators:
 
     @property
     def num_samples(self) -> int:
-        """Number of operators learned from so far, here and elsewhere."""
+        """Number of operators learned from so far, of this program and of others."""
         return self._elsewhere.num_samples + len(self._own_log_us)
 
     def observe_elsewhere(
         self, settings: Sequence[Setting], workloads: Sequence[Workload], latency_us: Floats
     ) -> None:
-        """Learn from operators of other programs, devices or targets. Call this at most once.
+        """Learn from operators of other programs, devices or targets. May be called at most once.
 
         Parameters
         ----------
@@ -83,7 +84,7 @@ class LearnedOperators:
         self._elsewhere.add(features.astype(np.float32), rest)
 
     def observe_records(self, records: Iterable[Record], workloads: Mapping[str, Workload]) -> None:
-        """Learn from the operators alone in a database, as far as `samples_of` can use them."""
+        """Learn from the records of single operators in a database that `samples_of` can use."""
         settings: list[Setting] = []
         work: list[Workload] = []
         us: list[float] = []
@@ -133,7 +134,7 @@ class LearnedOperators:
         return Prediction(np.maximum(np.exp(log_us), LEAST_US), spread)
 
     def _before(self, features: Floats) -> tuple[Floats, Floats]:
-        """Predict the logarithms of latencies before operators of this program are used.
+        """Predict the logarithms of latencies by the line and by the trees of other programs.
 
         Returns
         -------

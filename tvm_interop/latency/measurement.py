@@ -29,8 +29,8 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     name: for people: the kernel's name, or the library and what it computes.
     arguments: type and shape of each tensor that the operator reads, followed by the type and shape
         of each tensor that it writes.
-    flops: floating-point operations. An addition and a multiplication count as two. 0 if memory
-        alone decides the latency.
+    flops: floating-point operations. An addition and a multiplication count as two. The number is 0
+        if memory traffic alone decides the latency.
     nbytes: bytes of the arguments, each read or written once.
     parallel_extent: number of elements of the largest output. At most this many elements can be
         computed at the same time.
@@ -94,7 +94,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 def stage_key(setting: Setting, parallel_kernels: bool, streams: Sequence[Sequence[str]]) -> str:
-    """A key for a stage, from everything that decides its latency. The model does not matter.
+    """A key for a stage, from everything that decides its latency, whatever the model is.
 
     Databases contain these keys. If a key changes, its stage has to be measured again.
 

@@ -29,7 +29,7 @@ class ConvShape:
     window: height and width of its kernel.
     padding: at the top, left, bottom and right.
     strides: along height and width.
-    activation: name of the activation behind it; empty if there is none.
+    activation: name of the activation that follows it; empty if there is none.
     images: number of images in a batch.
     """
 
@@ -45,7 +45,7 @@ class ConvShape:
 
     @property
     def output(self) -> tuple[int, int]:
-        """Height and width of the tensor that it writes."""
+        """Height and width of the tensor that the convolution writes."""
         height, width = (
             (self.image[axis] + self.padding[axis] + self.padding[axis + 2] - self.window[axis])
             // self.strides[axis]
@@ -56,17 +56,17 @@ class ConvShape:
 
     @property
     def values(self) -> int:
-        """Number of values that it writes."""
+        """Number of values that the convolution writes."""
         return self.images * self.channels * math.prod(self.output)
 
     @property
     def flops(self) -> int:
-        """Floating-point operations; a multiplication and an addition count as two."""
+        """Floating-point operations of the convolution; a multiply-add counts as two."""
         return 2 * self.values * self.in_channels * math.prod(self.window)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the images, the weights and the biases that it reads, and of its output."""
+        """Bytes of the images, weights and biases that the convolution reads, and of its output."""
         read = self.images * self.in_channels * math.prod(self.image)
         weights = self.channels * (1 + self.in_channels * math.prod(self.window))
         return _FLOAT_BYTES * (read + weights + self.values)
@@ -81,10 +81,10 @@ def merged_conv(convs: Sequence[ConvShape]) -> ConvShape | None:
     """The convolution into which `convs` are merged; None if they cannot be merged.
 
     There must be two or more convolutions, all of the same `kind`. The merged window has the
-    largest height and width, and the merged padding is the largest. Each window is placed into the
-    merged window, at an offset of the largest padding minus its own, and must fit there. The other
-    weights of the merged window are 0. Compilations merge by the same rules
-    (`lowering.conv_chains`).
+    largest height and width of all windows, and the merged padding is the largest padding. Each
+    window is placed into the merged window, at an offset of the largest padding minus its own
+    padding, and must fit there. The other weights of the merged window are 0. Compilations merge by
+    the same rules (`lowering.conv_chains`).
     """
     first = convs[0] if convs else None
     if first is None or len(convs) < 2 or any(conv.kind != first.kind for conv in convs):
@@ -107,9 +107,9 @@ def merged_conv(convs: Sequence[ConvShape]) -> ConvShape | None:
 class MergingConvs(LatencyOver):
     """Adds prices of merged convolutions to a latency model that knows none.
 
-    The merged operator takes as long as `price` says. At batch 1, cutting its output into parts
-    takes no time, because each part is a piece of memory of its own. For larger batches, `price`
-    must include the time of cutting.
+    The merged operator takes as long as `price` says. At batch 1, cutting its output into the
+    outputs of the single convolutions takes no time, because each of these outputs is one
+    contiguous piece of it. For larger batches, `price` must include the time of cutting.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ from .base import LatencyModel, LatencyOver
 
 
 class LatencyOfSome(LatencyOver):
-    """Numbers some operators of a latency model anew, from 0.
+    """Gives the latencies of some operators of another latency model, renumbered from 0.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class LatencyOfSome(LatencyOver):
         return self._base.transfer(self._ops[u], self._ops[v])
 
     def mergeable(self) -> Sequence[Sequence[int]]:
-        """The sets of operators, among these, that might be merged."""
+        """The sets of these operators that might be merged, by their new numbers."""
         sets = ([op for op in ops if op in self._place] for ops in self._base.mergeable())
         return [[self._place[op] for op in ops] for ops in sets if len(ops) > 1]
 

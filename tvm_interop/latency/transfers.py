@@ -39,7 +39,7 @@ class Link:
         return self.fixed_us + nbytes / self.bytes_a_us
 
     def transfers(self, graph: OpGraph) -> dict[tuple[int, int], float]:
-        """Microseconds to copy the bytes that one operator reads from another: (producer, reader).
+        """Microseconds to copy what one operator reads from another, by (producer, reader).
 
         Raises
         ------

@@ -209,7 +209,7 @@ def _only_leaves_by(
     values: Mapping[relax.Var, relax.Expr],
     uses: Mapping[relax.Var, int],
 ) -> bool:
-    """Whether operators outside of the chain read no variable of the chain except `last`."""
+    """Whether operators outside of the chain read only the variable `last` of the chain."""
     inside = [
         arg for var in computed for arg in getattr(values.get(var), "args", ()) if arg in computed
     ]
@@ -225,8 +225,8 @@ def _only_leaves_by(
 def _recognised(results: _Array) -> Activation | None:
     low, high = float(np.min(results)), float(np.max(results))
     if low < high and _agree(results, np.clip(_SAMPLES, low, high)):
-        # A result that equals the smallest or the largest sample shows no bound: a clip whose bound
-        # lies beyond the samples would give the same results.
+        # If the smallest or the largest result equals the smallest or the largest sample, the bound
+        # is not known: a clip whose bound lies beyond the samples would give the same results.
         unbounded = high >= np.max(_SAMPLES)
         if unbounded and low == 0:
             return Activation("relu")

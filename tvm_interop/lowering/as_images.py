@@ -33,7 +33,7 @@ _ELEMENT_WISE = {
 
 
 class AsImages(ABC):
-    """Rewrites the bindings of `main` in order, and keeps track of values that exist as images.
+    """Rewrites the bindings of `main` in order, and remembers which values exist as images.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class AsImages(ABC):
 
     @abstractmethod
     def from_image(self, image: relax.Var, shape: Shape) -> relax.Expr:
-        """An expression that turns an image back into a value of `shape`."""
+        """An expression that turns an image back into a tensor of shape `shape`."""
 
     @abstractmethod
     def broadcast_shape(self, shape: Shape) -> Shape | None:
@@ -83,7 +83,7 @@ class AsImages(ABC):
         """
 
     def as_image(self, expr: relax.Expr) -> relax.Expr:
-        """`expr`, a value of `rank` axes, as an image."""
+        """The tensor `expr`, which has `rank` axes, as an image."""
         if expr in self._images:
             return self._images[expr]
         shape = static_shape(expr.ty)

@@ -1,4 +1,4 @@
-"""Computes bounds of numbers: of results of arithmetic, comparisons and functions."""
+"""Computes bounds of the results of arithmetic, comparisons and functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from .kernel_stores import UnprovenError
 ORDINARY = 1e30
 """The assumed largest size of a float that the model computes and that is not a mask."""
 WIDE = 1e6
-"""Bounds this far apart belong to data, about which nothing else is known."""
+"""If the two ends of a bound are farther apart than this number, the value counts as data, about
+which nothing else is known."""
 _VANISHES = -1000.0
 """The exponential of this number, and of every smaller number, is exactly 0 in every type of
 floats."""
@@ -99,7 +100,7 @@ def cast(value: Bound, before: str, after_it: str) -> Bound:
 
 
 def _rounded(value: Bound, dtype: str) -> Bound:
-    """The bound; an end that is too large for the float type becomes infinity."""
+    """The bound `value`; an end that is too large for the float type becomes infinity."""
     most = {"float16": 65504.0, "float64": 1.7976931348623157e308}.get(dtype, 3.4028234663852886e38)
     least = -math.inf if value.least < -most else value.least
     greatest = math.inf if value.greatest > most else value.greatest
@@ -142,8 +143,9 @@ def arithmetic(kind: str, one: Bound, other: Bound, dtype: str) -> Bound:
     found = widened(Bound(min(ends), max(ends)), dtype)
     if "float" not in dtype:
         return found if within(found, whole) else whole
-    # The condition that `padding_bounds` states: a result is of ordinary size on a side, unless the
-    # bound of an operand is larger on this side (for a product or a quotient, on any side).
+    # By the condition that `padding_bounds` states, an end of the result's bound is limited to the
+    # ordinary range. It is not limited if the bound of an operand exceeds this range at the same
+    # end (for a product or a quotient, at either end).
     low, high = other if kind in ("add", "mul", "div") else (-other.greatest, -other.least)
     is_low, is_high = min(one.least, low) < whole.least, max(one.greatest, high) > whole.greatest
     if kind in ("mul", "div"):
@@ -181,7 +183,7 @@ def of_call(kind: str, parts: list[Bound], dtype: str) -> Bound:
         if value == ANY:
             return ANY
         least = 0.0 if value.least <= _VANISHES else math.exp(min(value.least, 60.0)) * 0.999
-        least = widened(Bound(least, least), dtype).least  # The type may round it to 0.
+        least = widened(Bound(least, least), dtype).least  # Rounding may give 0.
         if value.greatest < 60:
             return widened(Bound(least, 1.001 * math.exp(value.greatest)), dtype)
         return Bound(least, whole.greatest if value.greatest <= whole.greatest else math.inf)
@@ -199,8 +201,8 @@ def of_call(kind: str, parts: list[Bound], dtype: str) -> Bound:
         return ANY
     if parts == [ZERO] and kind not in ("call cos", "call sigmoid"):
         return ZERO
-    # The result may be exactly 0, so its bounds must be narrower than `WIDE`: wider bounds mean
-    # data, and a divisor that is data counts as other than 0 (see `arithmetic`).
+    # The result may be exactly 0, so its bounds must be narrower than `WIDE`. With wider bounds the
+    # result would count as data, and `arithmetic` assumes that a divisor that is data is not 0.
     most = 1 + max(4.0, *(abs(end) for part in parts for end in part))
     return Bound(-most, most)
 

@@ -50,7 +50,7 @@ class Chain(ABC):
 
     @property
     def result(self) -> relax.Var:
-        """The variable that the rest of the model reads."""
+        """The chain's last variable, the only one that the rest of the model reads."""
         return self.vars[-1]
 
     @property
@@ -85,7 +85,7 @@ class Chain(ABC):
 
     @abstractmethod
     def shaped_bias(self, bias: Array) -> Array:
-        """A bias of shape (outputs,) in the shape in which it is added."""
+        """The bias, of shape (outputs,), reshaped so that it can be added to the output."""
 
     def activation_key(self) -> Hashable:
         """A key that is equal for equal activations."""
@@ -129,7 +129,7 @@ class ChainFinder:
     def ending(
         self, var: relax.Var, axis: int
     ) -> tuple[tuple[relax.Var, ...], Array | None, relax.Call | None]:
-        """The variables of a chain that begins with `var`, its bias and its activation.
+        """The variables, the bias and the activation of the chain that begins with `var`.
 
         Parameters
         ----------

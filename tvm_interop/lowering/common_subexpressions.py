@@ -48,7 +48,7 @@ class CommonSubexpressions:
 
 
 def _first_of_equals(main: relax.Function) -> dict[relax.Var, relax.Var]:
-    """The first variable of each value, by the later variables that have the same value."""
+    """For each variable whose value an earlier variable has already, the first such variable."""
     first_of: dict[relax.Var, relax.Var] = {}
     seen: dict[Key, list[tuple[relax.Var, relax.Expr]]] = {}
     for binding in bindings_of(main):
@@ -92,7 +92,7 @@ def _with_first(value: relax.Expr, first_of: dict[relax.Var, relax.Var]) -> rela
 
 
 def _key(value: relax.Expr) -> Key:
-    """A key that equal expressions share. It leaves out the numbers in constants."""
+    """A key that is the same for equal expressions. It leaves out the numbers in constants."""
     if isinstance(value, relax.Var):
         return ("variable", value)
     if isinstance(value, tvm.ir.GenericConst):

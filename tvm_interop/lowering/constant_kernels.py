@@ -1,7 +1,7 @@
 """Runs kernels on constants, and keeps the kernels that it built.
 
-A model that is lowered for several sizes, such as for a range, has mostly the same kernels on
-constants for each size. Building a kernel takes much longer than running it.
+A model that is lowered for several sizes, such as the sizes of a range, has mostly the same kernels
+on constants for each size. Building a kernel takes much longer than running it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _constants(value: relax.Expr, known: Constants) -> list[tvm.ir.GenericConst]
 def _called(
     mod: tvm.IRModule, call: relax.Call, known: Constants
 ) -> list[tvm.ir.GenericConst] | None:
-    kernel = mod.functions.get(call.args[0])  # None if the importer made it.
+    kernel = mod.functions.get(call.args[0])  # None if the importer made the kernel.
     given = _constants(call.args[1], known) if len(call.args) == 2 else None
     if not given or not isinstance(kernel, tirx.PrimFunc):
         return None

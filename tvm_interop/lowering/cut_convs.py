@@ -25,10 +25,10 @@ _SLICE = tvm.ir.Op.get("relax.strided_slice")
 
 @module_pass(opt_level=0, name="CutConvs")
 class CutConvs:
-    """Replace a convolution of sequences whose last results are cut off by one with less padding.
+    """Reduce the padding of a convolution of sequences whose last results are cut off.
 
-    A bias may be added before the results are cut off. Each result that is left is the same sum. A
-    later pass removes the longer convolution, which nothing reads any more.
+    A bias may be added before the results are cut off. Each remaining result is the same sum as
+    before. A later pass removes the original convolution, which nothing reads any more.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -59,7 +59,7 @@ class CutConvs:
 
 
 class _Cut(NamedTuple):
-    """A convolution, its name, what is added to its results, and how many of them are cut off."""
+    """A convolution, its name, the bias of its results, and how many results are cut off."""
 
     conv: relax.Call
     name: str
@@ -80,7 +80,7 @@ def _variables(expr: relax.Expr) -> list[relax.Var]:
 def _cut(
     call: relax.Call, values: Mapping[relax.Var, relax.Expr], uses: Mapping[relax.Var, int]
 ) -> _Cut | None:
-    """The convolution whose results the slice `call` cuts off, if it does nothing else."""
+    """The convolution whose last results the slice `call` cuts off; None for other slices."""
     source, bias = call.args[0], None
     before, kept = static_shape(source.ty), static_shape(call.ty)
     if before is None or kept is None or len(before) != 3 or before[:2] != kept[:2]:
@@ -95,7 +95,7 @@ def _cut(
         source, bias = values[source].args
         shape = static_shape(bias.ty)
         if not shape or shape[-1] != 1 or static_shape(source.ty) != before:
-            return None  # The summand may differ between positions.
+            return None  # The summand may differ between positions, so it is not a bias.
     conv: Any = values.get(source) if isinstance(source, relax.Var) else None
     if uses.get(source) != 1 or not _is_call(conv, _CONV):
         return None
@@ -108,7 +108,7 @@ def _cut(
 
 
 def _shorter(cut: _Cut) -> relax.Call:
-    """The convolution with less padding at the end."""
+    """The convolution of `cut`, with less padding at the end."""
     attrs = cut.conv.attrs
     first, last = (int(size) for size in attrs.padding)
     call = relax.op.nn.conv1d(

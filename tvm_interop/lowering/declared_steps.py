@@ -21,7 +21,7 @@ from .position_form import Layout, one_axis
 
 
 def goes_through_positions(kernels: Sequence[tirx.PrimFunc], lengths: Sequence[int]) -> bool:
-    """Whether the kernels declare steps, and the steps are the positions of the sequence.
+    """Whether the kernels have the attribute `STEPS`, and the steps are the sequence's positions.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def layouts_after(
 
 
 def results_of_all(op: Operator, kernel: tirx.PrimFunc) -> set[int]:
-    """The results that depend on all positions, filled ones included, such as the last state."""
+    """The results that depend on all positions, even on filled ones, such as the last state."""
     axes = _axes(kernel)[len(op.inputs) :]
     return {v for v, axis in zip(op.outputs, axes, strict=True) if axis == AFTER_LAST_STEP}
 
@@ -100,8 +100,8 @@ def bounds_after(
 def _of_sum(each: Bound, count: int, dtype: str) -> Bound:
     """The bound of a sum of at most `count` numbers.
 
-    The sum may be exactly 0, so its bound is narrower than that of data (`WIDE`), or unknown: a
-    divisor that is data counts as other than 0.
+    The sum may be exactly 0, so its bound must be narrower than `WIDE`, or unknown. With a wider
+    bound the sum would count as data, and the proof assumes that a divisor that is data is not 0.
     """
     found, whole = Bound(count * min(each.least, 0), count * max(each.greatest, 0)), ordinary(dtype)
     is_small = found.greatest - found.least <= WIDE

@@ -40,8 +40,9 @@ def extract(mod: tvm.IRModule, func_name: str = "main") -> Program:
         A program with one operator for each `call_tir`, in the order of the bindings. A reshape
         becomes a value that is an alias of another value. A kernel that only copies its input to
         another shape becomes an alias too: TVM keeps such a kernel if its result is an output.
-        Equal constants become one weight. An output that is also an input, a weight or another
-        output is an alias of that value. If both have the same name, they are one value.
+        Equal constants become one weight. An output that is the same value as an input, a weight or
+        another output is an alias of that value. If the output has the same name as that value,
+        they are one value.
 
     Raises
     ------

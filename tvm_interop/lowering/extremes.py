@@ -113,7 +113,7 @@ def _clip(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
     def clipped(x: Any) -> Any:
         raised = tirx.Select(x < low, low, x)
-        return tirx.Select(raised > high, high, raised)  # ONNX: if low > high, the result is high.
+        return tirx.Select(raised > high, high, raised)  # If low > high, ONNX's result is high.
 
     return _of_each(bb, call, "clip", clipped)
 
@@ -224,7 +224,7 @@ def _both_nan(a: Any, b: Any) -> Any:
 
 
 def _is_nan(x: Any) -> Any:
-    # TVM simplifies `x != x` to false.
+    # The test `x != x` would fail, because TVM simplifies it to false.
     return tirx.isnan(x) if "float" in str(x.ty.dtype) else tirx.const(False)
 
 

@@ -35,9 +35,9 @@ _Array = npt.NDArray[np.float64]
 class FoldAffine:
     """Replace each chain of batch norms, scales and shifts of channels by one scale and one shift.
 
-    After a convolution with constant weights, the scale is multiplied into the weights. Otherwise
-    the scale stays as one multiplication. Only values with a single use are folded away. The
-    convolution and the last value of the chain keep their names.
+    After a convolution with constant weights, the scale is multiplied into the weights. After any
+    other operator, the scale stays as one multiplication. Only values with a single use are folded
+    away. The convolution and the last value of the chain keep their names.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:

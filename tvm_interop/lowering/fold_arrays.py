@@ -181,7 +181,7 @@ def _sliced(array: _Array, args: Sequence[Any]) -> _Array | None:
 
 
 def _whole_number(expr: Any) -> int | None:
-    """The number that a Relax expression stands for, if it is one."""
+    """The whole number that a Relax expression stands for; None for other expressions."""
     value = getattr(expr, "value", expr)
     return int(value) if isinstance(value, int | tvm.tirx.IntImm) else None
 

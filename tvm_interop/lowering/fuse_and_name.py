@@ -152,7 +152,7 @@ class _Matcher:
         return self._numbers.setdefault(key, ("call", len(self._numbers)))
 
     def _key(self, expr: relax.Expr, held: dict[relax.Var, Hashable]) -> Hashable:
-        """A key that is equal for expressions with the same value, whatever variables they use."""
+        """A key that is equal for expressions of equal value, even if their variables differ."""
         if isinstance(expr, relax.Var):
             known: Hashable = held.get(expr, expr)
             return known
@@ -173,7 +173,7 @@ class _Matcher:
 
 
 def _callee(binding: relax.Binding) -> tvm.ir.GlobalVar | None:
-    """The group or kernel that `binding` calls, if it calls one."""
+    """The fused group or the kernel that `binding` calls; None if it calls neither."""
     call = binding.value
     if isinstance(call, relax.Call):
         if isinstance(call.op, tvm.ir.GlobalVar):

@@ -54,12 +54,12 @@ class Group:
     def repeats_arguments(self) -> bool:
         """Whether two arguments are the same tensor.
 
-        The group's kernel would take this tensor only once, contrary to its description.
+        The group's kernel would take this tensor only once, but the description lists it twice.
         """
         return any(arg.same_as(other) for i, arg in enumerate(self.args) for other in self.args[:i])
 
     def function(self, module: relax.BlockBuilder) -> relax.Function:
-        """The group as a Relax function of its arguments.
+        """The group's operators as a Relax function of the group's arguments.
 
         If the group has a `kernel`, this kernel is added to `module`.
         """
@@ -172,7 +172,7 @@ no group that a library could compute.
 RECOGNISERS: dict[str, list[Recogniser]] = {}
 """The recognisers for each Relax operator, in the order of their files' names.
 
-The first that finds a group which a library can compute decides.
+If several of them find a group that a library can compute, the first group is taken.
 """
 
 MAKES_IMAGES: set[str] = set()
@@ -199,7 +199,7 @@ def recognises(operator: str, *, makes_images: bool = False) -> Callable[[Recogn
 def group_of(
     op: str, var: relax.Var, call: relax.Call, takes_more: bool, **fields: Any
 ) -> Group | None:
-    """A group of only this call; None unless its tensors have known shapes and one supported type.
+    """A group of only `call`; None unless its tensors have known shapes and one supported type.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ def group_of(
 def window_fields(window: Shape, attrs: Any) -> dict[str, Any]:
     """The fields of `Window`, by name.
 
-    The size is `window`. All other fields come from a Relax operator's `attrs`.
+    The field `size` is `window`. All other fields come from a Relax operator's `attrs`.
     """
     return {
         "window": window,

@@ -121,7 +121,7 @@ class _Proof:
         raise RowsDependError(f"{name} is not the same for all rows")
 
     def _take_operator(self, ops: Sequence[Operator]) -> None:
-        """Find the blocks of an operator's outputs."""
+        """Find the block of each output of an operator; an output without rows has none."""
         pairs = zip(self._programs, ops, strict=True)
         kernels = [program.kernels[op.kernel] for program, op in pairs]
         stored = [self._programs[0].storage_of(v) for v in ops[0].inputs]
@@ -210,12 +210,12 @@ def check_alike(programs: Sequence[Program], grows: str) -> None:
 
 
 def take_operators(programs: Sequence[Program], take: Callable[[Sequence[Operator]], None]) -> None:
-    """Call `take` for each operator, in order, with the operator's forms in all programs.
+    """Call `take` for each operator, in order, with this operator of each of the programs.
 
     Raises
     ------
     RowsDependError
-        `take` has no proof; the text names the operator.
+        `take` cannot prove its claim about an operator; the text names the operator.
     """
     for ops in zip(*(program.operators for program in programs), strict=True):
         try:
@@ -253,7 +253,7 @@ class _KernelProof:
         self._buffers: list[Buffers] = []
 
     def run(self) -> dict[int, int]:
-        """Return the blocks of the kernel's parameters that have rows, by their positions."""
+        """Return the block of each parameter that has rows, by the parameter's position."""
         if ROWS in (self._kernels[0].attrs or {}):
             return self._declared()
         each = [list(stores_of(kernel.body, [], [])) for kernel in self._kernels]
@@ -282,7 +282,7 @@ class _KernelProof:
         return Buffers(size, names, counters)
 
     def _declared(self) -> dict[int, int]:
-        """The blocks of a kernel that declares the axes of its rows."""
+        """The blocks of the parameters of a kernel that declares the axes of its rows."""
         kernel, size = self._kernels[0], self._sizes[0]
         shapes = [[int(dim) for dim in param.shape] for param in kernel.params]
         axes = [int(axis) for axis in kernel.attrs[ROWS]]
@@ -307,9 +307,9 @@ class _KernelProof:
         """Find the blocks of the buffers that the statements from number `i` on write.
 
         The result has a dictionary for the kernel of each size, with the block of each buffer.
-        `blocks` holds what earlier statements have decided. A statement that writes a buffer for
-        the first time may allow several blocks for it. If one of them does not fit the later
-        statements, the next one is tried.
+        `blocks` holds the blocks that earlier statements have decided. A statement that writes a
+        buffer for the first time may allow several blocks for it. If one of them does not fit the
+        later statements, the next one is tried.
         """
         if i == len(statements):
             return blocks

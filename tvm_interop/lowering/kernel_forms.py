@@ -1,4 +1,7 @@
-"""Finds, for each statement of a kernel, a form that is the same for all lengths of a sequence."""
+"""Finds, for each statement of a kernel, a form that is the same for all lengths of a sequence.
+
+A form describes what the statement computes at one position (see `position_form`).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ _UNEVEN = (
 
 
 def layouts_of(shapes: Sequence[Sequence[int]], lengths: Sequence[int]) -> Iterator[Layout]:
-    """The layouts that a tensor may have, from its shapes for each length."""
+    """The layouts (see `position_form`) that a tensor may have, from its shape for each length."""
     if len({len(shape) for shape in shapes}) > 1:
         return
     choices: list[list[int | None]] = []
@@ -89,7 +92,7 @@ class KernelForms:
     ) -> tuple[tuple[Form, ...], dict[str, Layout]]:
         """Find the forms of the statements from number `i` on, and the layouts that result.
 
-        `layouts` holds the layouts that earlier statements have decided.
+        `layouts` holds the layouts of the buffers that earlier statements have decided.
         """
         if i == len(statements):
             return (), layouts

@@ -11,7 +11,7 @@ from tvm import ir, s_tir, sym, tirx
 
 
 class UnprovenError(Exception):
-    """The error for a statement that the proof does not cover."""
+    """The error for a statement that a proof about a kernel does not cover."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def stores_of(
     elif isinstance(statement, tirx.BufferStore):
         yield Store(statement.buffer, list(statement.indices), statement.value, loops, conditions)
     elif isinstance(statement, tirx.Evaluate) and isinstance(statement.value, tirx.IntImm):
-        return  # A statement that does nothing, such as a loop without steps.
+        return  # The statement does nothing, such as a loop without steps.
     elif isinstance(statement, (tirx.AttrStmt,)) and statement.attr_key == "pragma_scope":
         yield from stores_of(statement.body, loops, conditions)
     else:

@@ -111,7 +111,7 @@ def _single_number(expr: relax.Expr) -> Any:
 
 
 def _filled(known: list[Any], rest: tuple[Any, ...]) -> list[Any]:
-    """`known` with each None replaced by the next item of `rest`."""
+    """The items of `known`, with each None replaced by the next item of `rest`."""
     waiting = iter(rest)
     return [next(waiting) if each is None else each for each in known]
 
@@ -128,7 +128,7 @@ def _wide(name: str) -> Legalization:
 class _WideBuilder:
     """A block builder to pass to TVM's legalizations.
 
-    The kernels that they build with it compute in float32.
+    The kernels that legalizations build with this builder compute in float32.
     """
 
     def __init__(self, bb: relax.BlockBuilder) -> None:

@@ -50,7 +50,7 @@ Anchor: TypeAlias = 'Literal["first", "any", "all", "nowhere"]'
 
 
 class Masks(NamedTuple):
-    """The inputs that must be filled up with 0.
+    """The inputs that must be 0 at filled (padded) positions.
 
     Attributes
     ----------
@@ -195,7 +195,9 @@ class _Proof:
                 f"{name} has no fixed number of elements for each position: perhaps the model "
                 "makes one position of several, as convolutions with strides do in models of speech"
             )
-        raise RowsDependError(f"{name} for a shorter sequence does not begin that for a longer one")
+        raise RowsDependError(
+            f"{name} for a longer sequence does not begin with its numbers for a shorter sequence"
+        )
 
     def _take_places(self, v: int, arrays: Sequence[np.ndarray]) -> bool:
         """Whether a constant holds indices into a flattened tensor; see `position_form.Known`."""
@@ -219,7 +221,7 @@ class _Proof:
         return False
 
     def _take_operator(self, ops: Sequence[Operator]) -> None:
-        """Find the form of an operator's statements, and the layouts of its outputs."""
+        """Find the forms of the statements of an operator's kernel, and its outputs' layouts."""
         first = self._programs[0]
         pairs = zip(self._programs, ops, strict=True)
         kernels = [program.kernels[op.kernel] for program, op in pairs]
@@ -301,7 +303,7 @@ class _Proof:
         return within not in (1, self._rows.get(value.name)) and not may_be_rows
 
     def proven(self, masks: Masks) -> tuple[int, RowsDependError | None]:
-        """How many operators are proven if these inputs are masks, and why the next one is not."""
+        """How many operators are proven with these masks, and why the next operator is not."""
         program = self._programs[self._largest]
         bounds: dict[int, Bounds] = {}
         for v in program.inputs:
@@ -347,7 +349,7 @@ def _split_shape(layout: Layout, length: int) -> tuple[int, ...]:
 
 
 def _beginning(layout: Layout, length: int) -> tuple[slice, ...]:
-    """The index of the first `length` positions of a tensor with such a shape."""
+    """The index of the first `length` positions of a tensor with the shape of `_split_shape`."""
     return (slice(None), *(s for _ in layout[1:] for s in (slice(length), slice(None))))
 
 
@@ -359,7 +361,8 @@ def _bounds_of(array: np.ndarray, layout: Layout, length: int, anchor: Anchor) -
     filled, at_anchor = [], []
     for axis in axes:
         if len(axes) == 2:
-            # In `filled`, the other position is given, so it lies before the filled position.
+            # The bounds `filled` are for elements whose other position is given. The other position
+            # therefore lies before the filled position.
             turned = np.moveaxis(split, (axis, 4 - axis), (0, 1))
             filled.append(_bound(turned[np.tril_indices(length, -1)]))
         else:

@@ -112,7 +112,7 @@ def merged_alone(
 def merged_beside_apart(
     mod: tvm.IRModule, groups: Sequence[Sequence[str]]
 ) -> tuple[tvm.IRModule, list[int]]:
-    """A module of the operators of each group, apart and merged, to compare the two.
+    """A module with the separate and the merged operators of each group, to compare them.
 
     For each group in turn, `main` returns the results of the separate operators, and then the same
     results cut out of the merged operator. Operators have their names of `mod`, and of the module
@@ -148,7 +148,7 @@ def merged_beside_apart(
 
 
 def _named(builder: relax.BlockBuilder, name: str) -> Callable[[relax.Call], relax.Var]:
-    """A function that binds calls to variables of this name."""
+    """A function that binds each call to a new variable with the name `name`."""
 
     def bind(call: relax.Call) -> relax.Var:
         value = builder.normalize(call)
@@ -335,7 +335,7 @@ def _reads(expr: relax.Expr, variables: Sequence[relax.Var]) -> bool:
 
 
 def _concatenated(binding: relax.Binding, along: int) -> list[relax.Expr]:
-    """The inputs of a concat along an axis, which is counted from the first; else empty."""
+    """The inputs of a concat along the axis `along`; empty for any other binding."""
     value = binding.value if isinstance(binding, relax.VarBinding) else None
     if not isinstance(value, relax.Call) or value.op != _CONCAT:
         return []

@@ -110,7 +110,7 @@ def _typed(op: LibraryOp, stored: Sequence[str], kept: bool) -> LibraryOp:
 def _narrowed(
     mod: tvm.IRModule, described: dict[str, LibraryOp], keep: Sequence[str]
 ) -> set[relax.Var]:
-    """The variables of `main` that become narrow.
+    """The variables of `main` whose tensors will be stored as bfloat16.
 
     A reshape and its input are either both narrow or both wide.
     """
@@ -141,7 +141,7 @@ def _narrowed(
 
 
 class _Rewriter:
-    """Rewrites each binding of `main` for narrow tensors.
+    """Rewrites each binding of `main` for narrow (bfloat16) tensors.
 
     Attributes
     ----------

@@ -1,8 +1,8 @@
 """Removes padded tensors from kernels, so that a convolution over positions reads its input itself.
 
 A convolution first copies its input into a longer tensor, with zeros before the first position. The
-longer tensor does not have a whole number of elements for each position. So each read of the longer
-tensor is replaced by the expression that was written there.
+longer tensor does not have a whole number of elements for each position. So each read of an element
+of the longer tensor is replaced by the expression that was written to this element.
 """
 
 from __future__ import annotations
@@ -49,8 +49,10 @@ def without_padded(
 
 
 def _is_only_copy(stores: Sequence[Store], i: int, kernel: tirx.PrimFunc) -> bool:
-    """Whether only this statement writes its buffer, and writes each element once. The tensors that
-    it reads must not be written later. All elements must be written before the first is read.
+    """Whether reads of the buffer that statement `i` writes can be replaced by the written value.
+
+    They can if only this statement writes the buffer, each element once, and all elements before
+    the first is read. The tensors that the statement reads must not be written later.
     """
     own, later = stores[i], stores[i + 1 :]
     others = (*stores[:i], *later)

@@ -1,4 +1,4 @@
-"""Bounds the values of a tensor where its positions are filled up.
+"""Bounds the values of a tensor where its positions are filled up (padded).
 
 An element may have several positions, such as one for queries and one for keys (`position_form`).
 A tensor has these bounds:
@@ -13,8 +13,8 @@ A tensor has these bounds:
 The bounds rest on one condition: all floats that the model computes, at given and at filled
 positions, are finite and at most `ORDINARY` in size. The condition does not include floats that the
 bounds themselves show to be larger, such as the summand of a mask. A filled position holds the
-numbers that the model computes for a longer sequence, in which the last element is repeated there
-with a mask of 0.
+numbers that the model computes for a longer sequence, in which the last element is repeated at the
+filled positions with a mask of 0.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def after(form: Form, known: Mapping[str, Bounds], is_first: bool) -> Bounds:
 def reads_later(forms: Sequence[Form]) -> bool:
     """Return whether a statement reads a buffer that a later statement writes.
 
-    This happens if a loop holds both statements.
+    A statement may do so if a loop holds both statements.
     """
     for i, form in enumerate(forms):
         later = {each.buffer for each in forms[i + 1 :]}
@@ -120,7 +120,7 @@ def reads_later(forms: Sequence[Form]) -> bool:
 
 
 def _each(form: Form, bound: Callable[[Mapping[str, str]], Bound]) -> Bounds:
-    """The bounds of a statement's result; `bound` takes the places of loops (see `bound_of`)."""
+    """The bounds of a statement's result; `bound` has one argument, the `where` of `bound_of`."""
     return Bounds(
         bound({}),
         tuple(bound(_elsewhere_given(form, p, "filled")) for p in form.positions),
@@ -131,7 +131,7 @@ def _each(form: Form, bound: Callable[[Mapping[str, str]], Bound]) -> Bounds:
 
 
 def _all(form: Form, at: str) -> dict[str, str]:
-    """The place `at`, such as `given`, for each loop over positions that a statement writes."""
+    """The place `at`, such as `given`, for each loop whose positions a statement writes."""
     return dict.fromkeys(map(str, form.positions), at)
 
 
@@ -159,7 +159,7 @@ def _accumulated(form: Form) -> tuple[str | None, Tree]:
             if mine[:4] == own and not _reads(other, form.buffer):
                 return value[0], other
     if value[0] == "select" and value[3][:4] == own and value[1][0] == "or":
-        # A maximum or minimum that passes on NaN, as ONNX demands.
+        # This is the form of a maximum or minimum that keeps NaN, as ONNX demands.
         new = value[2]
         (kind, *compared), is_nan = value[1][1][:3], value[1][2]
         is_one = compared == [new, value[3]] and is_nan[:2] == ("call isnan", new)
@@ -178,7 +178,7 @@ def _reads(tree: Any, buffer: str) -> bool:
 
 
 def _is_mixed(part: Any, form: Form) -> bool:
-    """Whether a part of a statement varies with a combined loop, or reads its own buffer."""
+    """Whether a part of a statement varies with a loop in `form.mixed`, or reads `form.buffer`."""
     if isinstance(part, str):
         return any(name in part for name in form.mixed)
     if not isinstance(part, tuple) or not part:
@@ -208,8 +208,9 @@ def _repeated(kind: str, old: Bound, new: Bound, dtype: str) -> Bound:
 def _combined(form: Form, known: Mapping[str, Bounds]) -> Bounds:
     """The bounds of a statement that combines positions.
 
-    In a sum, the terms of filled positions must be 0. In a maximum, their values must be below the
-    value at the anchor. In a minimum, they must be above it.
+    In a sum, the terms of filled positions must be 0. In a maximum, the values of filled positions
+    must be below the value at the anchor, the position that the mask keeps. In a minimum, they must
+    be above the value at the anchor.
     """
     kind, operand = _accumulated(form)
     before = known.get(form.buffer)
@@ -245,7 +246,7 @@ def _combined(form: Form, known: Mapping[str, Bounds]) -> Bounds:
         if not where:
             of_all = bound(where)
         found = _repeated(kind, old, of_all, dtype)
-        there = bound(where, "anchor")  # This value is among the combined ones.
+        there = bound(where, "anchor")  # The anchor's value is combined too.
         if kind == "max":
             return Bound(max(found.least, there.least), found.greatest)
         if kind == "min":
@@ -271,7 +272,7 @@ def bound_of(tree: Tree, known: Mapping[str, Bounds], where: Mapping[str, str]) 
     Parameters
     ----------
     where: for some loops over positions, whether their position is `filled`, `given`, or the
-        `anchor`, which is a given one. All other loops may be at any position.
+        `anchor`, which is a given position. All other loops may be at any position.
     """
     kind, dtype = tree[0], tree[-1]
     if kind == "const":

@@ -24,7 +24,7 @@ and the dtype. A load is `("load", buffer, positions, other indices, dtype)`."""
 Position: TypeAlias = "str | int | tuple[str, str, str]"
 """A position that is read: the name of a loop over positions, or a fixed number.
 
-A causal convolution also reads positions before that of the loop, written as `("earlier", loop,
+A causal convolution also reads positions before the loop's position, written as `("earlier", loop,
 distance)`.
 """
 
@@ -49,9 +49,9 @@ class Known(NamedTuple):
     names: the names of all buffers, equal for all lengths.
     layouts: the layout of each buffer that has positions.
     numbers: the number in each constant that consists of a single integer.
-    places: the constants that hold indices into a flattened tensor. Each index is the position plus
-        the length of some whole sequences. The value is the greatest number of these sequences.
-        Exporters make such constants to read a mask.
+    places: the constants that hold indices into a flattened tensor. Each index is a position plus a
+        multiple of the length. The value is the greatest multiplier. Exporters make such constants
+        to read a mask.
     is_padded: whether the kernel reads a padded tensor; see `padded_tensors`.
     """
 
@@ -87,7 +87,7 @@ class Form(NamedTuple):
 
 
 def axes_of_layout(shape: Sequence[int], layout: Layout, length: int) -> list[int | None]:
-    """For each axis, the number of indices that lie together at one position, or None.
+    """For each axis, how many consecutive indices one position has; None without positions.
 
     Raises
     ------
@@ -127,7 +127,7 @@ def layout_of(shape: Sequence[int], inner: Sequence[int | None], length: int) ->
 
 
 def one_axis(shape: Sequence[int], axis: int, length: int) -> Layout:
-    """The layout of a tensor with the positions in one axis."""
+    """The layout of a tensor that has the positions in the axis `axis` only."""
     inner = shape[axis] // length
     return math.prod(shape[:axis]), inner * math.prod(shape[axis + 1 :])
 
@@ -170,7 +170,8 @@ class _Reader:
         self._store, self._known = store, known
         self._analyzer = sym.Analyzer()
         self._positions: dict[str, Any] = {}
-        self._sequences: dict[str, Any] = {}  # Numbers of whole sequences before an index.
+        # Variables for the number of whole sequences before an index.
+        self._sequences: dict[str, Any] = {}
         self._problems: list[UnprovenError] = []
         self._values: dict[Any, Any] = {}
         self._extents: list[Any] = []
@@ -266,7 +267,7 @@ class _Reader:
         return self._analyzer.simplify(found)
 
     def _whole_number(self, node: Any) -> Any:
-        """The value that is read from a constant whose numbers are known."""
+        """The value that `node` reads, if it reads a constant whose numbers are known."""
         dtype = str(node.ty.dtype)
         if node.source in self._known.numbers:
             return tirx.const(self._known.numbers[node.source], dtype)
@@ -336,7 +337,7 @@ class _Reader:
         return None
 
     def _index(self, index: Any) -> Any:
-        """An index that is not a position, which may be read from a tensor."""
+        """An index that is not a position. The index may be read from a tensor."""
         if _has_loads(index, {**self._known.numbers, **self._known.places}):
             return self._tree(index)
         return str(self._simple(index))

@@ -279,7 +279,7 @@ class _Rewriter:
 
         return chain, write
 
-    # Operators that move or select integers.
+    # The methods below rewrite operators that move or select integers.
 
     def _moved(self, var: relax.Var, value: relax.Call) -> relax.Expr | None:
         words = self._words.get(value.args[0])
@@ -328,7 +328,7 @@ class _Rewriter:
         """Compute a mean on integers, if it is rounded directly to the data type of its input.
 
         The mean of the integers is multiplied by the data's scale over the result's scale, and
-        corrected for both zero points. Then it is rounded.
+        corrected for the zero points of the data and of the result. Then it is rounded.
         """
         words = self._words.get(value.args[0])
         mean = mean_of(value)

@@ -98,7 +98,7 @@ def chain_of(
     Parameters
     ----------
     channel_axis: the axis of the product along which a bias may vary.
-    taken: variables of other chains, which cannot join this one.
+    taken: variables of other chains, which cannot join this chain.
     """
     chain = Chain([var])
     shape: tuple[int, ...] = static_shape(var.ty) or ()
@@ -266,8 +266,8 @@ def epilogue(
 ) -> list[relax.Expr]:
     """The arguments for the scale and the bias of a product.
 
-    If the product is rounded, both are divided by the scale of the rounding, and the zero point of
-    the rounding is added to the bias.
+    If the product is rounded, the scale and the bias are divided by the scale of the rounding, and
+    the zero point of the rounding is added to the bias.
 
     Parameters
     ----------
@@ -330,7 +330,7 @@ def name_of(value: Any) -> str:
 
 
 def label(expr: relax.Expr) -> str:
-    """The name of a variable; a constant has none."""
+    """The name of a variable, or "constant" for any other expression."""
     return str(expr.name) if isinstance(expr, relax.Var) else "constant"
 
 

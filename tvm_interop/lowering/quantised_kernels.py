@@ -56,7 +56,7 @@ def scaled(
     ----------
     total: the sums of products, of int32.
     scale: the scale of each index of the last axis.
-    more: the bias, if the operator has one, and the tensor to add, if it has one.
+    more: the bias and the tensor to add, as far as the operator has them.
     """
 
     def element(*i: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Describes what a statement of a kernel computes for one row, by a text for any batch size."""
+"""Describes what a statement of a kernel computes for one row, as text for any batch size."""
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ class _Form:
         self._store, self._buffers, self._blocks, self._loop = store, buffers, blocks, loop
         self._analyzer = sym.Analyzer()
         self._row = tirx.Var("row", "int64")
-        # By the text of each element that is read from a counter: a variable for its value in the
-        # first row.
+        # For the text of each element that is read from a counter, a variable for the element's
+        # value in the first row.
         self._bases: dict[str, Any] = {}
         self._problems: list[UnprovenError] = []
         self._values: dict[Any, Any] = {}
@@ -176,7 +176,7 @@ class _Form:
         return self._bases[str(found)] + tirx.Cast(dtype, self._row * counter.step)
 
     def _in_one_row(self, buffer: Any, indices: Sequence[Any]) -> list[Any]:
-        """The indices within one row, if the buffer has rows. The row must be that of the loop."""
+        """The indices within one row, if the buffer has rows. The row must be the loop's."""
         analyzer, row, size = self._analyzer, self._row, self._buffers.size
         found = [analyzer.simplify(index) for index in indices]
         if buffer in self._blocks:
@@ -196,7 +196,7 @@ class _Form:
 
 
 def _check_calls(expression: Any) -> None:
-    """Refuse pointers: a function that gets one may read more than the element it points at."""
+    """Refuse pointers: a function may read more than the element at which a pointer points."""
 
     def check(call: Any) -> None:
         pointers.extend([call] if "handle" in str(call.ty) else [])

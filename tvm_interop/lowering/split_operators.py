@@ -31,9 +31,9 @@ def split_operators(program: Program, parts: int) -> Program:
     - by rows or by matrices, if it is a matrix product;
     - by columns, if it is a matrix product with a single row.
 
-    Each part has a description of its own, and reads and writes aliases of the tensors. If a part's
-    numbers are not contiguous in a tensor, such as columns of a matrix, the part takes the whole
-    tensor. Its description then says which numbers it reads (`LibraryOp.cut`).
+    Each part has a description of its own, and reads and writes aliases of the operator's tensors.
+    If a part's numbers are not contiguous in a tensor, such as columns of a matrix, the part takes
+    the whole tensor. Its description then says which numbers it reads (`LibraryOp.cut`).
 
     A TVM kernel is called once for each share of its outermost loop, if it is divisible (see
     `divisible_kernels`). Only the kernels and shapes decide which operators are divided.
@@ -60,7 +60,7 @@ def split_operators(program: Program, parts: int) -> Program:
 
 
 def parts_in(names: Iterable[str]) -> int:
-    """The largest number of parts of an operator, read from these names; 1 without parts."""
+    """The largest number of parts of an operator, read from operators' names; 1 without parts."""
     found = (_PART_NAME.search(name) for name in names)
     return max((int(match[1]) for match in found if match), default=1)
 

@@ -65,7 +65,7 @@ class _Window:
     conv: relax.Call | None
 
     def within(self, other: _Window) -> Array | None:
-        """The weights in the shape of those of `other`; None if they do not fit into them."""
+        """The weights padded to the shape of the weights of `other`; None if they do not fit."""
         margins = [theirs - own for theirs, own in zip(other.padding, self.padding, strict=True)]
         size = self.weights.shape[2:]
         is_inside = min(margins) >= 0 and all(
@@ -78,7 +78,8 @@ class _Window:
         placed = np.pad(self.weights, [(0, 0), (0, 0), *around])
         if self.conv is not None:
             return placed
-        # A scale computes each output from the input with the same number, by a single weight.
+        # A scale computes each output channel from the input channel of the same number, by a
+        # single weight.
         whole, outputs = np.zeros_like(other.weights), np.arange(len(placed))
         whole[outputs, outputs % whole.shape[1]] = placed[:, 0]
         return whole
@@ -117,7 +118,8 @@ class _Sums:
             total = part if total is None else bound(relax.op.add(total, part), var.name)
             if leaf is parts[0] and (shift := _total_shift(leaves)) is not None:
                 total = bound(relax.op.add(total, shift), var.name)
-        # The last binding computes the whole sum. There is at least that of the merged convolution.
+        # The last binding computes the whole sum. `made` is not empty: it has at least the binding
+        # of the merged convolution.
         return [*made[:-1], relax.VarBinding(var, made[-1].value)]
 
     def _is_sum(self, var: relax.Expr) -> bool:
@@ -195,7 +197,8 @@ def _merged(
 ) -> tuple[dict[relax.Expr, relax.Call], set[relax.Expr]]:
     """The convolutions that stand for several summands, and the summands that are left out.
 
-    Each takes the place of its summand with the largest window; ties: the first one.
+    Each convolution takes the place of its summand with the largest window; ties: the first
+    summand.
     """
     groups: dict[Hashable, list[relax.Expr]] = {}
     for leaf, window in windows.items():

@@ -12,7 +12,7 @@ from .groups import Dataflow, Group, float_shape, group_of
 def sum_of_products(
     op: str, var: relax.Var, call: relax.Call, graph: Dataflow, **fields: Any
 ) -> Group | None:
-    """A group of a convolution or matrix product; None if libraries cannot compute it.
+    """The group that begins with a convolution or product `call`; None if no library computes it.
 
     With float16 inputs the result is float32 (see `WideSums`). A cast back to float16 must
     then follow, and it joins the group.

@@ -36,9 +36,9 @@ class WeightTable:
     ) -> int:
         """Index of the value that holds `tensor`.
 
-        If there is none, `add(shape, dtype)` makes it and returns its index.
+        If there is no such value, `add(shape, dtype)` makes it and returns its index.
         """
-        array = np.from_dlpack(tensor)  # This makes no copy: weights may take gigabytes.
+        array = np.from_dlpack(tensor)  # No copy: weights may take gigabytes.
         dtype = str(tensor.dtype)
         key = (array.shape, dtype, hashlib.sha256(array.reshape(-1).view(np.uint8).data).digest())
         if key not in self._by_content:

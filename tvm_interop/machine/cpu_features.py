@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _X86_64 = {
-    # For each flag in /proc/cpuinfo, LLVM's name for the same instructions.
+    # The keys are flags of /proc/cpuinfo. The values are LLVM's names for the same instructions.
     "pni": "sse3",
     "ssse3": "ssse3",
     "sse4_1": "sse4.1",
@@ -106,7 +106,7 @@ def vector_registers(target: Any) -> Registers:
     """Return the vector registers that kernels compiled for `target` may use."""
     attrs = dict(target.attrs)
     if not str(attrs.get("mtriple", platform.machine())).startswith("x86_64"):
-        return Registers(32, 16)  # AArch64's registers. LLVM adapts vectors to other CPUs.
+        return Registers(32, 16)  # AArch64's registers; for other CPUs, LLVM adapts vectors.
     features = target_features(target)
     if "avx512f" in features:
         return Registers(32, 64)

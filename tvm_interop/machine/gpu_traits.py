@@ -1,9 +1,10 @@
 """The traits of operators on a GPU: the resources of a multiprocessor that their kernels need.
 
-For TVM's kernels, the machine code has these numbers. The kernel that a library will launch is
-known only on a GPU. For a library's operator this module assumes the default configuration of a
-matrix product in CUTLASS 3.5 (`cutlass/gemm/device/default_gemm_configuration.h`, which NVIDIA
-publishes), and marks the demand as assumed:
+For TVM's kernels, the machine code says how much of each resource they need. The kernel that a
+library will launch is known only on a GPU. For a library's operator this module assumes the default
+configuration of a matrix product in CUTLASS 3.5
+(`cutlass/gemm/device/default_gemm_configuration.h`, which NVIDIA publishes), and marks the demand
+as assumed:
 
 - float32: tiles of 128x128, steps of 8 along the sum, 256 threads, two stages.
 - float16, and float32 with TF32 allowed: tiles of 128x256 on tensor cores, 256 threads. From sm_80

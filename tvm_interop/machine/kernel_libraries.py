@@ -114,13 +114,13 @@ def library_version(name: str) -> str | None:
 def library_identity(name: str) -> str | None:
     """Return a text that tells library `name` from other versions of it, or None if it is missing.
 
-    This takes milliseconds. `library_version` imports tvm_ffi, which imports PyTorch if that is
-    installed.
+    The call takes only milliseconds, while `library_version` imports tvm_ffi, which imports PyTorch
+    if that is installed.
     """
     try:
         return file_identity(_library(name).place.find())
     except OSError:
-        return library_version(name)  # The system's loader may find the file.
+        return library_version(name)  # The system's loader may still find the file.
 
 
 def why_missing(name: str) -> str | None:

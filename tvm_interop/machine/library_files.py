@@ -28,7 +28,7 @@ class LibraryFile(NamedTuple):
         if override:
             return override
         beside_python = os.path.join(sys.prefix, "lib", self.file)
-        if os.path.isfile(beside_python):  # The usual place, found without reading metadata.
+        if os.path.isfile(beside_python):  # The usual place; no metadata needs to be read.
             return os.path.realpath(beside_python)
         import importlib.metadata
 
@@ -49,7 +49,8 @@ def file_identity(path: str) -> str:
     """Return a text that identifies a library's file. Different builds of a library have different
     texts.
 
-    Both ends of the file are read: tables that list the functions, sections and sizes lie there.
+    Both ends of the file are read, since the tables of functions, sections and sizes lie at the
+    ends.
 
     Raises
     ------

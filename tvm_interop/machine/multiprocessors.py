@@ -105,7 +105,7 @@ editions before that of CUDA 13. The units of registers and shared memory are th
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU by name.
+    """A GPU model, such as the V100.
 
     Attributes
     ----------
@@ -130,15 +130,15 @@ GPUS: Mapping[str, Gpu] = {
     "a40": Gpu("sm_86", 84),
     "h100": Gpu("sm_90", 132),
 }
-"""The GPUs of the papers on IOS (K80, V100, RTX 2080 Ti), Opara (RTX 2080 SUPER, A100), LIOS
-(RTX 3080), HIOS (A40) and TOP (Jetson Nano, Jetson TX2, Xavier NX), and the H100 SXM5. A K80 is one
-of its two GPUs.
+"""The GPUs of the papers on IOS (K80, V100, RTX 2080 Ti), Opara (RTX 2080 SUPER, A100), LIOS (RTX
+3080), HIOS (A40) and TOP (Jetson Nano, Jetson TX2, Xavier NX), and the H100 SXM5. `k80` is one of
+the two GPUs of a K80 card.
 
 The number of multiprocessors of each is that of NVIDIA's white paper on its architecture: GK110 and
-GK210 (2014), Volta (2017), Turing (2018), A100 (2020), GA102 (2020), H100 (2022). Those of the
-Jetsons follow from the cores in their data sheets, with 128 cores in a multiprocessor of Maxwell
-and Pascal, and 64 in one of Volta. The RTX 2080 SUPER has 3,072 cores, 64 in each
-multiprocessor."""
+GK210 (2014), Volta (2017), Turing (2018), A100 (2020), GA102 (2020), H100 (2022). The numbers of
+the Jetsons follow from the cores in their data sheets, with 128 cores in a multiprocessor of
+Maxwell and Pascal, and 64 cores in a multiprocessor of Volta. The RTX 2080 SUPER has 3,072 cores,
+64 in each multiprocessor."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,8 @@ def multiprocessor(arch: str) -> Multiprocessor:
     Raises
     ------
     DeviceError
-        The limits of this architecture are not known here; the message lists the known ones.
+        The limits of this architecture are not known here; the message lists the known
+        architectures.
     """
     found = MULTIPROCESSORS.get(arch)
     if found is None:
@@ -174,7 +175,7 @@ def multiprocessor(arch: str) -> Multiprocessor:
 
 
 def residency(demand: KernelDemand, arch: str) -> Residency:
-    """The number of blocks of a launch that a multiprocessor of `arch` holds, and its limit.
+    """How many blocks of a launch a multiprocessor of `arch` holds, and the limiting resource.
 
     Raises
     ------
@@ -230,8 +231,8 @@ def share_of_multiprocessor(demand: KernelDemand, arch: str) -> float:
 def waves(demand: KernelDemand, gpu: Gpu) -> float:
     """The blocks of a launch, divided by the blocks that the whole GPU holds at once.
 
-    Above 1, some blocks wait until others end, even if nothing else runs. Infinite if the kernel
-    cannot be launched.
+    If the result is above 1, some blocks wait until others end, even if nothing else runs. The
+    result is infinite if the kernel cannot be launched.
     """
     at_once = residency(demand, gpu.arch).blocks * gpu.multiprocessors
     return demand.blocks / at_once if at_once else float("inf")

@@ -3,7 +3,7 @@
 Conditions: two matrix products with a softmax between them, all of float32 and of known shapes. The
 scores, which the first product makes, may be multiplied or divided by a number, and then a mask may
 be added. Nothing else reads these results. Each head has its own keys and values. There are so many
-scores that it pays to compute them in one operator.
+scores that one operator takes less time than several.
 """
 
 from __future__ import annotations
@@ -18,21 +18,23 @@ from ..activations import constant_number
 from ..groups import Dataflow, Group, Shape, float_shape, is_operator, recognises
 
 FEWEST_SCORES = 1 << 20
-"""The fewest scores of all heads together. Fewer, which take 4 MB, stay in the caches from one
-operator to the next, and three operators take no longer than one (`benchmarks/attention.py`)."""
+"""The fewest scores of all heads together for which attention becomes one operator. Fewer scores,
+which take less than 4 MB, stay in the caches from one operator to the next, and three operators
+take no longer than one (`benchmarks/attention.py`)."""
 
 MOST_NUMBERS = 96
-"""The most numbers of a key and a value together. With more, the products decide the latency, and
-oneDNN's products are as fast."""
+"""The most numbers of a key and a value together for which attention becomes one operator. With
+more numbers, the products decide the latency, and oneDNN's products are as fast."""
 
 FEWEST_QUERIES = 8
-"""With fewer queries, as in a decoder's step, the time to read keys and values decides. Attention
-as one operator reads them twice, because it packs them."""
+"""The fewest queries for which attention becomes one operator. With fewer queries, as in a
+decoder's step, the time to read keys and values decides the latency. Attention as one operator
+reads keys and values twice, because it packs them."""
 
 
 @recognises("relax.matmul")
 def attention(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
-    """A group of the attention whose second matrix product is `call`."""
+    """The group of attention that ends with the product `call`; None if no library computes it."""
     walk = _Walk(graph, var, call)
     softmax = walk.before(call.args[0], "relax.nn.softmax")
     if softmax is None or int(softmax.attrs.axis) not in (-1, len(softmax.args[0].ty.shape) - 1):
@@ -84,7 +86,7 @@ def _pays(shapes: tuple[Shape, ...], scores: Shape) -> bool:
 
 @dataclass
 class _Walk:
-    """The operators of a group, found from the last one backwards."""
+    """The operators of an attention group, found from the last operator backwards."""
 
     graph: Dataflow
     last: relax.Var

@@ -15,14 +15,14 @@ from ..poolings import pooled
 
 @recognises("relax.nn.avg_pool2d", makes_images=True)
 def avg_pool2d(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
-    """A group of the average pooling `call`."""
+    """The group that begins with the average pooling `call`; None if no library computes it."""
     counts = bool(call.attrs.count_include_pad)
     return pooled("avg_pool2d", var, call, counts_padding=counts)
 
 
 @recognises("relax.mean")
 def mean(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
-    """A group of the mean of an image, which is an average pooling with the image as its window."""
+    """The group of the mean `call` over a whole image, as average pooling; None for other means."""
     shape = float_shape(call.args[0])
     axis = sorted(int(a) % 4 for a in call.attrs.axis or ())
     if shape is None or len(shape) != 4 or axis != [2, 3] or not call.attrs.keepdims:

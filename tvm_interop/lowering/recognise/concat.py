@@ -1,7 +1,8 @@
 """Recognises concatenations whose inputs may be computed in the result itself, at no cost.
 
 Conditions: float32 images of layout N,C,H,W and known shapes are joined along their channels. N is
-1, so each input is contiguous in the result. Each input would begin at an aligned address there.
+1, so each input is contiguous in the result. Each input would begin at an aligned address in the
+result.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ..groups import Dataflow, Group, float_shape, recognises
 
 @recognises("relax.concat", makes_images=True)
 def concat(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
-    """A group of a concatenation along the channels of one image."""
+    """The group of the concatenation `call`; None if inputs cannot be computed in its result."""
     if not isinstance(call.args[0], relax.Tuple):
         return None
     fields = list(call.args[0].fields)

@@ -13,7 +13,7 @@ from ..groups import Dataflow, Group, float_shape, group_of, recognises
 
 @recognises("relax.nn.layer_norm")
 def layer_norm(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
-    """A group of the layer normalisation `call`."""
+    """The group that begins with the layer normalisation `call`; None if no library computes it."""
     shape = float_shape(call.args[0])
     axes = [int(axis) for axis in call.attrs.axes]
     both = call.attrs.center and call.attrs.scale

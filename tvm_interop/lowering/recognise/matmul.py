@@ -14,5 +14,5 @@ from ..sums_of_products import sum_of_products
 
 @recognises("relax.matmul")
 def matmul(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
-    """A group of the matrix product `call`."""
+    """The group that begins with the matrix product `call`; None if libraries cannot compute it."""
     return sum_of_products("matmul", var, call, graph)

@@ -13,5 +13,5 @@ from ..poolings import pooled
 
 @recognises("relax.nn.max_pool2d", makes_images=True)
 def max_pool2d(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
-    """A group of the max pooling `call`."""
+    """The group that begins with the max pooling `call`; None if libraries cannot compute it."""
     return pooled("max_pool2d", var, call)

@@ -6,8 +6,8 @@ one of two kinds:
 - A linear resize, in which each pixel of the result is a weighted mean of four. Its coordinates
   treat pixels as squares (`half_pixel`).
 - A nearest-neighbour resize that enlarges height and width by whole factors. Its coordinates are
-  `asymmetric` and rounded down, or `half_pixel` and rounded to the nearest pixel. Both give the
-  same result; there is always exactly one nearest pixel.
+  `asymmetric` and rounded down, or `half_pixel` and rounded to the nearest pixel. Both kinds of
+  coordinates give the same result; there is always exactly one nearest pixel.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..groups import Dataflow, Group, Shape, float_shape, float_type, recognises
 
 @recognises("relax.image.resize2d", makes_images=True)
 def resize2d(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
-    """A group of the resize `call`."""
+    """The group that begins with the resize `call`; None if libraries cannot compute it."""
     data = call.args[0]
     dtype = float_type(data)
     if dtype is None or call.attrs.layout != "NCHW":

@@ -12,7 +12,7 @@ from ..groups import Dataflow, Group, float_shape, group_of, recognises
 
 @recognises("relax.nn.softmax")
 def softmax(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
-    """A group of the softmax `call`."""
+    """The group that begins with the softmax `call`; None if libraries cannot compute it."""
     shape = float_shape(call.args[0])
     if shape is None or int(call.attrs.axis) not in (-1, len(shape) - 1):
         return None

@@ -16,7 +16,7 @@
 
 namespace {
 
-// A small thread pool. Most programs that need this have one already.
+// A small thread pool. Most programs with threads of their own already have a pool.
 class Pool {
  public:
   explicit Pool(int threads) {

@@ -68,7 +68,8 @@ class Checker {
     Verdict verdict = {happens_before_.circle(), {}};
     if (!verdict.circle.empty()) return verdict;
     if (sweeps && IsSafeBySweep(program_, happens_before_)) return verdict;
-    // The program may be unsafe. Comparing every two accesses finds the operators at fault.
+    // The sweep did not show that the program is safe. So every two accesses are compared, to find
+    // the operators at fault.
     writes_of_read_.resize(accesses_.size());
     ForEachOverlap([this](size_t a, size_t b) { Compare(a, b); });
     for (size_t read = 0; read < accesses_.size(); ++read) {

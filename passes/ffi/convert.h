@@ -122,8 +122,8 @@ inline ffi::Array<ffi::Bytes> FromBatch(const StageBatch& batch) {
   return {Pack(batch.ops), Pack(batch.group_ends), Pack(batch.stage_ends)};
 }
 
-// Throws LatencyError unless the batch is well formed and each of its operators has a latency in
-// `op_us`.
+// Throws LatencyError unless the batch of stages is well formed and each operator in it has a
+// latency in `op_us`.
 inline StageBatch ToBatch(const ffi::Array<ffi::Bytes>& parts, const std::vector<double>& op_us) {
   StageBatch batch = {Unpack<int64_t>(parts[0]), Unpack<int64_t>(parts[1]),
                       Unpack<int64_t>(parts[2])};

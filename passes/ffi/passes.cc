@@ -139,8 +139,8 @@ ffi::Bytes PriceStagesOf(ffi::Array<ffi::Bytes> batch, ffi::Bytes op_us_bytes) {
   return Pack(PriceStages(ToBatch(batch, op_us), op_us));
 }
 
-// A function of the caller that returns whether the time of a search is over. If it is missing, the
-// search has no time limit.
+// A function of the caller that returns whether the time of a search is over. If the function is
+// missing, the search has no time limit.
 using IsOver = ffi::Optional<ffi::Function>;
 std::function<bool()> AsksWhether(const IsOver& is_over) {
   if (!is_over.has_value()) return [] { return false; };
@@ -224,8 +224,9 @@ ffi::Array<ffi::Bytes> IosPricingNext(IosPricingRef pricing, int64_t at_least) {
   const std::vector<size_t> next = pricing->pricing.Next(static_cast<size_t>(at_least));
   return FromBatch(pricing->search->search.stages().Select(next));
 }
-// Returns how many prices were below their bound, and the factor by which all bounds are now
-// multiplied.
+// Takes the latencies (prices) of the stages that were to be priced next. Returns how many of them
+// were below the lower bound that the search had for the stage, and the factor by which all bounds
+// are now multiplied.
 ffi::Array<ffi::Any> IosPricingPrices(IosPricingRef pricing, ffi::Bytes price_us) {
   const int64_t below = pricing->pricing.SetPrices(Unpack<double>(price_us));
   return {below, pricing->pricing.scale()};
@@ -304,7 +305,8 @@ ffi::Array<IntLists> Greedy(OpGraphRef graph, int64_t max_groups) {
   return FromStages(ScheduleGreedy(graph->graph, ToInt(max_groups)).stages);
 }
 
-// Returns the streams, then the numbers of reduced edges, matched edges, chains and waits.
+// Returns the streams and four counts: the edges that are left after the transitive reduction, the
+// edges of the matching, the chains and the waits.
 ffi::Array<ffi::Any> Nimble(OpGraphRef graph) {
   const NimbleSchedule schedule = ScheduleNimble(graph->graph);
   return {ToArrays(schedule.streams), schedule.reduced_edges, schedule.matching, schedule.chains,

@@ -105,8 +105,8 @@ class CombinedServingRef : public ffi::ObjectRef {
 };
 
 // `places` holds two lists for each model. For each block of the model, the first list gives the
-// combined block that holds the block. The second list gives the number of the block's part in the
-// program of the combined block.
+// combined block that holds the block (several blocks that run as one program). The second list
+// gives the number of the block's part in the program of the combined block.
 Combination ToCombination(const ffi::Array<ServedProgramRef>& programs,
                           const ffi::Array<IntLists>& places, const ffi::Bytes& interval_us,
                           int64_t buffer) {
@@ -135,8 +135,9 @@ void CheckArrivals(const std::vector<double>& at_us, const std::vector<int>& mod
                       std::to_string(models.size()) + " requests; give one time for each request");
 }
 
-// A follower (see `Follower`) is three numbers: a model, the next model and a delay in
-// microseconds.
+// A follower is a rule that brings a new request when a request has been served (see `Follower`).
+// It is passed as three numbers: the model of the served request, the model of the new request, and
+// a delay in microseconds.
 std::vector<Follower> ToFollowers(const ffi::Bytes& packed) {
   const std::vector<double> numbers = Unpack<double>(packed);
   std::vector<Follower> followers;
@@ -199,7 +200,7 @@ void DecideCombined(CombinedServingRef serving, ffi::Array<ServedProgramRef> pro
 }
 
 // `arrivals` holds two lists: the times of further arrivals and their models. `at_us` holds the
-// times at which to observe.
+// times at which the state of queues and blocks is observed.
 //
 // Returns four lists. The first three are as for `simulate_combined`, with the requests that
 // `CombinedWindow` holds. The fourth holds the observations.

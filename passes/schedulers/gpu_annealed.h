@@ -40,7 +40,8 @@ struct Note {
   std::vector<int> gpus;
 };
 
-// A schedule to which random changes are made. A change that does not pay is undone.
+// A schedule to which random changes are made. A change is undone unless it brings the makespan
+// below a given limit.
 class Annealed {
  public:
   // Stands for the makespan of a schedule that is known to be too slow.

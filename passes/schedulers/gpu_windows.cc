@@ -59,8 +59,8 @@ class Sequence {
   double latency_us() const { return latency_us_; }
   double StartOf(int rank) const { return Start(stages_[stage_of_[rank]], Size()).first; }
   bool IsSingle(int rank) const { return stages_[stage_of_[rank]].ranks.size() == 1; }
-  // Returns the next operator on the same GPU if it is alone in its stage. Returns -1 otherwise,
-  // and if there is no next operator.
+  // Returns the next operator on the same GPU if that operator is alone in its stage. Returns -1 if
+  // it is not alone, and if there is no next operator.
   int SingleBehind(int rank) const {
     const int behind = stages_[stage_of_[rank]].behind;
     return behind >= 0 && stages_[behind].ranks.size() == 1 ? stages_[behind].ranks[0] : -1;
@@ -272,8 +272,9 @@ bool AreIndependent(const OpGraph& graph, int op, const std::vector<int>& others
   });
 }
 
-// Returns the ranks and the latency of the best window that begins with `first`. The ranks are
-// empty if no window makes the schedule shorter.
+// Returns the ranks of the best window (operators that become one stage) that begins with `first`,
+// and the latency of the schedule with this window. The ranks are empty if no window makes the
+// schedule shorter.
 std::pair<std::vector<int>, double> BestWindow(const GpuCosts& costs, Sequence* sequence, int first,
                                                int window, const StagePrices& prices) {
   std::pair<std::vector<int>, double> best;

@@ -16,10 +16,10 @@ namespace tvm_interop {
 struct IosOptions {
   EndingLimits limits{3, 8, false};
   // The most transitions kept for the whole graph. A transition is a state and one of its endings,
-  // and takes 8 bytes. The stages may take about as much memory again. The sets of operators of a
-  // part may also take as much, while the part is searched.
+  // and takes 8 bytes. The stages may take about as much memory again. While a part is searched,
+  // its sets of operators may take as much memory too.
   int64_t max_transitions = 8'000'000;
-  // Whether a block with more transitions than its share is cut. Otherwise the block is left out.
+  // Whether a block with more transitions than its share is cut. If false, the block is left out.
   bool cuts = true;
   // Whether the search must end early. Once this function returns true, the remaining blocks are
   // left out. It is called only if `cuts` is false.

@@ -27,7 +27,8 @@ struct PlannedOp {
   std::string name;
   Kernel* kernel = nullptr;  // The caller owns the kernel, which must outlive the executor.
   int stream = 0;
-  // The operators on other streams that must end first, as indices of earlier `PlannedOp`s.
+  // The operators on other streams that must end before this operator starts, as indices of earlier
+  // `PlannedOp`s.
   std::vector<int> waits;
 };
 

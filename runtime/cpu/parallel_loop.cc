@@ -74,7 +74,8 @@ class Loop : public Job {
 
  private:
   // The number of the loop, its number of tasks and the next task to claim. All three fit into one
-  // word, for the reason given at `StreamRun::Word`.
+  // word, so that one compare-and-swap claims a task, and a late thread cannot claim a task of the
+  // next loop.
   struct Claims {
     Claims(uint32_t number, uint16_t tasks, uint16_t next)
         : number(number), tasks(tasks), next(next) {}

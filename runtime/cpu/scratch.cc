@@ -208,7 +208,8 @@ ScratchLease::ScratchLease(const ScratchNeed& need) {
     if (block->nbytes.load(std::memory_order_relaxed) < need.nbytes_) {
       block->memory.reset();  // The old memory goes first, so that both are never there at once.
       block->nbytes.store(0, std::memory_order_relaxed);
-      // The larger kernels of a class will take this block too, so it gets the largest size.
+      // The larger kernels of a class will take this block too, so it gets the size that the
+      // largest of them needs.
       const size_t nbytes = is_kernel ? Largest(block->list) : SizeAt(need.size_);
       block->memory = AlignedMemory(nbytes);
       block->nbytes.store(nbytes, std::memory_order_relaxed);

@@ -30,7 +30,7 @@ void StreamRun::Run(ThreadPool* pool) {
   ++run_;
   for (Stream& stream : streams_) {
     // This store releases everything that the caller wrote before the run. The thread that claims
-    // the stream acquires it.
+    // the stream acquires these writes.
     stream.word.store(Word(run_, 0, false).bits(), std::memory_order_release);
     PreemptionPoint();
   }

@@ -68,7 +68,8 @@ class Avoidance {
 
   void Update() {
     // A caller that moves to another core keeps this helper off that core. If the caller moves just
-    // before the call below, the call undoes this. So the loop reads the caller's core again.
+    // before the call of `KeepOff`, the call undoes the caller's change. So the loop reads the
+    // caller's core again.
     for (int cpu = callers_cpu.load(); cpu != avoided_; cpu = callers_cpu.load()) {
       avoided_ = cpu;
       affinity_->KeepOff(cpu);
@@ -102,8 +103,8 @@ struct Job::Helper {
   clockid_t on_core_clock{};
   Affinity affinity;
   std::atomic<bool> is_there{false};
-  // For a guest: whether a thread of the program has taken this place. `is_there` stays false, so
-  // nobody looks at a guest's clock or affinity.
+  // For a guest (a thread of the program's own pool): whether a thread has taken this place of a
+  // helper. `is_there` stays false, so nobody looks at a guest's clock or affinity.
   std::atomic<bool> is_taken{false};
 };
 
@@ -447,7 +448,7 @@ bool ThreadPool::CanWakeHelpers() const {
 void ThreadPool::InviteGuests(int guests) {
   for (int i = 0; i < guests; ++i) {
     const bool is_full = invited_.fetch_add(1, std::memory_order_relaxed) >= guests_.number;
-    // If there is not enough memory for the invitation, the run continues without the guest.
+    // If there is not enough memory to call a guest, the run continues without the guest.
     auto* const pool =
         is_full ? nullptr : new (std::nothrow) std::shared_ptr<ThreadPool>(shared_from_this());
     if (pool != nullptr && guests_.submit(&ReceiveGuest, pool)) continue;

@@ -164,8 +164,8 @@ class ThreadPool : public std::enable_shared_from_this<ThreadPool> {
   // Whether there is a helper that does not look for work, but would if it were called.
   bool CanWakeHelpers() const;
   void InviteGuests(int guests);
-  // The task that an invited thread of the program runs. `argument` is a
-  // `std::shared_ptr<ThreadPool>`, which this function deletes.
+  // The task that a thread of the program's own pool runs when `InviteGuests` has called it.
+  // `argument` is a `std::shared_ptr<ThreadPool>`, which this function deletes.
   static void ReceiveGuest(void* argument) noexcept;
   void RunGuest(Helper* helper, int number);
   bool HelpAny(Helper* helper, int number);

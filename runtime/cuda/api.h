@@ -26,8 +26,8 @@ enum EventFlags : unsigned { kWithTiming = 0, kWithoutTiming = 2 };
 // In a capture, `kExternal` makes the record a node of the graph, so that each run of the graph
 // records the event.
 enum RecordFlags : unsigned { kNow = 0, kExternal = 1 };
-// In this mode, calls of CUDA by other threads do not break the capture. For example, PyTorch may
-// call `cudaMalloc` in another thread.
+// In the mode `kThreadLocal`, calls of CUDA by other threads do not break the capture. For example,
+// PyTorch may call `cudaMalloc` in another thread.
 enum CaptureMode : int { kThreadLocal = 1 };
 enum CopyKind : int { kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 3 };
 enum InstantiateFlags : unsigned long long { kPlain = 0, kUseNodePriority = 8 };

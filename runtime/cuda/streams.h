@@ -50,8 +50,8 @@ class CudaStreams {
 
   // `AcquireEvent` returns an event of `device` that records no time. It takes the event from the
   // pool, or makes a new event if the pool is empty. `ReleaseEvent` returns an event to the pool.
-  // An executor may do this while another thread holds the lease. So both functions may be called
-  // from any thread.
+  // An executor may release an event while another thread holds the lease. So both functions may be
+  // called from any thread.
   cuda::OwnedEvent AcquireEvent(int device);
   void ReleaseEvent(int device, cuda::OwnedEvent event);
 

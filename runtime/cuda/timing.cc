@@ -11,7 +11,7 @@ namespace tvm_interop {
 namespace {
 
 constexpr int kRounds = 9;
-// The number of launches of an alternative in its graph.
+// How often an alternative (one of the ways to compute an operator) is launched in its graph.
 constexpr int kLaunches = 8;
 // An alternative is hopeless if its single launch takes longer than `kHopeless` times the shortest
 // single launch, plus `kHostMs`. A single launch takes as long as its kernels, plus the time for

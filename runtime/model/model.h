@@ -27,8 +27,8 @@ struct LoadOptions {
 // A compiled model that was loaded. Any number of instances may run it, in any number of threads.
 class Model {
  public:
-  // Reads an artifact and finds the kernel library that it needs. Runs none of its machine code.
-  // Throws ModelError.
+  // Reads an artifact and finds the kernel library that it needs. Runs none of the artifact's
+  // machine code. Throws ModelError.
   Model(const Source& source, const LoadOptions& options);
 
   const Artifact& artifact() const { return artifact_; }

@@ -186,8 +186,8 @@ TEST_CASE(TheLibraryMayBeClosedWhileThreadsAreInside) {
       usleep(1000);
     }
   }
-  // Helpers of the library may still be inside, and objects that were made earlier can still be
-  // used and freed.
+  // Helpers may still run code of the library, and objects that were made earlier can still be used
+  // and freed.
   Loaded(interface).RunAndCheck(1);
   library = OpenLibrary();
   CHECK(Interface(library).run == interface.run);

@@ -192,13 +192,15 @@ TEST_CASE(CopiesBetweenGpus) {
   CHECK(got == sent);
 }
 
-// Alternatives to choose from. Each of their pieces of work takes the fake GPU a microsecond.
+// Alternatives for `FastestOf` to choose from. Each piece of an alternative's work takes the fake
+// GPU a microsecond.
 class Alternatives {
  public:
   explicit Alternatives(std::vector<int> lengths_us)
       : launches(lengths_us.size()), lengths_us_(std::move(lengths_us)) {}
 
-  // Chooses the fastest. The launch of `fails` with the number `fails_at` throws.
+  // Chooses the fastest alternative. The launch number `fails_at` of the alternative `fails`
+  // throws.
   tvm_interop::Fastest Choose(int fails = -1, int fails_at = 0) {
     static auto* const launch =
         FakeFunction<int(const char*, void*, void (*)(int64_t), int64_t)>("FakeCudaLaunch");

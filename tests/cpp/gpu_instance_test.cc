@@ -376,7 +376,7 @@ TEST_CASE(CodeThatIsCutOffOrChangedIsRefused) {
   const std::string whole = SavedGpuCode();
   CHECK_EQ(ReadGpuCode(whole.data(), whole.size()).size(), size_t{1});
   for (size_t size = 0; size < whole.size(); ++size) {
-    // Memory of this size, so that a sanitizer sees each read beyond it.
+    // Memory of exactly `size` bytes, so that a sanitizer sees each read beyond it.
     const std::vector<char> part(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size));
     bool is_refused = false;
     try {

@@ -167,7 +167,8 @@ TEST_CASE(WantsTheUnpricedStagesOfTheBestWayFirst) {
   const std::vector<size_t> more = WantedStages(search, value_us, is_priced, 3, &progress);
   CHECK_EQ(more.size(), 3u);
   CHECK_EQ(more[0], all_at_once);
-  // The second best way has a stage of three operators, and one stage of the cheapest operator.
+  // The second best sequence of stages has a stage of three operators, and one stage of the
+  // cheapest operator.
   CHECK_EQ(search.stages().GroupsOf(more[1]).size(), 3u);
   is_priced[all_at_once] = 1;
   CHECK(WantedStages(search, value_us, is_priced, 3, &progress).empty());

@@ -256,7 +256,7 @@ TEST_CASE(ThereAreAsManyBlocksAsKernelsAtATime) {
   for (int i = 0; i < 20; ++i) {
     std::thread([&] { UseScratch(need, i); }).join();
   }
-  // The other tests had more threads, but the memory of these tests has been freed.
+  // The other tests ran more threads, but their scratch memory has been freed.
   CHECK(ScratchNbytes() < kLarge * 3 / 2);
 }
 

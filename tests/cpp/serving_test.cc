@@ -97,7 +97,7 @@ TEST_CASE(the_fullest_combined_block_runs_first) {
   combination.buffer = 1;
   run = SimulateCombined(kTwoCores, combination, arrivals, 1000);
   CHECK_EQ(run.requests[2].dequeued_us, 20);
-  // The launcher takes one request every 50 us.
+  // At most one request leaves the queue every 50 us.
   combination.interval_us = {50};
   run = SimulateCombined(kTwoCores, combination, arrivals, 1000);
   CHECK_EQ(run.requests[1].dequeued_us, 50);

@@ -44,7 +44,7 @@ struct Sizes {
     n = right.back();
     const int64_t rows =
         std::accumulate(left.begin(), left.end() - 1, int64_t{1}, std::multiplies<int64_t>());
-    // If all products share one right side, the whole batch is one tall product.
+    // If all products share one right factor, the whole batch is one tall product.
     batch = right.size() == 2 ? 1 : rows / left[left.size() - 2];
     m = rows / batch;
   }

@@ -1,4 +1,4 @@
-"""Computes makespans of schedules over GPUs by the definition, and the least of all schedules.
+"""Computes makespans of schedules over GPUs by the definition, and the least possible makespan.
 
 It shares no code with the schedulers or their simulation.
 """

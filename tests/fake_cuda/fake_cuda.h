@@ -218,7 +218,7 @@ int RefuseWhileCapturing();
 // default stream, which would have to wait for a captured stream.
 int RefuseStream(Stream* stream);
 
-// Unless work is asynchronous: how long a piece of work takes at least.
+// The least time that a piece of work takes. It has no effect if work is asynchronous.
 constexpr double kWorkMs = 1e-3;
 // Puts work on a stream. If the stream is being captured, the work goes into the graph.
 int Enqueue(Stream* stream, Work work, double ms = kWorkMs);

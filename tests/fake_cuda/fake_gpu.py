@@ -195,7 +195,7 @@ def repair() -> None:
 def set_delays(seed: int) -> None:
     """Do the work that follows in one thread for each stream, with random delays.
 
-    With seed 0, do it at once.
+    With seed 0, do the work at once.
     """
     _DRIVER.FakeCudaSetDelays(seed)
 
@@ -263,7 +263,7 @@ class Kernels:
             outputs and writes the outputs.
         """
         self._effects = effects
-        self._kept: list[Any] = []  # The fake driver, which is written in C, calls these later.
+        self._kept: list[Any] = []  # Functions that the fake driver, written in C, calls later.
         self.called: list[str] = []
 
     def get_function(self, name: str, query_imports: bool) -> Any:

@@ -337,7 +337,8 @@ void EndWorker(Stream* stream) {
 
 extern "C" {
 
-// A switch for tests: does later work asynchronously, with random delays from this seed. 0 does it
-// at once. No work may be unfinished.
+// A switch for tests: from now on, work is done later and asynchronously, with random delays from
+// this seed. With seed 0, work is done at once. No work may be unfinished when this function is
+// called.
 void FakeCudaSetDelays(int seed) { fake_cuda::Seed() = seed; }
 }

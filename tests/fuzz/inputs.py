@@ -159,7 +159,7 @@ def _member(draw: st.DrawFn, name: str, data: bytes) -> bytes:
 
 
 def tar_of(members: dict[str, bytes], draw: st.DrawFn | None) -> bytes:
-    """A tar file. With `draw`, one header has a wrong field and a correct checksum."""
+    """A tar file. If `draw` is not None, one header has a wrong field and a correct checksum."""
     crafted = draw(st.sampled_from(sorted(members))) if draw else None
     file = io.BytesIO()
     for name, data in members.items():

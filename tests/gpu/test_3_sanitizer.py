@@ -24,7 +24,7 @@ FOUND = 9
 
 
 def compute_sanitizer() -> str | None:
-    """The path of the program, from PATH or the toolkit's folder; None if it is missing."""
+    """The path of compute-sanitizer, from PATH or the toolkit's folder; None if it is missing."""
     homes = filter(None, (os.environ.get("CUDA_HOME"), "/usr/local/cuda"))
     folders = os.pathsep.join([os.environ.get("PATH", ""), *(f"{home}/bin" for home in homes)])
     return shutil.which("compute-sanitizer", path=folders)

@@ -60,8 +60,8 @@ struct SmallFloat {
   SmallFloat() = default;
   SmallFloat(const SmallFloat&) = default;
   SmallFloat& operator=(const SmallFloat&) = default;
-  // These are needed because reductions over the threads of a block use volatile numbers in shared
-  // memory.
+  // The operators below for volatile numbers are needed, because reductions over the threads of a
+  // block use volatile numbers in shared memory.
   SmallFloat(const volatile SmallFloat& other) : bits(other.bits) {}
   SmallFloat& operator=(const volatile SmallFloat& other) {
     bits = other.bits;

@@ -41,7 +41,7 @@ def planned(seed: int) -> tuple[Program, Plan]:
 
 
 def is_right(program: Program, plan: Plan, dispatch: _cuda.Dispatch, seed: int) -> bool:
-    """Whether two runs of `plan` give the bits of the operators in order."""
+    """Whether two runs of `plan` give the same bits as its operators run one by one, in order."""
     fake_gpu.set_delays(seed + 1)
     kernels = fake_gpu.Kernels(effects_of(program))
     instance = CudaInstance(plan, kernels, program.weights, dispatch=dispatch)
@@ -57,7 +57,7 @@ def is_right(program: Program, plan: Plan, dispatch: _cuda.Dispatch, seed: int) 
     return right
 
 
-# Each plan runs in each way, so 300 schedules run in all.
+# Each of 100 plans runs in each of the dispatch modes, so 300 schedules run in all.
 @pytest.mark.parametrize("dispatch", DISPATCHES)
 def test_random_plans_give_the_same_bits(dispatch: _cuda.Dispatch) -> None:
     for seed in range(100):

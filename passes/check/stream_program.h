@@ -33,7 +33,7 @@ struct StreamProgram {
   std::vector<std::vector<int>> waits;  // for each operator, the operators that it waits for
 
   // For each operator, whether it is a fault if a write of the operator overlaps another access of
-  // the operator.
+  // the same operator.
   std::vector<char> takes_no_overlap;
   std::vector<Access> accesses;
 };

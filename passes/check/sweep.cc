@@ -117,7 +117,8 @@ class Sweep {
     });
   }
 
-  // Calls `body` for each segment of the access, including segments without an earlier access.
+  // Calls `body` for each segment (a range of bytes with the same earlier accesses) of `access`,
+  // including segments without an earlier access.
   template <typename Body>
   void Visit(const Access& access, Body body) {
     Segments& segments = buffers_[access.buffer];

@@ -166,7 +166,7 @@ IosSearchRef IosWindows(OpGraphRef graph, int64_t max_group_ops, int64_t max_gro
                                                      max_transitions, AsksWhether(is_over)));
 }
 // Returns the number of parts of the graph that are searched separately, and how many transitions
-// were looked at to find these parts.
+// (a state and one of its endings) were looked at to find these parts.
 IntList IosEffort(IosSearchRef search) {
   return {static_cast<int64_t>(search->search.parts().size()), search->search.transitions_tried()};
 }
@@ -184,7 +184,8 @@ ffi::Array<ffi::Any> IosSolve(IosSearchRef search, ffi::Bytes price_us) {
   return {FromStages(schedule.stages), schedule.makespan_us};
 }
 
-// Returns the indices of the stages to price next, in the order of `WantedStages`.
+// Returns the indices of the stages whose latencies (prices) are needed next, in the order of
+// `WantedStages`.
 ffi::Bytes IosWanted(IosSearchRef search, ffi::Bytes value_us, ffi::Bytes is_priced,
                      int64_t at_least) {
   PricingProgress progress(search->search.parts().size());
@@ -242,8 +243,8 @@ StageBeamRef StageBeamMake(OpGraphRef graph, IntList ops, ffi::Bytes op_us, int6
   return StageBeamRef(ffi::make_object<StageBeamObj>(
       graph, ToVector(ops), UnpackForOps<double>(graph, op_us), limits, ToVector(set_of)));
 }
-// Returns the stages, their prices, how many transitions were looked at, and whether the search ran
-// to its end.
+// Returns the stages, their latencies (prices), how many transitions from one state of the search
+// to the next were looked at, and whether the search ran to its end.
 ffi::Array<ffi::Any> StageBeamRun(StageBeamRef beam, int64_t width, bool backward, double below_us,
                                   double parallelism, double certain, int64_t max_transitions,
                                   IsOver is_over, ffi::Function ask) {

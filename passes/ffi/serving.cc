@@ -47,7 +47,8 @@ ServingDevice ToDevice(const ffi::Bytes& figures) {
   return {{values.at(0), values.at(1), values.at(2)}, values.at(3), values.at(4), values.at(5)};
 }
 
-// `places` holds three numbers for each operator: its number of waits, its segment and its part.
+// `places` holds three numbers for each operator: its number of waits, its segment (a segment
+// starts when the segment before it has ended) and its part of the program.
 ServedProgramRef MakeServedProgram(OpGraphRef graph, IntLists streams, ffi::Bytes op_us,
                                    ffi::Bytes op_cores, ffi::Bytes memory_share, ffi::Bytes places,
                                    bool has_barriers) {
@@ -93,7 +94,8 @@ class CombinedServingObj : public ffi::Object {
   CombinedServingObj(const ServingDevice& device, std::vector<Follower> followers)
       : serving(device, std::move(followers)) {}
   mutable CombinedServing serving;
-  // The programs of the current decision, kept alive because `serving` refers to them.
+  // The programs of the current decision (which blocks of models run together), kept alive because
+  // `serving` refers to them.
   mutable std::vector<ServedProgramRef> programs;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.CombinedServing", CombinedServingObj, ffi::Object);
 };

@@ -10,8 +10,8 @@
 
 namespace tvm_interop {
 
-// Limits on the endings that are enumerated for a state. IOS, section 4.3, calls the limits r and
-// s.
+// Limits on the endings (sets of operators that may run last) that are enumerated for a state. IOS,
+// section 4.3, calls the limits r and s.
 struct EndingLimits {
   int max_group_ops = 0;  // r in the paper: the most operators in a group; 0 for no limit
   int max_groups = 0;     // s in the paper: the most groups in an ending; 0 for no limit

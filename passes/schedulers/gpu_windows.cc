@@ -252,7 +252,8 @@ class Sequence {
       stage_of_[member.ranks.front()] = s;
       s = member.behind;
     }
-    // The stage after the merged stage now follows the last of the single stages.
+    // The stage that followed the merged stage now follows the last of the stages that had been
+    // merged.
     if (s >= 0) stages_[s].before = stage_of_[members.back().ranks.front()];
     Replace(region.first, region.new_order, region.old_order);
   }

@@ -196,7 +196,8 @@ void IosPricing::Relax(double scale) {
   for (size_t i = 0; i < value_us_.size(); ++i) {
     if (!is_priced_[i]) value_us_[i] = std::max(scale_ * bound_us_[i] - slack_us_, 0.0);
   }
-  // The progress so far is no longer valid, because values have fallen.
+  // A PricingProgress is valid only as long as no entry of `value_us_` falls, and entries have
+  // fallen.
   progress_ = PricingProgress(search_.parts().size());
 }
 

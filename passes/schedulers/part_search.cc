@@ -205,7 +205,7 @@ class PartSearchOf : public PartSearch {
     return found;
   }
 
-  // The cost of the cheapest way that starts with the transition.
+  // The cost of the cheapest sequence of stages that starts with the transition.
   double Total(const Transition& transition, const std::vector<double>& value_us,
                const CheapestWays& ways) const {
     return ways.cost_us[transition.next] + value_us[first_stage_ + transition.stage];

@@ -14,8 +14,8 @@ namespace {
 enum BlockState : int {
   kFree,
   kLeased,
-  // The block is leased, and may be larger than any user still needs. If it is, its memory is freed
-  // when the lease ends.
+  // The block is leased, and may be larger than any user still needs. A block that is too large is
+  // freed when the lease ends.
   kLeasedTooLarge,
 };
 

@@ -61,7 +61,7 @@ class PinnedPart {
   char* memory() const { return memory_; }
   // Records that all copies so far on the first stream may have used the part.
   void Note();
-  // Waits until the copies of the last `Note` have ended.
+  // Waits until the copies that the last call of `Note` recorded have ended.
   void Await();
 
  private:

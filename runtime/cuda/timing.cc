@@ -115,7 +115,7 @@ std::vector<Launched> Launch(size_t number, const CudaStream& stream, const Stop
 }
 
 // Makes the graphs of the alternatives that are not hopeless, in order. If none of these can be
-// captured, the same is done for the rest.
+// captured, goes on with the hopeless alternatives.
 std::vector<Able> Capture(std::vector<Launched> launched, const CudaStream& stream,
                           const std::function<void(size_t)>& launch, Trials* trials) {
   std::vector<Able> able;

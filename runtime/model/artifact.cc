@@ -100,7 +100,7 @@ Interface InterfaceOf(const Plan& plan, const std::vector<int64_t>& values) {
   return found;
 }
 
-// The inputs and then the outputs.
+// The model's inputs and then its outputs.
 Interface InterfaceOf(const Plan& plan) {
   Interface found = InterfaceOf(plan, plan.inputs);
   for (auto& output : InterfaceOf(plan, plan.outputs)) found.push_back(std::move(output));

@@ -72,7 +72,8 @@ class Instance : public Runnable, public Timed {
   void* OwnBuffer(Port* port);
   void Place(const Port& port, void* address);
   void Run(const void* const* inputs, void* const* outputs, const RowCounts& rows);
-  // Places all ports for a run at these addresses. Tensors with rows have `rows` rows there.
+  // Places all inputs and outputs for a run at these addresses. Tensors with rows have `rows` rows
+  // there.
   void Bind(const void* const* inputs, void* const* outputs, const RowCounts& rows);
   // The number of rows over all ranges: their product.
   uint64_t NumberOf(const RowCounts& rows) const;

@@ -87,7 +87,7 @@ struct PlannedOperator {
   bool is_share = false;
   int64_t share = 0, shares = 1;
 
-  // The inputs and then the outputs.
+  // The operator's inputs and then its outputs.
   std::vector<int64_t> Arguments() const;
 };
 

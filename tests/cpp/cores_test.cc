@@ -61,7 +61,7 @@ void LoseTheCore() {
 
 TEST_CASE(ACoreLostBetweenTwoRunsSaysNothingOfNow) {
   int long_ago = 0, just_now = 1 << 30;
-  // Other programs may take the core at any time, so the extremes of many tries count.
+  // Other programs may take the core at any time, so the test compares the extremes of many tries.
   for (int attempt = 0; attempt < 100 && long_ago <= 5 * static_cast<int64_t>(just_now);
        ++attempt) {
     LoseTheCore();
@@ -105,7 +105,7 @@ class BriefNeighbour {
 // called `afterwards`.
 bool KeepsACoreLostBriefly(const std::function<void()>& afterwards) {
   int own = 0, shared = 1 << 30;
-  // Other programs may take the core at any time, so the extremes of many tries count.
+  // Other programs may take the core at any time, so the test compares the extremes of many tries.
   for (int attempt = 0; attempt < 100; ++attempt) {
     LoseTheCore();
     shared = std::min(shared, LooksInVain());
@@ -139,7 +139,7 @@ TEST_CASE(TimeAsleepIsNotTimeWithoutTheCore) {
 
 TEST_CASE(AThreadThatFoundNothingInARunStillLooksAfterIt) {
   int looks = 0;
-  // Other programs may take the core at any time, so the best of many tries counts.
+  // Other programs may take the core at any time, so the test takes the best of many tries.
   for (int attempt = 0; attempt < 100 && looks < 1000; ++attempt) {
     std::this_thread::sleep_for(std::chrono::milliseconds(25));  // Earlier losses are forgotten.
     tvm_interop::Spinning spinning;

@@ -228,7 +228,8 @@ TEST_CASE(HopelessAlternativesAreLaunchedTwice) {
   CHECK_EQ(fastest.index, size_t{2});
   CHECK(fastest.refusals.empty());
   CHECK((some.launches == std::vector<int>{2, 10, 10, 10, 2, 10}));
-  // The limit is four times the shortest launch, here 100 us, plus 100 us for the host.
+  // An alternative is hopeless if it takes longer than four times the shortest launch, here 100 us,
+  // plus 100 us for the host.
   Alternatives longer({400, 499, 501, 100});
   CHECK_EQ(longer.Choose().index, size_t{3});
   CHECK((longer.launches == std::vector<int>{10, 10, 2, 10}));

@@ -117,7 +117,7 @@ def damaged(draw: st.DrawFn, data: bytes) -> bytes:
 
 @st.composite
 def json_inputs(draw: st.DrawFn, texts: list[str]) -> bytes:
-    """One of these JSON texts with changes, and sometimes with damaged bytes."""
+    """One of the JSON texts with changes, and sometimes with damaged bytes."""
     document = draw(edited(json.loads(draw(st.sampled_from(texts)))))
     data = json_text(document).encode("utf-8", "surrogatepass")
     return draw(damaged(data)) if draw(st.integers(0, 9)) == 0 else data

@@ -125,7 +125,7 @@ inline float __bfloat162float(nv_bfloat16 value) { return value; }
 inline nv_bfloat16 __float2bfloat16(float value) { return value; }
 inline nv_bfloat16 __float2bfloat16_rn(float value) { return value; }
 
-// Functions of one number, of both types: computed as float, and rounded.
+// Functions of one number, for `half` and `nv_bfloat16`: computed as float, and rounded.
 #define CUDA_EMULATION_UNARY(name, function)                                      \
   template <typename Format>                                                      \
   cuda_emulation::SmallFloat<Format> name(cuda_emulation::SmallFloat<Format> x) { \

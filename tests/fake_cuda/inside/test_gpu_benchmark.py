@@ -93,7 +93,7 @@ def test_three_ways_to_run_are_checked_without_measuring(folder: Path) -> None:
     assert set(report.bits.values()) == {"same"}
     assert report.early_us["nimble"] == 0
     assert report.stages_measured == 0
-    assert written == ["WRONG", "WRONG"]  # The report is written after the numbers and at the end.
+    assert written == ["WRONG", "WRONG"]  # After the check of numbers, and at the end.
 
 
 def test_opara_gets_what_kernels_ask_and_opens_its_own_streams(folder: Path) -> None:

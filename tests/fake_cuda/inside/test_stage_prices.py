@@ -73,9 +73,7 @@ def test_long_stages_are_repeated_less_often(
 
 
 def test_a_wait_is_what_the_second_stream_adds(model: MeasuredLatency) -> None:
-    assert model.wait_us() == pytest.approx(
-        0, abs=0.01
-    )  # On the fake GPU, the second stream adds nothing.
+    assert model.wait_us() == pytest.approx(0, abs=0.01)  # On the fake GPU, a wait takes no time.
 
 
 def test_a_repetition_begins_when_the_one_before_has_ended(compilation: Compilation) -> None:

@@ -274,8 +274,7 @@ bool AreIndependent(const OpGraph& graph, int op, const std::vector<int>& others
 }
 
 // Returns the ranks of the best window (operators that become one stage) that begins with `first`,
-// and the latency of the schedule with this window. The ranks are empty if no window makes the
-// schedule shorter.
+// and the latency of this stage. The ranks are empty if no window makes the schedule shorter.
 std::pair<std::vector<int>, double> BestWindow(const GpuCosts& costs, Sequence* sequence, int first,
                                                int window, const StagePrices& prices) {
   std::pair<std::vector<int>, double> best;

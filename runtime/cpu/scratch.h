@@ -19,15 +19,17 @@ namespace tvm_interop {
 // which begins before the user's first access and ends after its last access.
 //
 // 1. At most one lease holds a block. The claim is a single atomic step on the block's state, so
-// this holds for two streams of a model, for several models, for parts of one operator, for threads
-// of the program's own pool (guests), and for a kernel that runs inside of another kernel. 2. The
-// end of a lease is a release operation, and the claim by the next lease is an acquire operation.
-// So a user's writes to a block happen after all accesses of the block's last user, whichever
-// threads the two users run on. 3. A lease ends after the user's last access. Kernels wait for
-// their own parallel work. The run of an instance ends when all operators have ended and the
-// outputs have been copied, and the thread that ends the lease sees everything that the operators
-// wrote (docs/threads.md). 4. A user reads only what it has written in the same run. A block holds
-// arbitrary bytes of other users at first.
+//    this holds for two streams of a model, for several models, for parts of one operator, for
+//    threads of the program's own pool (guests), and for a kernel that runs inside of another
+//    kernel.
+// 2. The end of a lease is a release operation, and the claim by the next lease is an acquire
+//    operation. So a user's writes to a block happen after all accesses of the block's last user,
+//    whichever threads the two users run on.
+// 3. A lease ends after the user's last access. Kernels wait for their own parallel work. The run
+//    of an instance ends when all operators have ended and the outputs have been copied, and the
+//    thread that ends the lease sees everything that the operators wrote (docs/threads.md).
+// 4. A user reads only what it has written in the same run. A block holds arbitrary bytes of other
+//    users at first.
 //
 // If point 1, 2 or 3 does not hold, `tests/cpp/scratch_test.cc` fails (`tests/cpp/mutations.py`
 // breaks each of them). `tests/cpp/instance_test.cc` fails if point 3 does not hold for an

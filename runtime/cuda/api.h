@@ -150,8 +150,8 @@ bool IsUsable();
 // `LostError` if `status` is a failure that ends the use of the GPUs. Otherwise it is a
 // std::runtime_error.
 [[noreturn]] void ThrowFailure(int status, const std::string& what);
-// `ThrowStatus` throws the same kinds of error as `ThrowFailure`. Its text is the name `call` and
-// CUDA's reason for `status`. `Check` calls `ThrowStatus` only if `status` is not success.
+// `ThrowStatus` throws the same kinds of error as `ThrowFailure`. The text is the name `call`
+// and CUDA's reason for `status`. `Check` calls `ThrowStatus` only if `status` is not success.
 [[noreturn]] void ThrowStatus(int status, const char* call);
 inline void Check(int status, const char* call) {
   if (status != kSuccess) ThrowStatus(status, call);

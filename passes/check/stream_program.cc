@@ -179,7 +179,7 @@ class Checker {
     return steps_ <= kMostSteps;
   }
 
-  // Adds a fault, unless there is already one of this kind for these two operators.
+  // Adds a fault, unless there is already a fault of the same kind for the same two operators.
   void Add(Fault::Kind kind, size_t first, size_t second, Range bytes) {
     const auto [low, high] = std::minmax(accesses_[first].op, accesses_[second].op);
     faults_.emplace(std::make_tuple(high, low, kind),

@@ -165,8 +165,8 @@ class Sequence {
     for (int i = from; i < Size(); ++i) {
       stages_[sequence_[i]].end_us = stages_[sequence_[i]].visited_us;
     }
-    // This walk begins at a stage that ends last. From each stage it goes back to the stage that
-    // this stage waited for.
+    // Marks the stages of a longest path. The walk begins at a stage that ends last, and goes from
+    // each stage back to the stage that this stage waited for.
     is_critical_.assign(stages_.size(), 0);
     int last = -1;
     for (int s : sequence_) {

@@ -80,7 +80,8 @@ class IosSearch {
   const std::vector<std::unique_ptr<PartSearch>>& parts() const { return parts_; }
   // The operators of each block that was left out, in topological order.
   const std::vector<std::vector<int>>& left_out() const { return left_out_; }
-  // How many transitions were looked at, including the transitions of parts that had too many.
+  // How many transitions were looked at, including the transitions of parts that had too many
+  // transitions.
   int64_t transitions_tried() const { return transitions_tried_; }
   // The graph that is searched.
   const OpGraph& graph() const { return graph_; }

@@ -19,7 +19,7 @@ struct StageBounds {
   int num_streams = 0;        // the number of streams that a stage is packed onto; 0 for no limit
 
   // The number of cores. A stage takes at least its total work divided by `cores`. If `cores` is 0,
-  // there is no such bound.
+  // the cores give no bound.
   int cores = 0;
   // By operator, the work in microseconds, summed over all the cores that the operator uses. Empty
   // if every operator uses one core.

@@ -20,7 +20,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // not limited, there may be very many groups.
 constexpr size_t kMaxGroupsOfOp = 32;
 // The search limits the length of the groups in a stage, and tries several limits. From one state,
-// it tries at most this number of limits.
+// it tries at most kMaxLengths limits.
 constexpr size_t kMaxLengths = 12;
 
 template <typename Set>

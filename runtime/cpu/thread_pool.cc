@@ -120,8 +120,8 @@ class LossOfCore {
   Job::Helper* Look(const Job& job) {
     if (++looks_ % kLooks != 0) return nullptr;
     Job::Helper* const helper = job.HelperAtWork();
-    // This load acquires the fields that the helper wrote about itself. The caller has acquired
-    // nothing else from the helper yet.
+    // The load of `is_there` acquires the fields that the helper wrote about itself. The caller has
+    // acquired nothing else from the helper yet.
     if (helper == nullptr || !helper->is_there.load(std::memory_order_acquire)) return nullptr;
     const int64_t on_core_ns = OnCoreNs(helper->on_core_clock);
     if (on_core_ns < 0) return nullptr;
@@ -255,7 +255,7 @@ ThreadPool::CallerCount::~CallerCount() {
   --runs_inside;
   current_pool = current_before_;
   if (pool_ == nullptr) return;
-  // This thread no longer counts as a caller, so the other callers may use one more helper.
+  // The calling thread no longer counts as a caller, so the other callers may use one more helper.
   if (pool_->callers_.fetch_sub(1, std::memory_order_relaxed) > 1) pool_->WakeHelpers(1);
 }
 

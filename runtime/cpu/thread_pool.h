@@ -60,7 +60,7 @@ class Job {
 // The threads of a program's own pool. They help in place of the threads that this library would
 // start.
 struct GuestThreads {
-  // The largest number of these threads that help at the same time.
+  // The largest number of threads of the program's pool that help at the same time.
   int number = 0;
   // Asks the program's pool to call `task(argument)` once on one of its threads. Returns false if
   // the pool cannot take the task; then it never calls it. May be called by any thread, and must

@@ -96,7 +96,7 @@ class CudaStreams {
  private:
   std::vector<CudaStream> streams_;
   std::vector<cuda::OwnedStream> owned_;
-  // This member is declared after the streams, so that it is destroyed before them.
+  // `resources_` is declared after the streams, so that it is destroyed before them.
   std::vector<std::unique_ptr<CudaStreamResources>> resources_;
   std::vector<bool> is_urgent_;
   std::vector<int> devices_;

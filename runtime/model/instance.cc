@@ -23,7 +23,7 @@ bool IsAligned(const void* address) {
   return reinterpret_cast<uintptr_t>(address) % kTensorAlignment == 0;
 }
 
-// Calls `work` on the calling thread and on up to `threads` - 1 others at the same time.
+// Calls `work` on the calling thread and on up to `threads` - 1 other threads at the same time.
 template <typename Work>
 void RunOnNewThreads(const Work& work, size_t threads) {
   std::vector<std::thread> others;

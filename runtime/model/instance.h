@@ -40,7 +40,7 @@ class Instance : public Runnable, public Timed {
   size_t shape() const { return shape_; }
   const Plan& plan() const override { return plan_; }
 
-  // Runs `number` times on the inputs and outputs of the latest run, without copies of these.
+  // Runs `number` times on the inputs and outputs of the latest run, without copying them.
   double Time(int number) override;
 
  private:

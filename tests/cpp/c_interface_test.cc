@@ -165,7 +165,7 @@ TEST_CASE(HelpersOutliveTheClosingOfTheLibrary) {
   void* const library = OpenLibrary();
   const Interface interface(library);
   interface.Check(interface.set_num_threads(3, 0));
-  // This thread must not run the model before the library is closed: the variables that a thread
+  // The thread that closes the library must not run the model before: the variables that a thread
   // has in a library keep the library in memory.
   std::thread([&] { Loaded loaded(interface); }).join();
   CHECK(ThreadsNow() > 1);

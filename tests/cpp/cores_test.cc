@@ -73,8 +73,8 @@ TEST_CASE(ACoreLostBetweenTwoRunsSaysNothingOfNow) {
   CHECK(long_ago > 5 * static_cast<int64_t>(just_now));
 }
 
-// A thread that often takes the core of the thread that made this object. Like threads of the
-// system, it keeps the core for microseconds only.
+// A thread that often takes the core of the thread that made the `BriefNeighbour`. Like threads of
+// the system, the neighbour keeps the core for microseconds only.
 class BriefNeighbour {
  public:
   BriefNeighbour() : before_(tvm_interop::AllowedCpus()) {

@@ -84,7 +84,7 @@ def _algorithms_with(
 ) -> Iterator[None]:
     """Context in which `functions` have set each algorithm to its entry in `settings`.
 
-    Afterwards these algorithms are set to `normal`.
+    Afterwards the algorithms are set to `normal`.
     """
 
     def set_all(settings: Mapping[int, Any]) -> None:
@@ -303,7 +303,7 @@ class Noted:
 
 
 def array_at(tensor: Any) -> np.ndarray:
-    """A tensor of the fake GPU as an array. This works because its memory is the host's memory."""
+    """A tensor of the fake GPU as an array. The fake GPU's memory is the host's memory."""
     nbytes = int(np.prod(tensor.shape)) * 4
     memory = (ctypes.c_uint8 * nbytes).from_address(address_of(tensor))
     return np.frombuffer(memory, np.float32).reshape(tuple(tensor.shape))

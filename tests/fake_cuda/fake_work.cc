@@ -30,13 +30,13 @@ std::mt19937 NewRandom() {
   return std::mt19937(static_cast<unsigned>(Seed() * 7919 + count++));
 }
 
-// The clock of the stream whose work this thread does; null in the thread of a stream.
+// The clock of the stream for which the calling thread works; null in the thread of a stream.
 int64_t*& CurrentClock() {
   thread_local int64_t* clock = nullptr;
   return clock;
 }
 
-// Lets this thread's work advance a clock.
+// Lets the calling thread's work advance a clock while this object lives.
 class OnClock {
  public:
   explicit OnClock(int64_t* clock) : before_(CurrentClock()) { CurrentClock() = clock; }

@@ -60,7 +60,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_nothing_is_found(tool: str, artifact: Path) -> None:
     done = watched(tool, "-m", "tests.gpu.sanitized_run", str(artifact))
     assert done.returncode == 0, done.stdout + done.stderr
-    # If this line is missing, the sanitizer has watched nothing.
+    # If the summary is missing, the sanitizer has watched nothing.
     assert "SUMMARY: 0 " in done.stdout + done.stderr
 
 

@@ -155,7 +155,7 @@ class CublasLtMatmul : public CudaLibraryKernel {
     Launch(stream, choice_, stream.resources->Workspace(choice_.workspace_nbytes));
   }
 
-  // Launches the product with this algorithm and workspace.
+  // Launches the product with the given algorithm and workspace.
   void Launch(const CudaStream& stream, const Choice& choice, void* workspace) const {
     const cuda::DeviceGuard guard(stream.device);
     MatrixLayout output = descs_.output.get();

@@ -157,7 +157,7 @@ class CudnnConvolution : public CudaLibraryKernel {
     Launch(stream, algorithm_, stream.resources->Workspace(algorithm_.workspace_nbytes));
   }
 
-  // Launches the convolution with this algorithm and workspace.
+  // Launches the convolution with the given algorithm and workspace.
   void Launch(const CudaStream& stream, const Algorithm& algorithm, void* workspace) const {
     const cuda::DeviceGuard guard(stream.device);
     TVM_INTEROP_CUDNN(api_, SetConvolutionMathType, descs_.convolution.get(), algorithm.math_type);

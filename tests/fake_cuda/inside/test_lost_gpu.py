@@ -133,7 +133,7 @@ def test_a_failure_while_the_graph_is_made_is_no_reason_to_go_on_without_it(disp
 
 
 def test_a_failure_that_is_noticed_while_an_error_is_handled() -> None:
-    """A launch fails, and then the GPU's failure shows in the wait for the rest."""
+    """A call fails, and then the GPU's failure shows while the host waits for the other work."""
     at_once, later = said_by(
         """
         instance = instance_of(dispatch="streams")

@@ -125,8 +125,8 @@ class Checker {
     Add(Fault::kRace, is_turned ? b : a, is_turned ? a : b, Common(a, b));
   }
 
-  // Checks that a read finds the tensor that it names. Another tensor may have been written to the
-  // same bytes. Then the named tensor must be written there again between that write and the read.
+  // Checks that a read finds the tensor that it names. If another tensor was written to the same
+  // bytes, the named tensor must be written there again before the read.
   void CheckFindsItsTensor(size_t read) {
     const Access& reader = accesses_[read];
     std::vector<size_t> strangers, own;

@@ -94,8 +94,9 @@ inline std::vector<Edge> UnpackEdges(const ffi::Bytes& bytes) {
   return edges;
 }
 
-// Each stage is passed as lists of numbers: first the streams of its groups, then the operators of
-// each group. `devices` holds the device of each stage, or -1 for none.
+// Each stage is passed as lists of numbers: first the list of the streams of its groups, then a
+// list of operators for each group. `devices` holds the device of each stage, or -1 if there is
+// only one device.
 inline std::vector<Stage> ToStages(const ffi::Array<IntLists>& lists, const IntList& devices) {
   std::vector<Stage> stages;
   for (const IntLists& list : lists) {

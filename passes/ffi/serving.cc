@@ -175,7 +175,7 @@ ffi::Bytes PackFigures(double busy_us, int64_t rounds) {
 //
 // Returns three lists. The first holds the model of each request. The second holds three times of
 // each request: arrived, dequeued and finished. The third holds the busy time in microseconds and
-// the number of rounds.
+// the number of rounds (runs of combined blocks).
 ffi::Array<ffi::Bytes> SimulateCombinedOf(ffi::Bytes device, ffi::Array<ServedProgramRef> programs,
                                           ffi::Array<IntLists> places, ffi::Bytes interval_us,
                                           int64_t buffer, ffi::Array<ffi::Bytes> arrivals,

@@ -468,7 +468,8 @@ class Annealed {
   std::vector<Stage> stages_;
   std::vector<int> stage_of_;  // by rank
 
-  // For each rank, the length of the longest path after the operator, without copies.
+  // For each operator, by rank, the length of the longest path after the operator, without the time
+  // of copies.
   std::vector<double> behind_us_;
   std::vector<int> sequence_;     // of stages
   std::vector<int> free_stages_;  // unused stages, which the sequence does not hold

@@ -25,7 +25,7 @@ class PathSearch {
   explicit PathSearch(const GpuCosts& costs);
 
   bool done() const { return left_.empty(); }
-  // Returns the longest valid path and takes its operators.
+  // Returns the longest valid path, and marks its operators as taken.
   LongestPath TakeLongest();
 
  private:

@@ -78,7 +78,7 @@ class IosSearch {
   const IosStats& stats() const { return stats_; }
   // The parts, in the order in which they run.
   const std::vector<std::unique_ptr<PartSearch>>& parts() const { return parts_; }
-  // The operators of each block that was left out, in topological order.
+  // For each block that was left out of the search, its operators in topological order.
   const std::vector<std::vector<int>>& left_out() const { return left_out_; }
   // How many transitions were looked at, including the transitions of parts that had too many
   // transitions.

@@ -97,7 +97,7 @@ Confined::Confined(int cpu) {
 
 Confined::~Confined() {
   cpu_set_t now;
-  // If somebody has set another mask meanwhile, that mask stays.
+  // If somebody has set another mask while this object lived, the other mask stays.
   if (is_confined_ && Get(0, &now) && CPU_EQUAL(&now, &only_)) {
     sched_setaffinity(0, sizeof(before_), &before_);
   }

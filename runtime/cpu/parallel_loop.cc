@@ -19,7 +19,8 @@ thread_local bool inside_loop = false;
 // such a helper.
 class Loop : public Job {
  public:
-  // Takes this object for the calling thread. Returns false if another thread has it.
+  // Claims this object for a loop of the calling thread. Returns false if another thread has
+  // claimed it.
   bool TryToTake() { return !taken_.exchange(true, std::memory_order_acquire); }
   void GiveBack() { taken_.store(false, std::memory_order_release); }
 

@@ -74,8 +74,8 @@ std::array<std::atomic<ScratchBlock*>, kLists> lists{};
 // so a thread that sees an old number does no harm: a lease allocates what it needs.
 std::array<std::array<std::atomic<int>, kSizes>, 2> needs{};
 
-// The block of each list that this thread leased last. It is likely free, and its pages are in this
-// thread's caches.
+// The block of each list that this thread leased last. The block is likely free, and its pages are
+// in this thread's caches.
 thread_local std::array<ScratchBlock*, kLists> latest{};
 
 // Returns the largest size that a user of the list needs.
@@ -98,7 +98,7 @@ bool TryToClaim(ScratchBlock* block) {
                                               std::memory_order_relaxed);
 }
 
-// Adds a block to the list. The calling thread has claimed it.
+// Adds a block, which the calling thread has claimed, to the list.
 ScratchBlock* NewBlock(int list) {
   auto* const made = new ScratchBlock(list);
   made->next = lists[list].load(std::memory_order_relaxed);

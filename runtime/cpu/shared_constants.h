@@ -67,7 +67,8 @@ class SharedConstants {
     std::weak_ptr<void> memory;
   };
 
-  // Returns the packed memory that a kernel holds, or null. The caller must hold `mutex_`.
+  // Returns the packed memory of `constant` in the form `form` if a kernel holds this memory, or
+  // null. The caller must hold `mutex_`.
   std::shared_ptr<void> Find(const void* constant, uint64_t hash, const Form& form) {
     entries_.erase(std::remove_if(entries_.begin(), entries_.end(),
                                   [](const Entry& entry) { return entry.memory.expired(); }),

@@ -59,9 +59,9 @@ thread_local Job::Helper* this_helper = nullptr;
 thread_local ThreadPool* current_pool = nullptr;
 
 // Keeps a helper that is about to sleep off the CPU of the caller that will wake it. The helper is
-// the calling thread. This matters on a virtual machine. There, the system treats a sleeping CPU
-// like a CPU that the host has taken away. So it would put the woken helper on the caller's CPU,
-// and the helper would have to wait for the caller.
+// the calling thread. On a virtual machine, the system treats a sleeping CPU like a CPU that the
+// host has taken away. So the system would put the woken helper on the caller's CPU, and the helper
+// would have to wait for the caller.
 class Avoidance {
  public:
   explicit Avoidance(Affinity* affinity) : affinity_(affinity) {}
@@ -341,8 +341,8 @@ void ThreadPool::LendThisCore(Helper* helper, Job* job) {
     job->owner_.Sleep(announced);
   }
   // The helper has now ended its operator and has taken no new work. It sleeps or will sleep soon,
-  // and must not share a core with the calling thread. The calling thread may be on a new core now,
-  // because the helper was on the old one.
+  // and must not share a core with the calling thread. The system may have moved the calling thread
+  // to a new core, because the helper was on its old core.
   const int now_on = sched_getcpu();
   MoveOff(helper, now_on);
   helper->has_borrowed.store(false, std::memory_order_relaxed);

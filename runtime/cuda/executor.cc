@@ -249,7 +249,8 @@ void CudaExecutor::Launch() {
     try {
       LaunchStreams();
     } catch (const std::exception& error) {
-      // The streams have not been joined. Their work must end before the next run begins.
+      // The launch failed before the streams were joined. Their work must end before the next run
+      // begins.
       Drain(error.what());
       throw;
     }

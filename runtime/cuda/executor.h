@@ -24,7 +24,7 @@ class CudaKernel {
   // first call may be slow and may allocate memory. Later calls must not allocate, because a graph
   // capture would fail.
   virtual void Launch(const CudaStream& stream) = 0;
-  // The bytes that `Launch` asks of the stream's workspace. The executor reserves them.
+  // The bytes of the stream's workspace that `Launch` needs. The executor reserves them.
   virtual size_t workspace_nbytes() const { return 0; }
 };
 

@@ -89,7 +89,7 @@ class BriefNeighbour {
     neighbour_.join();
     tvm_interop::PinThisThread(before_);
   }
-  // Returns when the neighbour has taken the core once more.
+  // Waits until the neighbour has taken the core once more.
   void AwaitALoss() const {
     const long lost = CoresLost();
     while (CoresLost() == lost) tvm_interop::Relax();

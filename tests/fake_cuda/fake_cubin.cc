@@ -42,7 +42,8 @@ struct FatbinEntry {
 // The attributes of `.nv.info`, as `cuobjdump -elf` names them.
 enum Attribute : uint8_t { kMaxThreads = 0x05, kRequiredThreads = 0x10, kRegisterCount = 0x2f };
 
-// Calls `visit(attribute, numbers)` for each attribute of a section that has several numbers.
+// Calls `visit(attribute, numbers)` for each attribute with several numbers in the data of a
+// section.
 template <typename Visit>
 void VisitAttributes(const char* data, size_t nbytes, Visit&& visit) {
   constexpr uint8_t kSized = 0x04;  // An attribute in this format has a size and as many bytes.

@@ -41,7 +41,7 @@ struct Algorithm {
   int number = 0;
   // The arithmetic for which cuDNN gave the size of the workspace.
   int math_type = kDefaultMath;
-  // Whether the convolution's own kernel also computes bias, sum and activation. Otherwise later
+  // Whether the convolution's own kernel also computes bias, sum and activation. If false, later
   // kernels compute them.
   bool is_fused = false;
   size_t workspace_nbytes = 0;

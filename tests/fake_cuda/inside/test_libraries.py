@@ -255,7 +255,7 @@ def new_conv(width: int, **fields: Any) -> LibraryOp:
 @pytest.mark.parametrize(
     ("ms", "fields", "choice"),
     [
-        # If all algorithms are equally fast, the first one with one kernel instead of two is chosen.
+        # All algorithms are equally fast: the first one with one kernel instead of two is chosen.
         ({}, {"has_bias": True, "activation": "relu"}, "algorithm 1, fused"),
         ({1: 1.0}, {"has_bias": True, "activation": "relu"}, "algorithm 0, fused"),
         ({1: 1.0, 0: 1.0}, {"has_bias": True, "activation": "relu"}, "algorithm 7, fused"),

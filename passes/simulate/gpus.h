@@ -22,7 +22,7 @@ struct Times {
 enum class Links {
   kDelay,  // each edge between GPUs delays its reader (HIOS)
 
-  // One copy goes to each GPU that reads the operator's output. Each link makes one copy at a time.
+  // An output is copied once to each GPU that reads it. Each link makes one copy at a time.
   kFifo,
 };
 

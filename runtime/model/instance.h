@@ -75,7 +75,7 @@ class Instance : public Runnable, public Timed {
   // Places all inputs and outputs for a run at these addresses. Tensors with rows have `rows` rows
   // there.
   void Bind(const void* const* inputs, void* const* outputs, const RowCounts& rows);
-  // The number of rows over all ranges: their product.
+  // The product of the numbers of rows of all ranges.
   uint64_t NumberOf(const RowCounts& rows) const;
   // Whether a run computes more rows of this tensor than the caller gives.
   bool IsFilledUp(const Port& port) const { return port.pieces.HasMoreThan(rows_); }

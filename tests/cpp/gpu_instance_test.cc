@@ -85,8 +85,9 @@ bool Has(const std::string& text, const std::string& part) {
   return false;
 }
 
-// Lets the GPU work in threads of its own while this object lives, with random delays. Otherwise it
-// works in the calling thread. With several calling threads, the fake itself would have a race.
+// Lets the fake GPU work in threads of its own while this object lives, with random delays. By
+// default, the fake GPU works in the calling thread, and would have a race itself if there were
+// several calling threads.
 class Asynchronous {
  public:
   explicit Asynchronous(int seed) : set_delays_(Switch<void(int)>("FakeCudaSetDelays")) {

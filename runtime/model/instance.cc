@@ -119,7 +119,8 @@ void Instance::MakePorts() {
   for (size_t r = 0; r < ranges.size(); ++r) {
     all_rows_[r] = static_cast<size_t>(ranges[r].sizes[shape_]);
   }
-  // Adds the rows to a port. The port is number `i` of the list `values` of each plan.
+  // Adds to a port where its rows lie in memory. The port is number `i` of the list `values` of
+  // each plan.
   const auto with_rows = [&](Port port, size_t i, const std::vector<int64_t> Plan::* values) {
     if (ranges.empty()) return port;
     std::vector<const std::vector<int64_t>*> shapes;

@@ -211,9 +211,9 @@ TEST_CASE(AMaskThatCrossedTheUsersIsTakenBack) {
     affinity.KeepOff(all[0]);
     const std::vector<int> narrowed = CpusOf(0);
     CHECK(!Has(narrowed, all[0]));
-    // The user now confines all threads to the first core. The witness thread changes before this
-    // thread. The call of `KeepOff` above may overwrite the mask that the user sets on this thread.
-    // So the next call must set the user's mask again.
+    // The user now confines all threads to the first core. The witness's mask changes before the
+    // mask of this thread. The call of `KeepOff` above may overwrite the mask that the user sets on
+    // this thread. So the next call must set the user's mask again.
     tvm_interop::PinThread(witness, {all[0]});
     affinity.KeepOff(all[0]);
     CHECK(CpusOf(0) == std::vector<int>{all[0]});

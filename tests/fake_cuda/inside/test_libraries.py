@@ -148,7 +148,7 @@ def test_streams_do_not_share_a_workspace(
 
 
 def two_convolutions(widths: Sequence[int]) -> Plan:
-    """Convolutions on one stream. The first of `widths` is the first convolution's, and so on."""
+    """Convolutions on one stream. `widths` has the width of each, in order."""
     ops = [new_conv(width) for width in widths]
     shapes = [shape for op in ops for shape in op.shapes]
     numbered = [f"op{i}" for i in range(len(ops))]

@@ -16,7 +16,7 @@
 
 namespace {
 
-// A small thread pool. Most programs that need this have one already.
+// A small thread pool. Most programs with threads of their own already have a pool.
 class Pool {
  public:
   explicit Pool(int threads) {
@@ -80,7 +80,7 @@ class Pool {
 void Main(const std::string& path, int num_threads, int runs) {
   Pool pool(num_threads);
   const tvm_interop::Model model(path);
-  // The instance is made after the pool, so it is freed before the pool ends.
+  // The instance is made after the pool, so the instance is destroyed before the pool ends.
   tvm_interop::Instance instance(model, pool.AsSeenByTheLibrary());
   const auto began = std::chrono::steady_clock::now();
   for (int i = 0; i < runs; ++i) instance.Run();

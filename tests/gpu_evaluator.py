@@ -1,4 +1,4 @@
-"""Computes makespans of schedules over GPUs by the definition, and the least of all schedules.
+"""Computes makespans of schedules over GPUs by the definition, and the least possible makespan.
 
 It shares no code with the schedulers or their simulation.
 """
@@ -15,7 +15,7 @@ GpuStages = Sequence[Sequence[Sequence[int]]]
 
 
 def makespan_of(graph: OpGraph, stages: GpuStages, latency: LatencyModel) -> float:
-    """The makespan by HIOS, section III-B.
+    """The makespan as HIOS, section III-B, defines it.
 
     A stage waits for the stage before it on its GPU, and for its inputs.
     """

@@ -9,8 +9,8 @@ namespace {
 
 enum State : char { kNew, kOpen, kDone };
 
-// The largest number of 32-bit words that all rows of `known_` may have together. They take 256
-// MiB.
+// The largest number of 32-bit words that all rows of `known_` together may have. So many words
+// take 256 MiB.
 constexpr size_t kMostWords = size_t{1} << 26;
 
 }  // namespace
@@ -50,7 +50,8 @@ HappensBefore::HappensBefore(const std::vector<int>& stream_of,
 void HappensBefore::Search() {
   known_.resize(sources_.size() * width_);
   std::vector<State> state(sources_.size(), kNew);
-  // The operators on the current path, each with the number of its sources that are done.
+  // The operators on the current path, each with the number of its sources (the operators that it
+  // waits for) that are done.
   std::vector<std::pair<int, size_t>> path;
   for (size_t start = 0; start < sources_.size(); ++start) {
     if (state[start] == kNew) path.emplace_back(start, 0);

@@ -68,7 +68,8 @@ class Checker {
     Verdict verdict = {happens_before_.circle(), {}};
     if (!verdict.circle.empty()) return verdict;
     if (sweeps && IsSafeBySweep(program_, happens_before_)) return verdict;
-    // The program may be unsafe. Comparing every two accesses finds the operators at fault.
+    // The sweep did not show that the program is safe. So every two accesses are compared, to find
+    // the operators at fault.
     writes_of_read_.resize(accesses_.size());
     ForEachOverlap([this](size_t a, size_t b) { Compare(a, b); });
     for (size_t read = 0; read < accesses_.size(); ++read) {
@@ -124,8 +125,8 @@ class Checker {
     Add(Fault::kRace, is_turned ? b : a, is_turned ? a : b, Common(a, b));
   }
 
-  // Checks that a read finds the tensor that it names. Another tensor may have been written to the
-  // same bytes. Then the named tensor must be written there again between that write and the read.
+  // Checks that a read finds the tensor that it names. If another tensor was written to the same
+  // bytes, the named tensor must be written there again before the read.
   void CheckFindsItsTensor(size_t read) {
     const Access& reader = accesses_[read];
     std::vector<size_t> strangers, own;
@@ -178,7 +179,7 @@ class Checker {
     return steps_ <= kMostSteps;
   }
 
-  // Adds a fault, unless there is already one of this kind for these two operators.
+  // Adds a fault, unless there is already a fault of the same kind for the same two operators.
   void Add(Fault::Kind kind, size_t first, size_t second, Range bytes) {
     const auto [low, high] = std::minmax(accesses_[first].op, accesses_[second].op);
     faults_.emplace(std::make_tuple(high, low, kind),

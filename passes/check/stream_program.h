@@ -33,7 +33,7 @@ struct StreamProgram {
   std::vector<std::vector<int>> waits;  // for each operator, the operators that it waits for
 
   // For each operator, whether it is a fault if a write of the operator overlaps another access of
-  // the operator.
+  // the same operator.
   std::vector<char> takes_no_overlap;
   std::vector<Access> accesses;
 };
@@ -75,7 +75,8 @@ struct Verdict {
 // much memory. With these limits, the check of any program takes seconds at most.
 Verdict CheckStreamProgram(const StreamProgram& program);
 
-// Makes the same check without the walk: it always compares every two accesses. For tests.
+// Makes the same check as CheckStreamProgram, but without the first walk: it always compares every
+// two accesses of the same bytes. For tests.
 Verdict CompareEachTwo(const StreamProgram& program);
 
 }  // namespace tvm_interop::check

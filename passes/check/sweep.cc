@@ -12,13 +12,13 @@ namespace {
 // byte of it.
 struct Segment {
   int64_t end = 0;
-  // The last write of the bytes, or the last writes that need no order between them: writes of one
-  // operator, or writes of different shares of one tensor.
+  // The last write of the bytes. There are several last writes if they need no order between them:
+  // writes of one operator, or writes of different shares of one tensor.
   std::vector<const Access*> writers;
   std::vector<int> readers;  // the operators that have read the bytes since the last write
 
   // If the bytes are written in shares, the operators that read or wrote the bytes before the first
-  // of these writes.
+  // share was written.
   std::vector<int> before;
 };
 
@@ -61,7 +61,7 @@ class Sweep {
   }
 
  private:
-  // Whether two of the accesses overlap and at least one of them is a write.
+  // Whether any two of `accesses` overlap such that at least one of the two is a write.
   static bool Overlaps(std::vector<const Access*> accesses) {
     std::sort(accesses.begin(), accesses.end(), [](const Access* a, const Access* b) {
       return a->buffer != b->buffer ? a->buffer < b->buffer : a->begin < b->begin;
@@ -117,7 +117,8 @@ class Sweep {
     });
   }
 
-  // Calls `body` for each segment of the access, including segments without an earlier access.
+  // Calls `body` for each segment (a range of bytes with the same earlier accesses) of `access`,
+  // including segments without an earlier access.
   template <typename Body>
   void Visit(const Access& access, Body body) {
     Segments& segments = buffers_[access.buffer];

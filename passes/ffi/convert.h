@@ -94,8 +94,9 @@ inline std::vector<Edge> UnpackEdges(const ffi::Bytes& bytes) {
   return edges;
 }
 
-// Each stage is passed as lists of numbers: first the streams of its groups, then the operators of
-// each group. `devices` holds the device of each stage, or -1 for none.
+// Each stage is passed as lists of numbers: first the list of the streams of its groups, then a
+// list of operators for each group. `devices` holds the device of each stage, or -1 if there is
+// only one device.
 inline std::vector<Stage> ToStages(const ffi::Array<IntLists>& lists, const IntList& devices) {
   std::vector<Stage> stages;
   for (const IntLists& list : lists) {
@@ -122,8 +123,8 @@ inline ffi::Array<ffi::Bytes> FromBatch(const StageBatch& batch) {
   return {Pack(batch.ops), Pack(batch.group_ends), Pack(batch.stage_ends)};
 }
 
-// Throws LatencyError unless the batch is well formed and each of its operators has a latency in
-// `op_us`.
+// Throws LatencyError unless the batch of stages is well formed and each operator in it has a
+// latency in `op_us`.
 inline StageBatch ToBatch(const ffi::Array<ffi::Bytes>& parts, const std::vector<double>& op_us) {
   StageBatch batch = {Unpack<int64_t>(parts[0]), Unpack<int64_t>(parts[1]),
                       Unpack<int64_t>(parts[2])};

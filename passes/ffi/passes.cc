@@ -139,8 +139,8 @@ ffi::Bytes PriceStagesOf(ffi::Array<ffi::Bytes> batch, ffi::Bytes op_us_bytes) {
   return Pack(PriceStages(ToBatch(batch, op_us), op_us));
 }
 
-// A function of the caller that returns whether the time of a search is over. If it is missing, the
-// search has no time limit.
+// A function of the caller that returns whether the time of a search is over. If the function is
+// missing, the search has no time limit.
 using IsOver = ffi::Optional<ffi::Function>;
 std::function<bool()> AsksWhether(const IsOver& is_over) {
   if (!is_over.has_value()) return [] { return false; };
@@ -166,7 +166,7 @@ IosSearchRef IosWindows(OpGraphRef graph, int64_t max_group_ops, int64_t max_gro
                                                      max_transitions, AsksWhether(is_over)));
 }
 // Returns the number of parts of the graph that are searched separately, and how many transitions
-// were looked at to find these parts.
+// (a state and one of its endings) were looked at to find these parts.
 IntList IosEffort(IosSearchRef search) {
   return {static_cast<int64_t>(search->search.parts().size()), search->search.transitions_tried()};
 }
@@ -184,7 +184,8 @@ ffi::Array<ffi::Any> IosSolve(IosSearchRef search, ffi::Bytes price_us) {
   return {FromStages(schedule.stages), schedule.makespan_us};
 }
 
-// Returns the indices of the stages to price next, in the order of `WantedStages`.
+// Returns the indices of the stages whose latencies (prices) are needed next, in the order of
+// `WantedStages`.
 ffi::Bytes IosWanted(IosSearchRef search, ffi::Bytes value_us, ffi::Bytes is_priced,
                      int64_t at_least) {
   PricingProgress progress(search->search.parts().size());
@@ -224,8 +225,9 @@ ffi::Array<ffi::Bytes> IosPricingNext(IosPricingRef pricing, int64_t at_least) {
   const std::vector<size_t> next = pricing->pricing.Next(static_cast<size_t>(at_least));
   return FromBatch(pricing->search->search.stages().Select(next));
 }
-// Returns how many prices were below their bound, and the factor by which all bounds are now
-// multiplied.
+// Takes the latencies (prices) of the stages that were to be priced next. Returns how many of them
+// were below the lower bound that the search had for the stage, and the factor by which all bounds
+// are now multiplied.
 ffi::Array<ffi::Any> IosPricingPrices(IosPricingRef pricing, ffi::Bytes price_us) {
   const int64_t below = pricing->pricing.SetPrices(Unpack<double>(price_us));
   return {below, pricing->pricing.scale()};
@@ -241,8 +243,8 @@ StageBeamRef StageBeamMake(OpGraphRef graph, IntList ops, ffi::Bytes op_us, int6
   return StageBeamRef(ffi::make_object<StageBeamObj>(
       graph, ToVector(ops), UnpackForOps<double>(graph, op_us), limits, ToVector(set_of)));
 }
-// Returns the stages, their prices, how many transitions were looked at, and whether the search ran
-// to its end.
+// Returns the stages, their latencies (prices), how many transitions from one state of the search
+// to the next were looked at, and whether the search ran to its end.
 ffi::Array<ffi::Any> StageBeamRun(StageBeamRef beam, int64_t width, bool backward, double below_us,
                                   double parallelism, double certain, int64_t max_transitions,
                                   IsOver is_over, ffi::Function ask) {
@@ -304,7 +306,8 @@ ffi::Array<IntLists> Greedy(OpGraphRef graph, int64_t max_groups) {
   return FromStages(ScheduleGreedy(graph->graph, ToInt(max_groups)).stages);
 }
 
-// Returns the streams, then the numbers of reduced edges, matched edges, chains and waits.
+// Returns the streams and four counts: the edges that are left after the transitive reduction, the
+// edges of the matching, the chains and the waits.
 ffi::Array<ffi::Any> Nimble(OpGraphRef graph) {
   const NimbleSchedule schedule = ScheduleNimble(graph->graph);
   return {ToArrays(schedule.streams), schedule.reduced_edges, schedule.matching, schedule.chains,

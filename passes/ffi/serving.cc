@@ -47,7 +47,8 @@ ServingDevice ToDevice(const ffi::Bytes& figures) {
   return {{values.at(0), values.at(1), values.at(2)}, values.at(3), values.at(4), values.at(5)};
 }
 
-// `places` holds three numbers for each operator: its number of waits, its segment and its part.
+// `places` holds three numbers for each operator: its number of waits, its segment (a segment
+// starts when the segment before it has ended) and its part of the program.
 ServedProgramRef MakeServedProgram(OpGraphRef graph, IntLists streams, ffi::Bytes op_us,
                                    ffi::Bytes op_cores, ffi::Bytes memory_share, ffi::Bytes places,
                                    bool has_barriers) {
@@ -93,7 +94,8 @@ class CombinedServingObj : public ffi::Object {
   CombinedServingObj(const ServingDevice& device, std::vector<Follower> followers)
       : serving(device, std::move(followers)) {}
   mutable CombinedServing serving;
-  // The programs of the current decision, kept alive because `serving` refers to them.
+  // The programs of the current decision (which blocks of models run together), kept alive because
+  // `serving` refers to them.
   mutable std::vector<ServedProgramRef> programs;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_interop.CombinedServing", CombinedServingObj, ffi::Object);
 };
@@ -105,8 +107,8 @@ class CombinedServingRef : public ffi::ObjectRef {
 };
 
 // `places` holds two lists for each model. For each block of the model, the first list gives the
-// combined block that holds the block. The second list gives the number of the block's part in the
-// program of the combined block.
+// combined block that holds the block (several blocks that run as one program). The second list
+// gives the number of the block's part in the program of the combined block.
 Combination ToCombination(const ffi::Array<ServedProgramRef>& programs,
                           const ffi::Array<IntLists>& places, const ffi::Bytes& interval_us,
                           int64_t buffer) {
@@ -135,8 +137,9 @@ void CheckArrivals(const std::vector<double>& at_us, const std::vector<int>& mod
                       std::to_string(models.size()) + " requests; give one time for each request");
 }
 
-// A follower (see `Follower`) is three numbers: a model, the next model and a delay in
-// microseconds.
+// A follower is a rule that brings a new request when a request has been served (see `Follower`).
+// It is passed as three numbers: the model of the served request, the model of the new request, and
+// a delay in microseconds.
 std::vector<Follower> ToFollowers(const ffi::Bytes& packed) {
   const std::vector<double> numbers = Unpack<double>(packed);
   std::vector<Follower> followers;
@@ -172,7 +175,7 @@ ffi::Bytes PackFigures(double busy_us, int64_t rounds) {
 //
 // Returns three lists. The first holds the model of each request. The second holds three times of
 // each request: arrived, dequeued and finished. The third holds the busy time in microseconds and
-// the number of rounds.
+// the number of rounds (runs of combined blocks).
 ffi::Array<ffi::Bytes> SimulateCombinedOf(ffi::Bytes device, ffi::Array<ServedProgramRef> programs,
                                           ffi::Array<IntLists> places, ffi::Bytes interval_us,
                                           int64_t buffer, ffi::Array<ffi::Bytes> arrivals,
@@ -199,7 +202,7 @@ void DecideCombined(CombinedServingRef serving, ffi::Array<ServedProgramRef> pro
 }
 
 // `arrivals` holds two lists: the times of further arrivals and their models. `at_us` holds the
-// times at which to observe.
+// times at which the state of queues and blocks is observed.
 //
 // Returns four lists. The first three are as for `simulate_combined`, with the requests that
 // `CombinedWindow` holds. The fourth holds the observations.

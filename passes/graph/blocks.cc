@@ -68,8 +68,8 @@ class Prefix {
 }  // namespace
 
 std::vector<std::vector<int>> FindBlocks(const OpGraph& graph) {
-  // The operators before a cut come before all others in any topological order. So the operators
-  // before each cut are a prefix of this order.
+  // The operators before a cut come before all other operators in any topological order. So the
+  // operators before each cut are a prefix of this order.
   Prefix prefix(graph);
   std::vector<std::vector<int>> blocks;
   std::vector<int> component;

@@ -20,7 +20,8 @@ class PassError : public std::runtime_error {
 };
 
 inline PassError GraphError(const std::string& message) { return {"GraphError", message}; }
-// TVM has its own error that is registered as `ScheduleError`. So this error has another name.
+// TVM has its own error that is registered as `ScheduleError`. So our error is registered under
+// another name.
 inline PassError ScheduleError(const std::string& message) {
   return {"InterOpScheduleError", message};
 }

@@ -103,7 +103,7 @@ int OpGraph::Width() const {
   std::call_once(closure_->width_once, [this] {
     descendants(0);
     // The graph has fewer edges than its closure, so a matching along the graph's edges is quicker
-    // to find. It already holds most of the final matching.
+    // to find. That matching already has most edges of the final matching.
     const std::vector<int> along_edges = MaximumMatching(successors_, num_ops());
     int unmatched = 0;
     for (int partner : GrowMatching(closure_->descendants, num_ops(), along_edges)) {

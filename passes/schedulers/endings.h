@@ -10,15 +10,15 @@
 
 namespace tvm_interop {
 
-// Limits on the endings that are enumerated for a state. IOS, section 4.3, calls the limits r and
-// s.
+// Limits on the endings (sets of operators that may run last) that are enumerated for a state. IOS,
+// section 4.3, calls the limits r and s.
 struct EndingLimits {
   int max_group_ops = 0;  // r in the paper: the most operators in a group; 0 for no limit
   int max_groups = 0;     // s in the paper: the most groups in an ending; 0 for no limit
 
   // Whether to enumerate only groups with a single root. Such a group is an operator and all
-  // operators that it reaches, as in the code behind the paper's published counts. Otherwise a
-  // group is any weakly connected set.
+  // operators that it reaches, as in the code behind the counts that the IOS paper publishes. If
+  // false, a group is any weakly connected set.
   bool single_root = false;
 };
 
@@ -74,8 +74,8 @@ class EndingEnumerator {
     found_.Clear();
     rooted_.clear();
     state.ForEach([&](int u) {
-      // This test comes first because most operators of a large state reach more operators than a
-      // group may hold.
+      // The size is tested before the group is made, because most operators of a large state reach
+      // more operators than a group may hold.
       const int limit = limits_.max_group_ops;
       if (limit > 0 && up_sets_[u].HasMoreInCommon(state, limit, u)) return;
       const Set group = up_sets_[u] & state;
@@ -142,7 +142,7 @@ class EndingEnumerator {
   const std::vector<Set> up_sets_;
   const Set empty_;
   const EndingLimits limits_;
-  // These members are kept between states to reuse their memory.
+  // The members below are kept between states to reuse their memory.
   SetIndex<Set> found_;
   std::vector<std::pair<int, Set>> rooted_;
   std::vector<Set> groups_;

@@ -40,7 +40,8 @@ struct Note {
   std::vector<int> gpus;
 };
 
-// A schedule to which random changes are made. A change that does not pay is undone.
+// A schedule to which random changes are made. A change is undone unless it brings the makespan
+// below a given limit.
 class Annealed {
  public:
   // Stands for the makespan of a schedule that is known to be too slow.
@@ -467,7 +468,8 @@ class Annealed {
   std::vector<Stage> stages_;
   std::vector<int> stage_of_;  // by rank
 
-  // For each rank, the length of the longest path after the operator, without copies.
+  // For each operator, by rank, the length of the longest path after the operator, without the time
+  // of copies.
   std::vector<double> behind_us_;
   std::vector<int> sequence_;     // of stages
   std::vector<int> free_stages_;  // unused stages, which the sequence does not hold

@@ -41,9 +41,10 @@ RefineResult RefineOnGpus(const GpuCosts& costs, const GpuStages& initial,
       const double done = static_cast<double>(result.trials) / static_cast<double>(options.trials);
       heat_us = hottest_us * std::pow(kColdest / kHottest, done);
     }
-    // This is the rule of Metropolis: if a change makes the makespan longer by d, it is kept with
-    // probability exp(-d / temperature). The random number is drawn before the change. So it gives
-    // a limit for the makespan, at which the computation of the makespan can stop.
+    // By the rule of Metropolis, a change that makes the makespan longer by d is kept with
+    // probability exp(-d / temperature). The random number is drawn before the change. So the
+    // random number gives a limit for the makespan, at which the computation of the makespan can
+    // stop.
     const double slack_us = -heat_us * std::log(1.0 - dice.Share());
     state.Change(std::nextafter(state.makespan_us() + slack_us, Annealed::kTooLate));
     if (state.makespan_us() < best.makespan_us) state.Write(&best);

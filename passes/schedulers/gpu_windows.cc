@@ -59,8 +59,8 @@ class Sequence {
   double latency_us() const { return latency_us_; }
   double StartOf(int rank) const { return Start(stages_[stage_of_[rank]], Size()).first; }
   bool IsSingle(int rank) const { return stages_[stage_of_[rank]].ranks.size() == 1; }
-  // Returns the next operator on the same GPU if it is alone in its stage. Returns -1 otherwise,
-  // and if there is no next operator.
+  // Returns the next operator on the same GPU if that operator is alone in its stage. Returns -1 if
+  // it is not alone, and if there is no next operator.
   int SingleBehind(int rank) const {
     const int behind = stages_[stage_of_[rank]].behind;
     return behind >= 0 && stages_[behind].ranks.size() == 1 ? stages_[behind].ranks[0] : -1;
@@ -165,8 +165,8 @@ class Sequence {
     for (int i = from; i < Size(); ++i) {
       stages_[sequence_[i]].end_us = stages_[sequence_[i]].visited_us;
     }
-    // This walk begins at a stage that ends last. From each stage it goes back to the stage that
-    // this stage waited for.
+    // Marks the stages of a longest path. The walk begins at a stage that ends last, and goes from
+    // each stage back to the stage that this stage waited for.
     is_critical_.assign(stages_.size(), 0);
     int last = -1;
     for (int s : sequence_) {
@@ -252,7 +252,8 @@ class Sequence {
       stage_of_[member.ranks.front()] = s;
       s = member.behind;
     }
-    // The stage after the merged stage now follows the last of the single stages.
+    // The stage that followed the merged stage now follows the last of the stages that had been
+    // merged.
     if (s >= 0) stages_[s].before = stage_of_[members.back().ranks.front()];
     Replace(region.first, region.new_order, region.old_order);
   }
@@ -272,8 +273,8 @@ bool AreIndependent(const OpGraph& graph, int op, const std::vector<int>& others
   });
 }
 
-// Returns the ranks and the latency of the best window that begins with `first`. The ranks are
-// empty if no window makes the schedule shorter.
+// Returns the ranks of the best window (operators that become one stage) that begins with `first`,
+// and the latency of this stage. The ranks are empty if no window makes the schedule shorter.
 std::pair<std::vector<int>, double> BestWindow(const GpuCosts& costs, Sequence* sequence, int first,
                                                int window, const StagePrices& prices) {
   std::pair<std::vector<int>, double> best;

@@ -26,7 +26,8 @@ enum class WindowOrder {
 };
 
 // All windows whose latencies `OpenWindows` may need. A window holds 2 to `window` operators that
-// follow each other on a GPU and do not depend on each other. Each operator is a group.
+// follow each other on a GPU and do not depend on each other. Each operator of a window is a group
+// of its own.
 StageBatch WindowCandidates(const GpuCosts& costs, const GpuOrders& orders, int window);
 
 // Merges neighbouring operators on a GPU into stages, so that they run side by side (HIOS,

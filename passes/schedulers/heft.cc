@@ -100,8 +100,8 @@ class Heft {
     gpu_of_[rank] = -1;
   }
 
-  // The time at which the last reader of `rank` finishes if `rank` takes `slot`. Stops early when
-  // the time exceeds `limit_us`.
+  // The time at which the last reader of `rank` finishes if the operator `rank` is placed in
+  // `slot`. Stops early when the time exceeds `limit_us`.
   double LastReader(int rank, const Slot& slot, double limit_us) {
     Put(rank, slot);
     double latest_us = 0;

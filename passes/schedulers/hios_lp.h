@@ -12,8 +12,9 @@ struct LongestPath {
   std::vector<int> ranks;  // ascending
 
   // The length of the path in microseconds. It includes the path's operators and edges. It also
-  // includes the longest edge from a taken operator to the first operator, and the longest edge
-  // from the last operator to a taken operator.
+  // includes two edges to taken operators (operators of earlier paths): the longest edge from a
+  // taken operator to the first operator, and the longest edge from the last operator to a taken
+  // operator.
   double us;
 };
 
@@ -24,7 +25,7 @@ class PathSearch {
   explicit PathSearch(const GpuCosts& costs);
 
   bool done() const { return left_.empty(); }
-  // Returns the longest valid path and takes its operators.
+  // Returns the longest valid path, and marks its operators as taken.
   LongestPath TakeLongest();
 
  private:

@@ -21,8 +21,8 @@ void CheckOptions(const IosOptions& options) {
                         " and `max_groups` is " + std::to_string(options.limits.max_groups) +
                         "; both must be 0 (no limit) or more");
   }
-  // A part of a single operator has one transition. With a limit of 0, even such a part would be
-  // too large.
+  // A part of a single operator has one transition. With a limit of 0 transitions, even such a part
+  // would be too large.
   if (options.max_transitions < 1) {
     throw ScheduleError("`max_transitions` is " + std::to_string(options.max_transitions) +
                         "; it must be 1 or more");
@@ -58,9 +58,8 @@ std::vector<int> EarlyFirst(const OpGraph& graph, const std::vector<double>& op_
 size_t BestCut(const OpGraph& graph, const std::vector<int>& ops) {
   std::vector<int> place(graph.num_ops(), -1);
   for (size_t i = 0; i < ops.size(); ++i) place[ops[i]] = static_cast<int>(i);
-  // change[i] is the difference of two numbers: the number of operators that are read across a cut
-  // before position i, minus the number of operators that are read across a cut before position i -
-  // 1.
+  // change[i] is a difference: the number of operators that are read across a cut before position
+  // i, minus the number that are read across a cut before position i - 1.
   std::vector<int> change(ops.size() + 1);
   for (size_t i = 0; i < ops.size(); ++i) {
     int last = -1;
@@ -165,7 +164,7 @@ IosSearch::IosSearch(const OpGraph& graph, const EndingLimits& limits,
   size_t width = 2;  // how many stages to try first: as many as in the last window
   size_t widest = std::max<size_t>(first_window, 1);
   for (size_t first = 0; first < stages.size();) {
-    // The largest window that has at most `max_transitions_of_window` transitions is taken.
+    // Takes as many neighbouring stages as `max_transitions_of_window` transitions allow.
     std::vector<Part> fitting;
     size_t fits = 1;
     bool grows = true;

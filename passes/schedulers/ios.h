@@ -16,10 +16,10 @@ namespace tvm_interop {
 struct IosOptions {
   EndingLimits limits{3, 8, false};
   // The most transitions kept for the whole graph. A transition is a state and one of its endings,
-  // and takes 8 bytes. The stages may take about as much memory again. The sets of operators of a
-  // part may also take as much, while the part is searched.
+  // and takes 8 bytes. The stages may take about as much memory again. While a part is searched,
+  // its sets of operators may take as much memory too.
   int64_t max_transitions = 8'000'000;
-  // Whether a block with more transitions than its share is cut. Otherwise the block is left out.
+  // Whether a block with more transitions than its share is cut. If false, the block is left out.
   bool cuts = true;
   // Whether the search must end early. Once this function returns true, the remaining blocks are
   // left out. It is called only if `cuts` is false.
@@ -78,9 +78,10 @@ class IosSearch {
   const IosStats& stats() const { return stats_; }
   // The parts, in the order in which they run.
   const std::vector<std::unique_ptr<PartSearch>>& parts() const { return parts_; }
-  // The operators of each block that was left out, in topological order.
+  // For each block that was left out of the search, its operators in topological order.
   const std::vector<std::vector<int>>& left_out() const { return left_out_; }
-  // How many transitions were looked at, including the transitions of parts that had too many.
+  // How many transitions were looked at, including the transitions of parts that had too many
+  // transitions.
   int64_t transitions_tried() const { return transitions_tried_; }
   // The graph that is searched.
   const OpGraph& graph() const { return graph_; }

@@ -11,10 +11,10 @@ namespace tvm_interop {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// The search looks only at ways that cost at most a gap more than the cheapest way. Each call asks
-// for more stages than the last call, so it starts with the gap that the last call needed, times
-// this number. A gap that is too small costs a second search, which takes longer than one search
-// with a gap that is too large.
+// The search looks only at sequences of stages that cost at most a gap more than the cheapest
+// sequence. Each call asks for more stages than the last call. So it starts with a gap of
+// kGapGrowth times the gap that the last call needed. If a gap is too small, a second search is
+// needed, which costs more time than one search with a gap that is too large.
 constexpr double kGapGrowth = 1.25;
 
 std::vector<double> WorkOf(const StageBatch& stages, const std::vector<double>& op_us) {
@@ -196,7 +196,8 @@ void IosPricing::Relax(double scale) {
   for (size_t i = 0; i < value_us_.size(); ++i) {
     if (!is_priced_[i]) value_us_[i] = std::max(scale_ * bound_us_[i] - slack_us_, 0.0);
   }
-  // The progress so far is no longer valid, because values have fallen.
+  // A PricingProgress is valid only as long as no entry of `value_us_` falls, and entries have
+  // fallen.
   progress_ = PricingProgress(search_.parts().size());
 }
 

@@ -19,7 +19,7 @@ struct StageBounds {
   int num_streams = 0;        // the number of streams that a stage is packed onto; 0 for no limit
 
   // The number of cores. A stage takes at least its total work divided by `cores`. If `cores` is 0,
-  // there is no such bound.
+  // the cores give no bound.
   int cores = 0;
   // By operator, the work in microseconds, summed over all the cores that the operator uses. Empty
   // if every operator uses one core.
@@ -37,8 +37,9 @@ struct PricingProgress {
   std::vector<CheapestWays> ways;  // by part
   std::vector<char> is_solved;     // for each part, whether its cheapest stages have prices
 
-  // The search first looks at ways that cost at most this much more than the cheapest way, in
-  // microseconds. The number changes only the time of the search, not the result.
+  // The search first looks at sequences of stages that cost at most this much more than the
+  // cheapest sequence, in microseconds. The number changes only the time of the search, not the
+  // result.
   double gap_us = 0;
 };
 

@@ -15,8 +15,8 @@ class Draw {
 
   // A uniform number in [0, bound). It uses only the random engine of the C++ standard library,
   // which gives the same numbers in every implementation. The distributions of the standard library
-  // differ between implementations. A number above the last whole multiple of `bound` is drawn
-  // again.
+  // differ between implementations. If the engine gives a number above the last whole multiple of
+  // `bound`, another number is drawn.
   size_t operator()(size_t bound) {
     const uint64_t surplus = (UINT64_MAX % bound + 1) % bound;
     uint64_t drawn = engine_();

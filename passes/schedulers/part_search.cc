@@ -97,8 +97,9 @@ class PartSearchOf : public PartSearch {
     for (uint32_t state : smallest_first_) {
       if (state_sizes_[state] == 0) continue;  // the empty state costs nothing
 
-      // Since the last call, totals can only have risen. If the total of the last chosen transition
-      // has not changed, it is still the cheapest, and still wins ties.
+      // The total of a transition is the cost of the cheapest sequence that starts with it. Since
+      // the last call, totals can only have risen. If the total of the last chosen transition has
+      // not changed, this transition is still the cheapest, and still wins ties.
       size_t first = ways->first[state];
       if (first != CheapestWays::kUnknown &&
           Total(transitions_[first], value_us, *ways) == ways->cost_us[state]) {
@@ -204,7 +205,7 @@ class PartSearchOf : public PartSearch {
     return found;
   }
 
-  // The cost of the cheapest way that starts with the transition.
+  // The cost of the cheapest sequence of stages that starts with the transition.
   double Total(const Transition& transition, const std::vector<double>& value_us,
                const CheapestWays& ways) const {
     return ways.cost_us[transition.next] + value_us[first_stage_ + transition.stage];

@@ -139,7 +139,7 @@ void CheckBetweenStages(const OpGraph& graph, const std::vector<Stage>& stages,
   for (int op : graph.topological_order()) {
     for (int source : graph.predecessors(op)) {
       if (places[source].stage <= places[op].stage) continue;
-      // If the two stages are on different GPUs, their order in the list does not matter.
+      // If the two stages are on different GPUs, their order in `stages` does not matter.
       // LaunchOrder checks that stages do not wait for each other in a circle.
       if (stages[places[source].stage].device != stages[places[op].stage].device) continue;
       throw ScheduleError(Reads(graph, op, source) + " but is in stage " +

@@ -18,7 +18,7 @@ struct StageBatch {
   std::vector<std::vector<int>> GroupsOf(size_t stage) const;
   // Appends all stages of another batch.
   void Append(const StageBatch& other);
-  // A batch of some of the stages, in the order given.
+  // A batch of the stages with the indices `stages`, in the order given.
   StageBatch Select(const std::vector<size_t>& stages) const;
 };
 
@@ -32,8 +32,8 @@ void CheckBatch(const StageBatch& batch, size_t num_ops);
 std::vector<int> PackGroupsOfStages(const StageBatch& batch, const std::vector<double>& op_us,
                                     int num_streams);
 
-// The same stages, packed onto at most `num_streams` streams. PackGroupsOfStages chooses the
-// streams. Groups that share a stream become one group, in their old order.
+// Returns the stages of `batch`, each packed onto at most `num_streams` streams. PackGroupsOfStages
+// chooses the streams. Groups that share a stream become one group, in their old order.
 StageBatch PackStages(const StageBatch& batch, const std::vector<double>& op_us, int num_streams);
 
 // The latency of each stage in microseconds. A stage takes as long as its longest group, and a

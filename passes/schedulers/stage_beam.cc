@@ -17,10 +17,10 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // The largest number of groups that are looked at for one ready operator. If the size of groups is
-// not limited, there may be very many.
+// not limited, there may be very many groups.
 constexpr size_t kMaxGroupsOfOp = 32;
 // The search limits the length of the groups in a stage, and tries several limits. From one state,
-// it tries at most this number of limits.
+// it tries at most kMaxLengths limits.
 constexpr size_t kMaxLengths = 12;
 
 template <typename Set>
@@ -222,8 +222,8 @@ class StageBeamOf : public StageBeam {
                  std::vector<Step>* steps) {
     FindGroups(state);
     tried_.Clear();
-    // Adds a step if its stage has not been tried from this state and may belong to a sequence that
-    // costs less than `below_us`.
+    // Adds a step (a stage that may run next) if this stage has not been tried from this state and
+    // may belong to a sequence that costs less than `below_us`.
     const auto try_stage = [&](const Set& ops, const std::vector<Set>& groups, double longest_us) {
       if (!tried_.Insert(ops).second) return;
       const Set ready = ReadyAfter(state, ops);
@@ -334,7 +334,7 @@ class StageBeamOf : public StageBeam {
   SetIndex<Set> stages_;
   std::vector<double> price_us_;
   StageBatch to_ask_;
-  // These members are kept between states to reuse their memory.
+  // The members below are kept between states to reuse their memory.
   SetIndex<Set> found_, tried_;
   std::vector<Group> groups_;
 };

@@ -28,7 +28,7 @@ class StagePrices {
     }
   }
 
-  // The latency of these operators together, or null if it is unknown.
+  // The latency of the operators `ops` together, or null if it is unknown.
   const double* Find(std::vector<int> ops) const {
     std::sort(ops.begin(), ops.end());
     const auto found = price_us_.find(ops);

@@ -153,7 +153,7 @@ class CombinedServing::State {
                         " models, numbered from 0");
   }
 
-  // Notes the state at each time of observation before `us`.
+  // Notes how many requests are in the queues and blocks at each time of observation before `us`.
   void ObserveBefore(double us) {
     for (; num_observed_ < observe_us_->size() && (*observe_us_)[num_observed_] < us;
          ++num_observed_) {
@@ -260,7 +260,8 @@ class CombinedServing::State {
   }
 
   bool IsBetter(int program, int than) const {
-    // To compare two fractions exactly, each is multiplied by both numbers of parts.
+    // To compare two shares of blocks exactly, without division, each number of blocks with input
+    // is multiplied by the number of parts of the other program.
     const int64_t share =
         static_cast<int64_t>(has_input_[program].blocks) * combination_.programs[than]->num_parts();
     const int64_t other =
@@ -294,7 +295,8 @@ class CombinedServing::State {
   // Lets the running combined block end. Returns false if it does not end by `until_us`.
   bool Finish(double until_us) {
     const double end_us = flight_.end_us();
-    // Only the part of the run inside the window counts.
+    // If the run began before the window or ends after it, only the part of its busy time inside
+    // the window counts.
     const double from_us = std::max(flight_.began_us, begin_us_);
     const bool is_within = flight_.began_us >= begin_us_ && end_us <= until_us;
     window_.busy_us += is_within ? flight_.alone.busy_us

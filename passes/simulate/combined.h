@@ -60,8 +60,8 @@ struct CombinedWindow {
   // First the requests that were served in the window, then the requests that waited for a block or
   // ran in a block at the end of the window.
   std::vector<ServedRequest> requests;
-  // A row for each time that was asked for: the length of each queue, then for each block of each
-  // model the number of requests that wait for it or run in it.
+  // A row for each time of observation: the length of each queue, then for each block of each model
+  // the number of requests that wait for it or run in it.
   std::vector<int64_t> observed;
   double busy_us = 0;
   int64_t rounds = 0;
@@ -81,8 +81,9 @@ class CombinedServing {
   CombinedServing(const ServingDevice& device, std::vector<Follower> followers);
   ~CombinedServing();
 
-  // Serves by another decision from now on. A running combined block ends first. The programs must
-  // live until the next decision. All decisions have the same numbers of models and blocks.
+  // Serves by another decision (`combination`) from now on. A running combined block ends first.
+  // The programs must live until the next decision. All decisions have the same numbers of models
+  // and blocks.
   //
   // Throws ScheduleError for a model without blocks, and a block that is in no combined block.
   void Decide(const Combination& combination);
@@ -102,7 +103,7 @@ class CombinedServing {
   std::unique_ptr<State> state_;
 };
 
-// Serves requests until `until_us` by one decision; see `CombinedServing`.
+// Serves requests until `until_us` by one decision (`combination`); see `CombinedServing`.
 //
 // Throws ScheduleError for a model without blocks, a block that is in no combined block, and a
 // request of an unknown model.

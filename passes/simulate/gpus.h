@@ -22,15 +22,16 @@ struct Times {
 enum class Links {
   kDelay,  // each edge between GPUs delays its reader (HIOS)
 
-  // One copy goes to each GPU that reads the operator's output. Each link makes one copy at a time.
+  // An output is copied once to each GPU that reads it. Each link makes one copy at a time.
   kFifo,
 };
 
-// Computes when each launch starts and ends. A launch starts once its lane is free and all inputs
-// of all its operators have arrived. In `launches`, each launch must come after the launches it
-// waits for. The copies over a link follow the order of `launches` too, as in plans. `edge_us`
-// holds the transfer time of each edge of `graph.edges()`. With kFifo, a copy takes the longest
-// transfer time of the edges to its readers on that GPU. Takes O(operators + edges).
+// Computes when each launch starts and ends. A launch starts once its lane (its stream or its GPU)
+// is free and all inputs of all its operators have arrived. In `launches`, each launch must come
+// after the launches it waits for. The copies over a link follow the order of `launches` too, as in
+// plans. `edge_us` holds the transfer time of each edge of `graph.edges()`. If `links` is kFifo, a
+// copy to a GPU takes the longest transfer time of the edges to its readers there. Takes
+// O(operators + edges).
 Times SimulateGpus(const OpGraph& graph, const std::vector<Launch>& launches,
                    const std::vector<double>& edge_us, Links links);
 

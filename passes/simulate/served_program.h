@@ -43,7 +43,7 @@ struct AloneRun {
 // operators it reads. A segment starts when all operators of the segment before it have ended.
 class ServedProgram {
  public:
-  // The operators of a run of some of the parts, renumbered in launch order.
+  // The operators that run if only some of the parts run, renumbered in launch order.
   struct Variant {
     struct Op {
       double work_us, cores, memory_share;

@@ -12,9 +12,10 @@ namespace tvm_interop {
 
 // Simulates instances of programs that run at once on one device, event by event.
 //
-// The host launches the operators of a segment in launch order, as soon as the segment may begin.
-// It launches one operator at a time for all instances together, first come first served. An
-// operator starts once it is launched and everything it waits for has ended.
+// The host launches the operators of a segment in launch order, as soon as the operators of the
+// segment before it have ended. It launches one operator at a time for all instances together,
+// first come first served. An operator starts once it is launched and everything it waits for has
+// ended.
 class ServingEngine {
  public:
   explicit ServingEngine(const ServingDevice& device) : device_(device), shared_(device.limits) {}
@@ -49,8 +50,8 @@ class ServingEngine {
     double at_us;
     int64_t number;  // the order of timers for the same time
     int instance;
-    // The event at `at_us`: the operator with this number is launched, a segment ends (kSegment),
-    // or an instance that runs alone ends (kEnd).
+    // The event at `at_us`: the operator with this number is launched, a segment ends (if `op` is
+    // kSegment), or an instance that runs alone ends (if `op` is kEnd).
     int op;
     // A priority_queue pops the greatest element, so a later timer is less than an earlier one.
     bool operator<(const Timer& other) const {

@@ -23,8 +23,8 @@ double SharedDevice::Advance(double most_us, std::vector<int64_t>* ended) {
   step_us = std::min(step_us, most_us);
   bool has_ended = false;
   for (Running& running : running_) {
-    // If this step ends the delay or the work of an operator, its remaining time is set to exactly
-    // 0. Otherwise rounding could leave a little time over.
+    // If this step ends the delay or the work of an operator, the operator's remaining time is set
+    // to exactly 0. Otherwise rounding could leave a little time over.
     const bool is_through = TimeLeft(running) <= step_us;
     if (running.wait_us > 0) {
       running.wait_us = is_through ? 0 : running.wait_us - step_us;
@@ -32,7 +32,8 @@ double SharedDevice::Advance(double most_us, std::vector<int64_t>* ended) {
     } else {
       running.work_us = is_through ? 0 : running.work_us - step_us * running.rate;
     }
-    // Rounding may end other operators in the same step, so every operator is looked at.
+    // Because of rounding, other operators may end in the same step too, so every operator is
+    // looked at.
     has_ended = has_ended || (running.wait_us <= 0 && running.work_us <= 0);
   }
   busy_us_ += step_us * utilisation_;

@@ -172,7 +172,8 @@ tvi_status Load(const std::string& prefix, std::unique_ptr<Source> (*open)(const
   });
 }
 
-// The facts about a shape of a model. There are none if the model is null or has no such shape.
+// Whether the model has inputs and outputs for the shape with this number. False if the model is
+// null.
 bool HasShape(const tvi_model* model, size_t shape) {
   return model != nullptr && shape < model->inputs.size();
 }
@@ -188,7 +189,8 @@ void RequireShape(const tvi_model& model, size_t shape) {
                  std::to_string(model.inputs.size()) + " shapes, numbered from 0");
 }
 
-// Makes an instance. `guests` may be null.
+// Makes an instance. If `guests` is not null, the instance runs on the threads of this pool, else
+// on the pool of the process.
 void Create(tvi_model* model, size_t shape, std::shared_ptr<ThreadPool> guests,
             tvi_instance** instance) {
   if (model == nullptr) RefuseArgument("`model` is NULL");

@@ -23,7 +23,8 @@ std::shared_ptr<char> AlignedMemory(size_t nbytes) {
 }
 
 std::shared_ptr<char> AlignedZeros(size_t nbytes) {
-  // The system has already cleared large memory, and `calloc` does not clear it again.
+  // Large blocks of memory come from the system already cleared, and `calloc` does not clear them
+  // again.
   void* const whole = std::calloc(1, Rounded(nbytes) + kAlignment);
   if (whole == nullptr) throw std::bad_alloc();
   void* begin = whole;

@@ -6,9 +6,9 @@
 
 namespace tvm_interop {
 
-// Return memory at an address that is a multiple of 64, with any contents or with zeros. The
-// address is not null, even if `nbytes` is 0. The memory and the zeros extend to the next multiple
-// of 64. Throw std::bad_alloc.
+// Both functions return memory at an address that is a multiple of 64: `AlignedMemory` with any
+// contents, `AlignedZeros` with zeros. The address is not null, even if `nbytes` is 0. The memory
+// and the zeros extend to the next multiple of 64. Both functions throw std::bad_alloc.
 std::shared_ptr<char> AlignedMemory(size_t nbytes);
 std::shared_ptr<char> AlignedZeros(size_t nbytes);
 

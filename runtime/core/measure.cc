@@ -8,8 +8,8 @@ namespace tvm_interop {
 
 namespace {
 
-// A run of this length takes hardly longer if the caches are cold. A core's cache holds a megabyte,
-// and filling it takes some 50 microseconds.
+// An executor whose run took this long is not primed: the run takes hardly longer if the caches are
+// cold. A core's cache holds a megabyte, and filling it takes some 50 microseconds.
 constexpr double kLongSeconds = 2e-3;
 
 }  // namespace

@@ -15,8 +15,8 @@ bool IsOutputSize(int64_t output, int64_t input, int64_t window, int64_t stride,
   const int64_t room = input + pad_begin + pad_end - ((window - 1) * dilation + 1);
   if (room < 0) return false;
   if (output == room / stride + 1) return true;
-  // Even if the size is rounded up, each window must begin in the input or in the padding before
-  // it.
+  // Even if the output's size is rounded up, each window must begin in the input or in the padding
+  // before it.
   return may_round_up && output == (room + stride - 1) / stride + 1 &&
          (output - 1) * stride < input + pad_begin;
 }

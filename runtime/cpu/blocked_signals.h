@@ -8,8 +8,8 @@
 namespace tvm_interop {
 
 // Blocks all signals except `others` for the calling thread while this object lives. A thread that
-// is started meanwhile keeps them blocked. So such a thread takes no signal that a thread of the
-// program waits for, and runs no handler of the program.
+// is started meanwhile inherits the blocked signals. So the new thread takes no signal that a
+// thread of the program waits for, and runs no handler of the program.
 class BlockedSignals {
  public:
   explicit BlockedSignals(std::initializer_list<int> others = {}) {

@@ -34,8 +34,8 @@ void Handle(int signal, siginfo_t* info, void*) {
 }
 
 // Keeps our signal handlers installed while any thread needs them. The mutex guards the number of
-// users. `before` is only written while our handlers are not installed, and the handlers only read
-// it while they are installed.
+// users. `before`, which holds the handlers that were installed before ours, is only written while
+// our handlers are not installed. The handlers only read it while they are installed.
 class Handlers {
  public:
   Handlers() {

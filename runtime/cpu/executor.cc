@@ -89,8 +89,8 @@ std::vector<OpTiming> CpuExecutor::Profile() {
 
 void CpuExecutor::RunInto(OpTiming* timings) {
   const BusyGuard guard(&busy_);
-  // `timings_` is set under the guard, so that a call that the guard refuses does not change the
-  // run in progress.
+  // `timings_` is set while `guard` marks the executor as busy. So a call that `guard` refuses does
+  // not change the run in progress.
   timings_ = timings;
   profile_began_ns_ = timings == nullptr ? 0 : NowNs();
   StartHelpers();  // Starts helpers only if some are missing, for example in a forked child.

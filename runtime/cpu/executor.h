@@ -27,7 +27,8 @@ struct PlannedOp {
   std::string name;
   Kernel* kernel = nullptr;  // The caller owns the kernel, which must outlive the executor.
   int stream = 0;
-  // The operators on other streams that must end first, as indices of earlier `PlannedOp`s.
+  // The operators on other streams that must end before this operator starts, as indices of earlier
+  // `PlannedOp`s.
   std::vector<int> waits;
 };
 
@@ -98,7 +99,8 @@ class CpuExecutor : public Timed, private OperatorWork {
   int failed_op_ = -1;
   std::string failure_;
 
-  // Null in a run that is not timed. The thread that runs an operator writes the operator's entry.
+  // The list of timings, or null in a run that is not timed. The thread that runs an operator
+  // writes the operator's entry.
   OpTiming* timings_ = nullptr;
   int64_t profile_began_ns_ = 0;
 };

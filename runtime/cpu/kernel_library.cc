@@ -6,7 +6,7 @@
 namespace tvm_interop {
 namespace {
 
-// Returns the registry of kernel libraries for CPUs. Each library has one line here.
+// Returns the registry of kernel libraries for CPUs. Each library has one line in this function.
 LibraryRegistry<KernelLibrary>& Registry() {
   static auto* const registry = new LibraryRegistry<KernelLibrary>({
       {"onednn", LoadOneDnn},

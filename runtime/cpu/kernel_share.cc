@@ -30,9 +30,10 @@ int RunTask(int task, int tasks, void* loop) {
   return tvm_loop->body(task, &group, tvm_loop->data);
 }
 
-// Runs a parallel loop of a TVM kernel, or the current share of the loop. `num_task` is 0 if the
-// kernel leaves the number of tasks to this function. The number of tasks never changes what a
-// kernel computes, because each task of a loop writes its own part of the result.
+// Runs a parallel loop of a TVM kernel, or only one share of it if the calling thread runs a share
+// of a kernel (see `kernel_share.h`). `num_task` is 0 if the kernel leaves the number of tasks to
+// this function. The number of tasks never changes what a kernel computes, because each task of a
+// loop writes its own part of the result.
 int LaunchShare(ParallelLoopBody body, void* data, int num_task) {
   if (current.count > 0) {
     ParallelGroup group{nullptr, current.count};

@@ -19,7 +19,8 @@ thread_local bool inside_loop = false;
 // such a helper.
 class Loop : public Job {
  public:
-  // Takes this object for the calling thread. Returns false if another thread has it.
+  // Claims this object for a loop of the calling thread. Returns false if another thread has
+  // claimed it.
   bool TryToTake() { return !taken_.exchange(true, std::memory_order_acquire); }
   void GiveBack() { taken_.store(false, std::memory_order_release); }
 
@@ -29,7 +30,7 @@ class Loop : public Job {
     left_.store(tasks, std::memory_order_relaxed);
     failed_.store(-1, std::memory_order_relaxed);
     float_mode_.store(FloatMode::OfThisThread(), std::memory_order_relaxed);
-    // This store opens the loop, and it releases the data that the tasks read.
+    // The store to `claims_` opens the loop, and releases the data that the tasks read.
     claims_.store(Claims{++number_, static_cast<uint16_t>(tasks), 0}.bits(),
                   std::memory_order_release);
     ThreadPool::Current().Run(this, tasks - 1);
@@ -43,8 +44,8 @@ class Loop : public Job {
     for (;;) {
       const Claims claims(seen);
       if (claims.next == claims.tasks) return helped;
-      // The values do not change before all tasks of the loop have ended. So they belong to this
-      // loop if the claim below succeeds.
+      // `body_`, `data_` and `float_mode_` do not change before all tasks of the loop have ended.
+      // So the values that are read here belong to this loop if the claim below succeeds.
       const LoopTask body = body_.load(std::memory_order_relaxed);
       void* const data = data_.load(std::memory_order_relaxed);
       const FloatMode float_mode = float_mode_.load(std::memory_order_relaxed);
@@ -63,8 +64,8 @@ class Loop : public Job {
       inside_loop = false;
       helped = true;
       PreemptionPoint();
-      // This operation also acts as a release. So the thread that started the loop sees the data
-      // that the task wrote.
+      // The decrement of `left_` also acts as a release. So the thread that started the loop sees
+      // the data that the task wrote.
       if (left_.fetch_sub(1, std::memory_order_seq_cst) == 1) Announce(0);
       seen = claims_.load(std::memory_order_acquire);
     }
@@ -74,7 +75,8 @@ class Loop : public Job {
 
  private:
   // The number of the loop, its number of tasks and the next task to claim. All three fit into one
-  // word, for the reason given at `StreamRun::Word`.
+  // word, so that one compare-and-swap claims a task, and a late thread cannot claim a task of the
+  // next loop.
   struct Claims {
     Claims(uint32_t number, uint16_t tasks, uint16_t next)
         : number(number), tasks(tasks), next(next) {}

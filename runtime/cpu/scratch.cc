@@ -14,8 +14,8 @@ namespace {
 enum BlockState : int {
   kFree,
   kLeased,
-  // The block is leased, and may be larger than any user still needs. If it is, its memory is freed
-  // when the lease ends.
+  // The block is leased, and may be larger than any user still needs. A block that is too large is
+  // freed when the lease ends.
   kLeasedTooLarge,
 };
 
@@ -74,8 +74,8 @@ std::array<std::atomic<ScratchBlock*>, kLists> lists{};
 // so a thread that sees an old number does no harm: a lease allocates what it needs.
 std::array<std::array<std::atomic<int>, kSizes>, 2> needs{};
 
-// The block of each list that this thread leased last. It is likely free, and its pages are in this
-// thread's caches.
+// The block of each list that this thread leased last. The block is likely free, and its pages are
+// in this thread's caches.
 thread_local std::array<ScratchBlock*, kLists> latest{};
 
 // Returns the largest size that a user of the list needs.
@@ -98,7 +98,7 @@ bool TryToClaim(ScratchBlock* block) {
                                               std::memory_order_relaxed);
 }
 
-// Adds a block to the list. The calling thread has claimed it.
+// Adds a block, which the calling thread has claimed, to the list.
 ScratchBlock* NewBlock(int list) {
   auto* const made = new ScratchBlock(list);
   made->next = lists[list].load(std::memory_order_relaxed);
@@ -208,7 +208,8 @@ ScratchLease::ScratchLease(const ScratchNeed& need) {
     if (block->nbytes.load(std::memory_order_relaxed) < need.nbytes_) {
       block->memory.reset();  // The old memory goes first, so that both are never there at once.
       block->nbytes.store(0, std::memory_order_relaxed);
-      // The larger kernels of a class will take this block too, so it gets the largest size.
+      // The larger kernels of a class will take this block too, so it gets the size that the
+      // largest of them needs.
       const size_t nbytes = is_kernel ? Largest(block->list) : SizeAt(need.size_);
       block->memory = AlignedMemory(nbytes);
       block->nbytes.store(nbytes, std::memory_order_relaxed);

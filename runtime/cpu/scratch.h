@@ -20,7 +20,8 @@ namespace tvm_interop {
 //
 // 1. At most one lease holds a block. The claim is a single atomic step on the block's state, so
 //    this holds for two streams of a model, for several models, for parts of one operator, for
-//    guests, and for a kernel that runs inside of another kernel.
+//    threads of the program's own pool (guests), and for a kernel that runs inside of another
+//    kernel.
 // 2. The end of a lease is a release operation, and the claim by the next lease is an acquire
 //    operation. So a user's writes to a block happen after all accesses of the block's last user,
 //    whichever threads the two users run on.

@@ -13,8 +13,8 @@
 
 namespace tvm_interop {
 
-// Hashes a block of memory. The four lanes do not depend on each other, so hashing is about as fast
-// as reading the memory. The constants come from splitmix64.
+// Hashes a block of memory. The hash is computed in four lanes that do not depend on each other, so
+// hashing is about as fast as reading the memory. The constants come from splitmix64.
 uint64_t HashOf(const void* data, size_t bytes);
 
 // Constants in the forms that kernels want. A constant is packed once for all kernels that want the
@@ -42,7 +42,7 @@ class SharedConstants {
       std::shared_ptr<void> known = Find(constant, hash, form);
       if (known != nullptr) return known;
     }
-    // The mutex is free here, so that several threads can pack at once.
+    // The mutex is not held here, so that several threads can pack at once.
     std::shared_ptr<void> memory = AlignedZeros(bytes);
     pack(memory.get());
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -67,7 +67,8 @@ class SharedConstants {
     std::weak_ptr<void> memory;
   };
 
-  // Returns the packed memory that a kernel holds, or null. The caller must hold `mutex_`.
+  // Returns the packed memory of `constant` in the form `form` if a kernel holds this memory, or
+  // null. The caller must hold `mutex_`.
   std::shared_ptr<void> Find(const void* constant, uint64_t hash, const Form& form) {
     entries_.erase(std::remove_if(entries_.begin(), entries_.end(),
                                   [](const Entry& entry) { return entry.memory.expired(); }),

@@ -39,8 +39,8 @@ thread_local Losses losses;
 bool SharesItsCore(int64_t now_ns) {
   rusage usage;
   if (getrusage(RUSAGE_THREAD, &usage) != 0) return false;
-  // `usage` has the CPU time too, but that time can be late by a tick of the system, which is some
-  // milliseconds.
+  // `getrusage` gives the CPU time too, but that time can be late by a tick of the system, which is
+  // some milliseconds.
   const int64_t on_core_ns = OnCoreNs();
   const int64_t passed_ns = now_ns - losses.read_ns;
   const int64_t off_core_ns = passed_ns - (on_core_ns - losses.on_core_ns) - losses.slept_ns;

@@ -37,7 +37,7 @@ class Spinning {
   // whether a model is running. Then the thread looks for longer, for two reasons: more work is
   // likely soon, and waking a thread also costs the thread that wakes it.
   bool GoesOn(bool runs);
-  // Starts the count anew, because the thread has found work.
+  // Starts the count of looks anew, because the thread has found work.
   void Reset() { looks_ = 0; }
 
  private:

@@ -29,8 +29,8 @@ void StreamRun::Run(ThreadPool* pool) {
   float_mode_ = FloatMode::OfThisThread();
   ++run_;
   for (Stream& stream : streams_) {
-    // This store releases everything that the caller wrote before the run. The thread that claims
-    // the stream acquires it.
+    // The store to `word` releases everything that the caller wrote before the run. The thread that
+    // claims the stream acquires these writes.
     stream.word.store(Word(run_, 0, false).bits(), std::memory_order_release);
     PreemptionPoint();
   }
@@ -49,7 +49,7 @@ bool StreamRun::Help(int thread) noexcept {
 
 bool StreamRun::HasEnded() const noexcept {
   for (const Stream& stream : streams_) {
-    // This load acquires the data that the operators wrote.
+    // The load of `word` acquires the data that the operators of the stream wrote.
     const Word word(stream.word.load(std::memory_order_acquire));
     if (word.ended() != stream.size()) return false;
   }
@@ -95,8 +95,8 @@ void StreamRun::Serve(Stream* stream, Word claimed, int thread) noexcept {
         position < stream->size() && !HasBorrowedItsCore() && IsReady(*stream, position, run);
     if (goes_on && step.waiters == 0) continue;
     PreemptionPoint();
-    // This store releases the data that the operator wrote. If `goes_on` is false, it also gives
-    // the stream back.
+    // The store to `word` releases the data that the operator wrote. If `goes_on` is false, the
+    // store also gives the stream back.
     stream->word.store(Word(run, position, goes_on).bits(), std::memory_order_seq_cst);
     PreemptionPoint();
     Announce(static_cast<int>(step.waiters) - (goes_on ? 0 : 1));

@@ -59,16 +59,17 @@ thread_local Job::Helper* this_helper = nullptr;
 thread_local ThreadPool* current_pool = nullptr;
 
 // Keeps a helper that is about to sleep off the CPU of the caller that will wake it. The helper is
-// the calling thread. This matters on a virtual machine. There, the system treats a sleeping CPU
-// like a CPU that the host has taken away. So it would put the woken helper on the caller's CPU,
-// and the helper would have to wait for the caller.
+// the calling thread. On a virtual machine, the system treats a sleeping CPU like a CPU that the
+// host has taken away. So the system would put the woken helper on the caller's CPU, and the helper
+// would have to wait for the caller.
 class Avoidance {
  public:
   explicit Avoidance(Affinity* affinity) : affinity_(affinity) {}
 
   void Update() {
     // A caller that moves to another core keeps this helper off that core. If the caller moves just
-    // before the call below, the call undoes this. So the loop reads the caller's core again.
+    // before the call of `KeepOff`, the call undoes the caller's change. So the loop reads the
+    // caller's core again.
     for (int cpu = callers_cpu.load(); cpu != avoided_; cpu = callers_cpu.load()) {
       avoided_ = cpu;
       affinity_->KeepOff(cpu);
@@ -102,8 +103,8 @@ struct Job::Helper {
   clockid_t on_core_clock{};
   Affinity affinity;
   std::atomic<bool> is_there{false};
-  // For a guest: whether a thread of the program has taken this place. `is_there` stays false, so
-  // nobody looks at a guest's clock or affinity.
+  // For a guest (a thread of the program's own pool): whether a thread has taken this place of a
+  // helper. `is_there` stays false, so nobody looks at a guest's clock or affinity.
   std::atomic<bool> is_taken{false};
 };
 
@@ -119,8 +120,8 @@ class LossOfCore {
   Job::Helper* Look(const Job& job) {
     if (++looks_ % kLooks != 0) return nullptr;
     Job::Helper* const helper = job.HelperAtWork();
-    // This load acquires the fields that the helper wrote about itself. The caller has acquired
-    // nothing else from the helper yet.
+    // The load of `is_there` acquires the fields that the helper wrote about itself. The caller has
+    // acquired nothing else from the helper yet.
     if (helper == nullptr || !helper->is_there.load(std::memory_order_acquire)) return nullptr;
     const int64_t on_core_ns = OnCoreNs(helper->on_core_clock);
     if (on_core_ns < 0) return nullptr;
@@ -254,7 +255,7 @@ ThreadPool::CallerCount::~CallerCount() {
   --runs_inside;
   current_pool = current_before_;
   if (pool_ == nullptr) return;
-  // This thread no longer counts as a caller, so the other callers may use one more helper.
+  // The calling thread no longer counts as a caller, so the other callers may use one more helper.
   if (pool_->callers_.fetch_sub(1, std::memory_order_relaxed) > 1) pool_->WakeHelpers(1);
 }
 
@@ -340,8 +341,8 @@ void ThreadPool::LendThisCore(Helper* helper, Job* job) {
     job->owner_.Sleep(announced);
   }
   // The helper has now ended its operator and has taken no new work. It sleeps or will sleep soon,
-  // and must not share a core with the calling thread. The calling thread may be on a new core now,
-  // because the helper was on the old one.
+  // and must not share a core with the calling thread. The system may have moved the calling thread
+  // to a new core, because the helper was on its old core.
   const int now_on = sched_getcpu();
   MoveOff(helper, now_on);
   helper->has_borrowed.store(false, std::memory_order_relaxed);
@@ -447,7 +448,7 @@ bool ThreadPool::CanWakeHelpers() const {
 void ThreadPool::InviteGuests(int guests) {
   for (int i = 0; i < guests; ++i) {
     const bool is_full = invited_.fetch_add(1, std::memory_order_relaxed) >= guests_.number;
-    // If there is not enough memory for the invitation, the run continues without the guest.
+    // If there is not enough memory to call a guest, the run continues without the guest.
     auto* const pool =
         is_full ? nullptr : new (std::nothrow) std::shared_ptr<ThreadPool>(shared_from_this());
     if (pool != nullptr && guests_.submit(&ReceiveGuest, pool)) continue;

@@ -60,7 +60,7 @@ class Job {
 // The threads of a program's own pool. They help in place of the threads that this library would
 // start.
 struct GuestThreads {
-  // The largest number of these threads that help at the same time.
+  // The largest number of threads of the program's pool that help at the same time.
   int number = 0;
   // Asks the program's pool to call `task(argument)` once on one of its threads. Returns false if
   // the pool cannot take the task; then it never calls it. May be called by any thread, and must
@@ -164,8 +164,8 @@ class ThreadPool : public std::enable_shared_from_this<ThreadPool> {
   // Whether there is a helper that does not look for work, but would if it were called.
   bool CanWakeHelpers() const;
   void InviteGuests(int guests);
-  // The task that an invited thread of the program runs. `argument` is a
-  // `std::shared_ptr<ThreadPool>`, which this function deletes.
+  // The task that a thread of the program's own pool runs when `InviteGuests` has called it.
+  // `argument` is a `std::shared_ptr<ThreadPool>`, which this function deletes.
   static void ReceiveGuest(void* argument) noexcept;
   void RunGuest(Helper* helper, int number);
   bool HelpAny(Helper* helper, int number);

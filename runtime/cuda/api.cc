@@ -127,7 +127,8 @@ void ThrowFailure(int status, const std::string& what) {
 
 void ThrowStatus(int status, const char* call) {
   const Api& api = Api::Get();
-  // Forgets the error. Otherwise CUDA would report it again to the next user in this thread.
+  // Forgets the error. Otherwise CUDA would report it again to the next user of CUDA in this
+  // thread.
   api.GetLastError();
   ThrowFailure(status, std::string("`") + call + "` failed: " + api.GetErrorString(status) + " (" +
                            api.GetErrorName(status) + ")");

@@ -26,8 +26,8 @@ enum EventFlags : unsigned { kWithTiming = 0, kWithoutTiming = 2 };
 // In a capture, `kExternal` makes the record a node of the graph, so that each run of the graph
 // records the event.
 enum RecordFlags : unsigned { kNow = 0, kExternal = 1 };
-// In this mode, calls of CUDA by other threads do not break the capture. For example, PyTorch may
-// call `cudaMalloc` in another thread.
+// In the mode `kThreadLocal`, calls of CUDA by other threads do not break the capture. For example,
+// PyTorch may call `cudaMalloc` in another thread.
 enum CaptureMode : int { kThreadLocal = 1 };
 enum CopyKind : int { kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 3 };
 enum InstantiateFlags : unsigned long long { kPlain = 0, kUseNodePriority = 8 };
@@ -150,8 +150,8 @@ bool IsUsable();
 // `LostError` if `status` is a failure that ends the use of the GPUs. Otherwise it is a
 // std::runtime_error.
 [[noreturn]] void ThrowFailure(int status, const std::string& what);
-// `ThrowStatus` throws such an error with the name `call` and CUDA's reason for `status`. `Check`
-// does so only if `status` is not success.
+// `ThrowStatus` throws the same kinds of error as `ThrowFailure`. The text is the name `call`
+// and CUDA's reason for `status`. `Check` calls `ThrowStatus` only if `status` is not success.
 [[noreturn]] void ThrowStatus(int status, const char* call);
 inline void Check(int status, const char* call) {
   if (status != kSuccess) ThrowStatus(status, call);
@@ -197,8 +197,8 @@ struct Closer {
  private:
   template <typename Object>
   static void Close(int (*destroy)(Object), Object object) {
-    // Asks for the error, because CUDA would otherwise report it to the next user of CUDA in this
-    // thread.
+    // Reads the error if the call failed, because CUDA would otherwise report it to the next user
+    // of CUDA in this thread.
     if (IsUsable() && destroy(object) != kSuccess) Api::Get().GetLastError();
   }
 };

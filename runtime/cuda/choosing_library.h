@@ -46,7 +46,7 @@ class RememberedChoices {
   std::map<std::string, Choice> choices_;
 };
 
-// The end of an error message that states the limit.
+// The end of an error message about a workspace limit that is too low.
 constexpr const char* kRaiseLimit = ": raise the limit with tvm_interop.set_workspace_limit";
 
 // A library whose kernels each run one of several algorithms. The fastest algorithm is chosen.

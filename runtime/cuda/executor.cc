@@ -115,7 +115,7 @@ void CudaExecutor::UseWorkspaces() {
 
 // A failure of a kernel appears long after its launch and does not name the kernel. So the host
 // waits for each kernel here. The first launch loads the kernel's code, and TVM does not protect
-// this from other threads that load the same code.
+// the loading from other threads that load the same code.
 void CudaExecutor::WarmUp() {
   static std::mutex loading;
   const std::lock_guard<std::mutex> lock(loading);
@@ -249,7 +249,8 @@ void CudaExecutor::Launch() {
     try {
       LaunchStreams();
     } catch (const std::exception& error) {
-      // The streams have not been joined. Their work must end before the next run begins.
+      // The launch failed before the streams were joined. Their work must end before the next run
+      // begins.
       Drain(error.what());
       throw;
     }

@@ -24,7 +24,7 @@ class CudaKernel {
   // first call may be slow and may allocate memory. Later calls must not allocate, because a graph
   // capture would fail.
   virtual void Launch(const CudaStream& stream) = 0;
-  // The bytes that `Launch` asks of the stream's workspace. The executor reserves them.
+  // The bytes of the stream's workspace that `Launch` needs. The executor reserves them.
   virtual size_t workspace_nbytes() const { return 0; }
 };
 
@@ -68,8 +68,8 @@ class CudaExecutor : public Timed {
     RunAnd([] {});
   }
 
-  // Works like the function above, and calls `put` after the launch. `put` may add work to the
-  // pool's first stream. The host waits once for the run and this work.
+  // Works like `Run`, and calls `put` after the launch. `put` may add work to the pool's first
+  // stream. The host waits once for the run and this work.
   template <typename Put>
   void RunAnd(Put&& put) {
     CudaStreams::Lease lease(streams_.get());
@@ -78,7 +78,8 @@ class CudaExecutor : public Timed {
     Synchronize();
   }
 
-  // Launches every operator once and does not wait for the GPU. Later runs and copies come after.
+  // Launches every operator once and does not wait for the GPU. Later runs and copies happen after
+  // this run.
   void Start();
 
   // Runs the plan `number` times, one run after the other, and returns the time on the GPU in

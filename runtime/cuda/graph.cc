@@ -30,7 +30,7 @@ cuda::OwnedGraph LinkGraphs(const std::vector<cuda::OwnedGraph>& parts,
   for (size_t i = 0; i < parts.size(); ++i) {
     std::vector<cuda::GraphNode> dependencies;
     for (int earlier : after[i]) dependencies.push_back(nodes.at(earlier));
-    // This call copies the part into the graph.
+    // The call copies the graph `parts[i]` into `graph`.
     TVM_INTEROP_CUDA(api, GraphAddChildGraphNode, &nodes[i], graph, dependencies.data(),
                      dependencies.size(), parts[i].get());
   }

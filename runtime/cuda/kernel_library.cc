@@ -14,8 +14,8 @@ namespace {
 // The alignment of arguments, in bytes. It is the width of the widest vector load.
 constexpr uintptr_t kAlignment = 16;
 
-// Returns the registry of kernel libraries for GPUs. Each library has one line here and one line in
-// `kWhyUnsupported` below.
+// Returns the registry of kernel libraries for GPUs. Each library has one line in this function and
+// one line in `kWhyUnsupported` below.
 LibraryRegistry<CudaKernelLibrary>& Registry() {
   static auto* const registry = new LibraryRegistry<CudaKernelLibrary>({
       {"cublaslt", LoadCublasLt},

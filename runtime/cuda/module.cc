@@ -5,7 +5,7 @@
 namespace tvm_interop {
 namespace {
 
-// A kernel must ask CUDA explicitly for more dynamic shared memory than this.
+// A kernel that needs more dynamic shared memory than this must ask CUDA for it explicitly.
 constexpr unsigned kMostSharedBytes = 48u << 10;
 
 std::string NameOf(int status) {

@@ -61,7 +61,7 @@ class PinnedPart {
   char* memory() const { return memory_; }
   // Records that all copies so far on the first stream may have used the part.
   void Note();
-  // Waits until the copies of the last `Note` have ended.
+  // Waits until the copies that the last call of `Note` recorded have ended.
   void Await();
 
  private:
@@ -77,7 +77,8 @@ class PinnedPart {
 class CudaLoader {
  public:
   explicit CudaLoader(std::shared_ptr<CudaStreams> streams);
-  // All throw std::runtime_error if the streams are in use or have no stream on `device`.
+  // Both functions throw std::runtime_error if the streams are in use or have no stream on
+  // `device`.
   void ToDevice(int device, void* to, const void* from, size_t nbytes);
   void ToHost(int device, void* to, const void* from, size_t nbytes);
 
@@ -104,12 +105,13 @@ class CudaStaging {
 
   CudaStaging(std::shared_ptr<CudaStreams> streams, std::vector<Port> ports);
 
-  // Copies the host's memory to a port, for the next run. Returns when the memory may be changed.
+  // Copies the host's memory to a port (an input or output), for the next run. Returns when the
+  // memory may be changed.
   void Write(size_t port, const void* from);
   // Begins to copy a port to its slot of pinned memory after the last run, and does not wait. The
   // caller has a lease of the streams.
   void Fetch(size_t port);
-  // Works like the function above, but takes the lease itself.
+  // Works like `Fetch`, but takes the lease of the streams itself.
   void FetchAlone(size_t port);
   // Copies the tensor that was fetched last to the host's memory.
   void Take(size_t port, void* to);

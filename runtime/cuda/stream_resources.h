@@ -19,9 +19,9 @@ struct CudaWorkspace {
 // The workspace and the library handles of one stream. All library kernels on the stream share
 // them, because the stream runs its kernels in order.
 //
-// Two streams must not share them. The streams run at the same time, so in one workspace the
-// kernels of one stream would overwrite data that kernels of the other still use. Also, a handle
-// puts its work on the stream that was set last.
+// Two streams must not share a workspace or a handle. The streams run at the same time, so in one
+// workspace the kernels of one stream would overwrite data that kernels of the other still use.
+// Also, a handle puts its work on the stream that was set last.
 class CudaStreamResources {
  public:
   explicit CudaStreamResources(int device) : device_(device) {}

@@ -50,8 +50,8 @@ class CudaStreams {
 
   // `AcquireEvent` returns an event of `device` that records no time. It takes the event from the
   // pool, or makes a new event if the pool is empty. `ReleaseEvent` returns an event to the pool.
-  // An executor may do this while another thread holds the lease. So both functions may be called
-  // from any thread.
+  // An executor may release an event while another thread holds the lease. So both functions may be
+  // called from any thread.
   cuda::OwnedEvent AcquireEvent(int device);
   void ReleaseEvent(int device, cuda::OwnedEvent event);
 
@@ -96,7 +96,7 @@ class CudaStreams {
  private:
   std::vector<CudaStream> streams_;
   std::vector<cuda::OwnedStream> owned_;
-  // This member is declared after the streams, so that it is destroyed before them.
+  // `resources_` is declared after the streams, so that it is destroyed before them.
   std::vector<std::unique_ptr<CudaStreamResources>> resources_;
   std::vector<bool> is_urgent_;
   std::vector<int> devices_;

@@ -11,7 +11,7 @@ namespace tvm_interop {
 namespace {
 
 constexpr int kRounds = 9;
-// The number of launches of an alternative in its graph.
+// How often an alternative (one of the ways to compute an operator) is launched in its graph.
 constexpr int kLaunches = 8;
 // An alternative is hopeless if its single launch takes longer than `kHopeless` times the shortest
 // single launch, plus `kHostMs`. A single launch takes as long as its kernels, plus the time for
@@ -115,7 +115,7 @@ std::vector<Launched> Launch(size_t number, const CudaStream& stream, const Stop
 }
 
 // Makes the graphs of the alternatives that are not hopeless, in order. If none of these can be
-// captured, the same is done for the rest.
+// captured, goes on with the hopeless alternatives.
 std::vector<Able> Capture(std::vector<Launched> launched, const CudaStream& stream,
                           const std::function<void(size_t)>& launch, Trials* trials) {
   std::vector<Able> able;

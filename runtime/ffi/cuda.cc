@@ -168,7 +168,7 @@ class CudaExecutorObj : public ffi::Object {
     return kernels_.back().get();
   }
 
-  // These kernels must outlive the executor.
+  // The kernels below must outlive the executor.
   std::vector<std::unique_ptr<CudaKernel>> kernels_;
   std::vector<PeerCopyRef> copies_;
   std::vector<CudaLibraryKernelRef> library_kernels_;

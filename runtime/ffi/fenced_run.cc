@@ -75,8 +75,8 @@ class FencedArguments {
     }
   }
 
-  // Returns a text that names an argument with overwritten slack, or an empty string if all slack
-  // is intact.
+  // Returns a text that names an argument with overwritten slack (the bytes between its tensor and
+  // the fences), or an empty string if all slack is intact.
   std::string BrokenSlack() const {
     for (size_t i = 0; i < memory_.size(); ++i) {
       if (!memory_[i]->SlackIsIntact()) return "writes outside of " + Name(i);

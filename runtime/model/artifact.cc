@@ -39,7 +39,8 @@ int64_t MostBytes(const std::string& name) {
   return found == kept.end() ? -1 : found->second;
 }
 
-// The folders of the second shape and all later shapes, up to the first folder that is missing.
+// The folders of an artifact that hold the second shape and all later shapes, up to the first
+// folder that is missing.
 std::vector<std::string> PrefixesIn(const Members& members) {
   std::vector<std::string> found;
   for (int i = 1; i < kMaxShapes && members.count(Prefix(i) + "plan.json") > 0; ++i) {
@@ -99,7 +100,7 @@ Interface InterfaceOf(const Plan& plan, const std::vector<int64_t>& values) {
   return found;
 }
 
-// The inputs and then the outputs.
+// The model's inputs and then its outputs.
 Interface InterfaceOf(const Plan& plan) {
   Interface found = InterfaceOf(plan, plan.inputs);
   for (auto& output : InterfaceOf(plan, plan.outputs)) found.push_back(std::move(output));

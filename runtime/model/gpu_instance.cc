@@ -49,7 +49,7 @@ GpuInstance::GpuInstance(std::shared_ptr<Model> model, size_t shape)
 void GpuInstance::Prepare() {
   std::vector<CudaStreamOptions> options;
   for (const Stream& stream : plan_.streams) options.push_back({gpu_, stream.urgent});
-  // This call comes first, because it shows whether there is a GPU.
+  // The streams are made first, because making them shows whether there is a GPU.
   streams_ = std::make_shared<CudaStreams>(options);
   code_ = model_->Kernels(shape_);
   Allocate();

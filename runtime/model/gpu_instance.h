@@ -49,7 +49,8 @@ class GpuInstance : public Runnable {
   void MakeKernels();
   std::unique_ptr<CudaKernel> MakeLibraryKernel(const PlannedOperator& op);
   void* OwnBuffer(Port* port);
-  // Whether the caller's memory for a port is on this GPU. Throws ModelError if it is on another.
+  // Whether the caller's memory for an input or output is on this GPU. Throws ModelError if the
+  // memory is on another GPU.
   bool IsOnGpu(const Port& port, const void* given) const;
   void CopyInputs(const void* const* inputs);
   // For each output, whether the caller's memory for it is on this GPU.

@@ -60,7 +60,7 @@ void GpuKernels::Load(int device) {
 }
 
 int GpuKernels::InitOnce(void** handle, int (*make)(void** made)) {
-  // Instances in several threads may call the same host's code for the first time.
+  // Instances in several threads may make the first call of the same host code at the same time.
   static std::mutex making;
   if (__atomic_load_n(handle, __ATOMIC_ACQUIRE) != nullptr) return 0;
   const std::lock_guard<std::mutex> lock(making);

@@ -44,7 +44,8 @@ class GpuKernels {
   };
 
  private:
-  // The result of `Lookup`: a kernel, or the function that sets the device if the module is null.
+  // The result of `Lookup`: a kernel of `module`. If `module` is null, the result is the function
+  // that sets the device.
   struct Function {
     CudaModule* module = nullptr;
     std::string name;

@@ -23,7 +23,7 @@ bool IsAligned(const void* address) {
   return reinterpret_cast<uintptr_t>(address) % kTensorAlignment == 0;
 }
 
-// Calls `work` on the calling thread and on up to `threads` - 1 others at the same time.
+// Calls `work` on the calling thread and on up to `threads` - 1 other threads at the same time.
 template <typename Work>
 void RunOnNewThreads(const Work& work, size_t threads) {
   std::vector<std::thread> others;
@@ -31,13 +31,14 @@ void RunOnNewThreads(const Work& work, size_t threads) {
     const BlockedSignals blocked(kSignalsOfComputing);
     while (others.size() + 1 < threads) others.emplace_back(work);
   } catch (const std::system_error&) {
-    // If the system allows no more threads, the others do the work.
+    // If the system allows no more threads, the threads that were started do the work.
   }
   work();
   for (std::thread& other : others) other.join();
 }
 
-// Works like the function above, with guests as the other threads.
+// Calls `work` on the calling thread and on up to `threads` - 1 guests (threads of the program's
+// own pool) at the same time.
 template <typename Work>
 void RunOnGuests(ThreadPool* guests, const Work& work, size_t threads) {
   const auto task = [](int, int, void* data) {
@@ -82,7 +83,7 @@ void Instance::PlaceTensors() {
       in_arena_.emplace_back(v, *value.offset);
     }
   }
-  // These are parts of weights and of tensors in the arena. Parts of inputs and outputs move with
+  // Places the parts of weights and of tensors in the arena. Parts of inputs and outputs move with
   // their tensors.
   for (size_t v = 0; v < plan_.values.size(); ++v) {
     const PlannedValue& value = plan_.values[v];
@@ -118,7 +119,8 @@ void Instance::MakePorts() {
   for (size_t r = 0; r < ranges.size(); ++r) {
     all_rows_[r] = static_cast<size_t>(ranges[r].sizes[shape_]);
   }
-  // Adds the rows to a port. The port is number `i` of the list `values` of each plan.
+  // Adds to a port where its rows lie in memory. The port is number `i` of the list `values` of
+  // each plan.
   const auto with_rows = [&](Port port, size_t i, const std::vector<int64_t> Plan::* values) {
     if (ranges.empty()) return port;
     std::vector<const std::vector<int64_t>*> shapes;
@@ -343,8 +345,9 @@ void Instance::RunRows(const std::vector<int64_t>& rows, const void* const* inpu
                            std::to_string(sizes[shape_]) +
                            ": make an instance of the shape that tvi_model_find_sizes finds");
     }
-    // The proof that rows may be filled up holds only for two rows or more. If a dimension is 1, a
-    // model may compute something else, which only the shape that was compiled for 1 computes.
+    // The compiler's proof that missing rows may be filled up holds only for two rows or more. If a
+    // dimension is 1, a model may compute something else, which only the shape that was compiled
+    // for 1 computes.
     if (rows[r] == 1 && sizes[shape_] != 1) {
       throw ModelError(ErrorCode::kInvalidArgument,
                        "the number of rows" + NameOf(ranges, r) +

@@ -40,7 +40,7 @@ class Instance : public Runnable, public Timed {
   size_t shape() const { return shape_; }
   const Plan& plan() const override { return plan_; }
 
-  // Runs `number` times on the inputs and outputs of the latest run, without copies of these.
+  // Runs `number` times on the inputs and outputs of the latest run, without copying them.
   double Time(int number) override;
 
  private:
@@ -72,9 +72,10 @@ class Instance : public Runnable, public Timed {
   void* OwnBuffer(Port* port);
   void Place(const Port& port, void* address);
   void Run(const void* const* inputs, void* const* outputs, const RowCounts& rows);
-  // Places all ports for a run at these addresses. Tensors with rows have `rows` rows there.
+  // Places all inputs and outputs for a run at these addresses. Tensors with rows have `rows` rows
+  // there.
   void Bind(const void* const* inputs, void* const* outputs, const RowCounts& rows);
-  // The number of rows over all ranges: their product.
+  // The product of the numbers of rows of all ranges.
   uint64_t NumberOf(const RowCounts& rows) const;
   // Whether a run computes more rows of this tensor than the caller gives.
   bool IsFilledUp(const Port& port) const { return port.pieces.HasMoreThan(rows_); }

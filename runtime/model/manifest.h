@@ -28,7 +28,7 @@ struct Manifest {
   // `tvm_interop/artifact/manifest.py`.
   std::vector<RowRange> ranges;
   // For each input that is filled up with 0, by its name, the position at which it must be 1:
-  // `first`, `any`, `all` or `nowhere`; see `RowMask` there.
+  // `first`, `any`, `all` or `nowhere`; see `RowMask` in `tvm_interop/artifact/manifest.py`.
   std::map<std::string, std::string> masks;
 };
 

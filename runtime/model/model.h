@@ -27,8 +27,8 @@ struct LoadOptions {
 // A compiled model that was loaded. Any number of instances may run it, in any number of threads.
 class Model {
  public:
-  // Reads an artifact and finds the kernel library that it needs. Runs none of its machine code.
-  // Throws ModelError.
+  // Reads an artifact and finds the kernel library that it needs. Runs none of the artifact's
+  // machine code. Throws ModelError.
   Model(const Source& source, const LoadOptions& options);
 
   const Artifact& artifact() const { return artifact_; }
@@ -50,7 +50,7 @@ class Model {
   KernelLibrary* library() const { return library_; }
   // A kernel library that plans for a GPU need, such as cuDNN.
   CudaKernelLibrary* gpu_library(const std::string& name) const { return gpu_libraries_.at(name); }
-  // Whether the library is missing, so that plans without it run.
+  // Whether the kernel library is missing, so that the plans that need none run.
   bool uses_fallback() const { return uses_fallback_; }
   // A warning for the user, for example that a library is missing. "" if there is none.
   const std::string& warning() const { return warning_; }

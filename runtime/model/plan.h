@@ -87,7 +87,7 @@ struct PlannedOperator {
   bool is_share = false;
   int64_t share = 0, shares = 1;
 
-  // The inputs and then the outputs.
+  // The operator's inputs and then its outputs.
   std::vector<int64_t> Arguments() const;
 };
 
@@ -101,7 +101,7 @@ struct Plan {
   bool parallel_kernels = false;
   bool has_arenas = false;  // whether each of several devices has an arena of its own
 
-  // The value whose storage `value` is in.
+  // Returns the value that `value` is a part of, or `value` itself if it has storage of its own.
   int64_t RootOf(int64_t value) const { return values[value].alias_of.value_or(value); }
   bool IsConstant(int64_t value) const { return values[RootOf(value)].storage == Storage::kWeight; }
   bool UsesLibrary() const;

@@ -145,7 +145,7 @@ bool MaskFits(const RowPieces& pieces, const RowCounts& counts, size_t range, Fi
 void FillWithZeros(const RowPieces& pieces, size_t range, size_t count, void* tensor) {
   const auto all = AllRows(pieces);
   const bool is_first = pieces.axes[0].range == static_cast<int>(range);
-  // The rows to set to zero are contiguous in each of these pieces.
+  // The memory consists of `repeats` pieces. In each piece, the rows to set to zero are contiguous.
   const size_t repeats = is_first ? pieces.outer : pieces.outer * all[0] * pieces.between;
   const size_t nbytes = is_first ? pieces.between * all[1] * pieces.nbytes : pieces.nbytes;
   const size_t rows = is_first ? all[0] : all[1];

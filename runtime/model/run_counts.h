@@ -25,7 +25,7 @@ class RunCounts {
     rows_given_.fetch_add(given, std::memory_order_relaxed);
     rows_computed_.fetch_add(computed, std::memory_order_relaxed);
   }
-  // If a run ends during this call, only some of the numbers may include it.
+  // If a run ends during this call, only some of the numbers may include this run.
   Counts counts() const {
     return {exact_.load(std::memory_order_relaxed), filled_up_.load(std::memory_order_relaxed),
             rows_given_.load(std::memory_order_relaxed),

@@ -9,7 +9,8 @@ namespace tvm_interop {
 std::shared_ptr<const Memory> SharedWeights(const Source& source, uint64_t offset, size_t nbytes,
                                             const std::string& sha256) {
   using Blocks = std::map<std::string, std::weak_ptr<const Memory>>;
-  // They are never destroyed, because artifacts of other static objects may outlive them.
+  // The mutex and the map are never destroyed, because artifacts of other static objects may
+  // outlive them.
   static std::mutex& mutex = *new std::mutex;  // Guards `blocks`.
   static Blocks& blocks = *new Blocks;         // by digest
   const std::lock_guard<std::mutex> lock(mutex);

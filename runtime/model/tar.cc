@@ -24,7 +24,8 @@ class Reader {
   uint64_t offset() const { return offset_; }
   uint64_t left() const { return source_.nbytes() - offset_; }
 
-  // Reads bytes, and adds them to `digest` too unless it is null.
+  // Reads bytes, and adds them to the digest of the whole source. Also adds them to `digest`,
+  // unless `digest` is null.
   void Read(void* to, size_t nbytes, Sha256* digest = nullptr) {
     if (nbytes > left()) {
       throw ArtifactError("it is truncated or not an artifact of tvm_interop", kCopyAgain);

@@ -86,8 +86,8 @@ class Workspaces {
 
 thread_local Workspaces workspaces;
 
-// Kernels ask for the memory of large intermediate tensors. TVM's types are those of
-// `TVMBackendAllocWorkspace`. A kernel frees its memory on the thread that asked for it.
+// Kernels call `Allocate` for the memory of large intermediate tensors. Its parameters are those of
+// TVM's `TVMBackendAllocWorkspace`. A kernel frees its memory on the thread that asked for it.
 void* Allocate(int device_type, int /*device_id*/, uint64_t nbytes, int /*type_code*/,
                int /*type_bits*/) {
   if (device_type != kCpu) {

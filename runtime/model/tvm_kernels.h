@@ -38,11 +38,11 @@ class GpuKernels;
 
 // The compiled kernels of a model: a shared library that is loaded into this process.
 //
-// The library calls one function of tvm-ffi, which reports an error. This class gives it a function
-// of its own in that place, so that kernels run without tvm-ffi. If tvm-ffi is in the process too,
-// it does not see errors of these kernels, and this class does not see errors of tvm-ffi. Parallel
-// loops run on our pool of threads, and memory that a kernel asks for comes from the C library. If
-// the library holds code for GPUs, the kernels launch it (see `GpuKernels`).
+// The library calls one function of tvm-ffi, which reports an error. This class lets the library
+// call another function instead, so that kernels run without tvm-ffi. If tvm-ffi is in the process
+// too, it does not see errors of these kernels, and this class does not see errors of tvm-ffi.
+// Parallel loops run on our pool of threads, and memory that a kernel asks for comes from the C
+// library. If the library holds code for GPUs, the kernels launch it (see `GpuKernels`).
 class TvmKernels {
  public:
   using Function = int (*)(void* self, const KernelValue* args, int32_t num_args,

@@ -165,7 +165,7 @@ TEST_CASE(HelpersOutliveTheClosingOfTheLibrary) {
   void* const library = OpenLibrary();
   const Interface interface(library);
   interface.Check(interface.set_num_threads(3, 0));
-  // This thread must not run the model before the library is closed: the variables that a thread
+  // The thread that closes the library must not run the model before: the variables that a thread
   // has in a library keep the library in memory.
   std::thread([&] { Loaded loaded(interface); }).join();
   CHECK(ThreadsNow() > 1);
@@ -186,8 +186,8 @@ TEST_CASE(TheLibraryMayBeClosedWhileThreadsAreInside) {
       usleep(1000);
     }
   }
-  // Helpers of the library may still be inside, and objects that were made earlier can still be
-  // used and freed.
+  // Helpers may still run code of the library, and objects that were made earlier can still be used
+  // and freed.
   Loaded(interface).RunAndCheck(1);
   library = OpenLibrary();
   CHECK(Interface(library).run == interface.run);

@@ -61,7 +61,7 @@ void LoseTheCore() {
 
 TEST_CASE(ACoreLostBetweenTwoRunsSaysNothingOfNow) {
   int long_ago = 0, just_now = 1 << 30;
-  // Other programs may take the core at any time, so the extremes of many tries count.
+  // Other programs may take the core at any time, so the test compares the extremes of many tries.
   for (int attempt = 0; attempt < 100 && long_ago <= 5 * static_cast<int64_t>(just_now);
        ++attempt) {
     LoseTheCore();
@@ -73,8 +73,8 @@ TEST_CASE(ACoreLostBetweenTwoRunsSaysNothingOfNow) {
   CHECK(long_ago > 5 * static_cast<int64_t>(just_now));
 }
 
-// A thread that often takes the core of the thread that made this object. Like threads of the
-// system, it keeps the core for microseconds only.
+// A thread that often takes the core of the thread that made the `BriefNeighbour`. Like threads of
+// the system, the neighbour keeps the core for microseconds only.
 class BriefNeighbour {
  public:
   BriefNeighbour() : before_(tvm_interop::AllowedCpus()) {
@@ -89,7 +89,7 @@ class BriefNeighbour {
     neighbour_.join();
     tvm_interop::PinThisThread(before_);
   }
-  // Returns when the neighbour has taken the core once more.
+  // Waits until the neighbour has taken the core once more.
   void AwaitALoss() const {
     const long lost = CoresLost();
     while (CoresLost() == lost) tvm_interop::Relax();
@@ -105,7 +105,7 @@ class BriefNeighbour {
 // called `afterwards`.
 bool KeepsACoreLostBriefly(const std::function<void()>& afterwards) {
   int own = 0, shared = 1 << 30;
-  // Other programs may take the core at any time, so the extremes of many tries count.
+  // Other programs may take the core at any time, so the test compares the extremes of many tries.
   for (int attempt = 0; attempt < 100; ++attempt) {
     LoseTheCore();
     shared = std::min(shared, LooksInVain());
@@ -139,7 +139,7 @@ TEST_CASE(TimeAsleepIsNotTimeWithoutTheCore) {
 
 TEST_CASE(AThreadThatFoundNothingInARunStillLooksAfterIt) {
   int looks = 0;
-  // Other programs may take the core at any time, so the best of many tries counts.
+  // Other programs may take the core at any time, so the test takes the best of many tries.
   for (int attempt = 0; attempt < 100 && looks < 1000; ++attempt) {
     std::this_thread::sleep_for(std::chrono::milliseconds(25));  // Earlier losses are forgotten.
     tvm_interop::Spinning spinning;
@@ -211,9 +211,9 @@ TEST_CASE(AMaskThatCrossedTheUsersIsTakenBack) {
     affinity.KeepOff(all[0]);
     const std::vector<int> narrowed = CpusOf(0);
     CHECK(!Has(narrowed, all[0]));
-    // The user now confines all threads to the first core. The witness thread changes before this
-    // thread. The call of `KeepOff` above may overwrite the mask that the user sets on this thread.
-    // So the next call must set the user's mask again.
+    // The user now confines all threads to the first core. The witness's mask changes before the
+    // mask of this thread. The call of `KeepOff` above may overwrite the mask that the user sets on
+    // this thread. So the next call must set the user's mask again.
     tvm_interop::PinThread(witness, {all[0]});
     affinity.KeepOff(all[0]);
     CHECK(CpusOf(0) == std::vector<int>{all[0]});

@@ -192,13 +192,15 @@ TEST_CASE(CopiesBetweenGpus) {
   CHECK(got == sent);
 }
 
-// Alternatives to choose from. Each of their pieces of work takes the fake GPU a microsecond.
+// Alternatives for `FastestOf` to choose from. Each piece of an alternative's work takes the fake
+// GPU a microsecond.
 class Alternatives {
  public:
   explicit Alternatives(std::vector<int> lengths_us)
       : launches(lengths_us.size()), lengths_us_(std::move(lengths_us)) {}
 
-  // Chooses the fastest. The launch of `fails` with the number `fails_at` throws.
+  // Chooses the fastest alternative. The launch number `fails_at` of the alternative `fails`
+  // throws.
   tvm_interop::Fastest Choose(int fails = -1, int fails_at = 0) {
     static auto* const launch =
         FakeFunction<int(const char*, void*, void (*)(int64_t), int64_t)>("FakeCudaLaunch");
@@ -226,7 +228,8 @@ TEST_CASE(HopelessAlternativesAreLaunchedTwice) {
   CHECK_EQ(fastest.index, size_t{2});
   CHECK(fastest.refusals.empty());
   CHECK((some.launches == std::vector<int>{2, 10, 10, 10, 2, 10}));
-  // The limit is four times the shortest launch, here 100 us, plus 100 us for the host.
+  // An alternative is hopeless if it takes longer than four times the shortest launch, here 100 us,
+  // plus 100 us for the host.
   Alternatives longer({400, 499, 501, 100});
   CHECK_EQ(longer.Choose().index, size_t{3});
   CHECK((longer.launches == std::vector<int>{10, 10, 2, 10}));

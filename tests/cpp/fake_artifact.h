@@ -61,7 +61,8 @@ inline std::string Operator(const std::string& name, const std::string& kernel,
          std::to_string(stream) + R"(, "waits": [)" + waits + "]}";
 }
 
-// y = 2 * x + (x + 1) + w and z = checked(x), on two streams.
+// A plan for y = 2 * x + (x + 1) + w and z = checked(x), on two streams. The kernel `checked` fails
+// if the first number of x is negative.
 inline std::string PlanText() {
   return R"({"streams": [{"device": "cpu:0", "threads": 1}, {"device": "cpu:0", "threads": 1}],)"
          R"( "values": [)" +

@@ -73,8 +73,8 @@ TEST_CASE(ExceptionsPass) {
     caught = true;
   }
   CHECK(caught);
-  // The exception left `RunCatchingFaults`, which then stopped catching faults for the inner call.
-  // So the call of `Write` itself catches a later fault.
+  // The exception has ended the call of `RunCatchingFaults`, which then restored the earlier
+  // handlers. `Write` calls `RunCatchingFaults` anew, and so catches a later fault.
   const FencedMemory memory(8, 8, Place::kAfterFence, 0);
   CHECK(Write(Bytes(memory) - 1));
 }

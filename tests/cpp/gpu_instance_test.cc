@@ -85,8 +85,9 @@ bool Has(const std::string& text, const std::string& part) {
   return false;
 }
 
-// Lets the GPU work in threads of its own while this object lives, with random delays. Otherwise it
-// works in the calling thread. With several calling threads, the fake itself would have a race.
+// Lets the fake GPU work in threads of its own while this object lives, with random delays. By
+// default, the fake GPU works in the calling thread, and would have a race itself if there were
+// several calling threads.
 class Asynchronous {
  public:
   explicit Asynchronous(int seed) : set_delays_(Switch<void(int)>("FakeCudaSetDelays")) {
@@ -376,7 +377,7 @@ TEST_CASE(CodeThatIsCutOffOrChangedIsRefused) {
   const std::string whole = SavedGpuCode();
   CHECK_EQ(ReadGpuCode(whole.data(), whole.size()).size(), size_t{1});
   for (size_t size = 0; size < whole.size(); ++size) {
-    // Memory of this size, so that a sanitizer sees each read beyond it.
+    // Memory of exactly `size` bytes, so that a sanitizer sees each read beyond it.
     const std::vector<char> part(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size));
     bool is_refused = false;
     try {

@@ -249,7 +249,7 @@ TEST_CASE(LoopsOfOperatorsRunOnGuests) {
 }
 
 TEST_CASE(AProgramsThreadIsLeftAsItWas) {
-  // The affinity and the floating-point mode of the program's threads are the program's.
+  // A run must not change the affinity and the floating-point mode of the program's threads.
   ProgramPool program(1);
   struct State {
     cpu_set_t cpus;

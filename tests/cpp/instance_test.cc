@@ -160,8 +160,8 @@ TEST_CASE(TheMemoryBetweenOperatorsMayMove) {
 }
 
 TEST_CASE(AnInstanceKeepsItsMemoryUntilItsRunEnds) {
-  // The pool is asked for guests in the middle of a run. The test takes a block then, and looks
-  // whether the run writes there.
+  // The pool is asked for guests in the middle of a run. The test then takes a block of scratch
+  // memory, and looks whether the run writes there.
   bool is_running = false;
   ScratchNeed same(1, ScratchUser::kInstance);
   std::unique_ptr<ScratchLease> taken;

@@ -93,8 +93,8 @@ TEST_CASE(ABlockWithTooManyTransitionsIsCut) {
 TEST_CASE(TheLimitIsExact) {
   int tested = 0;
   for (unsigned seed = 0; seed < 200; ++seed) {
-    // Some graphs have no edges. For them the bound by the width, which can save a search, is
-    // exact.
+    // Some graphs have no edges. For such graphs, the lower bound that comes from the graph's
+    // width, and can save a search, is exact.
     const OpGraph graph = RandomGraph(2 + seed % 7, 0.1 * (seed % 4), seed);
     IosOptions options;
     options.limits.max_groups = static_cast<int>(seed % 5);
@@ -167,7 +167,8 @@ TEST_CASE(WantsTheUnpricedStagesOfTheBestWayFirst) {
   const std::vector<size_t> more = WantedStages(search, value_us, is_priced, 3, &progress);
   CHECK_EQ(more.size(), 3u);
   CHECK_EQ(more[0], all_at_once);
-  // The second best way has a stage of three operators, and one stage of the cheapest operator.
+  // The second best sequence of stages has a stage of three operators, and one stage of the
+  // cheapest operator.
   CHECK_EQ(search.stages().GroupsOf(more[1]).size(), 3u);
   is_priced[all_at_once] = 1;
   CHECK(WantedStages(search, value_us, is_priced, 3, &progress).empty());

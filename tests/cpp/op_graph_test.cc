@@ -72,7 +72,7 @@ TEST_CASE(RefusesWhatIsNoGraph) {
 
 TEST_CASE(ReachesAsDepthFirstSearchDoes) {
   for (unsigned seed = 0; seed < 30; ++seed) {
-    // These sizes lie around 64, the number of bits in a word.
+    // The sizes of the graphs lie around 64, the number of bits in a word.
     const int n = 60 + static_cast<int>(seed) % 10;
     const OpGraph graph = RandomGraph(n, 0.04, seed);
     const auto successors = Successors(graph);

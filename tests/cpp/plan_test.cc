@@ -200,8 +200,8 @@ TEST_CASE(StreamsThatDoNotWaitShareNothing) {
 }
 
 TEST_CASE(ABufferIsFreeOnlyOnceAllItsProducersCouldHaveBegun) {
-  // Operators 0 and 1 each write a part of the buffer that 2 reads. Operators 3 and 4 do the same
-  // for 5.
+  // Operators 0 and 1 each write a part of the buffer that 2 reads. Operators 3 and 4 each write a
+  // part of the buffer that 5 reads.
   const OpGraph graph = MakeGraph(6, {{0, 2}, {1, 2}, {3, 5}, {4, 5}});
   const std::vector<Buffer> buffers = {{64, {0, 1}, {2}}, {64, {3, 4}, {5}}};
   const Lists streams = {{0, 2, 3, 5}, {1, 4}};

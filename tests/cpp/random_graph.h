@@ -1,4 +1,4 @@
-// Makes random graphs and small given graphs for the tests.
+// Makes random graphs, and small graphs with given edges, for the tests.
 #ifndef TESTS_CPP_RANDOM_GRAPH_H_
 #define TESTS_CPP_RANDOM_GRAPH_H_
 

@@ -202,8 +202,8 @@ TEST_CASE(WhatIsNoFileIsRefused) {
 
 // Covers scalars, tensors without elements, and tensors of one byte.
 TEST_CASE(UnusualTensors) {
-  // Operators E and then D get tensors that do not fit their shapes. This is safe because nothing
-  // runs here.
+  // Operators E and then D get tensors that do not fit their shapes. The wrong shapes are safe
+  // because nothing runs here.
   Model scalar = ModelOf(With(With(PlanText(), R"("x", "shape": [1000])", R"("x", "shape": [])"),
                               R"("z", "shape": [1000], "dtype": "float32")",
                               R"("z", "shape": [], "dtype": "bool")"));

@@ -43,7 +43,7 @@ constexpr int kRounds = 300;
 #else
 constexpr int kRounds = 2000;
 #endif
-// These sizes are similar, so kernels that need them share blocks.
+// The two sizes are similar, so kernels that need them share blocks.
 constexpr size_t kLarge = size_t{3} << 20, kSmaller = size_t{1} << 20;
 
 // Fills scratch memory with a number and reads it again. Fails if anybody else writes there
@@ -256,7 +256,7 @@ TEST_CASE(ThereAreAsManyBlocksAsKernelsAtATime) {
   for (int i = 0; i < 20; ++i) {
     std::thread([&] { UseScratch(need, i); }).join();
   }
-  // The other tests had more threads, but the memory of these tests has been freed.
+  // The other tests ran more threads, but their scratch memory has been freed.
   CHECK(ScratchNbytes() < kLarge * 3 / 2);
 }
 

@@ -51,7 +51,8 @@ TEST_CASE(instances_share_the_cores) {
   CHECK(std::abs(engine.busy_us() - 60) < 1e-9);
   CHECK_EQ(engine.Advance(100), -1);
   CHECK_EQ(engine.now_us(), 100);
-  // An instance that runs alone takes the same time as the program alone, and no other may start.
+  // An instance that runs alone takes as long as `ServedProgram::Alone` says, and no other instance
+  // may start.
   CHECK(engine.Start(chain, 1, true) >= 0);
   CHECK_THROWS(engine.Start(chain, 1, false), PassError);
   CHECK(engine.Advance(kInf) >= 0);
@@ -97,7 +98,7 @@ TEST_CASE(the_fullest_combined_block_runs_first) {
   combination.buffer = 1;
   run = SimulateCombined(kTwoCores, combination, arrivals, 1000);
   CHECK_EQ(run.requests[2].dequeued_us, 20);
-  // The launcher takes one request every 50 us.
+  // At most one request leaves the queue every 50 us.
   combination.interval_us = {50};
   run = SimulateCombined(kTwoCores, combination, arrivals, 1000);
   CHECK_EQ(run.requests[1].dequeued_us, 50);

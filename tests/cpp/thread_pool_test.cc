@@ -72,7 +72,7 @@ TEST_CASE(SeveralThreadsRunModelsAtOnce) {
   for (unsigned t = 0; t < 3; ++t) {
     threads.emplace_back([t] {
       for (unsigned seed = 0; seed < kGraphs / 4; ++seed) {
-        // This model is made and destroyed while helpers look at other models.
+        // The model is made and destroyed while helpers look at models of other threads.
         RandomModel model(100 * t + seed, 2 + static_cast<int>(t));
         for (int run = 0; run < kRuns / 2; ++run) model.Check(run);
       }

@@ -61,7 +61,7 @@ class Verdict:
     fault: what is wrong with it, or "".
     not_executed: the reason why it was not executed, or "".
     error: the largest difference from the reference on ordinary numbers, as a share of the largest
-        number of the reference's result; NaN if there is not such a number.
+        number of the reference's result; NaN if no two finite numbers were compared.
     """
 
     kernel: Kernel

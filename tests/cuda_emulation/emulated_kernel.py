@@ -22,7 +22,7 @@ _OPTIONS = (
     "-w",  # The source is TVM's.
     "-fno-strict-aliasing",  # The source reads integers as floats through pointers.
     "-ffp-contract=off",
-    "-ftrivial-auto-var-init=pattern",  # So local variables that nobody set are not zeros.
+    "-ftrivial-auto-var-init=pattern",  # Local variables that nobody sets must not be zeros.
 )
 _SANITIZERS = (
     "-fsanitize=address,bounds,alignment",
@@ -52,7 +52,7 @@ class EmulatedKernel:
     ----------
     runs: how often the kernel ran to its end.
     failed: whether a run found something wrong with the kernel, whatever its results are.
-    last: the tensors of the last of these runs: inputs, and results.
+    last: the tensors of the last run that ended: inputs, and results.
     """
 
     def __init__(self, program: Path, workspaces: Sequence[int]) -> None:

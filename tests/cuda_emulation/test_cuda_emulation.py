@@ -29,7 +29,7 @@ BARRIER = "__syncthreads();"
 
 
 def made(name: str, *tensors: Any) -> Kernel:
-    """The kernel that computes the last tensor, scheduled for a GPU."""
+    """The kernel that computes the last of `tensors`, scheduled for a GPU."""
     function = te.create_prim_func(list(tensors)).with_attr("global_symbol", name)
     scheduled = schedule_kernel(function, cuda_target(ARCHS), name)
     types = [str(tensor.dtype) for tensor in tensors]
@@ -63,7 +63,7 @@ def code_of(kernel: Kernel) -> DeviceCode:
 
 
 def without_barrier(code: DeviceCode, number: int) -> DeviceCode:
-    """The code without one of its barriers, counted from 0."""
+    """The code without barrier number `number`, counted from 0."""
     parts = code.source.split(BARRIER)
     parts[number : number + 2] = [parts[number] + parts[number + 1]]
     return dataclasses.replace(code, source=BARRIER.join(parts))

@@ -12,8 +12,8 @@ namespace {
 
 constexpr uint32_t kFatbinMagic = 0xba55ed50;
 constexpr uint16_t kCubinEntry = 2;
-// The shared memory that CUDA itself takes of each block. The cubin counts it, but the limits do
-// not.
+// The shared memory that CUDA itself takes of each block. The section's size in a cubin includes
+// these bytes, but the shared memory that a kernel declares does not.
 constexpr uint64_t kReservedSharedBytes = 1024;
 constexpr uint64_t kCompressed = 0x2000 | 0x8000;  // Compressed by LZ4, or by Zstandard.
 
@@ -42,7 +42,8 @@ struct FatbinEntry {
 // The attributes of `.nv.info`, as `cuobjdump -elf` names them.
 enum Attribute : uint8_t { kMaxThreads = 0x05, kRequiredThreads = 0x10, kRegisterCount = 0x2f };
 
-// Calls `visit(attribute, numbers)` for each attribute of a section that has several numbers.
+// Calls `visit(attribute, numbers)` for each attribute with several numbers in the data of a
+// section.
 template <typename Visit>
 void VisitAttributes(const char* data, size_t nbytes, Visit&& visit) {
   constexpr uint8_t kSized = 0x04;  // An attribute in this format has a size and as many bytes.

@@ -17,8 +17,8 @@ struct KernelLimits {
 using Kernels = std::map<std::string, KernelLimits>;
 
 // Reads the kernels of the cubin that a GPU of architecture `arch`, such as 90, can run. Returns
-// `kInvalidImage` if the data are not a fatbin or a compressed one, and `kNoImageForDevice` if the
-// fatbin has no such cubin.
+// `kInvalidImage` if the data are not a fatbin, or are a compressed fatbin, and `kNoImageForDevice`
+// if the fatbin has no such cubin.
 int ReadFatbin(const void* data, int arch, Kernels* kernels);
 
 }  // namespace fake_cuda

@@ -74,7 +74,7 @@ extern "C" {
 void FakeCublasLtSetTime(int algorithm, double ms) { fake_cuda::ExtraTimes()[algorithm] = ms; }
 
 // A switch for tests: lets launches of an algorithm return `status`, although the library proposes
-// the algorithm. Success ends this.
+// the algorithm. If `status` is success, launches work again.
 void FakeCublasLtRefuse(int algorithm, int status) {
   fake_cuda::LateRefusals()[algorithm] = status;
 }

@@ -61,7 +61,7 @@ enum CaptureMode : int { kGlobal = 0, kThreadLocal = 1, kRelaxed = 2 };
 
 using Work = std::function<void()>;
 
-// Something that happens once, such as the end of a stream's work so far.
+// Something that happens once, such as the end of all work that was put on a stream until now.
 class Moment {
  public:
   void Happen();
@@ -207,7 +207,8 @@ int RuntimeCall(const char* name, Body&& body) {
   return status;
 }
 
-// Waits for moments, and notices a failure of the GPU. Other threads may call meanwhile.
+// Waits until moments (see `Moment`) have happened, and notices a failure of the GPU. Other threads
+// may call the fake CUDA meanwhile.
 int AwaitAll(const Moments& moments);
 
 // For calls that "may be unsafe" during a capture. They are refused, and invalidate the capture, if
@@ -218,7 +219,7 @@ int RefuseWhileCapturing();
 // default stream, which would have to wait for a captured stream.
 int RefuseStream(Stream* stream);
 
-// Unless work is asynchronous: how long a piece of work takes at least.
+// The least time that a piece of work takes. It has no effect if work is asynchronous.
 constexpr double kWorkMs = 1e-3;
 // Puts work on a stream. If the stream is being captured, the work goes into the graph.
 int Enqueue(Stream* stream, Work work, double ms = kWorkMs);
@@ -235,7 +236,7 @@ Work RunGraph(std::shared_ptr<const std::vector<Node>> nodes);
 // Lets the thread of a destroyed stream end after the stream's work.
 void EndWorker(Stream* stream);
 
-// Advances the clock of the stream whose work this thread does.
+// Advances the clock of the stream for which this thread works.
 void TakeTime(double ms);
 int64_t NowNs();
 bool IsAsynchronous();

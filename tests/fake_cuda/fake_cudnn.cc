@@ -121,7 +121,7 @@ extern "C" {
 void FakeCudnnSetTime(int algorithm, double ms) { fake_cuda::ExtraTimes()[algorithm] = ms; }
 
 // A switch for tests: lets launches of an algorithm return `status`, although the library proposes
-// the algorithm. Success ends this.
+// the algorithm. If `status` is success, launches work again.
 void FakeCudnnRefuse(int algorithm, int status) { fake_cuda::LateRefusals()[algorithm] = status; }
 
 // A switch for tests: the workspace that every algorithm needs in addition.

@@ -195,8 +195,8 @@ int cuLaunchKernelEx(const LaunchConfig* config, void* function, void** paramete
 }
 
 // A switch for tests: kernel `name` takes `num_parameters` parameters of eight bytes. When the GPU
-// runs it, it calls `does` with their values, unless that is null. The log then says where in its
-// block of memory each parameter points.
+// runs the kernel, the kernel calls `does` with the values of the parameters, unless `does` is
+// null. The log then says where in its block of memory each parameter points.
 void FakeCudaTellKernel(const char* name, int num_parameters, void (*does)(const int64_t*)) {
   const fake_cuda::Call call("FakeCudaTellKernel");
   ToldKernels()[name] = {num_parameters, does};

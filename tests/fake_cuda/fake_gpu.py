@@ -84,7 +84,7 @@ def _algorithms_with(
 ) -> Iterator[None]:
     """Context in which `functions` have set each algorithm to its entry in `settings`.
 
-    Afterwards these algorithms are set to `normal`.
+    Afterwards the algorithms are set to `normal`.
     """
 
     def set_all(settings: Mapping[int, Any]) -> None:
@@ -195,7 +195,7 @@ def repair() -> None:
 def set_delays(seed: int) -> None:
     """Do the work that follows in one thread for each stream, with random delays.
 
-    With seed 0, do it at once.
+    With seed 0, do the work at once.
     """
     _DRIVER.FakeCudaSetDelays(seed)
 
@@ -263,7 +263,7 @@ class Kernels:
             outputs and writes the outputs.
         """
         self._effects = effects
-        self._kept: list[Any] = []  # The fake driver, which is written in C, calls these later.
+        self._kept: list[Any] = []  # Functions that the fake driver, written in C, calls later.
         self.called: list[str] = []
 
     def get_function(self, name: str, query_imports: bool) -> Any:
@@ -303,7 +303,7 @@ class Noted:
 
 
 def array_at(tensor: Any) -> np.ndarray:
-    """A tensor of the fake GPU as an array. This works because its memory is the host's memory."""
+    """A tensor of the fake GPU as an array. The fake GPU's memory is the host's memory."""
     nbytes = int(np.prod(tensor.shape)) * 4
     memory = (ctypes.c_uint8 * nbytes).from_address(address_of(tensor))
     return np.frombuffer(memory, np.float32).reshape(tuple(tensor.shape))

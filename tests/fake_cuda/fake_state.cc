@@ -12,7 +12,7 @@
 namespace fake_cuda {
 namespace {
 
-// These objects are never freed, because libraries call us while they are unloaded.
+// The objects below are never freed, because libraries call us while they are unloaded.
 std::mutex& TheMutex() {
   static auto* mutex = new std::mutex;
   return *mutex;
@@ -258,7 +258,7 @@ void FakeCudaSetNodeTimes(double gpu_us, double host_us) {
 }
 
 // Lets the function `call` succeed without waiting for anything, to plant a fault. An empty name
-// ends this. The function is `cudaStreamWaitEvent`, `cudaStreamSynchronize` or
+// ends the fault. The function is `cudaStreamWaitEvent`, `cudaStreamSynchronize` or
 // `cudaEventSynchronize`.
 void FakeCudaSetWithoutWait(const char* call) {
   const std::lock_guard<std::mutex> lock(fake_cuda::TheMutex());

@@ -30,13 +30,13 @@ std::mt19937 NewRandom() {
   return std::mt19937(static_cast<unsigned>(Seed() * 7919 + count++));
 }
 
-// The clock of the stream whose work this thread does; null in the thread of a stream.
+// The clock of the stream for which the calling thread works; null in the thread of a stream.
 int64_t*& CurrentClock() {
   thread_local int64_t* clock = nullptr;
   return clock;
 }
 
-// Lets this thread's work advance a clock.
+// Lets the calling thread's work advance a clock while this object lives.
 class OnClock {
  public:
   explicit OnClock(int64_t* clock) : before_(CurrentClock()) { CurrentClock() = clock; }
@@ -337,7 +337,8 @@ void EndWorker(Stream* stream) {
 
 extern "C" {
 
-// A switch for tests: does later work asynchronously, with random delays from this seed. 0 does it
-// at once. No work may be unfinished.
+// A switch for tests: from now on, work is done later and asynchronously, with random delays from
+// this seed. With seed 0, work is done at once. No work may be unfinished when this function is
+// called.
 void FakeCudaSetDelays(int seed) { fake_cuda::Seed() = seed; }
 }

@@ -289,7 +289,7 @@ class _Checker:
         stream.frontier = {len(self._capture.nodes) - 1}
 
     def _run(self, work: _Work, before: int) -> int:
-        """Let `work` start after the work in `before`. Return the set of both."""
+        """Let `work` start after the work in `before`. Return `before` with `work` added."""
         bit = 1 << self._count
         self._count += 1
         for access in (*work.touched.reads, *work.touched.writes):
@@ -420,7 +420,7 @@ class _Checker:
 
 
 def _unnamed(touched: OpAccesses) -> OpAccesses:
-    """The same accesses without the names of values."""
+    """`touched` without the names of values."""
     reads = tuple(replace(access, value="") for access in touched.reads)
     return OpAccesses(reads, tuple(replace(access, value="") for access in touched.writes))
 

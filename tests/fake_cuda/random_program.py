@@ -48,7 +48,7 @@ def program_on(graph: OpGraph) -> Program:
 
 
 def effects_of(program: Program) -> dict[str, Callable[..., None]]:
-    """A function for each operator, by name. It computes half the sum of the inputs plus the index.
+    """A function for each operator, by name. It halves the sum of the inputs and adds the index.
 
     The index is the operator's own index in the program.
     """

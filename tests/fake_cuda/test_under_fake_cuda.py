@@ -72,7 +72,7 @@ def test_slow_inside(tests: Path) -> None:
 
 
 def run_inside(tests: Sequence[Path], marks: str) -> None:
-    """Run the tests of files that have these marks, in a process that loads the fake CUDA."""
+    """Run the tests in some files that have the marks `marks`, with the fake CUDA loaded."""
     folder = str(fake_cuda_folder())
     searched = os.pathsep.join(filter(None, [folder, os.environ.get("LD_LIBRARY_PATH")]))
     environment = {**os.environ, "LD_LIBRARY_PATH": searched, "UNDER_FAKE_CUDA": "1"}

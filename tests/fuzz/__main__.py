@@ -103,7 +103,7 @@ def _chunks(inputs: int) -> list[int]:
 
 
 def _done(keep: Path) -> dict[tuple[str, int, int], Outcome]:
-    """The results of processes of earlier calls that found nothing."""
+    """The results of processes of earlier calls, if the processes found no defect."""
     log = keep / _DONE
     rows = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     return {(kind, n, seed): Outcome(kind, *counts) for kind, n, seed, *counts in rows}

@@ -26,7 +26,7 @@ ARTIFACTS = Path(__file__).parents[1] / "data" / "artifacts"
 def artifacts() -> dict[str, dict[str, bytes]]:
     """The members of artifacts, by name.
 
-    There are both versions, with and without kernel libraries.
+    There are artifacts of both versions of the format, each with and without kernel libraries.
     """
     found: dict[str, dict[str, bytes]] = {}
     with tempfile.TemporaryDirectory() as folder:

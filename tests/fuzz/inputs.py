@@ -117,7 +117,7 @@ def damaged(draw: st.DrawFn, data: bytes) -> bytes:
 
 @st.composite
 def json_inputs(draw: st.DrawFn, texts: list[str]) -> bytes:
-    """One of these JSON texts with changes, and sometimes with damaged bytes."""
+    """One of the JSON texts with changes, and sometimes with damaged bytes."""
     document = draw(edited(json.loads(draw(st.sampled_from(texts)))))
     data = json_text(document).encode("utf-8", "surrogatepass")
     return draw(damaged(data)) if draw(st.integers(0, 9)) == 0 else data
@@ -159,7 +159,7 @@ def _member(draw: st.DrawFn, name: str, data: bytes) -> bytes:
 
 
 def tar_of(members: dict[str, bytes], draw: st.DrawFn | None) -> bytes:
-    """A tar file. With `draw`, one header has a wrong field and a correct checksum."""
+    """A tar file. If `draw` is not None, one header has a wrong field and a correct checksum."""
     crafted = draw(st.sampled_from(sorted(members))) if draw else None
     file = io.BytesIO()
     for name, data in members.items():

@@ -172,7 +172,7 @@ def _native_outputs(whole: Artifact, shape: int) -> list[bytes]:
 def in_order(plan: Plan) -> Plan:
     """A copy of `plan` with all operators on one stream, in their order.
 
-    No memory of the arena is shared.
+    No two tensors share memory of the arena.
     """
     at = 0
     values = []

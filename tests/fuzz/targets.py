@@ -89,7 +89,7 @@ def _our_kernels() -> dict[bytes, Any]:
 
 
 def _kernels_of(code: bytes) -> Any:
-    """The library, loaded once. None for machine code that is not ours, which is never run."""
+    """The kernels, loaded once. None for machine code that is not ours, which is never run."""
     return _our_kernels().get(code)
 
 

@@ -92,6 +92,6 @@ def test_fig_3_of_opara() -> None:
         assert (case.ids_us, case.paper_us) == pytest.approx((row["ids_us"], row["paper_us"]))
         assert case.best_us <= min(case.ids_us, case.paper_us)
     for gpu in block_orders.SHEETS:
-        # A ReLU runs better beside a convolution than beside a ReLU, as in the figure.
+        # A ReLU runs better beside a convolution than beside a ReLU, as in Fig. 3 of Opara.
         relus = cases["ReLU, ReLU, convolution", gpu]
         assert relus.paper_us < relus.ids_us

@@ -64,7 +64,7 @@ def test_figure_4_cannot_be_shorter():
 
 
 def test_figure_5():
-    """Algorithm 2 alone improves the makespan from 18 to 16."""
+    """Merging operators into stages (Algorithm 2) improves the makespan from 18 to 16."""
     latency = Figure5()
     prices = GpuPrices(FIGURE_5, latency)
     orders = [[0, 1, 3, 4, 6], [2, 5]]

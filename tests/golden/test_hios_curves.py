@@ -67,7 +67,7 @@ def test_another_result_would_be_seen() -> None:
 
 @pytest.mark.parametrize("gpus", [2, 4, 12])
 def test_the_results_are_what_the_benchmark_finds(gpus: int) -> None:
-    """Three of the thirty models are recomputed. Each is within four deviations of the mean."""
+    """Three of the thirty models are recomputed; their mean is within four standard errors."""
     rows = [price(instance(seed=seed), gpus, ours=False) for seed in range(3)]
     for name in rows[0]:
         mean, deviation = FOUND["figure 7"]["points"][str(gpus)][name]

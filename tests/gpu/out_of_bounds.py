@@ -50,7 +50,7 @@ def run(library: Path) -> None:
 
 
 def main(arguments: Sequence[str] = ()) -> None:
-    """Run the kernel of the library that is named, or compile one for this GPU."""
+    """Run the kernel of the library in `arguments`, or of one that is compiled for this GPU."""
     if arguments:
         run(Path(arguments[0]))
         return

@@ -24,7 +24,7 @@ FOUND = 9
 
 
 def compute_sanitizer() -> str | None:
-    """The path of the program, from PATH or the toolkit's folder; None if it is missing."""
+    """The path of compute-sanitizer, from PATH or the toolkit's folder; None if it is missing."""
     homes = filter(None, (os.environ.get("CUDA_HOME"), "/usr/local/cuda"))
     folders = os.pathsep.join([os.environ.get("PATH", ""), *(f"{home}/bin" for home in homes)])
     return shutil.which("compute-sanitizer", path=folders)
@@ -60,7 +60,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_nothing_is_found(tool: str, artifact: Path) -> None:
     done = watched(tool, "-m", "tests.gpu.sanitized_run", str(artifact))
     assert done.returncode == 0, done.stdout + done.stderr
-    # If this line is missing, the sanitizer has watched nothing.
+    # If the summary is missing, the sanitizer has watched nothing.
     assert "SUMMARY: 0 " in done.stdout + done.stderr
 
 

@@ -115,7 +115,7 @@ struct Computes {
     return all[0];
   }
 
-  // Scales the scores of a row and adds the mask, unless it is null.
+  // Scales the scores of a row and adds the mask, unless the mask is null.
   static void Mask(const Sizes& sizes, const float* mask, int64_t mask_column, float* scores) {
     if (mask == nullptr && sizes.scale == 1) return;
     const V scale = Vector::All(sizes.scale);

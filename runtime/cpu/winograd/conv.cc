@@ -165,7 +165,8 @@ class Conv : public LibraryKernel {
   int num_reorders() const override { return 0; }
 
  private:
-  // Channels of the data, channels of the result, and the width of vectors.
+  // The form in which weights are packed: the number of channels of the data, the number of
+  // channels of the result, and the width of vectors.
   using Form = std::tuple<int64_t, int64_t, int>;
 
   static Image ImageOf(const OpDescription& op, size_t argument) {

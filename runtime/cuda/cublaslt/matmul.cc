@@ -44,7 +44,7 @@ struct Sizes {
     n = right.back();
     const int64_t rows =
         std::accumulate(left.begin(), left.end() - 1, int64_t{1}, std::multiplies<int64_t>());
-    // If all products share one right side, the whole batch is one tall product.
+    // If all products share one right factor, the whole batch is one tall product.
     batch = right.size() == 2 ? 1 : rows / left[left.size() - 2];
     m = rows / batch;
   }
@@ -155,7 +155,7 @@ class CublasLtMatmul : public CudaLibraryKernel {
     Launch(stream, choice_, stream.resources->Workspace(choice_.workspace_nbytes));
   }
 
-  // Launches the product with this algorithm and workspace.
+  // Launches the product with the given algorithm and workspace.
   void Launch(const CudaStream& stream, const Choice& choice, void* workspace) const {
     const cuda::DeviceGuard guard(stream.device);
     MatrixLayout output = descs_.output.get();

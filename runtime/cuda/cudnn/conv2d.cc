@@ -41,7 +41,7 @@ struct Algorithm {
   int number = 0;
   // The arithmetic for which cuDNN gave the size of the workspace.
   int math_type = kDefaultMath;
-  // Whether the convolution's own kernel also computes bias, sum and activation. Otherwise later
+  // Whether the convolution's own kernel also computes bias, sum and activation. If false, later
   // kernels compute them.
   bool is_fused = false;
   size_t workspace_nbytes = 0;
@@ -157,7 +157,7 @@ class CudnnConvolution : public CudaLibraryKernel {
     Launch(stream, algorithm_, stream.resources->Workspace(algorithm_.workspace_nbytes));
   }
 
-  // Launches the convolution with this algorithm and workspace.
+  // Launches the convolution with the given algorithm and workspace.
   void Launch(const CudaStream& stream, const Algorithm& algorithm, void* workspace) const {
     const cuda::DeviceGuard guard(stream.device);
     TVM_INTEROP_CUDNN(api_, SetConvolutionMathType, descs_.convolution.get(), algorithm.math_type);

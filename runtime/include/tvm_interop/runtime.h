@@ -31,7 +31,8 @@
  * of the run has ended when the call returns. Each instance has a copy of the weights on the GPU.
  *
  * Threads: all functions may be called from any thread. Only one thread at a time may use an
- * instance; a second one gets TVI_ERROR_EXECUTION. A model may be freed while its instances live.
+ * instance; a second thread gets TVI_ERROR_EXECUTION. A model may be freed while its instances
+ * live.
  *
  * Stability: within one major version, functions and numbers keep their meaning, and structures
  * only grow at their end.
@@ -124,8 +125,8 @@ typedef struct tvi_load_options {
  * file is safe. */
 TVI_EXPORT tvi_status tvi_model_load(const char* path, const tvi_load_options* options,
                                      tvi_model** model);
-/* Loads a model from the bytes of such a file. The bytes are copied: you may free them
- * afterwards. */
+/* Loads a model from the bytes of a file that `tvm-interop compile` wrote. The bytes are copied:
+ * you may free them afterwards. */
 TVI_EXPORT tvi_status tvi_model_load_memory(const void* data, size_t nbytes,
                                             const tvi_load_options* options, tvi_model** model);
 /* Frees a model; NULL is allowed. Its instances can still be used. */
@@ -157,7 +158,7 @@ TVI_EXPORT size_t tvi_model_weights_nbytes(const tvi_model* model);
  * do not run at the same time may share the memory of tensors that are neither inputs nor
  * outputs. */
 TVI_EXPORT size_t tvi_model_instance_nbytes(const tvi_model* model, size_t shape);
-/* The batch size of a shape if the shapes are batch sizes; else 0. */
+/* The batch size of a shape if the model was compiled for a list of batch sizes; else 0. */
 TVI_EXPORT int64_t tvi_model_batch_size(const tvi_model* model, size_t shape);
 /* The number of rows of a shape if the model was compiled for a range of rows; else 0. The rows of
  * an input or output lie along the dimension that differs from shape to shape. */
@@ -173,20 +174,21 @@ TVI_EXPORT size_t tvi_model_num_ranges(const tvi_model* model);
 TVI_EXPORT const char* tvi_model_range_dimension(const tvi_model* model, size_t range);
 /* The number of rows of a shape along a range's dimension; 0 if there is no such range or shape. */
 TVI_EXPORT int64_t tvi_model_range_size(const tvi_model* model, size_t range, size_t shape);
-/* A mask is an input that is filled up with 0. The result says where input number `input` must be 1
- * so that a run may be filled up: in the "first" row, in at least one row ("any"), in "all" rows,
- * or "nowhere". NULL if the input is not a mask. For "first", "any" and "all", all numbers of the
- * mask must be from 0 to 1. With two ranges, the rows are the rows of the second range, and the
- * condition must hold for each row of the first range. */
+/* A mask is an input whose missing rows are filled up with 0. The result says where input number
+ * `input` must be 1 so that a run may be filled up: in the "first" row, in at least one row
+ * ("any"), in "all" rows, or "nowhere". NULL if the input is not a mask. For "first", "any" and
+ * "all", all numbers of the mask must be from 0 to 1. With two ranges, the rows are the rows of the
+ * second range, and the condition must hold for each row of the first range. */
 TVI_EXPORT const char* tvi_model_row_mask(const tvi_model* model, size_t input);
 /* Finds the number of the shape that runs `rows` rows: the shape with the fewest rows that are
  * enough. */
 TVI_EXPORT tvi_status tvi_model_find_rows(const tvi_model* model, int64_t rows, size_t* shape);
-/* Finds the number of the shape that runs these numbers of rows, one for each range in order. */
+/* Finds the number of the shape that runs the numbers of rows in `sizes`, one for each range in
+ * order. */
 TVI_EXPORT tvi_status tvi_model_find_sizes(const tvi_model* model, const int64_t* sizes,
                                            size_t num_sizes, size_t* shape);
-/* Finds the number of the shape for inputs of these shapes. `shapes[i]` has the dimensions of input
- * i. */
+/* Finds the number of the shape that was compiled for inputs of the shapes `shapes`. `shapes[i]`
+ * has the dimensions of input i. */
 TVI_EXPORT tvi_status tvi_model_find_shape(const tvi_model* model, const int64_t* const* shapes,
                                            size_t* shape);
 
@@ -198,7 +200,7 @@ typedef struct tvi_run_counts {
   uint64_t exact;     /* runs with as many rows as the shape has */
   uint64_t filled_up; /* runs with fewer rows */
   /* The rows of all runs together. With two ranges, the rows of a run are the product of both
-   * numbers. A model without a range has one row. */
+   * numbers. A run of a model without a range counts as one row. */
   uint64_t rows_given;
   uint64_t rows_computed;
 } tvi_run_counts;
@@ -207,8 +209,8 @@ typedef struct tvi_run_counts {
 TVI_EXPORT tvi_status tvi_model_run_counts(const tvi_model* model, size_t shape,
                                            tvi_run_counts* counts);
 
-/* Makes an instance of a model, which runs the model for one shape. This loads the model's machine
- * code, allocates tensors and prepares kernels. */
+/* Makes an instance of a model, which runs the model for one shape. The call loads the model's
+ * machine code, allocates tensors and prepares kernels. */
 TVI_EXPORT tvi_status tvi_instance_create(tvi_model* model, size_t shape, tvi_instance** instance);
 /* A pool of threads of the program. Set `struct_size` to sizeof(tvi_thread_pool). */
 typedef struct tvi_thread_pool {
@@ -225,10 +227,10 @@ typedef struct tvi_thread_pool {
   int32_t (*submit)(void* context, void (*task)(void* argument), void* argument);
 } tvi_thread_pool;
 
-/* Makes an instance as `tvi_instance_create` does, which prepares and runs on threads of the
- * program's pool. The library starts no thread for it, and changes no thread's affinity. A run does
- * not need the pool's threads: it also ends if none of them comes. A model for a GPU does not use
- * the pool.
+/* Makes an instance as `tvi_instance_create` does. The instance is prepared and runs on threads of
+ * the program's pool. The library starts no thread for the instance, and changes no thread's
+ * affinity. A run does not need the pool's threads: it also ends if none of them comes. A model for
+ * a GPU does not use the pool.
  *
  * `*pool` is copied. Its `context` and `submit` must stay valid until the instance is freed. In a
  * forked child, where the pool's threads are missing, the instance runs on the library's own
@@ -255,7 +257,7 @@ TVI_EXPORT tvi_status tvi_run(tvi_instance* instance, const void* const* inputs,
 
 /* Runs the model once, as `tvi_run` does, on inputs and outputs with `rows` rows, at most as many
  * as the instance's shape has. The inputs are filled up with copies of their last row. Each row of
- * an output depends on the same row of the inputs alone, so the rows that are filled up do not
+ * an output depends only on the same row of the inputs, so the rows that are filled up do not
  * change the results. If the rows are the positions of a sequence with a mask, the mask is filled
  * up with 0. The mask must then meet the condition of `tvi_model_row_mask`, or else
  * TVI_ERROR_INVALID_ARGUMENT is returned. With fewer rows than the shape has, tensors with rows are
@@ -263,8 +265,8 @@ TVI_EXPORT tvi_status tvi_run(tvi_instance* instance, const void* const* inputs,
  * used. */
 TVI_EXPORT tvi_status tvi_run_rows(tvi_instance* instance, int64_t rows, const void* const* inputs,
                                    void* const* outputs);
-/* Runs the model once, as `tvi_run_rows` does, on inputs and outputs with these numbers of rows,
- * one for each range in order. */
+/* Runs the model once, as `tvi_run_rows` does, on inputs and outputs with the numbers of rows in
+ * `sizes`, one for each range in order. */
 TVI_EXPORT tvi_status tvi_run_sizes(tvi_instance* instance, const int64_t* sizes, size_t num_sizes,
                                     const void* const* inputs, void* const* outputs);
 
@@ -299,8 +301,8 @@ TVI_EXPORT tvi_status tvi_profile(tvi_instance* instance, const void* const* inp
  * the environment variable TVM_INTEROP_NUM_THREADS. Returns 0 if the value of the variable is not a
  * number of threads. */
 TVI_EXPORT int32_t tvi_num_threads(void);
-/* Sets the result of `tvi_num_threads`. If `pin` is not 0, each helper thread that starts later
- * stays on one core. */
+/* Sets the number of threads that `tvi_num_threads` returns. If `pin` is not 0, each helper thread
+ * that starts later stays on one core. */
 TVI_EXPORT tvi_status tvi_set_num_threads(int32_t num_threads, int32_t pin);
 /* The number of threads that a model was compiled for. More threads do not help. With fewer
  * threads, the parts of a run take turns. 0 if `shape` is out of range, if the model has no

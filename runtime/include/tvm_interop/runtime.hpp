@@ -96,7 +96,7 @@ struct LoadOptions {
   bool needs_onednn = false;  // whether a missing oneDNN is an error
 };
 
-// A loaded model. Copies share it.
+// A loaded model. Copies of this object share the model.
 class Model {
  public:
   explicit Model(const std::string& path, const LoadOptions& options = {}) {
@@ -125,7 +125,7 @@ class Model {
   std::vector<Tensor> outputs(size_t shape = 0) const {
     return Tensors(tvi_model_output, tvi_model_num_outputs(get()), shape);
   }
-  // The batch size of a shape, or 0 if the shapes are not batch sizes.
+  // The batch size of a shape, or 0 if the model was not compiled for a list of batch sizes.
   int64_t batch_size(size_t shape) const { return tvi_model_batch_size(get(), shape); }
   // The number of rows of a shape, or 0 if the model was not compiled for a range of rows.
   int64_t row_size(size_t shape) const { return tvi_model_row_size(get(), shape); }

@@ -18,7 +18,7 @@ struct SharedArray {
 inline std::vector<SharedArray> shared_arrays;
 inline void* dynamic_shared = nullptr;
 
-// The kernel's source calls this for each of its shared arrays, before it uses the array.
+// The kernel's source calls this function for each of its shared arrays, before it uses the array.
 inline bool DeclareShared(void* data, std::size_t bytes) {
   shared_arrays.push_back({data, bytes});
   std::memset(data, Garbage(), bytes);

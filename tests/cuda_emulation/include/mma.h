@@ -83,8 +83,8 @@ struct fragment {
     const int lane = cuda_emulation::Lane();
     return i * warpSize + (cuda_emulation::is_reverse ? warpSize - 1 - lane : lane);
   }
-  // Returns the position of this number in memory, for a matrix whose rows or columns lie `stride`
-  // numbers apart.
+  // Returns the position in memory of this lane's number `i`, for a matrix whose rows or columns
+  // lie `stride` numbers apart.
   static std::size_t OffsetOf(int i, std::size_t stride, bool is_by_rows) {
     const std::size_t row = PlaceOf(i) / kColumns, column = PlaceOf(i) % kColumns;
     return is_by_rows ? row * stride + column : column * stride + row;

@@ -60,8 +60,8 @@ struct SmallFloat {
   SmallFloat() = default;
   SmallFloat(const SmallFloat&) = default;
   SmallFloat& operator=(const SmallFloat&) = default;
-  // These are needed because reductions over the threads of a block use volatile numbers in shared
-  // memory.
+  // The operators below for volatile numbers are needed, because reductions over the threads of a
+  // block use volatile numbers in shared memory.
   SmallFloat(const volatile SmallFloat& other) : bits(other.bits) {}
   SmallFloat& operator=(const volatile SmallFloat& other) {
     bits = other.bits;
@@ -125,7 +125,7 @@ inline float __bfloat162float(nv_bfloat16 value) { return value; }
 inline nv_bfloat16 __float2bfloat16(float value) { return value; }
 inline nv_bfloat16 __float2bfloat16_rn(float value) { return value; }
 
-// Functions of one number, of both types: computed as float, and rounded.
+// Functions of one number, for `half` and `nv_bfloat16`: computed as float, and rounded.
 #define CUDA_EMULATION_UNARY(name, function)                                      \
   template <typename Format>                                                      \
   cuda_emulation::SmallFloat<Format> name(cuda_emulation::SmallFloat<Format> x) { \

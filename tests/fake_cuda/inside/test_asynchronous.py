@@ -1,6 +1,7 @@
 """Runs plans on the asynchronous fake CUDA: a thread for each stream, and random delays.
 
-`tests/cpp/cuda_async_test.cc` does the same with kernels in C++, so that ThreadSanitizer sees them.
+`tests/cpp/cuda_async_test.cc` runs such plans with kernels in C++, so that ThreadSanitizer sees
+them.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def planned(seed: int) -> tuple[Program, Plan]:
 
 
 def is_right(program: Program, plan: Plan, dispatch: _cuda.Dispatch, seed: int) -> bool:
-    """Whether two runs of `plan` give the bits of the operators in order."""
+    """Whether two runs of `plan` give the same bits as its operators run one by one, in order."""
     fake_gpu.set_delays(seed + 1)
     kernels = fake_gpu.Kernels(effects_of(program))
     instance = CudaInstance(plan, kernels, program.weights, dispatch=dispatch)
@@ -57,7 +58,7 @@ def is_right(program: Program, plan: Plan, dispatch: _cuda.Dispatch, seed: int) 
     return right
 
 
-# Each plan runs in each way, so 300 schedules run in all.
+# Each of 100 plans runs in each of the dispatch modes, so 300 schedules run in all.
 @pytest.mark.parametrize("dispatch", DISPATCHES)
 def test_random_plans_give_the_same_bits(dispatch: _cuda.Dispatch) -> None:
     for seed in range(100):
@@ -79,7 +80,7 @@ def test_a_missing_wait_gives_other_bits(dispatch: _cuda.Dispatch) -> None:
 
 @pytest.mark.parametrize("dispatch", DISPATCHES)
 def test_the_times_of_a_profile_keep_the_order_of_the_plan(dispatch: _cuda.Dispatch) -> None:
-    for seed in range(0, 60, 3):  # These plans have one GPU each.
+    for seed in range(0, 60, 3):  # Plans with these seeds have one GPU.
         program, plan = planned(seed)
         fake_gpu.set_delays(seed + 1)
         kernels = fake_gpu.Kernels(effects_of(program))

@@ -1,4 +1,4 @@
-"""Compiles models for the fake GPU and runs them. Only the numbers of results are not tested."""
+"""Compiles models for the fake GPU and runs them. The values of the results are not tested."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_outputs_on_both_sides_wait_once(module: GraphModule, tmp_path: Path) ->
     fake_gpu.start_log(log)
     module.run_into({}, {port.name: target})
     fake_gpu.stop_log()
-    # The output goes to the caller's tensor alone.
+    # The output is copied only to the caller's tensor, and not to memory of the host.
     assert len(fake_gpu.logged(log, "cudaMemcpyAsync")) == 1
 
 

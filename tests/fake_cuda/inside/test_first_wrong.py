@@ -71,7 +71,7 @@ def test_one_wrong_number_and_no_number_at_all_are_found() -> None:
 
 
 def test_what_is_kept_of_a_result() -> None:
-    """A change anywhere in a large result shows in the mean of a part."""
+    """A change anywhere in a large result shows in the mean of one of the result's parts."""
     array = np.random.default_rng(0).standard_normal(100_000).astype(np.float32)
     before = described(array)
     assert before.size == 1 + 64 + 64

@@ -76,7 +76,7 @@ def test_every_schedule_is_checked_and_timed(folder: Path) -> None:
 
 
 def test_the_library_plan_has_kernels_of_libraries(folder: Path) -> None:
-    """This holds whether or not a GPU is here that could measure which kernels are the fastest."""
+    """Kernels of libraries are chosen even if no GPU is here to measure which are the fastest."""
     plan = read_plan((folder / LIBRARY_PLAN).read_bytes())
     assert {op.library for op in plan.operators} >= {"cudnn"}
     plain = tvm_interop.load(folder / "model.tar").plan
@@ -93,7 +93,7 @@ def test_three_ways_to_run_are_checked_without_measuring(folder: Path) -> None:
     assert set(report.bits.values()) == {"same"}
     assert report.early_us["nimble"] == 0
     assert report.stages_measured == 0
-    assert written == ["WRONG", "WRONG"]  # The report is written after the numbers and at the end.
+    assert written == ["WRONG", "WRONG"]  # After the check of numbers, and at the end.
 
 
 def test_opara_gets_what_kernels_ask_and_opens_its_own_streams(folder: Path) -> None:

@@ -31,7 +31,7 @@ def test_all_interfaces_are_tried(
     monkeypatch.setattr(torch_gpu, "why_not", lambda: "no PyTorch")
     ways = Ways(bundle / "branches", bundle)
     expected = [ways.by_host_arrays(which) for which in (0, 1)]
-    ways.reference = expected  # The numbers of the fake GPU fit no other reference.
+    ways.reference = expected  # The fake GPU's own numbers are the reference.
     facts = Facts(tmp_path / "out.json")
     assert look(ways, facts) == MISSING
     text = (tmp_path / "out.json").read_text()

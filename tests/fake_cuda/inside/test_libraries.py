@@ -148,7 +148,7 @@ def test_streams_do_not_share_a_workspace(
 
 
 def two_convolutions(widths: Sequence[int]) -> Plan:
-    """Convolutions on one stream. The first of `widths` is the first convolution's, and so on."""
+    """Convolutions on one stream. `widths` has the width of each, in order."""
     ops = [new_conv(width) for width in widths]
     shapes = [shape for op in ops for shape in op.shapes]
     numbered = [f"op{i}" for i in range(len(ops))]
@@ -255,7 +255,7 @@ def new_conv(width: int, **fields: Any) -> LibraryOp:
 @pytest.mark.parametrize(
     ("ms", "fields", "choice"),
     [
-        # All are equally fast: the first algorithm that takes one kernel instead of two is chosen.
+        # All algorithms are equally fast: the first one with one kernel instead of two is chosen.
         ({}, {"has_bias": True, "activation": "relu"}, "algorithm 1, fused"),
         ({1: 1.0}, {"has_bias": True, "activation": "relu"}, "algorithm 0, fused"),
         ({1: 1.0, 0: 1.0}, {"has_bias": True, "activation": "relu"}, "algorithm 7, fused"),

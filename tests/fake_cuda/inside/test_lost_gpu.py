@@ -43,7 +43,8 @@ _PROCESSES.set_forkserver_preload([__name__])
 def said_by(code: str) -> list[str]:
     """Run code in another process, because a failure ends the use of the GPU in its process.
 
-    Returns the lines that the code prints. `says(function)` prints the error that it raises.
+    Returns the lines that the code prints. `says(function)` prints the error that `function`
+    raises.
     """
     with ProcessPoolExecutor(1, mp_context=_PROCESSES) as pool:
         return pool.submit(_printed, textwrap.dedent(code)).result()
@@ -104,7 +105,7 @@ def test_the_operator_that_fails_when_it_is_tried_is_named() -> None:
 
 
 def test_a_kernel_of_a_library_that_fails_when_it_is_tried_names_its_operator() -> None:
-    """The library plans and launches the kernel, and the GPU fails when it runs it."""
+    """The library plans and launches the kernel, and the GPU fails when it runs the kernel."""
     (said,) = said_by(
         """
         from tests.library_cases import CASES, plan_of
@@ -132,7 +133,7 @@ def test_a_failure_while_the_graph_is_made_is_no_reason_to_go_on_without_it(disp
 
 
 def test_a_failure_that_is_noticed_while_an_error_is_handled() -> None:
-    """A launch fails, and then the GPU's failure shows in the wait for the rest."""
+    """A call fails, and then the GPU's failure shows while the host waits for the other work."""
     at_once, later = said_by(
         """
         instance = instance_of(dispatch="streams")

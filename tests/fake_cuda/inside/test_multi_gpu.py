@@ -137,7 +137,7 @@ def test_random_programs_are_right_and_safe(
 
 
 def test_these_schedules_have_what_they_are_for() -> None:
-    """The schedules use several GPUs, copies, and windows that other work of a GPU waits for."""
+    """The schedules use several GPUs, copies, and stages of several operators."""
     plans = []
     for seed in range(6):
         program = random_program(seed, num_ops=24)

@@ -231,7 +231,7 @@ def test_what_goes_wrong_in_a_capture(check_log: Callable[..., list[str]]) -> No
     assert runtime.cudaStreamEndCapture(streams[0], ctypes.byref(graph)) == 901
     runtime.cudaStreamBeginCapture(streams[0], 1)
     runtime.cudaEventRecord(events[0], streams[0])
-    runtime.cudaStreamWaitEvent(streams[1], events[0], 0)  # This stream is never joined again.
+    runtime.cudaStreamWaitEvent(streams[1], events[0], 0)  # `streams[1]` is never joined again.
     fake_gpu.launch("kernel", streams[1])
     assert runtime.cudaStreamEndCapture(streams[0], ctypes.byref(graph)) == 904
     runtime.cudaStreamBeginCapture(streams[0], 0)  # Calls of other threads would end this capture.

@@ -62,4 +62,4 @@ def test_a_missing_graph_is_seen(artifact: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_the_kernel_to_be_found_is_launched() -> None:
-    out_of_bounds.main()  # The fake GPU computes nothing, so nothing is read.
+    out_of_bounds.main()  # The fake GPU runs no kernel's code, so nothing is read.

@@ -45,7 +45,7 @@ def model(compilation: Compilation) -> Iterator[MeasuredLatency]:
 def test_the_start_of_a_graph_is_no_part_of_a_stage(model: MeasuredLatency) -> None:
     """A schedule pays for the start of a graph once.
 
-    If each price included it, schedules with fewer stages would seem faster.
+    If the latency of each stage included this start, schedules with fewer stages would seem faster.
     """
     two, three = [[0], [1]], [[0], [1], [2]]
     assert model.op(0) == pytest.approx(1, abs=0.01)
@@ -73,9 +73,7 @@ def test_long_stages_are_repeated_less_often(
 
 
 def test_a_wait_is_what_the_second_stream_adds(model: MeasuredLatency) -> None:
-    assert model.wait_us() == pytest.approx(
-        0, abs=0.01
-    )  # On the fake GPU, the second stream adds nothing.
+    assert model.wait_us() == pytest.approx(0, abs=0.01)  # On the fake GPU, a wait takes no time.
 
 
 def test_a_repetition_begins_when_the_one_before_has_ended(compilation: Compilation) -> None:

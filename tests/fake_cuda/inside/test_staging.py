@@ -210,7 +210,7 @@ class TestWaits:
 
     @planted
     def test_work_on_a_tensor_of_the_caller_ends_first(self, is_planted: bool) -> None:
-        """The caller's own work on the tensor would overwrite the output."""
+        """Without the wait, the caller's own work on the tensor would overwrite the output."""
         instance = doubled()
         instance.write(0, ones(1))
         instance.run()
@@ -329,7 +329,8 @@ def test_the_host_waits_once_for_a_run_and_its_outputs(tmp_path: Path) -> None:
     calls = calls_of(tmp_path / "calls.jsonl", once)
     assert calls["cudaStreamSynchronize"] == 1
     assert calls["cudaMemcpyAsync"] == 3
-    # The module knows that this work has ended, so these calls return at once.
+    # The module knows that the copies have ended, so the calls of `cudaEventSynchronize` return at
+    # once.
     assert calls.get("cudaEventSynchronize", 0) <= 3
     assert not {"cudaMallocHost", "cudaFreeHost", "cudaMalloc", "cudaEventCreate"} & calls.keys()
 

@@ -33,7 +33,7 @@ class MatmulMaker : public MakerOf<Matmul> {
 void MatmulMaker::Make() {
   const Shape& left = op_.shapes[0];
   const Shape& right = op_.shapes[1];
-  // If all left matrices share one right side, they are treated as one tall matrix.
+  // If all left matrices share one right factor, they are treated as one tall matrix.
   const bool flat = right.size() == 2;
   const Shape source{Product(left) / left.back(), left.back()};
   const Shape result{source[0], right.back()};

@@ -1,8 +1,8 @@
 """An oracle for programs of streams, which runs every interleaving of the operators.
 
 The oracle does not use happens-before. It simulates memory: a byte has two halves, and each half
-remembers its last write. Share 0 of 2 writes the first halves of bytes, and share 1 of 2 the second
-halves. Any other write goes to both halves.
+remembers its last write. An operator that is share 0 of 2 of a kernel writes the first halves of
+bytes, and share 1 of 2 writes the second halves. Any other operator writes both halves.
 """
 
 from __future__ import annotations

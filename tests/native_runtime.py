@@ -125,7 +125,7 @@ class NativeModel:
         library().tvi_model_free(self.model)
 
     def infos(self, kind: str) -> list[tuple[str, Any, tuple[int, ...]]]:
-        """Name, type and shape of each `input` or `output`."""
+        """Name, type and shape of each input of the model (`kind` "input") or output ("output")."""
         count = getattr(library(), f"tvi_model_num_{kind}s")(self.model)
         found = []
         for i in range(count):
@@ -261,7 +261,7 @@ def _agree(kind: str, path: str | os.PathLike[str], error: TVMInteropError | Non
 
 
 def read_plan_in_both(text: str | bytes) -> Plan:
-    """`read_plan`, and a check that the native reader takes or refuses the plan as Python does."""
+    """Read a plan in Python, and check that the native reader takes or refuses it alike."""
     error = None
     try:
         return read_plan(text)
@@ -276,7 +276,7 @@ def read_plan_in_both(text: str | bytes) -> Plan:
 
 
 def load_in_both(path: str | os.PathLike[str], **options: Any) -> Artifact:
-    """`load`, and a check that the native reader takes or refuses the file as Python does."""
+    """Load an artifact in Python, and check that the native reader takes or refuses it alike."""
     error = None
     try:
         return load(path, **options)

@@ -40,7 +40,9 @@ class RandomMasked:
     def feed(
         self, garbage: int | None, zeros: tuple[str, ...], *, all_ones: bool = False
     ) -> dict[str, np.ndarray]:
-        """Inputs of `GIVEN` positions, filled up with garbage, or not filled up if it is None.
+        """Inputs of `GIVEN` positions, filled up with garbage of the seed `garbage`.
+
+        If `garbage` is None, the inputs are not filled up.
 
         The inputs named in `zeros` are filled up with 0. The mask begins with 1, and has no 0 at
         all with `all_ones`.

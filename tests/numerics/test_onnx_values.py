@@ -269,9 +269,9 @@ def divided(x: np.ndarray, y: np.ndarray, op: str, is_fmod: bool) -> np.ndarray:
 
 
 def test_a_quotient_of_inputs_compiles_where_measuring_divides_zeros() -> None:
-    """Kernels are measured on zeros, so this one divides 0 by 0.
+    """Kernels are measured on zeros, so the kernel of `Div` divides 0 by 0.
 
-    If that raised a signal, the process that compiles would end.
+    If the division raised a signal, the process that compiles would end.
     """
     x, y = np.array([7, -7, 9], "int32"), np.array([2, 2, 0], "int32")
     model, feeds = one_node("Div", [x, y])

@@ -66,7 +66,7 @@ def test_a_fault_is_found_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     found = trials([Case(op, [numbers("float32", 3)]) for op in ("Neg", "Abs", "Sign")])
     judge(found)
     verdicts = {(trial.case.op, trial.verdict) for trial in found}
-    # A constant is computed before a converter sees it.
+    # If the input is a constant, the result is computed before the faulty converter sees the node.
     assert verdicts == {
         ("Neg", "wrong"), ("Neg", "right"), ("Abs", "refused"), ("Abs", "right"), ("Sign", "right")
     }  # fmt: skip

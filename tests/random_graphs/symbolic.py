@@ -1,7 +1,8 @@
 """Makes random graphs with one or two dimensions of any size. The same seed gives the same graph.
 
 Most operators leave the rows or positions of these dimensions independent of each other. A few mix
-them, or read a size. Then a range must be refused, unless the results are right nevertheless.
+rows or positions, or use the size of a dimension as data. Then a range must be refused, unless the
+results are right nevertheless.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ class SymbolicGraph(Net):
     def _become(self, name: str, dims: tuple[Dim, ...] | None = None) -> None:
         self.at = name, self.at[1] if dims is None else dims
 
-    # Operators that mix no rows, except if they take an axis of any size.
+    # Operators that mix no rows, except if they work along an axis of any size.
 
     def unary(self) -> None:
         kind = str(self.r.choice(["Relu", "Tanh", "Sigmoid", "Neg", "Abs", "Softplus", "Erf"]))
@@ -329,7 +330,7 @@ class SymbolicGraph(Net):
             total = self.do("Div", total, self.do("ReduceSum", column, self.ints(1)))
         self._become(self.do("Sub", self.at[0], total))
 
-    # Operators that read a size or mix rows.
+    # Operators that use the size of a dimension as data, or mix rows.
 
     def _of_size(self) -> str:
         """A number that is computed from a size, as a tensor of one whole number."""

@@ -39,7 +39,7 @@ def test_groups_are_packed_one_by_one(groups: int, packed_at_once: int) -> None:
 
 
 def test_what_is_pointwise_has_one_long_loop() -> None:
-    """If the innermost loop is short, LLVM vectorises the next loop, which needs slow gathers."""
+    """If the innermost loop is short, LLVM vectorises the loop around it, by slow gathers."""
 
     def innermost(op: Any, *shapes: Shape) -> int:
         (func,) = DefaultCPUSchedule()(lowered(op, *shapes)).functions.values()

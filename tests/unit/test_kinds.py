@@ -1,4 +1,4 @@
-"""Compares every kind of operator with NumPy in double precision, for each layout and cut."""
+"""Compares every kind of operator with NumPy in double precision, in each layout and division."""
 
 from __future__ import annotations
 

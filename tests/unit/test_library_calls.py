@@ -80,7 +80,7 @@ def test_groups_of_a_residual_block() -> None:
     fused = units["b/Conv"]
     assert fused is not None
     assert ending(fused) == (True, True, "relu")
-    # The deeper convolution adds the sum, so the shortcut does not wait for it.
+    # The sum is fused with `b`, the deeper convolution, so `shortcut` need not wait for `b`.
     alone = units["shortcut/Conv"]
     assert alone is not None
     assert ending(alone) == (True, False, "none")

@@ -1,4 +1,4 @@
-"""Tests lowering to units: results, names, and reshapes without cost."""
+"""Tests lowering to schedule units (fused kernels): results, names, and reshapes without cost."""
 
 from __future__ import annotations
 

@@ -178,7 +178,8 @@ def test_operators_fused_with_an_activation(activation: str) -> None:
     image, weights = numbers(1, 3, 6, 6), [numbers(4, 3, 3, 3), numbers(4)]
     checked(*one("FusedConv", [image], weights, pads=[1] * 4, **named))
     checked(*one("FusedConv", [image], [*weights, numbers(1, 4, 6, 6)], pads=[1] * 4, **named))
-    if activation not in ("", "Clip"):  # onnxruntime has no FusedGemm with these two.
+    # onnxruntime's FusedGemm does not support `Clip`, and needs an activation.
+    if activation not in ("", "Clip"):
         named.pop("activation_params", None)
         for name, number in zip(("alpha", "beta"), given, strict=False):
             named[f"activation_{name}"] = number

@@ -57,7 +57,8 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
         found = paired_ratio(truth * noisy[0], noisy[1])
         assert found.interval[0] <= found.ratio <= found.interval[1]
         above += found.interval[1] < truth
-    # 47.7 of 1000 are expected. The statistic is discrete, and this is its level nearest to 5%.
+    # At a level of 5%, 47.7 intervals of 1000 are expected to lie below the truth. The statistic is
+    # discrete, and this is its level nearest to 5%.
     assert 25 <= above <= 75
 
 

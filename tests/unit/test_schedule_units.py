@@ -1,4 +1,4 @@
-"""Tests the rule for schedule units: each part of the rule on its own small graph."""
+"""Tests the rule that groups operators into schedule units, each part on its own small graph."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ def test_of_equally_cheap_endings_ios_takes_the_first():
 
 
 def test_lios_is_what_the_paper_says():
-    """A simple implementation of Algorithm 1."""
+    """Compares `lios` with a simple implementation of the LIOS paper's Algorithm 1."""
     for seed, streams in product(range(30), (1, 2, 5)):
         graph = layered(40, seed)
         us = latencies(40, seed)

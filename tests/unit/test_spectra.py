@@ -128,7 +128,7 @@ def test_the_front_of_a_speech_model() -> None:
 
 
 def test_offsets_out_of_all_bounds_read_nothing() -> None:
-    """The offsets are numbers of all kinds, and none of them leads to an element."""
+    """The offsets include NaN and infinity, and all of them lead out of the image."""
     images = np.ones((1, 1, 2, 2), np.float32)
     far = [np.nan, np.inf, -np.inf, 1e30, -1e30, 3e38, 1e10, -1e10, -2.5, 5]
     offsets = np.stack([np.full((1, 2, 2), value, np.float32) for value in far], axis=1)

@@ -179,7 +179,7 @@ def test_svg(records: dict[str, Record]) -> None:
     assert root.tag == f"{namespace}svg"
     boxes = [e for e in root.iter(f"{namespace}svg") if e.get("class") == "op"]
     measured = sum(len(shown.operators) for shown in records.values())
-    # The measured operators, and the predicted operators.
+    # The page draws the measured operators and the predicted operators.
     assert len(boxes) == measured + len(records["lios"].operators)
     waits = [e for e in root.iter(f"{namespace}line") if e.get("class") == "wait"]
     assert len(waits) == sum(shown.num_waits for shown in records.values())

@@ -90,7 +90,8 @@ def _collide(program: StreamProgram, a: StreamOperator, b: StreamOperator) -> bo
 def _finds(program: StreamProgram, access: Access, memory: dict[Half, object]) -> bool:
     """Whether a read finds its tensor.
 
-    A read without a tensor accepts any bytes. Memory that no operator has written holds the tensor.
+    A read without a tensor accepts any bytes. Memory that no operator has written yet holds the
+    tensor that is read.
     """
     if access.tensor is None:
         return True

@@ -162,7 +162,7 @@ class NativeModel:
         check(library().tvi_run_sizes(self.instance, _numbers(sizes), len(sizes), *given))
 
     def find_sizes(self, *sizes: int) -> int:
-        """Return the number of the shape that runs these numbers of rows, one for each range."""
+        """Return the index of the compiled shape for these numbers of rows, one for each range."""
         shape = ctypes.c_size_t()
         check(
             library().tvi_model_find_sizes(
@@ -172,13 +172,13 @@ class NativeModel:
         return shape.value
 
     def find_rows(self, rows: int) -> int:
-        """The shape number to run `rows` rows with."""
+        """Return the index of the compiled shape on which `rows` rows run."""
         shape = ctypes.c_size_t()
         check(library().tvi_model_find_rows(self.model, rows, ctypes.byref(shape)))
         return shape.value
 
     def run_counts(self, shape: int, struct_size: int = ctypes.sizeof(RunCounts)) -> RunCounts:
-        """The runs of all instances at a shape."""
+        """How often all instances together ran at a shape, and with how many rows."""
         counts = RunCounts(struct_size)
         check(library().tvi_model_run_counts(self.model, shape, ctypes.byref(counts)))
         return counts

@@ -306,7 +306,7 @@ def test_other_models_say_nothing(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_operators_of_integers_are_read() -> None:
-    """There are `QLinearConv`, a max pooling of integers, and operators of onnxruntime's own."""
+    """The model has `QLinearConv`, a max pooling of integers, and onnxruntime's own operators."""
     net = QuantisedNet()
 
     def step(number: float, zero: int, dtype: str = "uint8") -> list[str]:

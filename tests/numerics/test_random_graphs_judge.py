@@ -48,7 +48,7 @@ def verdict(model: onnx.ModelProto, feed: Arrays) -> dict[str, object]:
 
 
 def test_a_fault_of_a_fused_kernel_alone_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each node by itself is right."""
+    """The kernel of each single node is right, and only their fused kernel is wrong."""
     played(monkeypatch, {"y": 0.01})
     assert verdict(FUSED, X) == {"wrong": ["fused into y"]}
 

@@ -159,7 +159,7 @@ _BEFORE = {
     "block", [block for block in BLOCKS if block.language in _BEFORE], ids=lambda b: b.first_line
 )
 def test_c_and_cpp_are_compiled(block: Block, tmp_path: Path) -> None:
-    """Each block is the body of a function."""
+    """The compiler checks each code block as the body of a function."""
     lines = [line for line in block.text.splitlines() if not line.startswith("#include")]
     before = _BEFORE[block.language]
     if "model = " not in block.text and "tvi_model* model" not in block.text:

@@ -289,7 +289,7 @@ def test_a_library_that_was_not_taken_over_runs_whole(tmp_path: Path) -> None:
 
 
 def test_a_share_ends_with_its_operator(tmp_path: Path) -> None:
-    """The next kernel on the same thread runs as a whole."""
+    """After a share of a kernel, the next kernel on the same thread runs as a whole."""
     kernels = double_then_add("c")
     library = load_kernels(build_kernels(kernels, "llvm", tmp_path / "k.so"))
     got = run_shares(library, kernels, [(1, 3), None])

@@ -82,7 +82,7 @@ def test_a_clear_gain_takes_six_processes_and_none_takes_four() -> None:
 
 
 def test_an_unclear_gain_takes_more_processes() -> None:
-    # Two of every seven processes run while cores are shared, so the schedule is slower there.
+    # In two of every seven processes, streams share a core, so the schedule is slower there.
     found, started = confirmed(0.87, 0.86, 1.1, 0.87, 0.88, 0.86, 1.08)
     assert found is not None
     assert (found.shipped, started) == ("scheduled", 12)

@@ -97,7 +97,7 @@ for op in WIDE.values():
 @needs_onednn
 @pytest.mark.parametrize(("columns", "padded"), [(512, True), (1024, True), (500, False)])
 def test_rows_that_would_collide_in_a_cache_are_put_apart(columns: int, padded: bool) -> None:
-    """Without AVX-512, oneDNN multiplies by a kernel that is slow for such rows."""
+    """Without AVX-512, oneDNN's kernel of products is slow for rows that collide in a cache."""
     code = f"""
 import numpy as np
 from tests.unit.test_onednn import plain, random, run

@@ -87,7 +87,8 @@ def test_rule_of_separable_convolutions_and_sums() -> None:
 
 
 def test_rule_of_everything_else() -> None:
-    """There are separate biases and activations, normalised sums, and a layer after a pooling."""
+    """The model has separate biases and activations, normalised sums, and a layer after a
+    pooling."""
     net = nets.Net()
     x = net.input("x", [1, 6, 8])
     net.op("MatMul", [x, net.weight(8, 8)], "up")

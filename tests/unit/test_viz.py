@@ -319,7 +319,7 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_show_without_running(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """No code of the artifact is loaded. This artifact has no valid code."""
+    """`show --no-run` loads no code of the artifact, so it draws an artifact without valid code."""
     artifact = tvm_interop.compile(two_inputs(), scheduler="lios", streams=2, keep_slower=True)
     out, page = str(tmp_path / "net.tar"), str(tmp_path / "page.html")
     replace(artifact, kernels=b"no library").save(out)

@@ -338,8 +338,7 @@ def test_parts_that_would_not_be_aligned() -> None:
     rows = [parts.values[op.outputs[0]].shape[0] for op in parts.operators]
     assert sum(rows) == 128
     assert all(n * 20 % 64 == 0 for n in rows)
-    assert len(split_operators(program, 2).operators) == 2  # A part has 64 rows of 20 bytes, which
-    is a multiple of 64.
+    assert len(split_operators(program, 2).operators) == 2  # Each part has 64 rows of 20 bytes.
 
 
 def test_no_more_parts_than_are_worth_it() -> None:

@@ -23,7 +23,7 @@ _SCHEDULERS: dict[str, dict[str, int]] = {
 
 
 _LONG = ("bert_base", "inception_v3", "nasnet_a", "randwire")
-"""These networks still take a quarter of a minute.
+"""These networks take a quarter of a minute even at a small size.
 
 Lighter networks of their kind are tested here.
 """

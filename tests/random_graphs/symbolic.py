@@ -182,7 +182,7 @@ class SymbolicGraph(Net):
         self._become(self.do("Transpose", self.at[0], perm=order), dims)
 
     def merge_and_split(self) -> None:
-        """Merges two axes, computes, and divides them again; seldom in the wrong order."""
+        """Merges two axes, takes `Tanh`, and divides the axis again; seldom in the wrong order."""
         dims = self.at[1]
         if len(dims) < 2:
             return
@@ -238,7 +238,7 @@ class SymbolicGraph(Net):
         self._become(self.do("Mul" if self.r.integers(2) else "Add", self.at[0], wide))
 
     def products(self) -> None:
-        """A product of the value with itself over its last axis, and back."""
+        """Multiplies the value by its transpose, and the scores by the value, as attention does."""
         if len(self.at[1]) < 2 or (isinstance(self.at[1][-2], str) and self.r.random() < 0.8):
             return
         order = [*range(len(self.at[1]) - 2), len(self.at[1]) - 1, len(self.at[1]) - 2]
@@ -409,7 +409,7 @@ class SymbolicGraph(Net):
         self._become(self.do("Add", self.at[0], self.do("Reshape", found, self.ints(*wide))))
 
     def squeeze(self) -> None:
-        """Leaves out all axes of size 1, computes along the last two, and puts them back."""
+        """Leaves out all axes of size 1, takes a softmax, and puts the axes of size 1 back."""
         dims = self.at[1]
         flat = self.do("Squeeze", self.at[0])
         kind, axis = [("Softmax", -1), ("Softmax", 1), ("LogSoftmax", 0)][int(self.r.integers(3))]

@@ -152,7 +152,7 @@ _BEFORE = {
     "cpp": "#include <vector>\n#include <tvm_interop/runtime.hpp>\n"
            "std::vector<float> image(8), scores(8);\n",
 }  # fmt: skip
-"""For each language of the runtime library, the code before a block."""
+"""For each language of the runtime library, the code to compile before a block of a page."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Tests that IOS with bounds finds the same schedule as IOS with all latencies."""
+"""Tests that IOS with lower bounds of latencies finds the same schedule as without bounds."""
 
 import math
 import random

@@ -364,7 +364,7 @@ def test_sums_of_integers_are_exact(kind: str) -> None:
     weight = net.constant(net.rng.integers(-128, 128, shapes[1]).astype(np.int8))
     model = net.model(net.op(kind, [words, weight, given[1]], "y"))
     _, got, _ = run_both(model, x=image(*shapes[0]))
-    # On CPUs without VNNI, onnxruntime adds such products in 16 bits, which is not exact.
+    # On CPUs without VNNI, onnxruntime adds products of 8 bits in 16 bits, which is not exact.
     (wanted,) = ReferenceEvaluator(model).run(None, {"x": image(*shapes[0])})
     assert got.dtype == np.int32
     np.testing.assert_array_equal(got, wanted)

@@ -18,7 +18,7 @@ from tvm_interop.transform import DefaultCPUSchedule
 
 
 def test_a_kernel_does_not_grow_with_the_stride() -> None:
-    """LLVM once took minutes for patches of 32 by 32 pixels, because each pixel had loops."""
+    """LLVM once took minutes for patches of 32 x 32 pixels: each pixel had its own loops."""
 
     def length(stride: int) -> int:
         shapes = (1, 3, 4 * stride, 4 * stride), (8, 3, stride, stride)
@@ -112,7 +112,7 @@ def test_no_sum_is_split_between_threads() -> None:
         for func in DefaultCPUSchedule()(kernels).functions.values():
             for loop in parallel_loops(func):
                 if int(loop.extent) == 1:
-                    continue  # Threads do not share one iteration.
+                    continue  # Threads cannot divide one iteration.
                 assert all(uses(index, loop.loop_var) for index in shared_stores(loop))
 
 

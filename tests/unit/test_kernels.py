@@ -226,7 +226,7 @@ Shares = Sequence[tuple[int, int] | None]
 
 
 def run_shares(library: Any, kernels: tvm.IRModule, shares: Shares) -> np.ndarray:
-    """The output of the shares, run in this order. Numbers that no share writes are NaN."""
+    """The output after the shares have run in the given order. Unwritten numbers are NaN."""
     ((var, func),) = kernels.functions_items()
     rng = np.random.default_rng(0)
     *inputs, output = ([int(size) for size in param.ty.shape] for param in func.params)

@@ -60,7 +60,7 @@ def test_without_traits_operators_launch_as_they_become_ready():
 
 
 def test_the_streams_are_algorithm_1():
-    """A simple implementation: in launch order, the first successor continues the stream."""
+    """A simple implementation: the successor that is launched first continues the stream."""
     for seed in range(60):
         graph = layered(40, seed)
         traits = [OperatorTraits(us, (us * 7) % 13) for us in latencies(40, seed)]

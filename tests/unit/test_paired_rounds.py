@@ -115,7 +115,8 @@ def test_looking_early_makes_no_more_false_results() -> None:
     for seed in range(trials):
         rounds = rounds_of("gaussian, 3%", [1.0, 1.0, 1 - LEAST_GAIN], seed)
         wrong += confirm(rounds, Budget(60), ends_early=True).compared.is_faster
-    assert wrong <= 32  # 20 are allowed on average; 33 or more have a probability of 0.3%.
+    # 20 false results are allowed on average; 33 or more have a probability of 0.3%.
+    assert wrong <= 32
 
 
 def slow(noise: str, ratio: float, seed: int) -> Iterator[Floats]:

@@ -225,7 +225,7 @@ print(training.run(every=5)["calls"])
 
 
 def tiny(folder, steps):
-    """A training of a few steps, of GPG with the packaged networks' sizes and small agents."""
+    """A training of a few steps: GPG's networks have the packaged sizes, the agents are small."""
     from tvm_interop.serving.learning.top import OURS, TopTraining
 
     config = replace(

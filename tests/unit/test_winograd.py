@@ -123,7 +123,7 @@ def test_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
     model = net()
     assert "winograd_conv2d" in kinds(model, latency_db=":memory:")
     assert "winograd_conv2d" not in kinds(model, latency_db=":memory:", winograd=False)
-    # Other CPUs that run code for the target may not have the kernels.
+    # CPUs for which the target compiles may lack the instructions of the Winograd kernels.
     assert "winograd_conv2d" not in kinds(
         model, latency_db=":memory:", target="llvm -mcpu=x86-64-v2"
     )
@@ -185,7 +185,7 @@ def inputs(op: LibraryOp, seed: int) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("channels", [8, 64, 256])
 def test_the_error_is_like_that_of_direct_sums(channels: int) -> None:
-    """At most five times the error of oneDNN's direct sums, and 2e-6 of the largest result."""
+    """The error is at most five times that of direct sums, and 2e-6 of the largest result."""
     direct = conv(channels, 32, 24)
     op = as_winograd(direct)
     assert op is not None

@@ -261,7 +261,7 @@ def _agree(kind: str, path: str | os.PathLike[str], error: TVMInteropError | Non
 
 
 def read_plan_in_both(text: str | bytes) -> Plan:
-    """Read a plan in Python, and check that the native reader takes or refuses it alike."""
+    """Read a plan in Python, and check that the native reader gives the same verdict."""
     error = None
     try:
         return read_plan(text)
@@ -276,7 +276,7 @@ def read_plan_in_both(text: str | bytes) -> Plan:
 
 
 def load_in_both(path: str | os.PathLike[str], **options: Any) -> Artifact:
-    """Load an artifact in Python, and check that the native reader takes or refuses it alike."""
+    """Load an artifact in Python, and check that the native reader gives the same verdict."""
     error = None
     try:
         return load(path, **options)

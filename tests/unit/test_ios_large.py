@@ -137,7 +137,7 @@ def test_windows_make_beams_better(monkeypatch):
 def test_windows_grow_until_they_fit_or_nothing_is_left():
     """The search improves windows of neighbouring stages. The first windows are too small here.
 
-    The stages are so wide that no window holds two of them, so the windows must grow.
+    The stages are so wide that the first windows hold only one stage, so the windows must grow.
     """
     graph = layered(60, 3, layer=12)
     us = LatencyTable(latencies(60, 3))

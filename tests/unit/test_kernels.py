@@ -369,7 +369,7 @@ class _Passes:
 def test_code_without_the_passes_for_gpus_is_the_same(
     make: Callable[[], tvm.IRModule], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The test also fails if TVM renames these passes, because they would then run again."""
+    """The test also fails if TVM renames its passes for GPUs, which would then run again."""
     target, kernels = tvm.target.Target("llvm"), make()
     all_passes, fewer = _Passes(), _Passes()
     with tvm.transform.PassContext(instruments=[all_passes]):

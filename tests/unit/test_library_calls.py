@@ -43,7 +43,7 @@ def ending(op: LibraryOp) -> tuple[bool, bool, str]:
 
 
 def described(model: onnx.ModelProto) -> dict[str, LibraryOp | None]:
-    """The description of each unit that a library could compute, by the unit's name."""
+    """The description of each schedule unit that a library could compute, by the unit's name."""
     program = extract(LowerToUnits(libraries=("onednn",))(load_model(model)))
     return {op.name: op.description for op in program.operators}
 

@@ -158,7 +158,7 @@ def test_products_of_few_bits(bits: int, rows: int, points: str) -> None:
     if points == "packed":
         size = columns * -(-blocks * bits // 8)
         weights.append(draw.integers(0, 256, size).astype(np.uint8))
-    elif points == "floats" and bits < 8:  # onnxruntime refuses 8 bits with zero points of floats.
+    elif points == "floats" and bits < 8:  # onnxruntime has no float zero points for 8 bits.
         weights.append(draw.uniform(0, 15, columns * blocks).astype(np.float32))
     sizes = {"K": rows, "N": columns, "block_size": block, "bits": bits}
     checked(*one("MatMulNBits", [numbers(3, rows)], weights, **sizes))

@@ -2,8 +2,8 @@
 
     python .ci/split_wheel.py dist/tvm_interop-0.2.0-py3-none-manylinux_2_28_x86_64.whl
 
-The wheel `tvm-interop-runtime` needs NumPy and oneDNN alone. The wheel `tvm-interop` then requires
-the same version of `tvm-interop-runtime`. Both wheels are imported as `tvm_interop`, and no file is
+The wheel `tvm-interop-runtime` needs only NumPy and oneDNN. The wheel `tvm-interop` requires the
+same version of `tvm-interop-runtime`. Both wheels are imported as `tvm_interop`, and no file is
 in both. An installation from the sources is not split.
 """
 

@@ -1,4 +1,4 @@
-"""Finds optimal schedules of graphs with a handful of operators by trying everything."""
+"""Finds optimal schedules of graphs with a handful of operators by trying all schedules."""
 
 from __future__ import annotations
 

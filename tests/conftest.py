@@ -86,7 +86,7 @@ def _random_prices(request: pytest.FixtureRequest) -> Iterator[None]:
     seed = request.config.getoption("--random-prices")
     with pytest.MonkeyPatch.context() as patch:
         if seed is not None:
-            from tvm_interop._native import cpu  # This import is slow and seldom needed.
+            from tvm_interop._native import cpu  # Importing `cpu` is slow and seldom needed.
 
             from .prices import random_clock
 

@@ -1,4 +1,4 @@
-"""Makes requests that could cost a server much more than their sender, over HTTP and gRPC."""
+"""Makes requests, over HTTP and gRPC, that are cheap to send but could cost a server much."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def commands(text: str) -> list[str]:
 
 
 def entry_point(dockerfile: str) -> list[str]:
-    """The words of the command that a container of this file runs."""
+    """The words of the command that a container runs, according to its Dockerfile."""
     (words,) = re.findall(r"^(?:ENTRYPOINT|CMD) (\[.*\])$", dockerfile, re.MULTILINE)
     return [str(word) for word in json.loads(words)]
 

@@ -1,8 +1,8 @@
 """An oracle for programs of streams, which runs every interleaving of the operators.
 
 The oracle does not use happens-before. It simulates memory: a byte has two halves, and each half
-remembers its last write. Share 0 of 2 writes the first halves of bytes, and share 1 of 2 the second
-halves. Any other write goes to both halves.
+remembers its last write. An operator that is share 0 of 2 of a kernel writes the first halves of
+bytes, and share 1 of 2 writes the second halves. Any other operator writes both halves.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ def _collide(program: StreamProgram, a: StreamOperator, b: StreamOperator) -> bo
 def _finds(program: StreamProgram, access: Access, memory: dict[Half, object]) -> bool:
     """Whether a read finds its tensor.
 
-    A read without a tensor accepts any bytes. Memory that no operator has written holds the tensor.
+    A read without a tensor accepts any bytes. Memory that no operator has written yet holds the
+    tensor that is read.
     """
     if access.tensor is None:
         return True

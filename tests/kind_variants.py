@@ -1,7 +1,7 @@
 """Makes variants of an operator in other layouts and precisions.
 
-`python -m tests.kind_variants` writes `docs/kinds.md`, the table of what libraries can run of each
-kind.
+`python -m tests.kind_variants` writes `docs/kinds.md`, the table of the layouts and precisions
+of each kind that libraries can run.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def variants(op: LibraryOp) -> Iterator[tuple[str, LibraryOp]]:
     """Yield `op` in each layout and precision that its kind has, with the name of the variant."""
     for layout in LAYOUTS:
         laid_out = in_layout(op, layout)
-        # Only CPUs without bfloat16 have blocks of 8.
+        # Only CPUs without bfloat16 use blocks of 8 channels.
         precisions = PRECISIONS[:1] if layout.endswith("by 8") else PRECISIONS
         for precision in precisions if laid_out is not None else ():
             assert laid_out is not None

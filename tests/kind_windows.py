@@ -1,4 +1,4 @@
-"""Computes windows over images in NumPy."""
+"""Computes the sliding windows of convolutions and poolings in NumPy."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class NativeModel:
         library().tvi_model_free(self.model)
 
     def infos(self, kind: str) -> list[tuple[str, Any, tuple[int, ...]]]:
-        """Name, type and shape of each `input` or `output`."""
+        """Name, type and shape of each input of the model (`kind` "input") or output ("output")."""
         count = getattr(library(), f"tvi_model_num_{kind}s")(self.model)
         found = []
         for i in range(count):
@@ -162,7 +162,7 @@ class NativeModel:
         check(library().tvi_run_sizes(self.instance, _numbers(sizes), len(sizes), *given))
 
     def find_sizes(self, *sizes: int) -> int:
-        """Return the number of the shape that runs these numbers of rows, one for each range."""
+        """Return the index of the compiled shape for these numbers of rows, one for each range."""
         shape = ctypes.c_size_t()
         check(
             library().tvi_model_find_sizes(
@@ -172,13 +172,13 @@ class NativeModel:
         return shape.value
 
     def find_rows(self, rows: int) -> int:
-        """The shape number to run `rows` rows with."""
+        """Return the index of the compiled shape on which `rows` rows run."""
         shape = ctypes.c_size_t()
         check(library().tvi_model_find_rows(self.model, rows, ctypes.byref(shape)))
         return shape.value
 
     def run_counts(self, shape: int, struct_size: int = ctypes.sizeof(RunCounts)) -> RunCounts:
-        """The runs of all instances at a shape."""
+        """How often all instances together ran at a shape, and with how many rows."""
         counts = RunCounts(struct_size)
         check(library().tvi_model_run_counts(self.model, shape, ctypes.byref(counts)))
         return counts
@@ -261,7 +261,7 @@ def _agree(kind: str, path: str | os.PathLike[str], error: TVMInteropError | Non
 
 
 def read_plan_in_both(text: str | bytes) -> Plan:
-    """`read_plan`, and a check that the native reader takes or refuses the plan as Python does."""
+    """Read a plan in Python, and check that the native reader gives the same verdict."""
     error = None
     try:
         return read_plan(text)
@@ -276,7 +276,7 @@ def read_plan_in_both(text: str | bytes) -> Plan:
 
 
 def load_in_both(path: str | os.PathLike[str], **options: Any) -> Artifact:
-    """`load`, and a check that the native reader takes or refuses the file as Python does."""
+    """Load an artifact in Python, and check that the native reader gives the same verdict."""
     error = None
     try:
         return load(path, **options)

@@ -40,7 +40,9 @@ class RandomMasked:
     def feed(
         self, garbage: int | None, zeros: tuple[str, ...], *, all_ones: bool = False
     ) -> dict[str, np.ndarray]:
-        """Inputs of `GIVEN` positions, filled up with garbage, or not filled up if it is None.
+        """Inputs of `GIVEN` positions, filled up with garbage of the seed `garbage`.
+
+        If `garbage` is None, the inputs are not filled up.
 
         The inputs named in `zeros` are filled up with 0. The mask begins with 1, and has no 0 at
         all with `all_ones`.
@@ -149,7 +151,7 @@ def _merged(net: Masked, x: str, rng: np.random.Generator) -> str:
 
 
 def _seq_major(net: Masked, x: str, rng: np.random.Generator) -> str:
-    """Computes with the positions first, and sums over one of the first two axes."""
+    """Makes positions the first axis, subtracts a sum over one of two axes, and turns back."""
     turned = net.do("Transpose", x, perm=[1, 0, 2])
     masked = net.do("Transpose", net.columns(x), perm=[1, 0, 2])
     total = net.do("ReduceSum", masked, net.ints(int(rng.integers(4) == 0)))

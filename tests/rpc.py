@@ -71,7 +71,7 @@ class Farm:
         return f"{self.address.host}:{self.address.port}"
 
     def _wait_until_it_listens(self) -> None:
-        """Wait for the tracker. If it is late, both sides of TVM wait five seconds."""
+        """Wait until the tracker listens. If it is late, TVM's servers and clients wait 5 s."""
         end = time.monotonic() + WAIT_S
         while True:
             try:

@@ -371,7 +371,7 @@ def main() -> None:
     parser.add_argument("--killed", type=int, default=1_000)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, served(Path(folder)) as server:
-        # Allocators keep some memory of the first requests.
+        # Memory allocators keep some of the memory that the first requests took.
         send_malformed(server, 200, seed=1)
         kill_clients(server, 100, seed=1)
         check_serves(server)

@@ -45,10 +45,10 @@ This is a test of faults, not of load.
 _LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 _WORST_LIVE_S = 0.1
 _MOST_GROWTH = 128 * 2**20
-"""The most bytes beyond the memory for honest clients.
+"""The most bytes that the server may take beyond its memory while only honest clients run.
 
-It is not a share of that memory, because the memory of requests does not depend on the modules that
-the process has imported.
+The limit is not a share of that memory, because the memory of requests does not depend on the
+modules that the process has imported.
 """
 
 

@@ -175,7 +175,7 @@ def soak(seconds: float) -> None:
 
 
 def _settled(load: Load) -> dict[str, int]:
-    """The resources in use after all workers have dropped their modules, with two threads."""
+    """The resources in use, with two threads, after all workers have dropped their modules."""
     tvm_interop.set_num_threads(2)
     for gate, modules in zip(load.gates, load.modules, strict=True):
         gate.acquire()

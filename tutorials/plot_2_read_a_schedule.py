@@ -53,7 +53,7 @@ print(json.dumps(document["stages"][first], indent=1))
 # %%
 # By hand
 # -------
-# Now let the groups of that stage take turns on one stream. ``validate`` checks the edited
+# Now let the groups of the printed stage take turns on one stream. ``validate`` checks the edited
 # schedule. It names an operator that is missing, or that would run before an operator whose output
 # it reads.
 

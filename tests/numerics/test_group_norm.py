@@ -16,7 +16,7 @@ SHAPE = (2, CHANNELS, 5, 13)
 
 
 def onnx_model(op: str, dtype: str, opset: int, per_channel: int) -> onnx.ModelProto:
-    """The operator `op` of x alone, with scales of 2 and shifts of 0.5."""
+    """A model whose only operator is `op`, on `x`, with scales of 2 and shifts of 0.5."""
     sizes = ", ".join(map(str, SHAPE))
     node = f"{op} <num_groups = {GROUPS}>" if op == "GroupNormalization" else op
     model = onnx.parser.parse_model(f"""<ir_version: 9, opset_import: ["" : {opset}]>

@@ -15,7 +15,7 @@ from tvm_interop.models import light
 from tvm_interop.transform import LowerToUnits, extract
 
 _NAMES = ("shufflenet", "squeezenet")
-"""`test_schedules` compares all light models, compiled as users compile them."""
+"""Two of the light models. `test_schedules` compares all of them, compiled as users do."""
 
 
 @pytest.mark.parametrize("name", _NAMES)

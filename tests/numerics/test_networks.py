@@ -16,14 +16,14 @@ _SCHEDULERS: dict[str, dict[str, int]] = {
     "sequential": {},
     "greedy": {},
     "lios": {},
-    # For blocks as wide as those of NASNet-A, the search takes minutes. If they are cut, it takes
-    # seconds.
+    # For blocks as wide as those of NASNet-A, the search takes minutes. With this limit of
+    # transitions, it takes seconds.
     "ios": {"max_group_ops": 1, "max_groups": 2, "max_transitions": 5_000},
 }
 
 
 _LONG = ("bert_base", "inception_v3", "nasnet_a", "randwire")
-"""These networks still take a quarter of a minute.
+"""These networks take a quarter of a minute even at a small size.
 
 Lighter networks of their kind are tested here.
 """
@@ -47,7 +47,7 @@ def check(model: onnx.ModelProto, schedulers: tuple[str, ...]) -> None:
     compilation = Compilation(model, CompileOptions(streams=2, threads=1, latency_db=":memory:"))
     nodes = {node.name for node in model.graph.node}
     names = {op.whole or op.name for op in compilation.program.operators}
-    # A suffix may make a name unique.
+    # An operator has the name of its node, perhaps with a suffix that makes the name unique.
     assert all(n in nodes or n.rsplit("_", 1)[0] in nodes for n in names)
     rng = np.random.default_rng(1)
     latency = LatencyTable(rng.uniform(1, 100, compilation.graph.num_ops), streams=2)

@@ -306,7 +306,7 @@ def test_other_models_say_nothing(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_operators_of_integers_are_read() -> None:
-    """There are `QLinearConv`, a max pooling of integers, and operators of onnxruntime's own."""
+    """The model has `QLinearConv`, a max pooling of integers, and onnxruntime's own operators."""
     net = QuantisedNet()
 
     def step(number: float, zero: int, dtype: str = "uint8") -> list[str]:
@@ -364,7 +364,7 @@ def test_sums_of_integers_are_exact(kind: str) -> None:
     weight = net.constant(net.rng.integers(-128, 128, shapes[1]).astype(np.int8))
     model = net.model(net.op(kind, [words, weight, given[1]], "y"))
     _, got, _ = run_both(model, x=image(*shapes[0]))
-    # On CPUs without VNNI, onnxruntime adds such products in 16 bits, which is not exact.
+    # On CPUs without VNNI, onnxruntime adds products of 8 bits in 16 bits, which is not exact.
     (wanted,) = ReferenceEvaluator(model).run(None, {"x": image(*shapes[0])})
     assert got.dtype == np.int32
     np.testing.assert_array_equal(got, wanted)

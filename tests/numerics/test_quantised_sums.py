@@ -159,7 +159,10 @@ def test_means(name: str, dtype: str, zero: int, channels: int) -> None:
 @needs_int8
 @pytest.mark.parametrize("rounded_as", ["uint8", "int8", None])
 def test_means_that_are_rounded_later_or_never(rounded_as: str | None) -> None:
-    """The mean is flattened first. If it is rounded later or never, it is computed in floats."""
+    """A mean that is flattened, and then rounded or not.
+
+    The mean is computed in integers only if it is rounded to the type of its input, uint8.
+    """
     net = QuantisedNet()
     x = net.rounded(net.input("x", (1, 20, 9, 9)), 1 / 127)
     y = net.op("Conv", [x, net.integers(20, 20, 3, 3)], "conv", kernel_shape=[3, 3])

@@ -48,7 +48,7 @@ def verdict(model: onnx.ModelProto, feed: Arrays) -> dict[str, object]:
 
 
 def test_a_fault_of_a_fused_kernel_alone_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each node by itself is right."""
+    """The kernel of each single node is right, and only their fused kernel is wrong."""
     played(monkeypatch, {"y": 0.01})
     assert verdict(FUSED, X) == {"wrong": ["fused into y"]}
 
@@ -90,7 +90,10 @@ def test_a_graph_that_no_oracle_runs_whole_is_judged_by_its_nodes() -> None:
 
 
 def test_what_a_normalisation_makes_of_the_rounding_of_a_mean_is_no_fault() -> None:
-    """16 equal numbers become 0, or a rounding error divided by the root of epsilon."""
+    """A normalisation turns 16 equal numbers into 0, or into a rounding error.
+
+    The rounding error is divided by the root of epsilon.
+    """
     model = model_of("""g (float[2,16] x) => (float[2,16] y)
         <float[16] scale = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}>
         { y = LayerNormalization(x, scale) }""")
@@ -158,7 +161,7 @@ def test_all_values_become_outputs_once() -> None:
 @pytest.mark.parametrize(
     ("size", "start", "end", "step", "wanted"),
     [
-        (1, -3, -(2**31), -1, [0]),  # In Python, x[-3::-1] is empty for one element.
+        (1, -3, -(2**31), -1, [0]),  # In Python, x[-3::-1] is empty if x has one element.
         (3, -5, -9, -1, [0]),
         (3, 9, -9, -2, [2, 0]),
         (3, 2, 9, -1, []),

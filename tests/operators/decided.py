@@ -68,7 +68,7 @@ DECIDED: dict[str, Decision] = {
 def oracle_for(op: str, opset: int) -> str:
     """The oracle that is right for an operator.
 
-    `either` if one is enough, "" if both must agree.
+    `either` if agreement with one oracle is enough, "" if the oracles must agree.
     """
     decision = DECIDED.get(op)
     return decision.oracle if decision and opset < decision.before else ""

@@ -20,11 +20,11 @@ from .decided import REFUSED, oracle_for
 
 Arrays = dict[str, np.ndarray]
 RELATIVE = {"float16": 4e-3, "float32": 2e-5, "float64": 1e-7}
-"""The largest error, relative to the number, or to the largest number if numbers are added up. It
-holds for float64 too, because attributes are in float32.
+"""The largest allowed error, relative to the number, or to the largest number if numbers are added
+up. It holds for float64 too, because attributes are in float32.
 """
 _TINY = {"float16": 1e-4, "float32": 1e-7, "float64": 1e-9}
-"""The largest absolute error of a number near zero."""
+"""The largest allowed absolute error of a number near zero."""
 _TOGETHER = 32
 """The number of cases in a model."""
 FAULTS = ("wrong", "raw", "refused", "undecided")

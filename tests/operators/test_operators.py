@@ -17,7 +17,7 @@ from .mended import mended
 _SAMPLE = 307
 """One of this many cases runs each time."""
 _LARGER_SAMPLE = 31
-"""The same number, for the slow tests.
+"""One of this many cases runs in the slow tests.
 
 With `TVM_INTEROP_ALL_OF_ONNX=1` all cases run, in about an hour.
 """
@@ -50,9 +50,9 @@ def test_many_are_right(family: str) -> None:
 
 
 def test_a_fault_is_found_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted faults:
+    """The test plants faults in two converters.
 
-    `Neg` changes nothing, `Abs` is refused, and `Sign` raises a foreign error.
+    The converter of `Neg` changes nothing, and the converter of `Abs` refuses. `Sign` has no fault.
     """
     from tvm_interop.errors import UnsupportedModelError
     from tvm_interop.frontend import converters
@@ -66,7 +66,7 @@ def test_a_fault_is_found_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     found = trials([Case(op, [numbers("float32", 3)]) for op in ("Neg", "Abs", "Sign")])
     judge(found)
     verdicts = {(trial.case.op, trial.verdict) for trial in found}
-    # A constant is computed before a converter sees it.
+    # If the input is a constant, the result is computed before the faulty converter sees the node.
     assert verdicts == {
         ("Neg", "wrong"), ("Neg", "right"), ("Abs", "refused"), ("Abs", "right"), ("Sign", "right")
     }  # fmt: skip

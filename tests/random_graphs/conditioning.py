@@ -9,7 +9,8 @@ from .oracles import Arrays, by_nodes, by_onnxruntime, constants_of
 
 _DRAWS = 6
 _ROUNDING = {"float16": 4e-3, "float32": 2e-6, "float64": 4e-15}
-"""The relative change of each number. A few dozen operators have about this rounding error."""
+"""The relative change of each input and constant. A few dozen operators have about this rounding
+error."""
 _ALLOWED = 8.0
 """The factor on the largest observed change, because a few draws miss the worst case."""
 

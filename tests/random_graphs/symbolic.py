@@ -1,7 +1,8 @@
 """Makes random graphs with one or two dimensions of any size. The same seed gives the same graph.
 
 Most operators leave the rows or positions of these dimensions independent of each other. A few mix
-them, or read a size. Then a range must be refused, unless the results are right nevertheless.
+rows or positions, or use the size of a dimension as data. Then a range must be refused, unless the
+results are right nevertheless.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ class SymbolicGraph(Net):
     def _become(self, name: str, dims: tuple[Dim, ...] | None = None) -> None:
         self.at = name, self.at[1] if dims is None else dims
 
-    # Operators that mix no rows, except if they take an axis of any size.
+    # Operators that mix no rows, except if they work along an axis of any size.
 
     def unary(self) -> None:
         kind = str(self.r.choice(["Relu", "Tanh", "Sigmoid", "Neg", "Abs", "Softplus", "Erf"]))
@@ -181,7 +182,7 @@ class SymbolicGraph(Net):
         self._become(self.do("Transpose", self.at[0], perm=order), dims)
 
     def merge_and_split(self) -> None:
-        """Merges two axes, computes, and divides them again; seldom in the wrong order."""
+        """Merges two axes, takes `Tanh`, and divides the axis again; seldom in the wrong order."""
         dims = self.at[1]
         if len(dims) < 2:
             return
@@ -237,7 +238,7 @@ class SymbolicGraph(Net):
         self._become(self.do("Mul" if self.r.integers(2) else "Add", self.at[0], wide))
 
     def products(self) -> None:
-        """A product of the value with itself over its last axis, and back."""
+        """Multiplies the value by its transpose, and the scores by the value, as attention does."""
         if len(self.at[1]) < 2 or (isinstance(self.at[1][-2], str) and self.r.random() < 0.8):
             return
         order = [*range(len(self.at[1]) - 2), len(self.at[1]) - 1, len(self.at[1]) - 2]
@@ -329,7 +330,7 @@ class SymbolicGraph(Net):
             total = self.do("Div", total, self.do("ReduceSum", column, self.ints(1)))
         self._become(self.do("Sub", self.at[0], total))
 
-    # Operators that read a size or mix rows.
+    # Operators that use the size of a dimension as data, or mix rows.
 
     def _of_size(self) -> str:
         """A number that is computed from a size, as a tensor of one whole number."""
@@ -408,7 +409,7 @@ class SymbolicGraph(Net):
         self._become(self.do("Add", self.at[0], self.do("Reshape", found, self.ints(*wide))))
 
     def squeeze(self) -> None:
-        """Leaves out all axes of size 1, computes along the last two, and puts them back."""
+        """Leaves out all axes of size 1, takes a softmax, and puts the axes of size 1 back."""
         dims = self.at[1]
         flat = self.do("Squeeze", self.at[0])
         kind, axis = [("Softmax", -1), ("Softmax", 1), ("LogSoftmax", 0)][int(self.r.integers(3))]

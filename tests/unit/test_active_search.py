@@ -219,9 +219,9 @@ def test_divided_operators_are_searched_as_wholes(seed: int) -> None:
 
 
 def test_blocks_too_large_to_look_at_all_stages() -> None:
-    """Beams follow predictions.
+    """Beam search follows predictions.
 
-    The search then measures windows around the schedule that the beams find.
+    The search then measures windows (neighbouring stages) of the schedule that the beams find.
     """
     graph = layered(36, 1, layer=6)
     greedy = schedule(graph, "greedy", ContendedDevice(36), max_groups=8, streams=2)

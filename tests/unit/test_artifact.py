@@ -104,8 +104,8 @@ def test_a_missing_library(
     monkeypatch.setattr(f"{libraries}.library_version", lambda name: None)
     monkeypatch.setattr(f"{libraries}.why_missing", lambda name: "nobody installed it")
     artifact = load_in_both(path)
-    # After a change, Python opens the artifact. The native library would find oneDNN, which this
-    # process has loaded.
+    # An artifact whose manifest was assigned is opened by Python. The native library would find
+    # oneDNN, which this process has loaded.
     artifact.manifest = artifact.manifest
     with caplog.at_level("WARNING", logger="tvm_interop"):
         without = GraphModule(artifact)

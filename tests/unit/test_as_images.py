@@ -140,7 +140,7 @@ def test_a_convolution_of_volumes_in_groups_stays() -> None:
 
 
 def test_what_stands_between_two_convolutions_of_volumes() -> None:
-    """There are sums with constants and with the input, and a concatenation."""
+    """Between the convolutions are sums with constants and with the input, and a concatenation."""
     net = Net(2, 4, 3, 6, 5)
     first = net.add("Conv", "x", net.random(4, 4, 3, 3, 3), pads=[1] * 6)
     scaled = net.add("Mul", net.add("Relu", first), net.random(4, 1, 1, 1))

@@ -63,13 +63,13 @@ def test_the_prediction_decides_where_nothing_is_measured(slowdown, kind):
     predicted = made.stats["predicted_us"]
     assert made.makespan == predicted[made.stats["winner"]] == min(predicted.values())
     assert made.stats["measured_us"] == {}
-    if kind == "streams":  # Stages that cost eleven times as much never win.
+    if kind == "streams":  # Stages that contention makes eleven times as slow never win.
         assert not made.is_staged
 
 
 def test_sequential_wins_where_nothing_helps():
     class OneCore(LatencyModel):
-        """A device with one core: groups that run side by side take turns, and a little longer."""
+        """A device with one core: groups side by side take a little longer than in turn."""
 
         def op(self, op):
             return float(US[op])

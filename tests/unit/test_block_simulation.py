@@ -56,7 +56,8 @@ def test_two_kernels_share_a_multiprocessor_by_each_resource(resource: int) -> N
         return kernel(2, 10, tuple(3 if i == which else 16 for i in range(len(RESOURCES))))
 
     one = BlockGpu(1)
-    # The first kernel's two blocks take two thirds. So one of the second's blocks has to wait.
+    # The first kernel's two blocks take two thirds of the resource. So one block of the second
+    # kernel has to wait.
     same = side_by_side(one, takes_a_third_of(resource), takes_a_third_of(resource))
     assert same == [(0, 10), (0, 20)]
     # If the kernels need different resources, all four blocks fit.
@@ -83,11 +84,12 @@ def test_a_large_kernel_at_the_front_holds_up_a_small_one() -> None:
 
 def test_a_block_goes_where_most_room_is() -> None:
     gpu = BlockGpu(2)
-    # The first kernel fills half of multiprocessor 0. Two blocks go to 1, and the third to either.
+    # The first kernel fills half of multiprocessor 0. Two blocks of the second kernel go to
+    # multiprocessor 1, and a third block to either.
     half, quarters = kernel(1, 10, (2, 2, 2, 2), busy=1), kernel(2, 10, (4, 4, 4, 4), busy=0.5)
     assert side_by_side(gpu, half, quarters) == [(0, 10), (0, 10)]
-    # With three blocks, one of them runs beside the first kernel on multiprocessor 0. The load
-    # there is 1.5.
+    # If the second kernel has three blocks, one of them runs beside the first kernel on
+    # multiprocessor 0. The load there is 1.5.
     assert side_by_side(gpu, half, replace(quarters, blocks=3)) == [(0, 15), (0, 15)]
 
 

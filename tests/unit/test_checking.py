@@ -143,7 +143,8 @@ def test_a_reader_that_the_planner_forgets_is_seen(monkeypatch):
 
 
 def test_a_dependency_that_the_planner_forgets_is_seen(monkeypatch):
-    """`C` reads a view of the output of `A`. Without this edge, `C` waits for no operator."""
+    """`C` reads a view of the output of `A`. Without the edge from `A`, `C` waits for no
+    operator."""
     known = programs.reads
 
     def forgetful(values, operators):
@@ -204,7 +205,7 @@ def test_the_dual_stream_experts_of_vllm_48223():
     """The routed experts overwrite the hidden states while the shared expert still reads them.
 
     The shared expert runs on its own stream. There is a fork and a join, but they do not order the
-    two.
+    experts.
     """
 
     def layer(experts_write):

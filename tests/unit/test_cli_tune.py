@@ -149,8 +149,8 @@ def start(net: Path, folder: Path, *more: str) -> subprocess.Popen[str]:
 
 
 def _begin_search() -> None:
-    # If a shell runs the tests in the background, they ignore Ctrl-C. The search would inherit
-    # this.
+    # If a shell runs the tests in the background, they ignore Ctrl-C, and the search would ignore
+    # it too.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     # On a busy machine, the search should get less time than the test that is going to stop it.
     # Otherwise the search could end before it is stopped, and the next search would have nothing to

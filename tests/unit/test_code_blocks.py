@@ -152,14 +152,14 @@ _BEFORE = {
     "cpp": "#include <vector>\n#include <tvm_interop/runtime.hpp>\n"
            "std::vector<float> image(8), scores(8);\n",
 }  # fmt: skip
-"""For each language of the runtime library, the code before a block."""
+"""For each language of the runtime library, the code to compile before a block of a page."""
 
 
 @pytest.mark.parametrize(
     "block", [block for block in BLOCKS if block.language in _BEFORE], ids=lambda b: b.first_line
 )
 def test_c_and_cpp_are_compiled(block: Block, tmp_path: Path) -> None:
-    """Each block is the body of a function."""
+    """The compiler checks each code block as the body of a function."""
     lines = [line for line in block.text.splitlines() if not line.startswith("#include")]
     before = _BEFORE[block.language]
     if "model = " not in block.text and "tvi_model* model" not in block.text:

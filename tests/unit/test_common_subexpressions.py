@@ -18,7 +18,7 @@ from tvm_interop.lowering.lower import LowerToUnits
 from tvm_interop.lowering.names import bindings_of
 
 Node = tuple[str, str, str, dict[str, Any]]
-"""Kind, inputs and outputs (with spaces between the names), and attributes."""
+"""A node: its kind, its inputs and outputs (names with spaces between), and its attributes."""
 
 WEIGHTS = np.random.default_rng(5).standard_normal((8, 8)).astype(np.float32)
 OTHER = WEIGHTS.copy()
@@ -30,7 +30,7 @@ CONSTANTS = {
 
 
 def model_of(nodes: Sequence[Node], outputs: str) -> onnx.ModelProto:
-    """A model with the inputs `x` and `z` of shape (4, 8), and the constants above."""
+    """A model with the inputs `x` and `z` of shape (4, 8), and the constants `CONSTANTS`."""
     made = [
         helper.make_node(kind, read.split(), written.split(), name=f"{kind}_{i}", **attributes)
         for i, (kind, read, written, attributes) in enumerate(nodes)

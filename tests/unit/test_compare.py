@@ -167,7 +167,7 @@ def test_the_command(
 
 
 def test_medians_that_contradict_the_ratio_are_told_apart() -> None:
-    """Medians may contradict the ratio, for example if the machine becomes faster half-way."""
+    """The medians contradict the ratio within rounds if the machine becomes faster half-way."""
     busy = Cost(2668.7, 1884.3, 0.984, (0.97, 0.995), 1.002, 60)
     told = comparison_text(Comparison(("a.tar", "b.tar"), (), busy))
     assert "medians 2668.7 and 1884.3 us; ratio within a round 0.984 (0.970 to 0.995)" in told

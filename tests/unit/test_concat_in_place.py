@@ -135,7 +135,7 @@ def test_parts_that_would_not_be_aligned_are_copied() -> None:
         ids = tuple(range(1, len(parts) + 1))
         return joined((ids, len(ids) + 1), values=[image("x", 1), *parts, whole], written=ids)
 
-    assert left(odd(16, 5)) == []  # The last part may end at any address.
+    assert left(odd(16, 5)) == []  # Only the last part may have a size that is not aligned.
     assert left(odd(5, 16)) == ["join y"]
     assert left(odd(16, 8, 16)) == ["join y"]
     assert can_be_in_place([64, 128, 4])
@@ -146,7 +146,7 @@ def test_parts_that_would_not_be_aligned_are_copied() -> None:
 
 
 def test_parts_on_a_gpu_may_lie_closer() -> None:
-    """8 channels of 3 x 3 pixels take 288 bytes, which is 9 times 32."""
+    """8 channels of 3 x 3 pixels take 288 bytes, a multiple of 32 but not of 64."""
     values = [
         Value("x", (1, 1, 3, 3), "float32"),
         Value("a", (1, 8, 3, 3), "float32"),

@@ -1,4 +1,5 @@
-"""Tests the loops of scheduled kernels: their lengths, their vectors, and what threads share."""
+"""Tests the loops of scheduled kernels: their lengths, their vectors, and which loops threads
+share."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from tvm_interop.transform import DefaultCPUSchedule
 
 
 def test_a_kernel_does_not_grow_with_the_stride() -> None:
-    """LLVM once took minutes for patches of 32 by 32 pixels, because each had its own loops."""
+    """LLVM once took minutes for patches of 32 x 32 pixels: each pixel had its own loops."""
 
     def length(stride: int) -> int:
         shapes = (1, 3, 4 * stride, 4 * stride), (8, 3, stride, stride)
@@ -31,7 +32,7 @@ def test_a_kernel_does_not_grow_with_the_stride() -> None:
 
 @pytest.mark.parametrize(("groups", "packed_at_once"), [(6, 1), (1, 6)])
 def test_groups_are_packed_one_by_one(groups: int, packed_at_once: int) -> None:
-    """If there are several groups, each share of the kernel packs only its own groups."""
+    """In a grouped convolution, each share of the kernel packs only its own groups."""
     kernels = lowered(conv(padding=1, groups=groups), (2, 6, 9, 9), (6, 6 // groups, 3, 3))
     (kernel,) = DefaultCPUSchedule("llvm")(kernels).functions.values()
     images = 1 if groups > 1 else 2
@@ -39,7 +40,7 @@ def test_groups_are_packed_one_by_one(groups: int, packed_at_once: int) -> None:
 
 
 def test_what_is_pointwise_has_one_long_loop() -> None:
-    """If the innermost loop is short, LLVM vectorises the next loop, which needs slow gathers."""
+    """If the innermost loop is short, LLVM vectorises the loop around it, by slow gathers."""
 
     def innermost(op: Any, *shapes: Shape) -> int:
         (func,) = DefaultCPUSchedule()(lowered(op, *shapes)).functions.values()
@@ -111,7 +112,7 @@ def test_no_sum_is_split_between_threads() -> None:
         for func in DefaultCPUSchedule()(kernels).functions.values():
             for loop in parallel_loops(func):
                 if int(loop.extent) == 1:
-                    continue  # A loop with one iteration is not shared out.
+                    continue  # Threads cannot divide one iteration.
                 assert all(uses(index, loop.loop_var) for index in shared_stores(loop))
 
 

@@ -90,7 +90,7 @@ def test_bytes_that_are_no_machine_code(fatbin: bytes) -> None:
 
 
 def test_compressed_code_is_refused(fatbin: bytes) -> None:
-    """The flags of an entry are the 8 bytes at 40. The first entry begins after 16 bytes."""
+    """The first entry of a fat binary begins at byte 16. Its flags are 8 bytes at offset 40."""
     (flags,) = struct.unpack_from("<Q", fatbin, 16 + 40)
     changed = bytearray(fatbin)
     struct.pack_into("<Q", changed, 16 + 40, flags | 0x8000)
@@ -99,7 +99,7 @@ def test_compressed_code_is_refused(fatbin: bytes) -> None:
 
 
 def test_a_kernel_without_its_registers(fatbin: bytes) -> None:
-    """The attribute with the number of registers has the kind 0x2f."""
+    """In machine code, the attribute with the number of registers has the kind 0x2f."""
     changed = fatbin.replace(b"\x04\x2f\x08\x00", b"\x04\x2e\x08\x00")
     assert changed != fatbin
     with pytest.raises(DeviceError, match="does not say how many registers"):

@@ -68,14 +68,14 @@ def test_compiled_here_for_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(RuntimeLibraryError, match=r"no CUDA here: libcuda\.so\.1") as caught:
         NativeModel(out)
     assert caught.value.status == UNSUPPORTED
-    # The distribution that only runs models has no reader in Python.
+    # The wheel that only runs models has no Python module that reads artifacts.
     monkeypatch.setitem(sys.modules, "tvm_interop.artifact.reading", None)
     with pytest.raises(ArtifactError, match="was compiled for a GPU: install `tvm-interop`"):
         tvm_interop.load(out)
 
 
 def on_a_gpu(value: dict[str, object]) -> dict[str, object]:
-    """A value of `plan` in the form for GPUs, with other fields."""
+    """A value of a plan for one GPU, as JSON, with these fields replaced."""
     return {"name": "x", "shape": [16], "dtype": "float32", "storage": "arena"} | value
 
 

@@ -173,7 +173,7 @@ def test_every_kernel_is_bound_to_threads(case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_no_memory_of_the_host_is_given_to_the_gpu(case: str) -> None:
-    """If two loops over blocks shared a buffer, the host would allocate this buffer."""
+    """If two launches (loops over thread blocks) shared a buffer, the host would allocate it."""
     _, scheduled = kernels_of(case)
     for var, func in scheduled.functions_items():
         assert device_code(var.name_hint, func, ("sm_90",)).launches

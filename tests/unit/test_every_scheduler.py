@@ -29,9 +29,9 @@ STEP = {
 }
 """For each slow scheduler, one of how many graphs the test uses.
 
-Two of these schedulers run neural networks, and two run most of the other schedulers. Three are the
-search of `ios` with other stages. A table of latencies has no merged operators, so these three have
-the same choices as `ios`.
+Two of these schedulers run neural networks, and two run most of the other schedulers. Three search
+as `ios` does, but for other kinds of stages. A table of latencies has no merged operators, so these
+three have the same choices as `ios`.
 """
 
 

@@ -154,7 +154,7 @@ def test_limits_of_no_use(limit: str) -> None:
 
 
 def test_a_prediction_never_says_that_operators_run_free() -> None:
-    """If the stage of several operators takes no longer than one operator, schedulers let
+    """If a stage of several operators takes no longer than one operator, schedulers let
     operators share a GPU freely."""
     device = ContendedDevice(6)
     few = few_of(device, OpGraph.from_edges(6, []))

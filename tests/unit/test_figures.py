@@ -35,7 +35,8 @@ def test_a_planted_figure_is_noticed(path: Path, monkeypatch: pytest.MonkeyPatch
     begin = max(text.find("<!-- figures"), 0)
     wrong = text[:begin] + re.sub(r"\d(?=\D*$)", _other_digit, text[begin:], count=1)
     assert wrong != text
-    # The README is made from its own text, in which only the figures are replaced.
+    # `readme_figures` replaces only the figures in the README's own text, so plant the wrong figure
+    # in that text.
     if path.name == "README.md":
         wrong = text.replace(re.findall(r"\d\.\d\d", text[begin:])[0], "9.99", 1)
         monkeypatch.setattr(figures.readme_figures, "PAGE", _Text(wrong))

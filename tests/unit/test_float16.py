@@ -29,7 +29,7 @@ def for_cuda(model: onnx.ModelProto) -> Compilation:
 
 
 TERMS = 4096
-"""The number of ones to add up. In float16 the sum would stop at 2048."""
+"""How many numbers 1.0 are added up. In float16 the sum would stop at 2048."""
 
 
 def product() -> onnx.ModelProto:
@@ -74,7 +74,8 @@ def test_the_same_operators_with_the_same_names(name: str) -> None:
     model = getattr(nets, name)()
 
     def names(model: onnx.ModelProto) -> list[str]:
-        # With half the size, parts may lie at addresses where they cannot be written in place.
+        # In float16, the parts of a concatenation may lie at addresses where they cannot be written
+        # in place. The `Concat` is then an operator.
         return [name for name in for_cuda(model).graph.names if not name.endswith("/Concat")]
 
     assert names(in_float16(model)) == names(model)

@@ -217,7 +217,8 @@ def test_the_weights_of_the_package_serve_any_graph():
             first, again = (schedule(graph, name, us) for _ in range(2))
             assert first.stages == again.stages
             assert schedule(graph, name, us, streams=2).makespan > 0
-    # A schedule can be made from predictions alone. By default, the best predictions are measured.
+    # A schedule can be made from predictions alone. By default, the stages that are predicted to be
+    # best are measured.
     graph, latency = fork(1)
     guessed = schedule(graph, "gpg-scored", latency, priced=0)
     assert guessed.stats["stages_priced"] == 0

@@ -1,4 +1,4 @@
-"""Tests the result file and the section that are made from visits to a GPU's machine."""
+"""Tests the result file and the section of a page that are made from visits to a GPU's machine."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def test_demands_are_read_when_kernels_are_compiled(compilation: Compilation) ->
 
 @needs_nvcc
 def test_opara_orders_by_them(compilation: Compilation) -> None:
-    """If the demands change, the order of the launches changes."""
+    """If the demands of the operators change, Opara's order of launches changes."""
     made = compilation.schedule("opara")
     assert made == tvm_interop.schedule(compilation.graph, "opara", traits=compilation.traits)
     turned = [dataclasses.replace(t, demand=1 - (t.demand or 0)) for t in compilation.traits]

@@ -1,4 +1,4 @@
-"""Tests the runner of a visit to a GPU with small steps that need no GPU."""
+"""Tests the runner of a visit to a GPU (a list of steps) with small steps that need no GPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SECONDS_OF_A_CALL = 570
 
 
 def step(name: str, text: str, limit_s: int = 30, **environment: str) -> Step:
-    """A step that runs Python code. In the code, `facts` keeps facts."""
+    """A step that runs Python code. The code reports its findings through the object `facts`."""
     head = "import os, sys, time; from pathlib import Path; from benchmarks.step_facts import Facts"
     return Step(
         name, 1, limit_s, ("-c", f"{head}\nfacts = Facts(Path('{{out}}'))\n{text}"), environment

@@ -27,7 +27,7 @@ ORDER = (
 
 @dataclass(frozen=True)
 class Case:
-    """One node.
+    """One node of `GroupQueryAttention`.
 
     Attributes
     ----------

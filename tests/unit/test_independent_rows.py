@@ -172,7 +172,7 @@ def _turned_groups(net: Net, n: int) -> str:
 
 
 def _window(net: Net, n: int) -> str:
-    """A pooling whose window reaches into the rows beside."""
+    """A pooling whose window reaches into neighbouring rows of the batch."""
     image = net.op("Reshape", ["x", _ints(net, 1, 1, n, 24)], "image")
     made = net.op("MaxPool", [image], "made", kernel_shape=[3, 1], pads=[1, 0, 1, 0])
     return net.op("Reshape", [made, _ints(net, n, 24)], "y")

@@ -1,4 +1,4 @@
-"""Tests that IOS with bounds finds the same schedule as IOS with all latencies."""
+"""Tests that IOS with lower bounds of latencies finds the same schedule as without bounds."""
 
 import math
 import random
@@ -157,7 +157,7 @@ def test_a_price_below_its_bound_is_reported(caplog):
     assert made.stats["bound_scale"] == pytest.approx(0.95 / 2)
     full = schedule(graph, "ios", Contended(us, 1, 0.5, 0.5), bounds=False)
     assert full.stats["below_bound"] == 0
-    # The lowered bounds hold for all stages, so the schedule is the same.
+    # The lowered bounds are not above the latency of any stage, so the schedule is the same.
     assert made == full
 
 

@@ -135,9 +135,9 @@ def test_windows_make_beams_better(monkeypatch):
 
 
 def test_windows_grow_until_they_fit_or_nothing_is_left():
-    """The stages are so wide that the first windows hold no two of them.
+    """The search improves windows of neighbouring stages. The first windows are too small here.
 
-    So the windows must grow.
+    The stages are so wide that the first windows hold only one stage, so the windows must grow.
     """
     graph = layered(60, 3, layer=12)
     us = LatencyTable(latencies(60, 3))

@@ -131,7 +131,7 @@ def test_optimal_over_all_stages_and_merges():
 
 @pytest.mark.parametrize("costly", [False, True])
 def test_blocks_too_large_to_search_through(costly):
-    """Beams and windows merge as well as the exact search, or nearly as well."""
+    """Beams, then windows of neighbouring stages, merge nearly as well as the exact search."""
     merged = 0
     for seed in range(4):
         graph = layered(24, seed, layer=4)
@@ -340,8 +340,8 @@ def test_without_merges_the_bits_are_those_of_sequential_execution(in_parts):
 
 
 def test_parts_of_merged_operators_are_measured_side_by_side(in_parts):
-    """The price of a merged operator is the time of its parts side by side, plus the time of its
-    cuts."""
+    """The price of a merged operator is the time of its parts side by side, plus the time of the
+    operators that cut its output."""
     made = in_parts
     asked = []
 

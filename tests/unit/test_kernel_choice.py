@@ -297,7 +297,7 @@ def test_what_works_on_each_number_takes_either_layout() -> None:
     assert blocked(model, liked_by()) == {"a", "exp"}
     assert blocked(model, liked_by(("a",))) == {"a", "exp"}
     assert blocked(model, liked_by(("b",))) == {"a", "exp"}
-    # `b` gains less than `a` loses, because `a` would need a reorder.
+    # What `b` gains on blocked tensors is less than what `a` would lose by a reorder.
     assert blocked(model, liked_by(("b",), reorder_us=20.0)) == {"a", "exp"}
 
     def a_is_slow_on_blocks(op: Operator) -> float:
@@ -341,7 +341,7 @@ def test_parts_of_a_concatenation_lie_as_it_does() -> None:
         return net.model("y")
 
     assert blocked(joined(16, 32), liked_by()) == {"part0", "part1"}
-    # Only the last block of the last part may be filled up with zeros.
+    # Only the last part of a concatenation may end in a block that is filled up with zeros.
     assert blocked(joined(16, 24), liked_by()) == {"part0", "part1"}
     assert blocked(joined(24, 16), liked_by()) == set()
     assert blocked(joined(32, 8), liked_by()) == set()
@@ -431,6 +431,6 @@ def test_a_timer_tells_a_reference_implementation_from_others() -> None:
     model = MeasuredLatency(found, {}, timer)
     assert model.has_only_reference(names.index("grouped"))
     assert not model.has_only_reference(names.index("before"))
-    # If the latency is known, it decides.
+    # Once the latency is measured, it decides, whichever implementation the library has.
     assert model.stage([[names.index("grouped")]]) > 0
     assert not model.has_only_reference(names.index("grouped"))

@@ -118,7 +118,7 @@ def test_a_faster_record_changes_the_kernel(
         - kernel_hashes(compilation.program.kernels).items()
     )
     assert list(changed.values()) == [kernel_hash(tuned)]
-    # If threads divide the padding, a share would read padding that was not written yet.
+    # If the loop that pads is parallel too, a share would read padding that was not written yet.
     assert (set(changed) <= divisible_kernels(with_records.program.kernels)) != parallel_padding
 
     results = []

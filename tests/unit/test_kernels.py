@@ -226,7 +226,7 @@ Shares = Sequence[tuple[int, int] | None]
 
 
 def run_shares(library: Any, kernels: tvm.IRModule, shares: Shares) -> np.ndarray:
-    """The output of the shares, run in this order. Numbers that no share writes are NaN."""
+    """The output after the shares have run in the given order. Unwritten numbers are NaN."""
     ((var, func),) = kernels.functions_items()
     rng = np.random.default_rng(0)
     *inputs, output = ([int(size) for size in param.ty.shape] for param in func.params)
@@ -289,7 +289,7 @@ def test_a_library_that_was_not_taken_over_runs_whole(tmp_path: Path) -> None:
 
 
 def test_a_share_ends_with_its_operator(tmp_path: Path) -> None:
-    """The next kernel on the same thread runs as a whole."""
+    """After a share of a kernel, the next kernel on the same thread runs as a whole."""
     kernels = double_then_add("c")
     library = load_kernels(build_kernels(kernels, "llvm", tmp_path / "k.so"))
     got = run_shares(library, kernels, [(1, 3), None])
@@ -369,7 +369,7 @@ class _Passes:
 def test_code_without_the_passes_for_gpus_is_the_same(
     make: Callable[[], tvm.IRModule], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The test also fails if TVM renames these passes, because they would then run again."""
+    """The test also fails if TVM renames its passes for GPUs, which would then run again."""
     target, kernels = tvm.target.Target("llvm"), make()
     all_passes, fewer = _Passes(), _Passes()
     with tvm.transform.PassContext(instruments=[all_passes]):

@@ -1,4 +1,4 @@
-"""Compares every kind of operator with NumPy in double precision, for each layout and cut."""
+"""Compares every kind of operator with NumPy in double precision, in each layout and division."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def assert_near(op: LibraryOp, got: np.ndarray, wanted: np.ndarray, what: str) -
 def test_what_is_found_in_models(kind: str, name: str) -> None:
     """Libraries run the operators that they should run, and the results are right.
 
-    They leave the operators that other kernels must run.
+    Libraries do not run the operators that other kernels must run.
     """
     model, feeds, is_taken = conformance()[kind].models[name]
     program = extract(LowerToUnits(libraries=("onednn",))(load_model(model)))

@@ -55,7 +55,7 @@ def test_functions_that_are_used_by_several() -> None:
         nodes.append(onnx.helper.make_node("Cos", [f"f{i}"], [f"c{i}"]))
         nodes.append(onnx.helper.make_node("Mul", [f"s{i}", f"c{i}"], [f"f{i + 1}"]))
     model = of(nodes, "f4")
-    # Written out, there would be 2 + 4 + 8 + 16 functions, and `tanh` 16 times.
+    # Written out, the kernel would call 2 + 4 + 8 + 16 functions, and `tanh` 16 times.
     assert largest(model)[1] < 30
     x = np.random.default_rng(0).standard_normal((4, 64)).astype("float32")
     (wanted,) = run_onnxruntime(model, {"t0": x}, rewrites=False).values()

@@ -193,7 +193,7 @@ def test_another_process_makes_the_tables_between_two_questions(
 ) -> None:
     path = tmp_path / "latency.db"
     with sqlite3.connect(path) as connection:
-        # The other process has only set this mode, and has made no table yet.
+        # The other process has only set the mode of the database, and has made no table yet.
         connection.execute("PRAGMA journal_mode = WAL")
     connection.close()
     pragma = LatencyStore._pragma
@@ -334,7 +334,7 @@ def test_db_commands_that_are_wrong(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_keys_are_those_of_older_databases() -> None:
-    """With other keys, users would have to measure all latencies again."""
+    """If the keys changed, users would have to measure all latencies again."""
     cpu = Setting(
         device="a CPU avx2", driver="", cores=6, tvm_version="0.25.0", streams=2, threads=3
     )

@@ -11,7 +11,7 @@ from tvm_interop.scheduling.least_time import least_us
 
 
 def in_pairs(graph: OpGraph) -> Schedule:
-    """Operators 0 and 1, 2 and 3, and so on are the parts of one operator, and run side by side."""
+    """Each pair of operators, such as 0 and 1, is a stage: the two parts of one operator."""
     stages = tuple(Stage(((op,), (op + 1,)), (0, 1)) for op in range(0, graph.num_ops, 2))
     return Schedule("sequential", graph.names, stages=stages)
 

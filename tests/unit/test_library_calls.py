@@ -43,7 +43,7 @@ def ending(op: LibraryOp) -> tuple[bool, bool, str]:
 
 
 def described(model: onnx.ModelProto) -> dict[str, LibraryOp | None]:
-    """The description of each unit that a library could compute, by the unit's name."""
+    """The description of each schedule unit that a library could compute, by the unit's name."""
     program = extract(LowerToUnits(libraries=("onednn",))(load_model(model)))
     return {op.name: op.description for op in program.operators}
 
@@ -80,7 +80,7 @@ def test_groups_of_a_residual_block() -> None:
     fused = units["b/Conv"]
     assert fused is not None
     assert ending(fused) == (True, True, "relu")
-    # The deeper convolution adds the sum, so the shortcut does not wait for it.
+    # The sum is fused with `b`, the deeper convolution, so `shortcut` need not wait for `b`.
     alone = units["shortcut/Conv"]
     assert alone is not None
     assert ending(alone) == (True, False, "none")

@@ -1,4 +1,4 @@
-"""Tests lowering to units: results, names, and reshapes without cost."""
+"""Tests lowering to schedule units (fused kernels): results, names, and reshapes without cost."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_norms_fold_into_convolutions() -> None:
 
 
 def test_a_convolution_to_one_channel_is_no_scale() -> None:
-    """The weight has one number for each input channel, as a scale would have."""
+    """The convolution's weight has one number for each input channel, as a scale would have."""
     net = nets.Net()
     x = net.input("x", [1, 5, 3, 3])
     model = net.model(net.op("Conv", [x, net.weight(1, 5, 1, 1)], "y", kernel_shape=[1, 1]))

@@ -22,7 +22,7 @@ def column(net: Masked) -> str:
 
 
 def left(net: Masked) -> str:
-    """1 where the mask is 0."""
+    """A tensor that is 1 where the mask is 0, and 0 elsewhere."""
     return net.do("Sub", net.number(1), column(net))
 
 

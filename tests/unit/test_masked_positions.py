@@ -34,7 +34,7 @@ QUICK: dict[str, Any] = {"scheduler": "sequential", "providers": ["tvm"], "time_
 
 
 def feed(made: onnx.ModelProto, masks: Masks, garbage: int | None) -> dict[str, np.ndarray]:
-    """Inputs of `GIVEN` positions, filled up with garbage, or not filled up if it is None."""
+    """Inputs of `GIVEN` positions, filled up with garbage unless `garbage` is None."""
     rng, junk = np.random.default_rng(3), np.random.default_rng(garbage)
     found = {}
     for value in made.graph.input:

@@ -1,7 +1,7 @@
 """Ranges of lengths for models that go through a sequence step by step: sums and recurrent layers.
 
-Positions are filled up behind the given ones. So a layer that runs from the first step on may be
-filled up. A layer that runs from the last step on, or that uses the last step, may not.
+Positions are filled up behind the given positions. So a layer that runs from the first step on may
+be filled up. A layer that runs from the last step on, or that uses the last step, may not.
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ class _OneCoreForAWhile(GivenTimer):
 def test_a_stretch_on_one_core_is_waited_for(
     compilation: Compilation, monkeypatch: pytest.MonkeyPatch, ends: float, us: float
 ) -> None:
-    """A stage that ran well earlier shows when each stream has a core again."""
+    """The timer repeats a stage that ran well earlier, until each stream has a core again."""
     clock = [0.0]
     monkeypatch.setattr(measured.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(

@@ -171,7 +171,8 @@ def test_a_merged_stage_stays_on_its_gpu(merged_last: bool) -> None:
     if merged_last:
         stages.sort(key=lambda stage: stage.kind == "merge")
     home, realized = made.realized(dataclasses.replace(merging, stages=stages, streams=()))
-    assert len(realized.stages) == len(home.graph.names) - 1  # One stage holds a cut too.
+    # An operator that cuts a merged output shares its stage with another operator.
+    assert len(realized.stages) == len(home.graph.names) - 1
     plan = home.plan(realized)
     device_of = {op.name: plan.streams[op.stream].device for op in plan.operators}
     assert device_of["key/MatMul+value/MatMul"] == "cuda:1"

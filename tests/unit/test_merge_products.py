@@ -111,7 +111,8 @@ def test_why_not() -> None:
         product(net, x, "a", (8, 4)),
         net.op("Relu", [product(net, x, "b", (8, 4))], "b_relu"),
         product(net, y, "c", (8, 4)),
-        net.op("MatMul", [x, net.weight(2, 8, 4)], "d"),  # A matrix of its own for each batch.
+        # The second factor has a matrix for each index of the batch.
+        net.op("MatMul", [x, net.weight(2, 8, 4)], "d"),
     ]
     module = folded(net.model(*outs))
     for other, says in (

@@ -158,7 +158,7 @@ def test_products_of_few_bits(bits: int, rows: int, points: str) -> None:
     if points == "packed":
         size = columns * -(-blocks * bits // 8)
         weights.append(draw.integers(0, 256, size).astype(np.uint8))
-    elif points == "floats" and bits < 8:  # onnxruntime refuses 8 bits with zero points of floats.
+    elif points == "floats" and bits < 8:  # onnxruntime has no float zero points for 8 bits.
         weights.append(draw.uniform(0, 15, columns * blocks).astype(np.float32))
     sizes = {"K": rows, "N": columns, "block_size": block, "bits": bits}
     checked(*one("MatMulNBits", [numbers(3, rows)], weights, **sizes))
@@ -178,7 +178,8 @@ def test_operators_fused_with_an_activation(activation: str) -> None:
     image, weights = numbers(1, 3, 6, 6), [numbers(4, 3, 3, 3), numbers(4)]
     checked(*one("FusedConv", [image], weights, pads=[1] * 4, **named))
     checked(*one("FusedConv", [image], [*weights, numbers(1, 4, 6, 6)], pads=[1] * 4, **named))
-    if activation not in ("", "Clip"):  # onnxruntime has no FusedGemm with these two.
+    # onnxruntime's FusedGemm does not support `Clip`, and needs an activation.
+    if activation not in ("", "Clip"):
         named.pop("activation_params", None)
         for name, number in zip(("alpha", "beta"), given, strict=False):
             named[f"activation_{name}"] = number
@@ -201,7 +202,7 @@ def integers(*shape: int, dtype: str) -> np.ndarray:
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_products_of_integers_that_become_floats(dtype: str, points: str, has_bias: bool) -> None:
     step = abs(numbers(6)) / 50 + np.float32(0.01)
-    # Small numbers: some CPUs make onnxruntime add such products in 16 bits.
+    # The numbers are small, as some CPUs make onnxruntime add products in 16 bits.
     right: list[np.ndarray | None] = [integers(16, 6, dtype=dtype) // 2]
     end: list[np.ndarray | None] = {
         "none": [None],
@@ -251,7 +252,7 @@ def test_an_operator_of_integers_in_a_branch() -> None:
     )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     for condition in (True, False):
-        # Small numbers: some CPUs make onnxruntime add such products in 16 bits.
+        # The numbers are small, as some CPUs make onnxruntime add products in 16 bits.
         words = integers(5, 16, dtype="uint8") // 4
         checked(made, {"x": words, "condition": np.array(condition)})
 

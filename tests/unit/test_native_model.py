@@ -108,7 +108,7 @@ def test_copies(again: Any, compiled: Artifact, path: Path) -> None:
 def test_a_file_that_is_replaced_while_it_is_loaded(
     compiled: Artifact, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Python has opened the old file before. The native library would read the new file."""
+    """Python has opened the old file, so the native library must not read the new file."""
     place, other = tmp_path / "model.tar", tmp_path / "other.tar"
     shutil.copy(path, place)
     tvm_interop.compile(nets.branches(), scheduler="sequential", out=other)

@@ -37,7 +37,10 @@ SLOW = msgspec.structs.replace(FAST, shipped="sequential", paired_ratio=1.1, int
 
 
 class Processes:
-    """Gives the times of processes with these ratios, and counts the processes."""
+    """Gives the times of processes, and counts the processes.
+
+    A ratio is the schedule's time over the time of sequential execution in one process.
+    """
 
     def __init__(self, ratios: Iterator[float]) -> None:
         self.ratios, self.started = ratios, 0
@@ -49,7 +52,7 @@ class Processes:
 
 
 def confirmed(*ratios: float, seconds: float = 60.0) -> tuple[SpeedCheck | None, int]:
-    """The speed check by processes whose ratios repeat without end, and the number of processes."""
+    """The speed check by processes whose ratios repeat, and how many processes were started."""
     processes = Processes(ratios[i % len(ratios)] for i in range(1000))
     return confirm_by(iter(processes), Budget(seconds)), processes.started
 
@@ -79,7 +82,7 @@ def test_a_clear_gain_takes_six_processes_and_none_takes_four() -> None:
 
 
 def test_an_unclear_gain_takes_more_processes() -> None:
-    # Two of every seven processes run while cores are shared, so the schedule is slower there.
+    # In two of every seven processes, streams share a core, so the schedule is slower there.
     found, started = confirmed(0.87, 0.86, 1.1, 0.87, 0.88, 0.86, 1.08)
     assert found is not None
     assert (found.shipped, started) == ("scheduled", 12)

@@ -50,7 +50,10 @@ def without_avx512(code: str) -> str:
 @needs_onednn
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="other CPUs have no AVX-512")
 def test_convolutions_and_pools_without_avx512_have_kernels_for_vectors() -> None:
-    """oneDNN's kernels for any layout are a thousand times slower: a convolution took a minute."""
+    """oneDNN's reference kernels, which take any layout, are a thousand times slower.
+
+    A convolution took a minute.
+    """
     code = """
 import numpy as np
 from tests.kind_variants import in_layout, laid_out, plain as made_plain
@@ -94,7 +97,7 @@ for op in WIDE.values():
 @needs_onednn
 @pytest.mark.parametrize(("columns", "padded"), [(512, True), (1024, True), (500, False)])
 def test_rows_that_would_collide_in_a_cache_are_put_apart(columns: int, padded: bool) -> None:
-    """Without AVX-512, oneDNN multiplies by a kernel that is slow for such rows."""
+    """Without AVX-512, oneDNN's kernel of products is slow for rows that collide in a cache."""
     code = f"""
 import numpy as np
 from tests.unit.test_onednn import plain, random, run

@@ -41,9 +41,9 @@ def test_what_the_traits_say_comes_before_what_is_derived():
 
 
 def test_ties_go_to_the_operator_that_has_been_ready_for_longest():
-    """All demands are equal.
+    """Operators 0, 1 and 2 have equal demands.
 
-    1, 2 and 3 are ready from the start, and 0 only after 3 was launched.
+    1 and 2 are ready from the start, and 0 only after 3 was launched.
     """
     graph = OpGraph.from_edges(4, [(3, 0)])
     traits = [OperatorTraits(demand=0.5, memory_bound=True) for _ in range(4)]
@@ -60,7 +60,7 @@ def test_without_traits_operators_launch_as_they_become_ready():
 
 
 def test_the_streams_are_algorithm_1():
-    """A simple implementation: in launch order, the first successor continues the stream."""
+    """A simple implementation: the successor that is launched first continues the stream."""
     for seed in range(60):
         graph = layered(40, seed)
         traits = [OperatorTraits(us, (us * 7) % 13) for us in latencies(40, seed)]

@@ -12,7 +12,7 @@ from tvm_interop.errors import InputError
 
 
 def left(net: Masked) -> str:
-    """1 where the mask is 0."""
+    """A tensor that is 1 where the mask is 0, and 0 elsewhere."""
     return net.do("Sub", net.number(1), net.do("Unsqueeze", net.float_mask(), net.ints(2)))
 
 

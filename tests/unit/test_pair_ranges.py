@@ -196,7 +196,7 @@ def test_the_first_rows_of_own_buffers_count(made: Artifact) -> None:
     whole = feed_of_encoder(32, 4, 4)
     for name, array in feed.items():
         whole[name][:2, :20] = array
-    whole["attention_mask"][2:] = 7  # A run of two rows does not read these rows.
+    whole["attention_mask"][2:] = 7  # A run of two rows does not read the rows from the third on.
     for position, array in enumerate(whole.values()):
         native.write_own_buffer(position, array)
     outputs = [np.zeros((2, 20, 16), np.float32), np.zeros((2, 16), np.float32)]

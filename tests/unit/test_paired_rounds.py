@@ -57,7 +57,8 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
         found = paired_ratio(truth * noisy[0], noisy[1])
         assert found.interval[0] <= found.ratio <= found.interval[1]
         above += found.interval[1] < truth
-    # 47.7 of 1000 are expected. The statistic is discrete, and this is its level nearest to 5%.
+    # At a level of 5%, 47.7 intervals of 1000 are expected to lie below the truth. The statistic is
+    # discrete, and this is its level nearest to 5%.
     assert 25 <= above <= 75
 
 
@@ -114,7 +115,8 @@ def test_looking_early_makes_no_more_false_results() -> None:
     for seed in range(trials):
         rounds = rounds_of("gaussian, 3%", [1.0, 1.0, 1 - LEAST_GAIN], seed)
         wrong += confirm(rounds, Budget(60), ends_early=True).compared.is_faster
-    assert wrong <= 32  # 20 are allowed on average; 33 or more have a probability of 0.3%.
+    # 20 false results are allowed on average; 33 or more have a probability of 0.3%.
+    assert wrong <= 32
 
 
 def slow(noise: str, ratio: float, seed: int) -> Iterator[Floats]:

@@ -1,4 +1,4 @@
-"""Tests the frame of the experiments of the papers: verdicts, the registry, results and pages."""
+"""Tests what all experiments on the papers share: verdicts, the registry, results and pages."""
 
 from __future__ import annotations
 

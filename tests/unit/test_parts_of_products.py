@@ -234,7 +234,7 @@ def test_parts_compute_what_the_whole_does(op: LibraryOp, parts: int) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", ["bias", "a matrix of three axes"])
 def test_columns_of_a_matrix_that_is_computed(name: str, dtype: str) -> None:
-    """Nothing is packed beforehand, so each run reads the present content."""
+    """A computed matrix is not packed beforehand, so each run reads its present content."""
     if dtype == "bfloat16" and BF16_FEATURE not in host_features():
         pytest.skip("needs AVX512-BF16")
     stored = ("float32",) * len(ROWS[name].shapes)

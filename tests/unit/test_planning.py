@@ -180,7 +180,7 @@ def in_use_at_once(graph, streams, waits, buffers):
 def caught_when_moved(graph, streams, waits, buffers, plan):
     """Check that the checker notices if a buffer moves onto another buffer in use.
 
-    Returns the number of such pairs.
+    Returns the number of pairs of buffers that were tried.
     """
     pairs = in_use_at_once(graph, streams, waits, buffers)
     for i, j in pairs:
@@ -222,7 +222,7 @@ def written_in_parts(graph, seed):
 
 
 def test_buffers_written_in_parts():
-    """The plan keeps buffers apart that are in use at once. The check notices if it does not."""
+    """A plan keeps buffers apart that are in use at once. The check notices if a plan does not."""
     moved = shared = 0
     for seed in range(40):
         graph = layered(25, seed)

@@ -86,7 +86,7 @@ def test_bf16_is_close_to_f32(net: Any) -> None:
 
 @needs_bf16
 def test_all_schedules_give_the_same_bits() -> None:
-    model = nets.inception_like(7, 32)  # 7 x 7 numbers: blocks of 16 channels are not aligned.
+    model = nets.inception_like(7, 32)  # In bf16, blocks of 16 channels of 7 x 7 are not aligned.
     first, *others = (
         compiled(model, scheduler=name, keep_slower=True)
         for name in ("sequential", "nimble", "lios")

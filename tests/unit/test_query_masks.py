@@ -57,7 +57,7 @@ def test_a_weaker_condition_is_preferred() -> None:
 
 
 def test_filled_queries_without_numbers_do_not_matter_in_one_layer() -> None:
-    """A given query without a key is NaN at any length, so it needs no 1."""
+    """A given query that may look at no key gives NaN at any length, so no 1 is needed for it."""
     found = proof(model(lambda net: _layers(net, 1, -np.inf)))
     assert found == Masks(("mask",), "nowhere")
 

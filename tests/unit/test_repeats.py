@@ -71,7 +71,7 @@ def test_long_stages_whose_runs_agree_need_half_as_many() -> None:
 
 def test_first_measurements_take_fewer_runs() -> None:
     stages_s, apart = [50e-6, 200e-6, 0.8e-3, 0.8e-3], [0.01, 0.01, 0.01, 0.1]
-    # Short stages run as often as others do when they are measured thoroughly.
+    # A stage of 50 us runs ten times even in a quick measurement.
     assert measured(stages_s, apart=apart, care=QUICK) == [10, 5, 5, 10]
     assert measured(stages_s, apart=apart) == [10, 10, 10, 20]
 

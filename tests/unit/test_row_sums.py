@@ -38,7 +38,7 @@ def scheduled_and_run(
         ((1, 4096), [1]),  # One long row.
         ((3, 5, 8 * WIDTH), [2]),
         ((2, 6, 14, 16), [2, 3]),  # Planes.
-        ((2, 3, 4, 64), [0, 3]),  # The rows do not lie together.
+        ((2, 3, 4, 64), [0, 3]),  # The summed elements of a result do not lie together.
         ((7, 52), [1]),  # The vectors have a width that divides the row.
     ],
 )

@@ -171,7 +171,7 @@ def test_a_run_that_cannot_be_filled_up_counts_at_its_own_size() -> None:
     with tvm_interop.Session(encoder(1, layers=1), **options) as session:
         feed = feed_of_encoder(5, 1)
         session.run(None, feed)
-        feed["attention_mask"][:] = 0  # A softmax of nothing but excluded positions.
+        feed["attention_mask"][:] = 0  # The mask excludes all positions, so a softmax has no score.
         session.run(None, feed)
         assert _plain(session.run_counts) == {
             (1,): (0, 0, 0, 0), (8,): (0, 1, 5, 8), (5,): (1, 0, 5, 5)

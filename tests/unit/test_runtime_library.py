@@ -231,7 +231,7 @@ def test_many_threads_share_a_model(branches: Path) -> None:
 
 
 def test_a_model_runs_on_the_programs_threads(tmp_path: Path) -> None:
-    """This process has other helpers already, so a new process makes the instance."""
+    """This process has helper threads already, so a new process makes the instance."""
     program = (
         "import os, sys, time\n"
         "from concurrent.futures import ThreadPoolExecutor\n"

@@ -1,4 +1,4 @@
-"""Tests the rule for schedule units: each part of the rule on its own small graph."""
+"""Tests the rule that groups operators into schedule units, each part on its own small graph."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_rule_of_separable_convolutions_and_sums() -> None:
 
 
 def test_rule_of_everything_else() -> None:
-    """There are separate biases and activations, normalised sums, and a layer after a pooling."""
+    """A model of separate biases and activations, normalised sums, and a layer after a pooling."""
     net = nets.Net()
     x = net.input("x", [1, 6, 8])
     net.op("MatMul", [x, net.weight(8, 8)], "up")

@@ -230,7 +230,8 @@ def test_of_equally_cheap_endings_ios_takes_the_first():
         def stage(self, groups):
             return float(len(groups))
 
-    # The endings of {0, 1} are, in order, {0}, {0, 1} and {1}. The best schedule with each of them
+    # An ending is a set of operators that may run last. The endings of {0, 1} are, in order, {0},
+    # {0, 1} and {1}. The best schedule with each of them
     # as its last stage costs 2, so the first ending is taken.
     made = schedule(OpGraph.from_edges(2, []), "ios", ByTheGroup([1, 1]))
     assert [stage.groups for stage in made.stages] == [((1,),), ((0,),)]
@@ -238,7 +239,7 @@ def test_of_equally_cheap_endings_ios_takes_the_first():
 
 
 def test_lios_is_what_the_paper_says():
-    """A simple implementation of Algorithm 1."""
+    """Compares `lios` with a simple implementation of the LIOS paper's Algorithm 1."""
     for seed, streams in product(range(30), (1, 2, 5)):
         graph = layered(40, seed)
         us = latencies(40, seed)

@@ -29,7 +29,7 @@ from tvm_interop.program.library_op import LibraryOp
 pytestmark = needs_onednn
 
 CHANNELS = 16
-"""A block of channels on any CPU, so that no memory is for channels that only fill a block up."""
+"""A number of channels that fills blocks on any CPU, so that blocks have no added channels."""
 
 
 def convolution(pixels: int) -> LibraryOp:

@@ -116,7 +116,7 @@ def test_only_the_cpu_runs_segments() -> None:
 
 
 def in_segments(plan: Plan, cuts: list[int]) -> Plan:
-    """The plan with waits for the order of segments: each waits for the segment before it."""
+    """The plan with added waits: each segment of the plan waits for the segment before it."""
     bounds = [0, *cuts, len(plan.operators)]
     operators = list(plan.operators)
     for begin, end, after in zip(bounds, bounds[1:], bounds[2:], strict=False):

@@ -137,7 +137,7 @@ def test_any_length_of_a_tagger_is_right(kind: str) -> None:
 
 
 def test_features_are_no_mask() -> None:
-    """A mask with three dimensions, the last of which is features."""
+    """A mask with three dimensions. The last dimension is features."""
 
     def build(net: Masked) -> str:
         gate = net.do("ReduceMean", "x", axes=[2], keepdims=0)

@@ -117,8 +117,8 @@ def test_blocks_of_a_combined_block_run_side_by_side(recorded: Any) -> None:
     executor = Executor(models(3, recorded), one_block, instances=2, blocks=3)
     recorded.hold = threading.Event()
     waiters = [Waiter(), Waiter()]
-    # The first request begins alone. The first block of the second request runs beside its second
-    # block.
+    # The first request begins alone. The first block of the second request runs beside the second
+    # block of the first request.
     executor.submit("chain", inputs("chain", 0), waiters[0])
     assert recorded.entered.acquire(timeout=20)
     executor.submit("branches", inputs("branches", 0), waiters[1])
@@ -136,7 +136,7 @@ def test_blocks_of_a_combined_block_run_side_by_side(recorded: Any) -> None:
 
 
 def test_models_change_between_the_blocks_of_a_request(recorded: Any) -> None:
-    """The request begins again, and its answer is right."""
+    """A model is removed meanwhile. The request begins again, and its answer is right."""
     executor = Executor(models(3, recorded), search, instances=2, blocks=3)
     recorded.hold = threading.Event()
     waiter = Waiter()

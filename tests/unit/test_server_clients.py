@@ -184,7 +184,7 @@ def test_values_in_messages_of_grpc(server: Server) -> None:
 
 
 def test_shared_memory_is_refused_by_name(client: Any, protocol: str) -> None:
-    """If the answer contained the bytes, the client would read the old content of its region."""
+    """If the answer held the bytes, the client would read old content of its shared memory."""
     x = _SYNC[protocol].InferInput("x", [1, 12], "FP32")
     x.set_shared_memory("region", 48)
     y = _SYNC[protocol].InferRequestedOutput("y")

@@ -148,8 +148,8 @@ def test_the_bytes_of_all_requests_are_bounded_together(small_server: Server) ->
             b"POST /v2/models/net/infer HTTP/1.1\r\nHost: localhost\r\n"
             b"Content-Type: application/json\r\nContent-Length: 20000\r\n\r\n" + padding
         )
-        # Wait, so that the slow request comes first. Otherwise this request would hold bytes that
-        # the slow one needs.
+        # Wait, so that the slow request comes first. Otherwise the next request would hold bytes
+        # that the slow request needs.
         wait_until(lambda: service.held._held == len(padding))
         status, said = post(small_server, fits + b" " * 500)
         assert status == 429, said
@@ -361,7 +361,7 @@ def test_zeros_keep_their_sign(text: str, wanted: float | None) -> None:
 
 
 def test_a_member_that_is_there_twice_counts_once(server: Server) -> None:
-    """As in most readers of JSON, the last member counts. The same member is checked and used."""
+    """As in most readers of JSON, the last of two equal members is checked and used."""
     body = asked().replace(b'"shape": [1, 12]', b'"shape": [7, 7], "shape": [1, 12]')
     assert post(server, body)[0] == 200
 

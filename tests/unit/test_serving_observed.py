@@ -63,7 +63,7 @@ def test_bursts_that_come_again_and_again_are_no_change_and_another_rate_is():
     seconds = 2000 / rate
     for seed in range(3):
         bursts = on_off([rate, rate], seconds, seed, 50 / rate, 50 / rate)
-        # While few windows are known, bursts may look like a change of load.
+        # While few windows of time have passed, bursts may look like a change of load.
         assert not watched(bursts, seconds).observed.has_changed(0.15)
         before = poisson([rate, rate], seconds, seed)
         after = poisson([2 * rate, rate], 300 / rate, seed)

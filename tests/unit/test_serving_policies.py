@@ -74,7 +74,7 @@ def test_batches_are_as_large_as_fits_and_wait_for_a_while():
     run = simulate_serving(
         models, rows, make_policy("batching", batch=4, delay_us=20.0), DEVICE, 1e-3
     )
-    # The first batch is full with 3 rows. The fifth request waits until 24, and the last until 80.
+    # The first batch is full at 3 us. The fifth request waits until 24 us, the last until 80 us.
     assert run.finished_us.tolist() == [23, 23, 23, 23, 34, 90]
     run = simulate_serving(models, rows, make_policy("batching", batch=2, streams=2), DEVICE, 1e-3)
     assert run.finished_us.tolist() == [10, 11, 25, 25, 21, 70]

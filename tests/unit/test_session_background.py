@@ -407,7 +407,7 @@ def test_what_cannot_be_compiled_in_the_background_is_refused(tmp_path: Path) ->
         from tvm_interop.scheduling import registry
 
         del registry._REGISTRY["of this test"]
-    # There is a compiled artifact already.
+    # An artifact is compiled already, so nothing can be compiled in the background.
     path = tmp_path / "model.tar"
     artifact.save(path)
     with Session(path, compile_in_background=True) as session:

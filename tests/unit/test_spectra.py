@@ -119,7 +119,7 @@ def test_the_front_of_a_speech_model() -> None:
     mel = net.op("MatMul", [power, net.op("MelWeightMatrix", given, "weights")], "mel")
     above_zero = net.op("Add", [mel, net.constant(np.array(1e-6, np.float32))], "above_zero")
     net.op("Log", [above_zero], "y")
-    # ONNX cannot infer types after a window that a node computes.
+    # ONNX cannot infer types behind an `STFT` whose window a node computes.
     model = net.model("y", check=False)
     feeds = {"signal": _floats(2, 4000)}
     (found,) = computed(model, feeds)
@@ -128,7 +128,7 @@ def test_the_front_of_a_speech_model() -> None:
 
 
 def test_offsets_out_of_all_bounds_read_nothing() -> None:
-    """The offsets are numbers of all kinds, and none of them leads to an element."""
+    """The offsets include NaN and infinity, and all of them lead out of the image."""
     images = np.ones((1, 1, 2, 2), np.float32)
     far = [np.nan, np.inf, -np.inf, 1e30, -1e30, 3e38, 1e10, -1e10, -2.5, 5]
     offsets = np.stack([np.full((1, 2, 2), value, np.float32) for value in far], axis=1)

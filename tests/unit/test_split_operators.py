@@ -338,7 +338,7 @@ def test_parts_that_would_not_be_aligned() -> None:
     rows = [parts.values[op.outputs[0]].shape[0] for op in parts.operators]
     assert sum(rows) == 128
     assert all(n * 20 % 64 == 0 for n in rows)
-    assert len(split_operators(program, 2).operators) == 2  # These are 64 rows of 20 bytes.
+    assert len(split_operators(program, 2).operators) == 2  # Each part has 64 rows of 20 bytes.
 
 
 def test_no_more_parts_than_are_worth_it() -> None:
@@ -412,8 +412,8 @@ def test_numbers_are_right_and_bits_the_same(provider: str, batch: int, parts: i
     assert "groups" in divided
     if provider == "onednn":
         assert "columns" in divided
-        # If measured times choose a blocked result, the operator is divided by rows. Otherwise it
-        # is not divided.
+        # If measured times choose a blocked result, the operator `block` is divided by rows.
+        # Otherwise a single image is not divided.
         block = next(op for op in operators if op.name.startswith("block/"))
         layout = compilation.program.values[block.outputs[0]].layout
         assert (layout == BLOCKED or batch > 1) == ("block" in divided)

@@ -34,7 +34,7 @@ def test_what_a_stage_computes_does_not_reach_the_stages_after_it() -> None:
     (read, written), (first,) = bound.bind([[0]])
     (then_read, _), _ = bound.bind([[2]])
     before = then_read.copy()
-    written[...] = 1e-40  # This is a denormal number, which makes some kernels slow.
+    written[...] = 1e-40  # A denormal number makes some kernels slow.
     assert first.args == [0, 1]
     assert read is not written
     np.testing.assert_array_equal(bound.bind([[2]])[0][0], before)
@@ -98,7 +98,7 @@ def test_a_librarys_kernel_is_bound_to_what_its_stage_computes() -> None:
 
 def test_a_large_tensor_is_full_of_random_numbers() -> None:
     program = crossing_chains()
-    wide = (3, 50_000)  # This is more numbers than are drawn at random.
+    wide = (3, 50_000)  # The tensor has more numbers than are drawn at random.
     values = [replace(value, shape=wide, dtype="bfloat16") for value in program.values]
     bound = StageOperators(replace(program, values=values, weights={}), GivenKernels(), np.copy)
     (read, written), _ = bound.bind([[0]])

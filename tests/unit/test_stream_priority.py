@@ -41,7 +41,7 @@ def urgent(plan: Plan, us: dict[str, float] | None = None) -> list[int]:
     return [s for s, stream in enumerate(streams) if stream.urgent]
 
 
-# a feeds b and the row c, d, e. f reads the results of both.
+# b and the chain c, d, e read the result of a. f reads the results of b and e.
 FORK = program(("a", "b"), ("a", "c"), ("c", "d"), ("d", "e"), ("b", "f"), ("e", "f"))
 
 

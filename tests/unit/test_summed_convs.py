@@ -47,7 +47,7 @@ def window(
 
 
 def rep_block(group: int, batch: int = 2) -> onnx.ModelProto:
-    """A block as in RepVGG: windows of 3x3 and of one pixel, and the image itself, all normed."""
+    """A block as in RepVGG: convolutions of 3x3 and 1x1, and the image itself, all normed."""
     net = nets.Net()
     x = net.input("x", [batch, 8, 9, 7])
     wide = norm(net, net.conv(x, "wide", (8, 8), 3, group), "wide_norm", 8)
@@ -59,7 +59,7 @@ def rep_block(group: int, batch: int = 2) -> onnx.ModelProto:
 
 
 def of_sizes(sizes: list[tuple[tuple[int, int], list[int]]], stride: int = 1) -> Make:
-    """Windows of these sizes and paddings on one image, added up."""
+    """The sum of convolutions of one image, whose windows have these sizes and paddings."""
 
     def make() -> onnx.ModelProto:
         net = nets.Net()
@@ -74,7 +74,7 @@ def of_sizes(sizes: list[tuple[tuple[int, int], list[int]]], stride: int = 1) ->
 
 
 def with_others() -> onnx.ModelProto:
-    """Windows on two images, an image that is added as it is, and biases."""
+    """The sum of convolutions of two images, with biases, and of one of the images itself."""
     net = nets.Net()
     x, z = net.input("x", [1, 6, 8, 8]), net.input("z", [1, 6, 8, 8])
     total = z
@@ -84,7 +84,7 @@ def with_others() -> onnx.ModelProto:
 
 
 def read_twice() -> onnx.ModelProto:
-    """A window whose result is also an output, beside two whose results are only added."""
+    """A convolution whose result is also an output, and two whose results are only added."""
     net = nets.Net()
     x = net.input("x", [1, 6, 8, 8])
     a, b, c = (net.conv(x, name, (6, 6), 3) for name in ("a", "b", "c"))
@@ -93,7 +93,7 @@ def read_twice() -> onnx.ModelProto:
 
 
 def twice_itself() -> onnx.ModelProto:
-    """A sum of a window with itself, and with another."""
+    """The sum of a convolution with itself, and with another convolution."""
     net = nets.Net()
     x = net.input("x", [1, 6, 8, 8])
     a = net.conv(x, "a", (6, 6), 3)
@@ -102,7 +102,7 @@ def twice_itself() -> onnx.ModelProto:
 
 
 def different(kind: str) -> Make:
-    """Two windows that differ in one thing, and so stay apart."""
+    """Two convolutions that differ in one respect, and so do not become one convolution."""
 
     def make() -> onnx.ModelProto:
         net = nets.Net()
@@ -113,7 +113,7 @@ def different(kind: str) -> Make:
             b = window(net, z, "b", (6, 6), (3, 3), [1] * 4, group=2)
         elif kind == "dilation":
             b = net.op("Conv", [z, net.weight(6, 6, 3, 3)], "b", pads=[2] * 4, dilations=[2, 2])
-        elif kind == "place":  # One window reaches up and right, the other down and left.
+        elif kind == "place":  # The windows of the two convolutions reach to opposite sides.
             a = window(net, x, "a2", (6, 6), (2, 2), [1, 0, 0, 1])
             b = window(net, z, "b", (6, 6), (2, 2), [0, 1, 1, 0])
         else:

@@ -88,7 +88,7 @@ def test_no_more_threads_than_asked_for(kernels: Any) -> None:
         before = len(os.listdir("/proc/self/task"))
         for streams, kernel, threads in [(2, "serial", 1), (4, "parallel", 8), (16, "parallel", 1)]:
             Chain(kernels, streams, kernel, threads).check(1.0)
-        # There are two working threads and a witness that sleeps forever (`StartWitness`).
+        # There are two working threads, and one thread that sleeps forever (`StartWitness`).
         assert len(os.listdir("/proc/self/task")) <= before + 3
         affinity = os.sched_getaffinity(0)
         Chain(kernels, 2).check(2.0)

@@ -207,8 +207,8 @@ def test_what_was_measured_in_time_decides(clock: Clock, monkeypatch: pytest.Mon
         return Priced(lambda op: 10.0 if program.operators[op].library is None else 100.0, streams)
 
     monkeypatch.setattr(LoweredForCpu, "stage_timer", stage_timer)
-    # With blocks of 8 channels, as on CPUs without AVX-512, the rule would decide for most
-    # operators.
+    # With blocks of 8 channels, as on CPUs without AVX-512, the rule for operators that were not
+    # measured in time would decide for most operators.
     monkeypatch.setattr("tvm_interop.compiler.cpu.blocked_layout", lambda _: "blocked16")
 
     def libraries(seconds: float) -> tuple[int, tuple[str, ...]]:

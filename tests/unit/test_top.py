@@ -324,7 +324,7 @@ def test_top_keeps_what_it_has_where_a_combined_block_is_too_large():
 
 
 class Watched(Search):
-    """A policy with two combined blocks in flight, which notes how many run side by side."""
+    """A policy with up to two combined blocks at once, which notes how many run side by side."""
 
     most = 0
 

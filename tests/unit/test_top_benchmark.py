@@ -80,7 +80,7 @@ def test_claims_of_figures_16_and_23_follow_the_cells_that_were_run():
 
     (claim,) = shared_queue(cells)
     assert claim.holds == "not reproduced"
-    # With both seeds, the final combined block is too large, so no request is served.
+    # Both trainings (seeds) end with a combined block that is too large, so they serve no request.
     assert all("in mix" not in run_["final"] for run_ in seeds(cells, "shared-mended"))
     assert "mended, 0 and 0 (2 seeds, 2000 calls)" in claim.ours
     for run_, served in zip(seeds(cells, "shared-mended"), (700.0, 900.0), strict=True):

@@ -46,7 +46,7 @@ def test_why_it_cannot_take_part(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_weights_outlive_the_capture() -> None:
-    """A CUDA graph has the addresses of weights. On an H200 they were freed and overwritten."""
+    """A CUDA graph holds the addresses of weights, which were once freed too early on an H200."""
     pytest.importorskip("torch")
     seen: list[weakref.ref[Any]] = []
 

@@ -69,7 +69,7 @@ def test_what_needs_no_tiles_has_none(
 
 
 def is_tiled(loops: str) -> bool:
-    """Whether two loops were split into two. TVM names the halves in this way."""
+    """Whether two loops were each split into two, by the names that TVM gives to the halves."""
     return len(set(re.findall(r"(ax\d)_1\b", loops))) == 2
 
 

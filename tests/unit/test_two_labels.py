@@ -1,4 +1,7 @@
-"""Compares the cheapest labels with all labels, and tests costs that no cut can express."""
+"""Tests the choice of one of two labels for each item at the lowest cost, by a minimum cut.
+
+The choice is compared with all choices. Some costs cannot be expressed by a cut.
+"""
 
 from __future__ import annotations
 

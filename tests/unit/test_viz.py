@@ -179,7 +179,7 @@ def test_svg(records: dict[str, Record]) -> None:
     assert root.tag == f"{namespace}svg"
     boxes = [e for e in root.iter(f"{namespace}svg") if e.get("class") == "op"]
     measured = sum(len(shown.operators) for shown in records.values())
-    # The measured operators, and the predicted operators.
+    # The page draws the measured operators and the predicted operators.
     assert len(boxes) == measured + len(records["lios"].operators)
     waits = [e for e in root.iter(f"{namespace}line") if e.get("class") == "wait"]
     assert len(waits) == sum(shown.num_waits for shown in records.values())
@@ -319,7 +319,7 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_show_without_running(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """No code of the artifact is loaded. This artifact has no valid code."""
+    """`show --no-run` loads no code of the artifact, so it draws an artifact without valid code."""
     artifact = tvm_interop.compile(two_inputs(), scheduler="lios", streams=2, keep_slower=True)
     out, page = str(tmp_path / "net.tar"), str(tmp_path / "page.html")
     replace(artifact, kernels=b"no library").save(out)

@@ -73,8 +73,8 @@ def test_the_faster_kernel_is_chosen() -> None:
 
 
 def test_more_weights_are_counted() -> None:
-    # The transformed weights of 512 x 512 windows take 28 MB more, which memory delivers in
-    # 2.4 ms.
+    # The transformed weights of 512 x 512 windows take 28 MB more than the weights. Reading the
+    # 28 MB takes 2.4 ms.
     large = program(conv(512, 512, 7))
     assert not chosen(large, taking(3000, 1000))
     assert chosen(large, taking(6000, 1000))
@@ -123,7 +123,7 @@ def test_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
     model = net()
     assert "winograd_conv2d" in kinds(model, latency_db=":memory:")
     assert "winograd_conv2d" not in kinds(model, latency_db=":memory:", winograd=False)
-    # Other CPUs that run code for the target may not have the kernels.
+    # CPUs for which the target compiles may lack the instructions of the Winograd kernels.
     assert "winograd_conv2d" not in kinds(
         model, latency_db=":memory:", target="llvm -mcpu=x86-64-v2"
     )
@@ -185,7 +185,7 @@ def inputs(op: LibraryOp, seed: int) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("channels", [8, 64, 256])
 def test_the_error_is_like_that_of_direct_sums(channels: int) -> None:
-    """At most five times the error of oneDNN's direct sums, and 2e-6 of the largest result."""
+    """The error is at most five times that of direct sums, and 2e-6 of the largest result."""
     direct = conv(channels, 32, 24)
     op = as_winograd(direct)
     assert op is not None

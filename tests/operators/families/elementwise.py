@@ -71,7 +71,8 @@ def _unary() -> Iterator[Case]:
         for opset, dtype, attributes in itertools.product(versions(op), FLOATS, settings):
             x = edges(dtype)
             if op in _ANGLES:
-                # For larger angles, the remainder of a turn is only rounding error.
+                # For larger angles, the remainder of a division by a full turn is only rounding
+                # error.
                 x = x[~(np.abs(x) > 1e4)]
             yield Case(op, [x], attributes, opset=opset)
             if opset == versions(op)[-1]:
@@ -168,7 +169,7 @@ def _casts() -> Iterator[Case]:
     for source, target in itertools.product(TYPES, TYPES):
         x = edges(source)
         if source in FLOATS and target not in FLOATS and target != "bool":
-            # The result of a number that does not fit into the type is not defined.
+            # ONNX does not define the cast of a number that does not fit into the new type.
             x = np.array([0, -0.0, 0.5, 1.5, 2.5, 3.99, 100, 127], source)
             if not target.startswith("u"):
                 x = np.concatenate([x, -x])

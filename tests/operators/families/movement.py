@@ -158,7 +158,8 @@ def _writes() -> Iterator[Case]:
         if dtype == "bool" and reduction != "none":
             continue
         x = numbers(dtype, 4, 5)
-        # Without a reduction, no element is written twice, because the last write would win.
+        # Without a reduction, the result of two writes to one element would depend on their order.
+        # So no element is written twice.
         rows = np.array([[0, 1, 3], [-1, -3, 2]])
         if reduction != "none":
             rows = np.array([[0, 0, 3], [-1, -4, 0]])

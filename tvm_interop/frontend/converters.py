@@ -250,6 +250,26 @@ def _roi_align(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str
     )
 
 
+def _gemm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    # TVM rounds the factors `alpha` and `beta` to the type of the tensors, so of integers, 0.5 is 0.
+    # ONNX multiplies the sums by them and rounds the result towards 0.
+    a, b, c = (*inputs, None)[:3]
+    factors = [float(attrs.get(name, 1.0)) for name in ("alpha", "beta")]
+    if _is_float(a) or all(factor.is_integer() for factor in factors):
+        return None
+    turned = [
+        bb.emit(relax.op.permute_dims(x)) if attrs.get(name) else x
+        for x, name in ((a, "transA"), (b, "transB"))
+    ]
+    terms = [bb.emit(relax.op.matmul(*turned)), *([] if c is None else [c])]
+    scaled = [
+        bb.emit(relax.op.multiply(bb.emit(relax.op.astype(x, "float64")), relax.const(f, "float64")))
+        for x, f in zip(terms, factors, strict=False)
+    ]
+    total = functools.reduce(lambda x, y: bb.emit(relax.op.add(x, y)), scaled)
+    return relax.op.astype(total, str(a.ty.dtype))
+
+
 def _pad(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     # TVM's converter emits a finished kernel. Later passes cannot fuse it with a convolution.
     x = inputs[0]
@@ -388,6 +408,7 @@ _CONVERTERS: dict[str, Converter] = {
     "Equal": _equal,
     "EyeLike": _eye_like,
     "GatherND": import_gather_nd,
+    "Gemm": _gemm,
     "IsInf": _is_inf,
     "Max": _of_all(relax.op.maximum),
     "MaxUnpool": import_max_unpool,

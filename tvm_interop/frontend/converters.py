@@ -251,8 +251,8 @@ def _roi_align(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str
 
 
 def _gemm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM rounds the factors `alpha` and `beta` to the type of the tensors, so of integers, 0.5 is 0.
-    # ONNX multiplies the sums by them and rounds the result towards 0.
+    # TVM rounds the factors `alpha` and `beta` to the type of the tensors, so 0.5 becomes 0 if they
+    # are integers. ONNX multiplies the sums by them, and rounds the result towards 0.
     a, b, c = (*inputs, None)[:3]
     factors = [float(attrs.get(name, 1.0)) for name in ("alpha", "beta")]
     if _is_float(a) or all(factor.is_integer() for factor in factors):
@@ -262,11 +262,11 @@ def _gemm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any
         for x, name in ((a, "transA"), (b, "transB"))
     ]
     terms = [bb.emit(relax.op.matmul(*turned)), *([] if c is None else [c])]
-    scaled = [
-        bb.emit(relax.op.multiply(bb.emit(relax.op.astype(x, "float64")), relax.const(f, "float64")))
-        for x, f in zip(terms, factors, strict=False)
-    ]
-    total = functools.reduce(lambda x, y: bb.emit(relax.op.add(x, y)), scaled)
+    total = None
+    for term, factor in zip(terms, factors, strict=False):
+        exact = bb.emit(relax.op.astype(term, "float64"))
+        scaled = bb.emit(relax.op.multiply(exact, relax.const(factor, "float64")))
+        total = scaled if total is None else bb.emit(relax.op.add(total, scaled))
     return relax.op.astype(total, str(a.ty.dtype))
 
 

@@ -55,6 +55,11 @@ def _resized() -> Iterator[Case]:
         for value in (0.0, 7.0):
             more = named | {"extrapolation_value": value}
             yield Case("Resize", [volume, region, None, whole], more, (1, 3), sums=True)
+    image, one = numbers("float32", 1, 2, 6, 5), np.array([1, 2, 1, 4])
+    given = [image, np.array([0, 0, 0.2, 0.1, 1, 1, 0.9, 1.2], "float32"), None, one]
+    for mode in ("nearest", "linear"):
+        named = {"coordinate_transformation_mode": "tf_crop_and_resize", "mode": mode}
+        yield Case("Resize", given, named, (1, 3), sums=True)
     square = np.array([[[[1, np.inf], [np.nan, 4]]]], "float32")
     for sizes in ([1, 1, 7, 8], [1, 1, 6, 3]):
         yield Case("Resize", [square, None, None, np.array(sizes)], {}, (3,))
@@ -123,6 +128,9 @@ def _odd_inputs() -> Iterator[Case]:
     not_read = np.full((2, 3), _NAN, "float32")
     given = [numbers("float32", 2, 4), numbers("float32", 4, 3), not_read]
     yield Case("Gemm", given, {"beta": 0.0}, sums=True)
+    whole = [numbers("int64", 3, 2), numbers("int64", 3, 4, seed=1), numbers("int64", 4, seed=2)]
+    for named in ({"alpha": 0.5}, {"alpha": -2.0, "beta": 1.25}):
+        yield Case("Gemm", whole, named | {"transA": 1})
 
 
 def _others() -> Iterator[Case]:

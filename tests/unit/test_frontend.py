@@ -99,6 +99,14 @@ def test_wrong_shapes_are_refused(shapes: dict[str, tuple[int, ...]], message: s
         load_model(nets.branches(), shapes)
 
 
+def test_numbers_drawn_at_random_are_refused_and_named() -> None:
+    net = nets.Net()
+    drawn = net.op("RandomNormalLike", [net.input("x", [2, 3])], "noise")
+    model = net.model(net.op("Relu", [drawn], "y"), check=False)
+    with pytest.raises(UnsupportedModelError, match=r"at random: `RandomNormalLike` .*an input"):
+        load_model(model)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -128,6 +128,35 @@ def test_double_precision_stays_a_call():
     tvm.ir.assert_structural_equal(VectorizeMath()(module), module)
 
 
+def test_functions_of_rounded_numbers_are_rounded_in_vectors():
+    """TVM refused to make vectors of this: a kernel of TVM's in a quantised model."""
+
+    def rounded(x):
+        steps = tirx.min(tirx.max(tirx.nearbyint(x / 0.05) + 7.0, 0.0), 255.0)
+        return (steps.astype("uint8").astype("int32") - 7).astype("float32") * 0.05
+
+    def gated(x):
+        return rounded(rounded(x) * rounded(tirx.sigmoid(rounded(x))))
+
+    schedule = s_tir.Schedule(kernel(gated))
+    schedule.work_on("k")
+    (loop,) = schedule.get_loops(schedule.get_sblock("compute"))
+    schedule.vectorize(schedule.split(loop, [None, 8])[1])
+    library = tvm.compile(VectorizeMath()(schedule.mod), target="llvm")
+    given = np.random.default_rng(0).standard_normal(LENGTH).astype(np.float32)
+    got = tvm.runtime.tensor(np.zeros(LENGTH, np.float32))
+    library["k"](tvm.runtime.tensor(given), got)
+
+    def as_rounded(x):
+        return np.float32(0.05) * np.clip(np.rint(x / np.float32(0.05)), -7, 248)
+
+    x = as_rounded(given)
+    wanted = as_rounded(x * as_rounded(1 / (1 + np.exp(-x))))
+    # A number halfway between two steps may be rounded to either.
+    assert np.mean(got.numpy() != wanted) < 0.01
+    np.testing.assert_allclose(got.numpy(), wanted, atol=0.0501)
+
+
 @pytest.mark.parametrize("lanes", [1, 16])
 @pytest.mark.parametrize("in_a_branch", [False, True])
 def test_functions_of_functions_compile_in_no_time(

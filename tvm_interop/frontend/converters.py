@@ -253,6 +253,26 @@ def _roi_align(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str
     )
 
 
+def _gemm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    # TVM rounds the factors `alpha` and `beta` to the type of the tensors, so 0.5 becomes 0 if they
+    # are integers. ONNX multiplies the sums by them, and rounds the result towards 0.
+    a, b, c = (*inputs, None)[:3]
+    factors = [float(attrs.get(name, 1.0)) for name in ("alpha", "beta")]
+    if _is_float(a) or all(factor.is_integer() for factor in factors):
+        return None
+    turned = [
+        bb.emit(relax.op.permute_dims(x)) if attrs.get(name) else x
+        for x, name in ((a, "transA"), (b, "transB"))
+    ]
+    terms = [bb.emit(relax.op.matmul(*turned)), *([] if c is None else [c])]
+    total = None
+    for term, factor in zip(terms, factors, strict=False):
+        exact = bb.emit(relax.op.astype(term, "float64"))
+        scaled = bb.emit(relax.op.multiply(exact, relax.const(factor, "float64")))
+        total = scaled if total is None else bb.emit(relax.op.add(total, scaled))
+    return relax.op.astype(total, str(a.ty.dtype))
+
+
 def _pad(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     # TVM's converter of `Pad` emits a finished kernel, which later passes cannot fuse with a
     # convolution.
@@ -393,6 +413,7 @@ _CONVERTERS: dict[str, Converter] = {
     "Equal": _equal,
     "EyeLike": _eye_like,
     "GatherND": import_gather_nd,
+    "Gemm": _gemm,
     "IsInf": _is_inf,
     "Max": _of_all(relax.op.maximum),
     "MaxUnpool": import_max_unpool,

@@ -39,6 +39,11 @@ from .old_operators import in_later_form
 from .recurrent import RECURRENT
 from .turned_weights import turn_no_more, turned_weights
 
+RANDOM = frozenset({"Bernoulli", "Multinomial"}) | {
+    f"Random{kind}{like}" for kind in ("Normal", "Uniform") for like in ("", "Like")
+}
+"""Operators that draw numbers at random."""
+
 
 def import_graph(
     model: onnx.ModelProto,
@@ -109,6 +114,11 @@ def check_operators(graph: onnx.GraphProto, origin: str) -> None:
             raise UnsupportedModelError(
                 f"{origin} uses operators of classical machine learning, such as trees and "
                 f"scalers, which are not compiled: {found}. Export only the network, without them"
+            )
+        if all(kind in RANDOM for kind in missing):
+            raise UnsupportedModelError(
+                f"{origin} draws numbers at random: {found}. A compiled model gives the same "
+                "results for the same inputs: make the numbers that are drawn an input of the model"
             )
         raise UnsupportedModelError(
             f"{origin} uses operators TVM cannot import: {found}. Export the model "

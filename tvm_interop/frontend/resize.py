@@ -67,7 +67,8 @@ def import_resize(
         and list(shape[:2]) == [new_sizes[0], new_sizes[1]]
         and len(shape) in (3, 4, 5)
         and not (mode == "align_corners" and 1 in new_sizes.values())
-        and not (mode.startswith("tf_crop") and len(shape) == 5)
+        # TVM divides by the new size of the region minus 1.
+        and not (mode.startswith("tf_crop") and (len(shape) == 5 or 1 in _of_image(new_sizes)))
         and not (SHRINKING in attrs and min(factors.values()) < 1)
         and (not is_nearest or _has_no_ties(factors.values(), attrs, mode))
     ):
@@ -107,6 +108,10 @@ def import_resize(
         return x
     outside = relax.const(float(attrs.get("extrapolation_value", 0.0)), dtype)
     return relax.op.where(relax.const(inside, "bool"), x, outside)
+
+
+def _of_image(sizes: Mapping[int, int]) -> list[int]:
+    return [size for axis, size in sizes.items() if axis > 1]
 
 
 def _has_no_ties(factors: Iterable[float], attrs: Mapping[str, Any], coordinates: str) -> bool:

@@ -26,7 +26,7 @@ from onnx.reference import ReferenceEvaluator
 
 from .even_growth import Growth, Law, Sizes, ones_of
 from .expand import inner_nodes
-from .onnx_importer import node_name
+from .onnx_importer import RANDOM, node_name
 
 _MOST_ELEMENTS = 1 << 16
 """A constant with more elements than this is a weight. It is read only for a node that combines it
@@ -36,12 +36,6 @@ _SMALL = 4096
 _MOST_WORK = 1 << 28
 """Tensors with more than `_SMALL` elements are computed for so few sizes that about this many
 numbers are made in all."""
-_RANDOM = frozenset(
-    {
-        *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"),
-        "RandomUniformLike",
-    }
-)
 _OF_SHAPE = ("Shape", "Size")
 
 Shape = tuple[int, ...]
@@ -176,7 +170,7 @@ class _Follower:
             self._same[name] = self._same.get(value.name, value.name)
 
     def _is_step(self, node: onnx.NodeProto, names: Sequence[str]) -> bool:
-        if node.domain not in ("", "ai.onnx") or node.op_type in _RANDOM:
+        if node.domain not in ("", "ai.onnx") or node.op_type in RANDOM:
             return False
         if any(a.HasField("g") or a.graphs for a in node.attribute):
             return False

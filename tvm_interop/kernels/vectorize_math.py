@@ -189,7 +189,16 @@ def _steps_of_store(store: Any, lane: Any, lanes: Any, held: list[Any]) -> list[
         held_args = [hold(arg) for arg in call.args]
         return tvm.ir.Call(call.op, held_args, call.attrs, ret_ty=call.ty)
 
+    def with_floats_held(cast: Any) -> Any:
+        # TVM cannot make vectors of a variable in a number that is rounded to an integer, if the
+        # value of the variable was rounded too.
+        has_variables = _has_function(cast.value) or _nodes(cast.value, tirx.Let)
+        is_rounded = str(cast.ty.dtype).startswith(("int", "uint"))
+        return tirx.Cast(cast.ty.dtype, keep(cast.value)) if is_rounded and has_variables else cast
+
     value = tvm_ffi.structural_map(store.value, (tvm.ir.Call, with_arguments_held))
+    if not in_branches:
+        value = tvm_ffi.structural_map(value, (tirx.Cast, with_floats_held))
     return [*steps, tirx.BufferStore(store.buffer, value, store.indices)] if steps else [store]
 
 

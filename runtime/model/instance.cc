@@ -1,5 +1,7 @@
 #include "runtime/model/instance.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -21,6 +23,19 @@ namespace {
 
 bool IsAligned(const void* address) {
   return reinterpret_cast<uintptr_t>(address) % kTensorAlignment == 0;
+}
+
+// Refuses what is larger than the memory of the machine. The system itself may promise such memory,
+// and end the process when it is used.
+void RequireMemory(size_t nbytes) {
+  const auto there =
+      static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  if (nbytes <= there) return;
+  const auto in_mib = [](size_t size) { return std::to_string(size >> 20) + " MiB"; };
+  throw ModelError(ErrorCode::kOutOfMemory,
+                   "the model needs " + in_mib(nbytes) + " of memory for its tensors, and this " +
+                       "machine has " + in_mib(there) +
+                       ": run it on a larger machine, or compile it for smaller inputs");
 }
 
 // Calls `work` on the calling thread and on up to `threads` - 1 other threads at the same time.
@@ -61,6 +76,7 @@ Instance::Instance(std::shared_ptr<Model> model, size_t shape, std::shared_ptr<T
       // An empty arena has an address too.
       arena_need_(static_cast<size_t>(std::max<int64_t>(plan_.arena_bytes, 1)),
                   ScratchUser::kInstance) {
+  RequireMemory(model_->InstanceNbytes(shape));
   // The first lease shows at once whether there is enough memory.
   const ScratchLease arena(arena_need_);
   PlaceTensors();

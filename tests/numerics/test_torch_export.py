@@ -9,7 +9,7 @@ import pytest
 
 import tvm_interop
 from tests.one_node import computed
-from tvm_interop.errors import UnsupportedModelError
+from tvm_interop.errors import InputError, UnsupportedModelError
 from tvm_interop.frontend import load_model
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra `torch`)")
@@ -163,3 +163,40 @@ def test_indices_stay_within_dimensions_that_are_given_later() -> None:
     ):
         np.testing.assert_array_equal(near, want.numpy())
         np.testing.assert_array_equal(far, near)
+
+
+class _Step(torch.nn.Module):
+    """A network with one branch for long inputs. A program of `torch.export` has only the other."""
+
+    def forward(self, past: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return mask * (3.0 if past.shape[0] > 16 else 1.0) + past.sum()
+
+
+def _step(*, most: int) -> torch.export.ExportedProgram:
+    past = torch.export.Dim("past", max=most)
+    given = torch.randn(5), torch.randn(6)
+    dims = {"past": {0: past}, "mask": {0: past + 1}}
+    return torch.export.export(_Step(), given, dynamic_shapes=dims)
+
+
+def test_sizes_beyond_what_was_exported_are_refused() -> None:
+    program = _step(most=16)
+    with pytest.raises(InputError, match=r"`past` has 17 where .* sizes from 1 to 16: .*larger"):
+        load_model(program, {"past": (17,), "mask": (18,)})
+    with pytest.raises(InputError, match=r"`mask` the shape \(16,\), .* are \(13,\) for the sizes"):
+        load_model(program, {"past": (12,), "mask": (16,)})
+
+
+def test_sets_of_sizes_by_name(tmp_path: Path) -> None:
+    torch.export.save(_step(most=16), path := tmp_path / "step.pt2")
+    with pytest.raises(UnsupportedModelError, match=r'--dim "(s\d+)=1" on') as raised:
+        load_model(path)
+    name = str(raised.value).partition('--dim "')[2].partition("=")[0]
+    made = tvm_interop.compile(
+        path, shapes={name: {4, 7}}, scheduler="sequential", time_budget=0, providers=["tvm"]
+    )
+    past, mask = torch.randn(7), torch.randn(8)
+    found = tvm_interop.GraphModule(made)({"past": past.numpy(), "mask": mask.numpy()})
+    np.testing.assert_allclose(np.asarray(found[0]), _Step()(past, mask), 1e-4, 1e-5)
+    with pytest.raises(InputError, match="no open dimension `batch`; it has `s"):
+        tvm_interop.compile(path, shapes={"batch": {4, 7}})

@@ -136,7 +136,7 @@ def test_a_run_takes_the_next_larger_size_of_each_dimension(
         ([(2, 0)] * 3, "have batch 2 and seq 0"),
         ([(2, 3), (3, 3), (2, 3)], "`input_ids` has batch 2, and .*`attention_mask` has batch 3"),
         ([(2, 3), (2, 3), (2, 4)], "`input_ids` has seq 3, and .*`token_type_ids` has seq 4"),
-        ([(2, 3, 1)] * 3, "not compiled for the shapes"),
+        ([(2, 3, 1)] * 3, r"`input_ids` has shape \(2, 3, 1\), .* for \(batch, seq\)"),
     ],
 )
 def test_other_shapes_are_refused(

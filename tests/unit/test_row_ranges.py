@@ -118,7 +118,10 @@ def test_inputs_are_kept_and_must_agree(made: Artifact) -> None:
         ({"numbers": (10, 6), "items": (10, 3)}, "have 10 rows, and .* for 1 to 9 of `batch`"),
         ({"numbers": (0, 6), "items": (0, 3)}, "have 0 rows, and .* for 1 to 9"),
         ({"numbers": (2, 6), "items": (3, 3)}, "`numbers` has batch 2, and .*`items` has batch 3"),
-        ({"numbers": (2, 7), "items": (2, 3)}, "not compiled for the shapes"),
+        (
+            {"numbers": (2, 7), "items": (2, 3)},
+            r"`numbers` has shape \(2, 7\), .* for \(batch, 6\)",
+        ),
     ],
 )
 def test_other_shapes_are_refused(
@@ -321,11 +324,15 @@ def test_a_model_that_holds_its_batch_has_no_range_but_may_be_served() -> None:
     assert tvm_interop.compile(model, batch_sizes=[2], **QUICK).manifest.batch_sizes == (2,)
 
 
-@pytest.mark.parametrize("shapes", [{"n": (1, 4)}, {"n": {1, 4}}])
 @pytest.mark.parametrize("model", ["net.pt2", Path("net.pt2"), tvm.IRModule()])
-def test_only_onnx_models_have_ranges(model: Any, shapes: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"for ONNX models only, and this is .*`input_shapes`"):
-        tvm_interop.compile(model, shapes=shapes, **QUICK)
+def test_only_onnx_models_have_ranges(model: Any) -> None:
+    with pytest.raises(InputError, match=r"range is for ONNX models only: .*`input_shapes`"):
+        tvm_interop.compile(model, shapes={"n": (1, 4)}, **QUICK)
+
+
+def test_a_module_of_relax_has_no_sets_of_sizes_by_name() -> None:
+    with pytest.raises(InputError, match=r"for programs of torch.export, and .*`input_shapes`"):
+        tvm_interop.compile(tvm.IRModule(), shapes={"n": {1, 4}}, **QUICK)
 
 
 @pytest.mark.parametrize(
@@ -334,7 +341,10 @@ def test_only_onnx_models_have_ranges(model: Any, shapes: dict[str, Any]) -> Non
         ({"batch": (4, 1)}, "sizes 4 to 1"),
         ({"batch": (0, 4)}, "sizes 0 to 4"),
         ({"batch": (1, MOST_ROWS + 1)}, f"sizes from 1 to {MOST_ROWS}"),
-        ({"batch": 4}, "a range for 0 dimensions"),
+        ({}, r"`shapes` is \{\}, and gives no dimension a range"),
+        ({"batch": (4, 4)}, "gives no dimension a range"),
+        ({4: (1, 4)}, "by the names of dimensions"),
+        ({"numbers": (1, 4)}, r"no open dimension `numbers`.*`numbers` has shape \(batch, 6\)"),
         ({"batch": "1..4"}, "value '1..4'"),
         ({"batch": (1, 2, 3)}, r"value \(1, 2, 3\)"),
         ({"batch": (1, True)}, r"value \(1, True\)"),

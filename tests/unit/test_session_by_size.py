@@ -110,7 +110,7 @@ def test_long_ranges_run_one_by_one() -> None:
 @pytest.mark.usefixtures("kept")
 def test_sums_and_repeated_dimensions_run_one_by_one() -> None:
     net = Net()
-    past, mask = net.input("past", ["past", 3]), net.input("mask", ["past + 1", "past + 1"])
+    past, mask = net.input("past", ["past", 3]), net.input("mask", ["past + 1", "1*past+1"])
     new = net.op("Concat", [past, net.weight(1, 3)], "new", axis=0)
     net.op("MatMul", [mask, new], "y")
     with Session(net.model("y"), shapes={"past": (1, 9)}, **QUICK) as session:

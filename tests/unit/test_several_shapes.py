@@ -17,7 +17,9 @@ from tests.nets import Net
 from tvm_interop.artifact.artifact import load
 from tvm_interop.cli.app import app
 from tvm_interop.cli.shape_options import parse_ranges
-from tvm_interop.errors import ArtifactError, InputError, TVMInteropError
+from tvm_interop.compiler import needed_memory
+from tvm_interop.errors import ArtifactError, DeviceError, InputError, TVMInteropError
+from tvm_interop.program.host_memory import memory_nbytes
 from tvm_interop.session import session as session_module
 
 _QUICK: dict[str, Any] = {"scheduler": "sequential", "providers": ["tvm"], "time_budget": 0}
@@ -171,6 +173,26 @@ def test_command_line(tmp_path: Path) -> None:
     assert json.loads(result.output)["outputs"]["y"]["shape"] == [3, 96]
 
 
+def test_sizes_too_large_for_the_memory_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the input nor the output alone is larger than the memory."""
+    path, rows = tmp_path / "large.tar", memory_nbytes() // 2 // (64 * 4)
+    with pytest.raises(InputError, match=r"GiB of memory where input `x` has the shape .*smaller"):
+        tvm_interop.compile(_net(), input_shapes={"x": (rows, 64)}, **_QUICK)
+    monkeypatch.setattr(needed_memory, "memory_nbytes", lambda: 2**60)
+    made = tvm_interop.compile(_net(), input_shapes={"x": (rows, 64)}, out=path, **_QUICK)
+    for artifact in (made, path):
+        with pytest.raises(DeviceError, match=r"GiB for its tensors, .* larger machine"):
+            tvm_interop.GraphModule(artifact)
+
+
+@pytest.mark.parametrize("shape", [4, ("many", 64), (2.5, 64)])
+def test_shapes_are_of_whole_numbers(shape: Any) -> None:
+    with pytest.raises(InputError, match=r"gives `x` the shape .* whole number for each dim"):
+        tvm_interop.compile(_net(), input_shapes={"x": shape}, **_QUICK)
+
+
 def _segmenter() -> onnx.ModelProto:
     """A network of convolutions on images of any size, with a pool and a resize in it."""
     net = Net()
@@ -222,6 +244,8 @@ def test_a_range_of_image_sizes_is_refused_with_the_set_to_give() -> None:
         ({"height": {8, 9}}, {"most_sizes": 2}, "`most_sizes` is for a range"),
         ({**_EXACT}, {"batch_sizes": [1]}, "cannot be combined with `input_shapes` or"),
         ({"height": {8, 9}}, {}, "a schedule needs every dimension"),
+        ({"batch": 10**13, "height": 8, "width": {4, 8}}, {}, "GiB .*`x` has the shape .10{13}, 3"),
+        ({"batch": 0, "height": 8, "width": 8}, {}, "`batch` the value 0: give whole numbers abov"),
     ],
 )
 def test_sets_of_no_use_are_refused(
@@ -235,6 +259,8 @@ def test_sets_on_the_command_line() -> None:
     assert parse_ranges("batch=1,height=8, 12,width=8..16") == {
         "batch": 1, "height": {8, 12}, "width": (8, 16)
     }  # fmt: skip
+    with pytest.raises(InputError, match="gives `height` twice"):
+        parse_ranges("height=8..16,width=8,height=8")
     for text in ("8,height=8", "height=8..16,20", "height=8,x", "height=8,"):
         with pytest.raises(InputError, match="--shapes: cannot read"):
             parse_ranges(text)

@@ -108,6 +108,11 @@ def parse_ranges(text: str | None) -> dict[str, int | tuple[int, int] | set[int]
                 "NAME=SIZE,SIZE,..., several with commas between, such as batch=1..32,length=64"
             )
         name, least = match["name"], int(match["least"])
+        if name in ranges:
+            raise InputError(
+                f"--shapes gives `{name}` twice: write one range, such as {name}=1..8, or all of "
+                f"its sizes, such as {name}=1,8"
+            )
         ranges[name] = least if match["most"] is None else (least, int(match["most"]))
     return ranges
 

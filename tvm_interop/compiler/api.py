@@ -34,6 +34,7 @@ from .input_shapes import (
 )
 from .kept_choice import KeptChoice, choice_is_kept
 from .merging import merged_stages
+from .needed_memory import check_inputs_fit
 from .new_processes import can_confirm, check_twice, to_be_confirmed
 from .options import CompileOptions
 from .precision import MAX_ERROR, measured_precision
@@ -168,6 +169,8 @@ def compile(
             input_shapes = list(map(rows.shapes, rows.combinations))
             batch_sizes = row_sizes.sizes if is_batch else None
     each = shapes_to_compile(model, input_shapes, batch_sizes)
+    for shapes in each:
+        check_inputs_fit(shapes)
     if chosen is not None and len(each) > 1:
         raise InputError(
             "a schedule is for one set of input shapes: with `schedule`, give `input_shapes` only "

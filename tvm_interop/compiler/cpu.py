@@ -45,6 +45,7 @@ from .backend import Kernels, Lowered
 from .checked_kernels import KernelChecker
 from .checked_libraries import LibraryChecker
 from .kernel_choice import choose_in_time
+from .needed_memory import check_fits
 from .options import CompileOptions, positive
 from .time_budget import CHOICE_SHARE
 from .winograd_choice import with_winograd
@@ -212,6 +213,7 @@ class CpuBackend:
         module = lower(imported)
         del imported  # Free the weights that lowering has replaced by others.
         program = concat_in_place(extract(module))
+        check_fits(program, input_shapes or {})
         as_written = program.kernels
         if self._options.tuning_records is not None:
             apply_tuned: Any = TunedSchedule(self._options.tuning_records, self.target)

@@ -19,6 +19,7 @@ from ..lowering.independent_rows import RowsDependError
 from ..lowering.lower import LowerToUnits
 from ..models.source import read_for_import
 from ..program.program import Program
+from .needed_memory import check_fits
 from .row_ranges import RowRange
 
 _MOST_SIZES = 1024
@@ -47,12 +48,16 @@ class Imported:
         ------
         CannotImportError
             The model cannot be imported.
+        InputError
+            The tensors are too large for this machine.
         """
         lower: Any = LowerToUnits("llvm")
         try:
-            return extract(lower(self._import(shapes, sizes)))
+            program = extract(lower(self._import(shapes, sizes)))
         except UnsupportedModelError as error:
             raise _not_imported(shapes, error) from error
+        check_fits(program, shapes)
+        return program
 
     def _import(self, shapes: Shapes, sizes: tuple[int, ...]) -> Any:
         seen: dict[str, tuple[int, ...]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import index
 from typing import Any, TypeAlias
 
 import msgspec
@@ -55,14 +56,28 @@ def list_of_shapes(
     input_shapes: Shapes | Sequence[Shapes] | None,
 ) -> list[dict[str, tuple[int, ...]]]:
     if input_shapes is None or isinstance(input_shapes, Mapping):
-        return [dict(input_shapes or {})]
-    each = [dict(shapes) for shapes in input_shapes]
+        return [_whole(input_shapes or {})]
+    each = [_whole(shapes) for shapes in input_shapes]
     if not 1 <= len(each) <= MAX_SHAPES:
         raise InputError(f"`input_shapes` has {len(each)} entries: give from 1 to {MAX_SHAPES}")
     for i, shapes in enumerate(each):
         if shapes in each[:i]:
             raise InputError(f"`input_shapes` has {shapes} twice: leave one out")
     return each
+
+
+def _whole(shapes: Shapes) -> dict[str, tuple[int, ...]]:
+    """These shapes, as tuples of whole numbers."""
+    found = {}
+    for name, shape in shapes.items():
+        try:
+            found[name] = tuple(map(index, shape))
+        except TypeError:
+            raise InputError(
+                f"`input_shapes` gives `{name}` the shape {shape!r}: give a whole number for each "
+                "dimension, such as (1, 3, 224, 224)"
+            ) from None
+    return found
 
 
 def refuse_fixed_batch(
@@ -154,7 +169,7 @@ def check_range(
     """
     if ranges is None:
         raise InputError("`most_sizes` is for a range in `shapes`: give a range, or leave it out")
-    if not isinstance(ranges, Mapping):
+    if not isinstance(ranges, Mapping) or not all(isinstance(name, str) for name in ranges):
         raise InputError(
             f"`shapes` is {ranges!r}: give sizes by the names of dimensions, such as "
             '{"batch": (1, 32)}'

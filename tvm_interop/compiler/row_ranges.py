@@ -16,7 +16,13 @@ import numpy as np
 
 from ..artifact.layout import MAX_SHAPES
 from ..errors import CannotFillUpError, InputError
-from ..frontend.open_dimensions import axes_of_dim, check_all_given, shapes_of_dims
+from ..frontend.open_dimensions import (
+    axes_of_dim,
+    check_all_given,
+    may_be_onnx,
+    shapes_in_words,
+    shapes_of_dims,
+)
 from ..plain_data import is_whole
 from .joined_names import joined_names
 
@@ -75,8 +81,8 @@ def exact_shapes(
 ) -> list[dict[str, tuple[int, ...]]] | None:
     """The shapes of the open inputs for each combination of the sizes that `ranges` lists.
 
-    The result is None if no dimension has a set of sizes. A model with sets of sizes runs these
-    sizes and no others, so nothing is filled up, and nothing needs to be proven.
+    The result is None if a dimension has a range. A model without ranges runs the listed sizes and
+    no others, so nothing is filled up, and nothing needs to be proven.
 
     Raises
     ------
@@ -86,12 +92,15 @@ def exact_shapes(
     UnsupportedModelError
         The model is not ONNX or cannot be read, or another dimension is left open.
     """
-    if not isinstance(ranges, Mapping) or not any(isinstance(v, Set) for v in ranges.values()):
+    if not isinstance(ranges, Mapping) or not ranges or not all(map(_is_name, ranges)):
+        return None  # `check_range` refuses what is not a mapping of names.
+    is_set = any(isinstance(given, Set) for given in ranges.values())
+    if not is_set and not all(map(is_whole, ranges.values())):
         return None
     if most_sizes is not None:
         raise InputError(
-            "`most_sizes` is for a range, but `shapes` gives sets of sizes, which are all "
-            "compiled: leave `most_sizes` out"
+            "`most_sizes` is for a range, but `shapes` gives sizes, which are all compiled: leave "
+            "`most_sizes` out"
         )
     sizes: list[list[int]] = []
     for name, given in ranges.items():
@@ -138,6 +147,12 @@ def row_range(model: Any, ranges: Ranges, most_sizes: int = MOST_SIZES) -> RowRa
     UnsupportedModelError
         The model is not ONNX or cannot be read.
     """
+    if not may_be_onnx(model):
+        raise InputError(
+            "a range is for ONNX models only: for another model give all the sizes that you need, "
+            'such as shapes={"batch": {1, 8}} (on the command line, --shapes batch=1,8) for a '
+            "program of torch.export, or several `input_shapes`"
+        )
     fixed: dict[str, int] = {}
     wide: dict[str, tuple[int, int]] = {}
     for name, size in ranges.items():
@@ -154,7 +169,10 @@ def row_range(model: Any, ranges: Ranges, most_sizes: int = MOST_SIZES) -> RowRa
     _check_lengths(model, wide, fixed)
     wide, joined = joined_names(model, wide, fixed)
     if not wide:
-        raise InputError("`shapes` gives a range for 0 dimensions: give one or two a range")
+        raise InputError(
+            f"`shapes` is {ranges!r}, and gives no dimension a range: give one or two a range, "
+            'such as {"batch": (1, 32)}, or all of them sizes'
+        )
     if len(wide) > 2:
         raise CannotFillUpError(
             f"`shapes` gives a range for {len(wide)} dimensions",
@@ -174,10 +192,10 @@ def row_range(model: Any, ranges: Ranges, most_sizes: int = MOST_SIZES) -> RowRa
     )
     for name, at in zip(wide, axes, strict=True):
         if not at.keys() <= least_shapes.keys():
-            missing = ", ".join(f"`{each}`" for each in sorted(at.keys() - least_shapes.keys()))
+            missing = sorted(at.keys() - least_shapes.keys())
             raise InputError(
                 f"`shapes` gives `{name}` a range, but gives no size for other open dimensions of "
-                f"input {missing}: give all sizes"
+                f"{shapes_in_words(model, missing)}: give all sizes"
             )
     return RowRange(
         tuple(wide), chosen_sizes_of(list(wide.values()), most_sizes), axes, least_shapes
@@ -209,6 +227,10 @@ def _axes_of(model: Any, names: Sequence[str]) -> dict[str, int]:
                     f": give `{names[0]}` one size",
                 )
     return axes
+
+
+def _is_name(name: Any) -> bool:
+    return isinstance(name, str)
 
 
 def _ends(name: str, given: Any) -> tuple[int, int]:

@@ -13,9 +13,9 @@ from .._native import cpu as _runtime
 from .._native.operators import BoundOperator
 from .._native.timing import OperatorTiming
 from ..plan.plan import Plan, PlannedOperator, PlannedValue
-from ..program.host_memory import aligned_copy, aligned_empty
+from ..program.host_memory import aligned_copy, aligned_empty, memory_nbytes
 from .bound_memory import check_alignment
-from .instance import Clock, ports_of, too_large
+from .instance import Clock, ports_of, tensors_nbytes, too_large
 from .kernels import cpu_kernels
 
 
@@ -54,6 +54,8 @@ class Instance:
         """
         self.plan = plan
         self.inputs, self.outputs = ports_of(plan)
+        if tensors_nbytes(plan) > memory_nbytes():
+            raise too_large(plan)
         try:
             self.arrays = _allocate(plan, weights)
         except MemoryError as error:

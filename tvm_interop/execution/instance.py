@@ -176,12 +176,16 @@ def port_of(plan: Plan, value: int) -> Port:
 
 def too_large(plan: Plan) -> DeviceError:
     """The error for a plan whose tensors need more memory than this process can get."""
-    held = [value.nbytes for value in plan.values if value.storage in ("input", "output")]
-    needed = (plan.arena_bytes + sum(held)) / 2**30
     return DeviceError(
-        f"the plan needs {needed:.1f} GiB for its tensors, and this process cannot get that much "
-        "memory; compile for smaller inputs, or run it on a larger machine"
+        f"the plan needs {tensors_nbytes(plan) / 2**30:.1f} GiB for its tensors, and this process "
+        "cannot get that much memory; compile for smaller inputs, or run it on a larger machine"
     )
+
+
+def tensors_nbytes(plan: Plan) -> int:
+    """The size of an instance's tensors, without weights."""
+    held = [value.nbytes for value in plan.values if value.storage in ("input", "output")]
+    return plan.arena_bytes + sum(held)
 
 
 def info_of(ports: Sequence[Port]) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:

@@ -125,6 +125,8 @@ class Shapes:
         for shape, ports in enumerate(self.inputs):
             if all(ports[i].shape == size for i, size in sizes.items()):
                 return shape
+        if self.row_range is not None:
+            self.row_range.check_shapes(sizes)
         found = {self.inputs[0][i].name: size for i, size in sizes.items()}
         known = "; ".join(str(shapes) for shapes in self._artifact.input_shapes)
         raise InputError(

@@ -134,6 +134,30 @@ class RowRange:
             return None
         return tuple(found[n][0] if n in found else rows for n, rows in enumerate(current))
 
+    def check_shapes(self, shapes: Mapping[int, tuple[int, ...]]) -> None:
+        """Refuse the first of these inputs whose shape does not belong to any numbers of rows.
+
+        Parameters
+        ----------
+        shapes: the shapes of inputs, by their positions.
+
+        Raises
+        ------
+        InputError
+            The message names the input.
+        """
+        for i, shape in shapes.items():
+            port = self._first[False][i]
+            wanted = self.open_shape(port, i, is_output=False)
+            if len(shape) != len(wanted) or any(
+                isinstance(size, int) and size != given
+                for size, given in zip(wanted, shape, strict=True)
+            ):
+                raise InputError(
+                    f"input `{port.name}` has shape {shape}, and the model was compiled for "
+                    f"({', '.join(map(str, wanted))}): give it such a shape"
+                )
+
     def shape_for(self, rows: Sequence[int]) -> int:
         """The index of the set of input shapes that runs inputs with these numbers of rows.
 

@@ -31,6 +31,7 @@ from .shapes import (
 )
 from .torch_importer import (
     SUFFIX,
+    check_limits,
     import_exported_program,
     is_exported_program,
     is_torch_module,
@@ -86,11 +87,10 @@ def load_model(
     if isinstance(model, onnx.ModelProto):
         return OnnxModel(model, "the ONNX model given").imported(shapes, seen)
     if is_exported_program(model):
-        return _with_shapes(import_exported_program(model, "the exported program"), shapes)
+        return _of_program(model, "the exported program", shapes)
     if isinstance(model, (str, os.PathLike)):
         if os.fspath(model).endswith(SUFFIX):
-            program = import_exported_program(read_exported_program(model), f"`{model}`")
-            return _with_shapes(program, shapes)
+            return _of_program(read_exported_program(model), f"`{model}`", shapes)
         return _read(model).imported(shapes, seen)
     if is_torch_module(model):
         raise UnsupportedModelError(
@@ -102,6 +102,11 @@ def load_model(
         "onnx.ModelProto, a torch.export.ExportedProgram or a Relax IRModule, not "
         f"`{type(model).__name__}`"
     )
+
+
+def _of_program(program: Any, origin: str, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
+    check_limits(program, shapes)
+    return _with_shapes(import_exported_program(program, origin), shapes)
 
 
 def _with_shapes(mod: tvm.IRModule, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:

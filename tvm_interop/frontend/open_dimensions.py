@@ -5,6 +5,7 @@ One error message lists all open dimensions. Users can set dimensions by their n
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -13,7 +14,12 @@ import onnx
 
 from ..errors import CannotFillUpError, InputError, UnsupportedModelError, did_you_mean
 from ..models.source import read_for_import
-from .torch_importer import SUFFIX
+from .torch_importer import (
+    SUFFIX,
+    dims_of_program,
+    is_exported_program,
+    read_exported_program,
+)
 
 Dims: TypeAlias = "tuple[int | str, ...] | None"
 """The dimensions of an input; None if its rank is unknown.
@@ -82,9 +88,10 @@ def shapes_of_dims(
     known = list(dict.fromkeys(name for dims in inputs.values() for name in _names_in(dims)))
     for name, size in sizes.items():
         if name not in known:
+            told = f"; input `{name}` has {_in_words(inputs[name])}" if name in inputs else ""
             raise InputError(
                 f"the model has no open dimension `{name}`{did_you_mean(name, known)}; it has "
-                f"{', '.join(f'`{each}`' for each in known) or 'none that has a name'}"
+                f"{', '.join(f'`{each}`' for each in known) or 'none that has a name'}{told}"
             )
         if size < 1:
             raise InputError(f"dimension `{name}` is given the size {size}: sizes start at 1")
@@ -94,6 +101,12 @@ def shapes_of_dims(
         if is_open(dims) and found and all(size is not None for size in found):
             shapes[input_name] = tuple(size for size in found if size is not None)
     return shapes
+
+
+def shapes_in_words(model: str | os.PathLike[str] | onnx.ModelProto, names: Sequence[str]) -> str:
+    """These inputs and their shapes as a text for an error message."""
+    inputs = _inputs_of(model)
+    return " and ".join(f"input `{name}`, which has {_in_words(inputs[name])}" for name in names)
 
 
 def check_all_given(
@@ -165,14 +178,18 @@ def _inputs_of(model: str | os.PathLike[str] | onnx.ModelProto) -> dict[str, Dim
     InputError
         The model is not ONNX.
     """
+    if isinstance(model, str | os.PathLike) and os.fspath(model).endswith(SUFFIX):
+        return {**dims_of_program(read_exported_program(model))}
+    if is_exported_program(model):
+        return {**dims_of_program(model)}
     if not may_be_onnx(model):
         what = (
             f"`{model}`" if isinstance(model, str | os.PathLike) else f"a `{type(model).__name__}`"
         )
         raise InputError(
-            f"sizes by the names of dimensions can be given for ONNX models only, and this is "
-            f"{what}: give `input_shapes` (on the command line, --input-shapes), several times for "
-            "several sizes"
+            "sizes by the names of dimensions can be given for ONNX models and for programs of "
+            f"torch.export, and this is {what}: give `input_shapes` (on the command line, "
+            "--input-shapes), several times for several sizes"
         )
     graph = (model if isinstance(model, onnx.ModelProto) else read_for_import(model)).graph
     weights = {tensor.name for tensor in graph.initializer}
@@ -182,12 +199,13 @@ def _inputs_of(model: str | os.PathLike[str] | onnx.ModelProto) -> dict[str, Dim
 def _names_in(dims: Dims) -> list[str]:
     """Return the names that occur in `dims`."""
     texts = [dim for dim in dims or () if isinstance(dim, str) and dim != _UNNAMED]
-    return [term for text in texts for term in _terms(text) if not term.isdigit()]
+    factors = (each for text in texts for term in _terms(text) for each in term)
+    return [factor for factor in factors if not factor.isdigit()]
 
 
-def _terms(text: str) -> list[str]:
-    """Return the terms of a sum such as `past + 1`, which exporters write as a dimension."""
-    return [term.strip() for term in text.split("+")]
+def _terms(text: str) -> list[list[str]]:
+    """The factors of each term of a sum such as `2*past + 1`, as exporters write dimensions."""
+    return [[factor.strip() for factor in term.split("*")] for term in text.split("+")]
 
 
 def size_of(dim: int | str, sizes: Mapping[str, int]) -> int | None:
@@ -196,10 +214,11 @@ def size_of(dim: int | str, sizes: Mapping[str, int]) -> int | None:
         return dim
     total = 0
     for term in _terms(dim):
-        size = int(term) if term.isdigit() else sizes.get(term)
-        if size is None:
+        factors = [int(each) if each.isdigit() else sizes.get(each) for each in term]
+        known = [factor for factor in factors if factor is not None]
+        if len(known) < len(factors):
             return None
-        total += size
+        total += math.prod(known)
     return total
 
 

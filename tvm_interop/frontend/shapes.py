@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 import onnx
@@ -104,9 +105,10 @@ def bind_relax_shapes(mod: tvm.IRModule, given: Mapping[str, Shape]) -> tvm.IRMo
         _match(param, given.get(param.name), bindings)
     if bindings:
         mod = relax.transform.BindSymbolicVars(bindings, "main")(mod)
+        _check_sums(params, mod["main"].params, given)
     missing: dict[str, Dims] = {
         param.name: tuple(
-            int(dim) if isinstance(dim, tvm.tirx.IntImm) else str(dim)
+            int(dim) if isinstance(dim, tvm.tirx.IntImm) else _in_words(dim)
             for dim in param.ty.shape.values
         )
         for param in mod["main"].params
@@ -115,6 +117,31 @@ def bind_relax_shapes(mod: tvm.IRModule, given: Mapping[str, Shape]) -> tvm.IRMo
     if missing:
         raise open_dimensions_error(missing)
     return mod
+
+
+def _check_sums(
+    declared: Iterable[relax.Var], bound: Iterable[relax.Var], given: Mapping[str, Shape]
+) -> None:
+    """Refuse a shape that contradicts a dimension such as `past + 1`.
+
+    Parameters
+    ----------
+    declared, bound: the parameters, before and after their symbolic dimensions got sizes.
+    """
+    for before, param in zip(declared, bound, strict=True):
+        shape, wanted = static_shape(param.ty), given.get(param.name)
+        if shape is not None and wanted is not None and tuple(shape) != tuple(wanted):
+            dims = ", ".join(map(_in_words, before.ty.shape.values))
+            raise InputError(
+                f"input_shapes gives `{param.name}` the shape {tuple(wanted)}, and its dimensions "
+                f"({dims}) are {tuple(shape)} for the sizes that input_shapes gives: give this "
+                "shape, or change the others"
+            )
+
+
+def _in_words(dim: tvm.ir.Expr) -> str:
+    """A dimension as a text, such as `past + 1`."""
+    return re.sub(r"T\.int64\((\d+)\)", r"\1", str(dim))
 
 
 def _match(param: relax.Var, given: Shape | None, bindings: dict[tvm.tirx.Var, int]) -> None:

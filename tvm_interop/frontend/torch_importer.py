@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +64,27 @@ def read_exported_program(path: str | os.PathLike[str]) -> Any:
         raise UnsupportedModelError(f"there is no file `{path}`: check the path")
     torch = _torch(f"`{path}` is a program that torch.export saved")
     try:
-        return torch.export.load(os.fspath(path))
+        program = torch.export.load(os.fspath(path))
+        _forget_ranges_of_sums(program)
+        return program
     except Exception as err:
         raise UnsupportedModelError(
             f"PyTorch {torch.__version__} cannot read `{path}`: {first_line(err)}. Save the "
             "program again with `torch.export.save`, by the PyTorch that is installed here"
         ) from err
+
+
+def _forget_ranges_of_sums(program: Any) -> None:
+    """Make a program that was loaded like the one that was saved.
+
+    Loading adds a range for each dimension such as `past + 1` to the ranges of symbols. Then
+    PyTorch 2.13 refuses to decompose the program, because this dimension is not a symbol.
+    """
+    for node in program.graph.nodes:
+        mode = getattr(node.meta.get("val"), "fake_mode", None)
+        ranges = getattr(getattr(mode, "shape_env", None), "var_to_range", {})
+        for sum_ in [key for key in ranges if not key.is_Symbol]:
+            del ranges[sum_]
 
 
 def import_exported_program(program: Any, origin: str) -> tvm.IRModule:
@@ -108,6 +123,46 @@ def import_exported_program(program: Any, origin: str) -> tvm.IRModule:
             f"TVM cannot import {origin}: {first_line(err)}. Exporting it to ONNX "
             "(`torch.onnx.export(..., dynamo=True)`) may work"
         ) from err
+
+
+def dims_of_program(program: Any) -> dict[str, tuple[int | str, ...]]:
+    """The dimensions of each input: a size, a name such as `s77`, or a text such as `s77 + 1`."""
+    names = {name for name in program.graph_signature.user_inputs if isinstance(name, str)}
+    values = {
+        node.name: node.meta.get("val")
+        for node in program.graph.nodes
+        if node.op == "placeholder" and node.name in names
+    }
+    return {
+        name: tuple(dim if isinstance(dim, int) else str(dim) for dim in value.shape)
+        for name, value in values.items()
+        if hasattr(value, "shape")
+    }
+
+
+def check_limits(program: Any, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Refuse shapes of inputs with sizes that the program was not exported for.
+
+    A program holds only the code that its example and its ranges needed: a branch for larger
+    batches may be missing. PyTorch exports for all sizes from 2 on if it is given no least size,
+    and runs such a program with sizes of 0 and 1 too.
+
+    Raises
+    ------
+    InputError
+        The message names the dimension.
+    """
+    limits = {str(name): each for name, each in program.range_constraints.items()}
+    for name, dims in dims_of_program(program).items():
+        for dim, size in zip(dims, shapes.get(name, ()), strict=False):
+            known = limits.get(str(dim))
+            if known is None or not (size > known.upper or 2 < known.lower > size):
+                continue
+            raise InputError(
+                f"input `{name}` has {size} where the exported program has the dimension `{dim}` "
+                f"with sizes from {max(1, known.lower)} to {known.upper}: give such a size, or "
+                "export the program for a larger range, by `torch.export.Dim` in `dynamic_shapes`"
+            )
 
 
 def _import(program: Any) -> tvm.IRModule:

@@ -1,12 +1,24 @@
-"""Arrays in the host's memory, at aligned addresses as kernels need them."""
+"""The host's memory: its size, and arrays at aligned addresses as kernels need them."""
 
 from __future__ import annotations
+
+import functools
+import os
 
 import numpy as np
 import numpy.typing as npt
 
 ALIGNMENT = 64
 """Every tensor's address is a multiple of this many bytes, as TVM's code generator assumes."""
+
+
+@functools.cache
+def memory_nbytes() -> int:
+    """Return the size of this machine's memory, without swap space.
+
+    The system may promise more memory than there is, and end the process that uses it.
+    """
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:

@@ -45,7 +45,7 @@ def why_unsupported(name: str, description: Mapping[str, Any]) -> str:
 
 
 def blocked_layout(name: str) -> str:
-    """Return the layout of blocked tensors for which library `name` has fast kernels here."""
+    """Return the blocked tensor layout for which library `name` has fast kernels on this CPU."""
     return str(_function("blocked_layout")(name))
 
 
@@ -79,7 +79,7 @@ def prepare_kernel(
 
 
 def implementation(kernel: LibraryKernel) -> str:
-    """Return the library's own name for the implementation that it chose."""
+    """Return the name that the library gives to the implementation that it chose for the kernel."""
     return str(_function("implementation")(kernel))
 
 

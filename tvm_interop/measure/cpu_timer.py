@@ -68,7 +68,7 @@ class CpuStageTimer:
         self._seed = seed
 
     def why_not(self, op: int) -> str:
-        """Return "" ("no reason"): libraries get only operators that they said they can run."""
+        """Return "", which means "no reason": a library gets only operators that it can run."""
         return ""
 
     def implementation(self, op: int) -> str:

@@ -109,10 +109,10 @@ class StageOperators:
         return [self._tensor(v, computed) for v in values], bound
 
     def bind_in_a_row(self, streams: Streams, times: int) -> tuple[list[Any], list[BoundOperator]]:
-        """The same as `bind`, for a stage that runs several times in a row.
+        """Bind a stage's operators as `bind` does, for a stage that runs several times in a row.
 
-        A repetition begins when the repetition before it has ended on all streams, like the next
-        stage of a model.
+        Each repetition begins when the repetition before it has ended on all streams, just as the
+        stages of a model follow each other.
         """
         tensors, operators = self.bind(streams)
         if not operators:
@@ -136,9 +136,9 @@ class StageOperators:
 
         Parameters
         ----------
-        computed: the values that the stage computes; they decide which tensors the operator reads.
-            A library's kernel is bound to its tensors, so there is one kernel for each choice of
-            tensors.
+        computed: the values that the stage computes. An operator that reads such a value reads the
+            tensor that the stage writes. A library's kernel is bound to its tensors, so there is
+            one kernel for each choice of tensors.
 
         Raises
         ------
@@ -177,8 +177,8 @@ class StageOperators:
         array = aligned_empty(stored_shape(described.shape, described.layout), described.dtype)
         # Integers are 0, because 0 is a valid index. Floats are neither denormal, infinite nor NaN.
         if not is_computed and _is_float(array.dtype):
-            # Tensors begin with different random numbers, because the difference of two equal
-            # tensors would be 0 everywhere.
+            # The random numbers of each tensor begin at another place. If two tensors were equal,
+            # an operator that subtracts them would compute only zeros.
             first = _STEP * value % _RANDOM
             _fill(array, self._random[first : first + _RANDOM])
         else:

@@ -332,8 +332,8 @@ class ActiveSearch:
     def _windows(self) -> StageSpace:
         """The stages made of the operators of one window of a schedule.
 
-        A window is a range of neighbouring stages. The schedule is the best one by expected latencies, or the best known schedule if that is no
-        slower.
+        A window is a range of neighbouring stages. The schedule is the faster of the best one by
+        expected latencies and the best known one.
         """
         started = time.perf_counter()
         most = min(self._options.max_transitions, _EXPECTED_TRANSITIONS)

@@ -41,7 +41,7 @@ class Engine(ABC):
 
     @abstractmethod
     def lanes(self, model: Any, feed: Feed, number: int) -> list[Runner]:
-        """Prepare to run `model` on `feed` in `number` threads at once.
+        """Prepare to run `model` on the inputs `feed` in `number` threads at once.
 
         Parameters
         ----------
@@ -51,7 +51,7 @@ class Engine(ABC):
 
         Returns
         -------
-        The function that each thread calls to run the model once.
+        For each thread, the function that it calls to run the model once.
         """
 
     def prepare(self, model: Any, feed: Feed) -> Runner:
@@ -111,7 +111,7 @@ class OpenVino(Engine):
     ----------
     float32: whether to compute in float32. Otherwise OpenVINO chooses a precision, which may be
         bfloat16.
-    threads: the number of threads; by default OpenVINO chooses it.
+    threads: the number of threads; by default OpenVINO chooses the number.
     """
 
     def __init__(self, float32: bool = True, threads: int | None = None) -> None:
@@ -161,7 +161,7 @@ class OpenVino(Engine):
 class TorchProgram(Engine):
     """PyTorch, which runs a program of torch.export: eagerly or compiled by inductor.
 
-    The faster of these two ways is used.
+    `prepare` tries both ways and uses the faster one.
     """
 
     name = "PyTorch"
@@ -265,10 +265,10 @@ def thread_choices() -> tuple[int, ...]:
 def best_of(candidates: Mapping[Any, Sequence[Runner]]) -> Any:
     """Return the key of the fastest candidate.
 
-    In one try, all runners of a candidate are called at once, each in a thread. The time of a
-    candidate is the median of its tries in a tenth of a second, or of five tries if these take
-    longer. Tries in another tenth of a second come first and do not count. Before each candidate
-    there is a rest, because onnxruntime's threads spin for some time after a run.
+    In one try, all runners of a candidate are called at once, each in a thread. First come tries
+    that do not count, for a tenth of a second. The time of a candidate is then the median of its
+    tries in another tenth of a second, or of five tries if five tries take longer. Before each
+    candidate there is a rest, because onnxruntime's threads spin for some time after a run.
     """
     if len(candidates) == 1:
         return next(iter(candidates))

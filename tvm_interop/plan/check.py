@@ -1,4 +1,4 @@
-"""Proves that a plan is safe before it runs, whether we made it or read it from a file."""
+"""Proves that a plan is safe before it runs, both for new plans and for plans read from a file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def check_plan(plan: Plan) -> None:
     """Prove that a plan is safe: waits and streams order all operators that use the same bytes.
 
     `stream_form` finds out from the plan what each operator reads, writes and waits for. Then
-    `checking.races.check_program` proves that there are no races. Neither uses code of the planner.
+    `checking.races.check_program` proves that there are no races. Neither of these functions uses
+    code of the planner.
 
     Raises
     ------

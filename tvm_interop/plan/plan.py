@@ -96,7 +96,10 @@ class PlannedOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def whole(self) -> str:
-        """The name of the divided operator that this operator is a part of; else its own name."""
+        """The name of the divided operator that this operator is a part of.
+
+        The result is the operator's own name if it is not a part of another operator.
+        """
         return whole_name(self.name)
 
     @property

@@ -19,7 +19,7 @@ class _Slides(Tensors, Protocol):
 
 
 def row_cuts(op: _Slides, parts: int, axis: int) -> list[RowCut]:
-    """Divide `op`, for one image whose rows go along `axis`, into up to `parts` parts.
+    """Divide `op`, which has a single image with its rows along `axis`, into at most `parts` parts.
 
     A result of fewer than 2 parts means that `op` is not divided.
 

@@ -46,7 +46,7 @@ class Pool:
 
     @property
     def turns_nbytes(self) -> int:
-        """The number of bytes that these instances share with instances for other sizes, estimated.
+        """An estimate of the bytes that these instances share with instances for other sizes.
 
         All sizes share the weights and the memory for the tensors between operators. A kernel of a
         library may copy its inputs and outputs into another layout. All kernels share one piece of
@@ -73,7 +73,7 @@ class Pool:
         return self.artifact.native is not None and not self.artifact.is_for_gpus
 
     def infos(self) -> tuple[list[TensorInfo], list[TensorInfo]]:
-        """Return the inputs and the outputs."""
+        """Return descriptions of the model's inputs and of its outputs."""
         inputs, outputs = map(infos_of_ports, self.first.ports(), self.first.open_shapes())
         return inputs, outputs
 

@@ -50,9 +50,10 @@ def simulate_blocks(
 
     Raises
     ------
-    ScheduleError: as in `Schedule.validate`; for a merged stage, because its operator has no
-        kernels here; for a schedule over several GPUs; if `kernels` and the graph have different
-        numbers of operators; for a kernel that cannot run, naming its operator.
+    ScheduleError: as in `Schedule.validate`. Also if a stage is merged, because `kernels` does not
+        describe the merged operator; if the schedule is over several GPUs; if `kernels` and the
+        graph have different numbers of operators; or if a kernel cannot run (the message names its
+        operator).
 
     Complexity: see `run_launches`.
     """

@@ -20,8 +20,8 @@ def fold_streams(
 ) -> list[tuple[int, ...]]:
     """Combine whole streams into `num_streams` streams.
 
-    The streams are placed one by one, the longest first. Each is appended to the new stream that
-    has the shortest total length so far.
+    The streams are placed one by one, the longest first. Each stream is appended to the new stream
+    that has the shortest total length so far.
 
     Parameters
     ----------

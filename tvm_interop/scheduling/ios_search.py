@@ -49,7 +49,7 @@ class IosOptions:
 
     Raises
     ------
-    ScheduleError: for an invalid option value, naming the option.
+    ScheduleError: the value of an option is not valid. The message names the option.
     """
 
     max_group_ops: int
@@ -123,7 +123,7 @@ def search_ios(
     left_out = [list(ops) for ops in native.ios_left_out(search)]
     if stats["parts_cut"]:
         least_us = sum(least_possible_us(graph, ops, prices, options) for ops in graph.blocks())
-    del search  # Free its memory, because the search of windows needs much too.
+    del search  # Free its memory; the search of windows needs much memory too.
     limits = Limits(options.max_group_ops, options.max_groups, options.endings == "paper")
     blocks = [LargeBlock(graph, ops, prices, limits) for ops in left_out]
     left = options.max_transitions - stats["transitions"]

@@ -106,7 +106,7 @@ class GpuPrices:
 
         Raises
         ------
-        LatencyError: for a latency that is negative or not a number, naming the operators.
+        LatencyError: a latency is negative or not a number. The message names the operators.
         """
         sets = dict.fromkeys(tuple(sorted(ops)) for ops in stages)
         unknown = [ops for ops in sets if len(ops) > 1 and ops not in self._stage_us]
@@ -137,7 +137,7 @@ class GpuPrices:
 
 
 def windows_of(prices: GpuPrices, orders: Sequence[Sequence[int]], window: int) -> StageBatch:
-    """All possible windows if the operators of each GPU run in these orders.
+    """All windows that are possible if the operators of each GPU run in the order of `orders`.
 
     `passes/schedulers/gpu_windows.h` explains windows.
     """
@@ -186,7 +186,7 @@ def gpu_schedule(
     started: float,
     **stats: Any,
 ) -> Schedule:
-    """Make the schedule of these stages, with the times of the search in `stats`.
+    """Make the schedule of the given stages, with the times of the search in `stats`.
 
     Parameters
     ----------

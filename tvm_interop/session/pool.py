@@ -37,7 +37,7 @@ class Pool:
 
     @property
     def own_nbytes(self) -> int:
-        """The number of bytes of the tensors of all instances, without `turns_nbytes`."""
+        """The number of bytes of all instances' tensors that `turns_nbytes` does not count."""
         if self._shares_memory:
             return self._ports_nbytes * self.modules.maxsize
         plan = self.first.plan

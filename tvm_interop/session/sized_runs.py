@@ -43,7 +43,7 @@ class SizedRuns:
 
     @property
     def why_not_filled_up(self) -> str | None:
-        """Why each size of the ranges is compiled at its first run; None if runs are filled up."""
+        """Why each size of the ranges is compiled at its first run; None if no size is."""
         return None if self._by_size is None else self._by_size.why
 
     def run_lines(self) -> list[str]:

@@ -54,7 +54,7 @@ _OPTION = "target option "
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line of tvmc. Return the exit code of `run_app`, or 2 if it is not valid."""
+    """Run a command line of tvmc. Return the exit code of `run_app`, or 2 for an invalid line."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         translated = translate(given)

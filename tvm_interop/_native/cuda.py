@@ -113,12 +113,12 @@ def urgent_streams(streams: CudaStreams) -> list[bool]:
 
 
 def stream_devices(streams: CudaStreams) -> list[int]:
-    """Return the number of the GPU of each stream."""
+    """Return, for each stream, the number of its GPU."""
     return [int(device) for device in _function("stream_devices")(streams)]
 
 
 def out_of_reach(streams: CudaStreams) -> list[tuple[int, int]]:
-    """Return the pairs of GPUs such that the first GPU cannot access the second GPU's memory.
+    """Return each pair of GPUs whose first GPU cannot access the second GPU's memory.
 
     Only the GPUs of the streams are considered.
     """
@@ -188,7 +188,7 @@ def make_staging(streams: CudaStreams, ports: Sequence[Sequence[Any]]) -> CudaSt
 
     Parameters
     ----------
-    ports: for each input or output, its tensors on GPUs. The first of them is read.
+    ports: for each input or output, its tensors on GPUs. Only the first tensor is read.
 
     Raises
     ------
@@ -409,7 +409,7 @@ def profile(executor: CudaExecutor) -> list[OperatorTiming]:
     """Run every operator once, and return the times at which each operator ran.
 
     If the executor has a graph on one GPU, the operators run in a graph that records the times too.
-    Otherwise they are launched one by one.
+    Without such a graph, the operators are launched one by one.
     """
     with GATE:
         return gpu_timings(_function("profile")(executor))

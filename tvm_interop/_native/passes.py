@@ -133,8 +133,8 @@ pack_stages: Callable[[Sequence[bytes], bytes, int], Sequence[bytes]] = _find("p
 # Returns the latency of each stage. Parameters: batch, op_us.
 price_stages: Callable[[Sequence[bytes], bytes], bytes] = _find("price_stages")
 
-# The functions below are the scheduler IOS. It enumerates stages, and then finds the best schedule
-# by dynamic programming. A stage has at most `max_groups` groups, and a group at most
+# The functions below are the scheduler IOS, which enumerates stages and then finds the best
+# schedule by dynamic programming. A stage has at most `max_groups` groups, and a group at most
 # `max_group_ops` operators; 0 sets no limit. `single_root` allows only groups that consist of one
 # operator and all operators that depend on it. A state is a set of operators that are left to
 # schedule. A transition is a state together with a stage that may come last in it.
@@ -268,7 +268,7 @@ served_program_alone: Callable[[ServedProgram, int, bytes], Sequence[float]] = _
 )
 # Parameters: device.
 serving_engine_make: Callable[[bytes], ServingEngine] = _find("serving_engine_make")
-# `alone` says that no other program runs at the same time.
+# `alone` says whether the program runs without any other program at the same time.
 # Parameters: engine, program, present, alone.
 serving_engine_start: Callable[[ServingEngine, ServedProgram, int, bool], int] = _find(
     "serving_engine_start"

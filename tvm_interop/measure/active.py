@@ -125,9 +125,9 @@ def active_search(
 class ActiveSearch:
     """Finds IOS's schedule while measuring few of its stages.
 
-    First the search measures each operator alone. An operator that is divided into parts is also
-    measured as a whole. All other stages are predicted. Then the search goes in rounds of three
-    steps:
+    First the search measures each operator by itself. An operator that is divided into parts is
+    also measured as a whole. All other stages are predicted. Then the search goes in rounds of
+    three steps:
 
     1. Find the best schedule, with an optimistic latency for each unmeasured stage. An optimistic
        latency is the expected latency minus its uncertainty.
@@ -135,9 +135,9 @@ class ActiveSearch:
        and the stages of schedules that are nearly as good as the first one.
     3. Learn from the measurements.
 
-    So a stage that could change the optimum is measured before a stage that could not. This is
-    optimism in the face of uncertainty: once a stage is measured, its latency is known, and is no
-    longer too optimistic.
+    So a stage that could change the best schedule is measured before a stage that could not. This
+    is optimism in the face of uncertainty: once a stage is measured, its latency is known, and is
+    no longer too optimistic.
 
     The search ends when all stages of the best optimistic schedule are measured, when three rounds
     together have made the schedule faster by less than 1%, or when a budget is used up. At any time

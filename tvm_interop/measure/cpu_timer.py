@@ -74,7 +74,8 @@ class CpuStageTimer:
     def implementation(self, op: int) -> str:
         """The name of the implementation that the operator's library chose; "" for TVM's kernels.
 
-        To find the name, the library prepares the kernel, as for a stage of this operator alone.
+        To find the name, the library prepares the kernel, as for a stage that holds only this
+        operator.
 
         Raises
         ------

@@ -78,7 +78,7 @@ class CudaStageTimer:
     operators.
 
     Each repetition finds the stage's data in the L2 cache. So operators that are limited by memory
-    seem faster than they are after other operators.
+    seem faster than they are in a model, where they run after other operators.
 
     Attributes
     ----------
@@ -113,8 +113,8 @@ class CudaStageTimer:
             threads=1,
         )
         self._streams = _cuda.make_streams([0] * streams)
-        # The kernels and the arena refer to the streams, and not to this timer. Otherwise a cycle
-        # of references would keep tensors on the GPU after the timer is gone.
+        # The kernels and the arena refer to the streams, and not to this timer. A reference to the
+        # timer would make a cycle, which would keep tensors on the GPU after the timer is gone.
         self._operators = StageOperators(
             program,
             cuda_kernels(kernels, program.operators, self._streams),

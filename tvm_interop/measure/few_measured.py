@@ -1,6 +1,6 @@
 """A latency model for any scheduler that measures little and predicts the rest.
 
-`few_search.py` decides what is measured.
+`few_search.py` decides which operators and stages are measured.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class FewMeasured(LatencyModel):
         while the model had too few samples to predict them. Stages that run the same kernels are of
         one kind, and `asked` holds one stage of each kind.
     measured: number of kinds of stages of several operators that were measured.
-    operators_measured: number of kinds of operators that were measured alone.
+    operators_measured: number of kinds of single operators that were measured.
     """
 
     def __init__(

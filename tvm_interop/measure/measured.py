@@ -84,8 +84,8 @@ class MeasuredLatency(LatencyModel):
     A stage runs as it will in the model: its groups are packed onto the streams by the same rule,
     and run at once on the same executor. Stages run interleaved, in random order. A timed stage
     runs right after an untimed run of the same stage, so that its time does not depend on the work
-    before it. Otherwise a stage could seem faster than its own operators, if these ran after larger
-    operators that emptied the caches.
+    before it. Without the untimed run, a stage could seem faster than its own operators, if the
+    operators were timed after larger operators that emptied the caches.
 
     The latency is the median of 5 to 30 runs, without runs that other programs held up (see
     `undisturbed`). Long stages run less often, and so do stages whose runs agree. A first
@@ -93,8 +93,8 @@ class MeasuredLatency(LatencyModel):
     latency of an empty stage is measured too, and is subtracted, because a model pays for starting
     a run only once. On a GPU, `CudaStageTimer` also leaves out the time to begin a CUDA graph.
 
-    Stages of the same kernels on the same shapes share one measurement. They share it within a
-    model, between models and, through the store, between processes.
+    Stages of the same kernels on the same shapes share one measurement. Such stages share the
+    measurement within a model, between models and, through the store, between processes.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ class MeasuredLatency(LatencyModel):
         kernel_hashes: a hash of the code and shapes of each kernel of TVM, by name.
         timer: runs stages of `program`.
         parallel_kernels: whether kernels divide their loops over a team of threads.
-        store: where latencies are kept; None keeps them in memory only.
+        store: where latencies are kept; with None, they are kept in memory only.
         budget: the time in which stages may be measured; None for no limit. After this time,
             `OutOfTimeError` is raised for a stage that is not known yet.
         """
@@ -305,7 +305,7 @@ class MeasuredLatency(LatencyModel):
     def answer_from_store(self, stages: Sequence[Sequence[Sequence[int]]]) -> None:
         """Give these stages the latencies that a later process would read from the database.
 
-        These are the estimates from all runs of a stage (see `measure_again`).
+        The database holds the estimates from all runs of a stage (see `measure_again`).
         """
         for key in self.keys(stages):
             self._known.pop(key, None)
@@ -319,7 +319,8 @@ class MeasuredLatency(LatencyModel):
     def keys(self, stages: Sequence[Sequence[Sequence[int]]]) -> list[str]:
         """A key for each stage. Stages with the same key share a measurement.
 
-        If a stage has more groups than there are streams, all operators are measured alone first.
+        If a stage has more groups than there are streams, all operators are first measured by
+        themselves.
         """
         if any(len(groups) > self._num_streams for groups in stages):
             self._measure_ops()

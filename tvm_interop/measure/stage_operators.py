@@ -53,9 +53,10 @@ class StageOperators:
     """Binds the operators of stages; tensors and kernels are made on first use, and kept.
 
     A value has two tensors. Its consumers read the first, and its producer writes the second. So no
-    stage changes what another stage reads, and a time does not depend on what was measured before.
-    This matters: results of many operators one after the other can be denormal numbers, and these
-    make some kernels 20 times slower. Only operators of the same stage read each other's results.
+    stage changes the tensors that another stage reads, and a time does not depend on earlier
+    measurements. Otherwise tensors could come to hold denormal numbers, as results of many
+    operators one after the other, and denormal numbers make some kernels 20 times slower. Only
+    operators of the same stage read each other's results.
     """
 
     def __init__(
@@ -73,8 +74,8 @@ class StageOperators:
         kernels: the kernels of the program's operators.
         to_device: copies an array into a new tensor on the device.
         seed: seed of the random numbers in tensors.
-        shared: tensors that other timers of this model use too; None to share none. All these
-            timers have the same seed.
+        shared: tensors that other timers of this model use too; None if no tensors are shared. All
+            timers that share tensors have the same seed.
         """
         self._shared = shared or SharedTensors()
         self._program = program

@@ -66,8 +66,8 @@ def build(
     batch: number of images or sequences in a batch.
     image_size: size of the input. Depending on the network, it counts the pixels along each side of
         the image, the tokens of a sequence, the rows of each table of embeddings, or the features.
-        None: the size that the network was published with, or a usual size. The structure is the
-        same at any size.
+        None stands for the size with which the network was published, or for a usual size. The
+        structure of the network is the same at any size.
     seed: seed of the weights. The weights do not depend on `batch` and `image_size`.
 
     Raises

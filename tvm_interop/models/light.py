@@ -121,7 +121,8 @@ def _residual_scales(
 ) -> dict[str, str]:
     """Map the output of each batch norm that a sum reads to the role of the norm's scale.
 
-    The role is `residual scale` or `shortcut scale`.
+    The role is `residual scale` if the norm is the only batch norm that the sum reads; otherwise
+    `shortcut scale`.
     """
     roles = {}
     for node in graph.node:

@@ -27,13 +27,13 @@ class OnnxNet:
     Weights are drawn as in He et al.: their variance is chosen so that the mean square of an
     operator's result is about 1. For this, the mean square of every value is estimated when the
     value is added. The weights of each output of a convolution or classifier sum up to zero, except
-    in depthwise convolutions. Otherwise the mean of the activations, which ReLUs push up, would
-    drown the differences between inputs.
+    in depthwise convolutions. If they did not, the mean of the activations, which ReLUs raise,
+    would be much larger than the differences between inputs.
 
     Parameters
     ----------
     name: name of the graph.
-    seed: seed of the weights. With None, weights have shapes but no values.
+    seed: seed of the weights. If it is None, weights have shapes but no values.
     """
 
     def __init__(self, name: str, seed: int | None) -> None:

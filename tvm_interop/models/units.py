@@ -72,8 +72,8 @@ def schedule_units(model: onnx.ModelProto) -> ScheduleUnits:
        behind a sum is a unit, as in ResNet.
     4. A sum joins its only reader if the reader is a ReLU-SepConv, a normalisation (softmax, layer
        norm) or a concat. A concat joins its only reader if the reader is a concat. The reader then
-       counts as a reader of the inputs of the sum or concat. Other sums and concats are units,
-       which the papers call identity.
+       counts as a reader of the inputs of the sum or concat. Other sums and concats are units; the
+       papers call such units identity.
     5. Another element-wise operator or transposition joins the unit that computes all of its
        inputs. Examples are biases, and activations that consist of several operators.
     6. A fully connected layer that directly follows a global pooling joins the pooling. The layer

@@ -2,7 +2,7 @@
 
 An engine either says why it is missing, or prepares a model and returns a function that runs the
 model once. To prepare, an engine compiles the model, warms up and finds its fastest setting, such
-as the number of threads. None of this is timed.
+as the number of threads. The time of these preparations is not measured.
 """
 
 from __future__ import annotations
@@ -233,8 +233,9 @@ def read_in_place(module: Any, feed: Feed) -> Runner:
     """Return a function that runs `module` and reuses memory in every run, as other runtimes do.
 
     Inputs are read in place; a module on a GPU copies its inputs once, beforehand. Outputs are
-    copied to the same arrays in each run. Other runtimes reuse memory from a pool in the same way.
-    The first access to new memory takes longer than a small operator.
+    copied to the same arrays in each run. Other runtimes also reuse memory, from a pool. New memory
+    in each run would cost time, because the first access to new memory takes longer than a small
+    operator.
     """
     from ..errors import DeviceError
     from ..program.host_memory import aligned_copy
@@ -282,7 +283,7 @@ def _median_s(runners: Sequence[Runner]) -> float:
 
 
 def _tries_s(runners: Sequence[Runner], least: int) -> list[float]:
-    """Return the seconds of each try. There are at least `least` of them."""
+    """Return the seconds of each try, for at least `least` tries."""
     took: list[float] = []
     end = time.perf_counter() + _TRIES_S
     while len(took) < least or time.perf_counter() < end:

@@ -37,7 +37,7 @@ def make_plan(
     Parameters
     ----------
     program: the model.
-    schedule: a schedule of `program`'s operators. It is validated here.
+    schedule: a schedule of `program`'s operators. The function validates it.
     threads: the number of threads that the kernels of each stream may use.
     parallel_kernels: whether any kernel divides its loops over a team of threads.
     device: the device of all streams, `cpu:0` or a GPU such as `cuda:0`. If the schedule names
@@ -153,7 +153,7 @@ def _values_by_kind(program: Program, placement: Placement | None) -> tuple[Plan
             return "input"
         if index not in written:
             assert index in copy_of, f"value `{program.values[index].name}` has no producer"
-            return storage(copy_of[index])  # It copies an input or weight to another device.
+            return storage(copy_of[index])  # The value copies an input or weight.
         return "output" if index in outputs else "arena"
 
     return tuple(

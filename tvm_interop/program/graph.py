@@ -132,7 +132,7 @@ class OpGraph:
     def width(self) -> int:
         """The size of the largest antichain: a set of operators in which none reaches another.
 
-        It is computed by Dilworth's theorem, as a bipartite matching.
+        The size is computed by Dilworth's theorem, as a bipartite matching.
         """
         return int(native.graph_width(self._native))
 

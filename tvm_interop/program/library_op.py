@@ -119,7 +119,7 @@ class LibraryOp:
 
     @property
     def most_parts(self) -> int:
-        """The largest number of parts that is worth the effort of dividing the operator."""
+        """The largest number of parts into which dividing the operator is worth the effort."""
         return most_reads(self)
 
     def row_cuts(self, parts: int) -> list[RowCut]:

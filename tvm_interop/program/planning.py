@@ -120,10 +120,10 @@ def memory_plan(
     """Place buffers in one arena; they share bytes only if the order of operators allows it.
 
     Two buffers may share bytes if every operator that uses one buffer has finished before any
-    producer of the other buffer starts. This must hold with these streams and waits, whatever the
-    timing. So an operator never writes over a buffer that it reads. Buffers are placed from the
-    largest to the smallest, and equally large ones by index. Each buffer gets the lowest aligned
-    offset that is free.
+    producer of the other buffer starts. The given streams and waits must enforce this order,
+    however long the operators take. So an operator never writes over a buffer that it reads.
+    Buffers are placed from the largest to the smallest, and equally large buffers by index. Each
+    buffer gets the lowest aligned offset that is free.
 
     Raises
     ------

@@ -85,7 +85,8 @@ class Operator:
 
         The number is the same for every provider's kernel. If the description counts operations,
         the number comes from there: two operations for each product that a convolution or matrix
-        product sums up. Otherwise the number comes from TVM's kernel. It is 0 if neither has one.
+        product sums up. Otherwise the number comes from TVM's kernel. The number is 0 if neither
+        the description nor the kernel has one.
         """
         described = self.description.flops if self.description is not None else 0
         flops = described or self.kernel_flops

@@ -81,17 +81,17 @@ def ios(
         use more than one core each, or if the number is unknown.
     bound_tolerance, bound_slack_us: how much all bounds are lowered from the start: by a share of
         the bound, and by a number of microseconds. The reason is that a measured latency may be too
-        low, because a producer has warmed the caches or because clocks are noisy. With lower
-        bounds, such a latency does not make the search leave out a stage wrongly.
+        low, because a producer has warmed the caches or because clocks are noisy. If the bounds are
+        lowered, such a latency does not make the search leave out a stage wrongly.
     parts: in a graph of operators that are divided into parts, the ids of each operator's parts.
         The list of an operator that is not divided holds one id. The search then treats the parts
         of an operator as one operator, which uses all streams. Each group holds one operator,
         whatever `max_group_ops` says, because the operators of a group do not run side by side.
         None if no operator is divided.
     blocks: names of the operators of each block, in the order in which blocks run. A name may be a
-        pattern, such as `cell_3/*`. None: the blocks that are found in the graph. With given
-        blocks, the search finds no stage that lies across a border. So the schedule is optimal only
-        within each block (`given_blocks`).
+        pattern, such as `cell_3/*`. None stands for the blocks that are found in the graph. With
+        given blocks, the search finds no stage that lies across a border. So the schedule is
+        optimal only within each block (`given_blocks`).
 
     Borders of blocks. All operators before a border run before all operators after it. A stage
     across a border is therefore a single group, and its operators run one after the other. Such a
@@ -109,12 +109,12 @@ def ios(
     longer of two times. The first is the longest path through these operators. The second is their
     total latency divided by the parallelism of the best sequence known. A sequence that cannot
     become faster than the best sequence known is dropped. After the beams, the search takes windows
-    of neighbouring stages and finds the fastest stages for their operators. It repeats this with
-    other borders and with wider windows until no window gets better.
+    of neighbouring stages and finds the fastest stages for their operators. The search repeats this
+    step with other borders and with wider windows until no window gets better.
 
     If the latency model is costly to ask (`is_costly`), beams use estimated latencies. The model is
-    then asked only for the stages that the beams choose. A stage without a latency is never chosen,
-    for example a stage that a time budget refused.
+    then asked only for the stages that the beams choose. A stage that gets no latency, for example
+    because a time budget refused it, is never part of the result.
 
     `stats` counts blocks, blocks_left (large blocks), parts_cut and stages_priced (stages that the
     model was asked for). For the blocks that were searched completely, it counts states (nonempty),

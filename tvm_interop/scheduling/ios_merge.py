@@ -46,8 +46,8 @@ def ios_both(
     operators.
 
     A merged operator computes its sums in another order. Its results are close to the results of
-    other schedules, but not equal bit by bit. If the latency model knows of no merges, the result
-    is the same as with `ios`.
+    other schedules, but not equal bit by bit. If the latency model has no latencies of merged
+    operators, the result is the same as with `ios`.
 
     By the latencies of the model, the result is never slower than that of `ios`, nor slower than
     one operator after the other. A single search with merging would not guarantee this for large

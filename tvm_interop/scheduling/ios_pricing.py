@@ -64,8 +64,8 @@ class StagePrices:
     ----------
     op_us: (num_ops,) latency of each operator in microseconds, used to pack the groups of a stage
         onto streams; None if groups are not packed.
-    alone_us: (num_ops,) microseconds that each operator adds to a stage: the latency of a stage of
-        this operator alone, minus `stage_us`.
+    alone_us: (num_ops,) microseconds that each operator adds to a stage: the latency of a stage
+        that holds only this operator, minus `stage_us`.
     stage_us: fixed cost of every stage in microseconds (see `LatencyModel`).
     scale: factor by which the bounds were multiplied; 0 without bounds.
     below_bound: number of latencies that were below their bound.

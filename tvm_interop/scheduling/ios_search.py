@@ -229,7 +229,7 @@ def enumerate_stages(
     ----------
     op_us: (num_ops,) latency of each operator in microseconds. By these latencies, a cut separates
         operators that can start early from operators that start late.
-    cuts: whether blocks that are too large are cut. Otherwise such blocks are left out.
+    cuts: whether blocks that are too large are cut. If not, such blocks are left out of the search.
     """
     end_s = None
     if options.time_budget_s is not None:

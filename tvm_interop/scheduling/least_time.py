@@ -32,7 +32,8 @@ def least_us(
     latency of its operators divided by the number of streams. In a section, a part may run beside
     parts of other operators, which may slow it down less than the parts of its own operator do. So
     each part counts with the latency that it has when it runs alone. A part cannot really be faster
-    beside other parts than alone. If measured latencies contradict this, the lower latency counts.
+    beside other parts than when it runs alone. If measured latencies contradict this, the lower
+    latency counts.
 
     Complexity: O(n m / w) for n operators, m dependencies and machine words of w bits.
 

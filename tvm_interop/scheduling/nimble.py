@@ -23,10 +23,10 @@ def nimble(graph: OpGraph, latency: LatencyModel | None, streams: int | None = N
     into chains. `|E'| - |M|` waits are left. No assignment that keeps independent operators on
     different streams has fewer waits.
 
-    A second matching lets chains share a stream. It does so only where sharing neither orders
-    independent operators nor costs a wait. No assignment with as few waits has fewer streams. For
-    neural networks, the number of streams is usually the width of the graph. It is a little larger
-    if the fewest waits are only possible with more streams.
+    A second matching lets chains share a stream. Chains share a stream only if sharing neither
+    orders independent operators nor costs a wait. No assignment with as few waits has fewer
+    streams. For neural networks, the number of streams is usually the width of the graph. It is a
+    little larger if the fewest waits are only possible with more streams.
 
     Ties: in the matchings, lowest ids come first. Streams are numbered by their first operator in
     topological order.

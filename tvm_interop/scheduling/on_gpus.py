@@ -131,7 +131,7 @@ class GpuPrices:
         return left
 
     def native(self) -> tuple[list[bytes], bytes]:
-        """The stages with known latencies, and the latencies, as the native functions take them."""
+        """The stages with known latencies, and their latencies, in the native functions' form."""
         batch = StageBatch.from_stages([[(op,) for op in ops] for ops in self._stage_us])
         return batch.to_bytes(), np.array(list(self._stage_us.values()), np.float64).tobytes()
 

@@ -48,8 +48,8 @@ def opara(
 
     Parameters
     ----------
-    traits: the demand of each operator on the device, by id. With None all operators are alike, and
-        launch in the order in which they become ready.
+    traits: the demand of each operator on the device, by id. If `traits` is None, all operators
+        count as alike, and launch in the order in which they become ready.
     streams: number of streams; None for as many as the algorithm opens. A compilation for a GPU
         gives None unless its own option `streams` is set. If the algorithm opens more than
         `streams`, whole streams are combined. The streams are placed one by one, the longest first.

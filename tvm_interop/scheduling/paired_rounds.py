@@ -100,7 +100,7 @@ class PairedRatio:
 
     @property
     def seems_faster(self) -> bool:
-        """Whether `ratio`, without the interval, says that the first contestant is 1% faster."""
+        """Whether `ratio` by itself says that the first contestant is more than 1% faster."""
         return self.ratio < 1 - LEAST_GAIN
 
 

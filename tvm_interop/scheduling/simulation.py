@@ -34,9 +34,9 @@ class Contention:
     bandwidth: largest number of purely memory-bound operators that run at once at full speed; inf
         for no limit.
     op_cores: for each operator id, number of cores that the operator keeps busy when it runs alone;
-        None for one core each.
+        None if each operator keeps one core busy.
     memory_share: for each operator id, share of its time, from 0 to 1, for which the operator waits
-        for memory when it runs alone; None for 0.
+        for memory when it runs alone; None if no operator waits for memory.
     wait_us: microseconds that a wait across streams costs the waiting stream.
     """
 

@@ -23,7 +23,8 @@ class Binding:
 
     On a CPU, a contiguous array at an address that is a multiple of 64 bytes is not copied;
     `tvm_interop.aligned_empty` makes such arrays. Any other array is copied in each run. An output
-    that shares the memory of another tensor of the model is copied too. `repr` says what is copied.
+    that shares the memory of another tensor of the model is copied too. The `repr` of a binding
+    says which tensors are copied.
 
     On a GPU every bound array or tensor is copied in each run, because a CUDA graph contains the
     addresses of its tensors. Tensors on the GPU are copied on the GPU, and the host waits once for

@@ -32,8 +32,8 @@ class BySize:
         Parameters
         ----------
         error: the error of the compilation for all sizes.
-        most: the largest number of combinations of sizes that the session keeps ready. It is only
-            logged.
+        most: the largest number of combinations of sizes that the session keeps ready. The number
+            is only logged.
         """
         self.why = error.why
         self._inputs = {info.name: info.shape for info in source.inputs}

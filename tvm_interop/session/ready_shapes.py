@@ -30,7 +30,7 @@ class ReadyShapes:
         ----------
         most: the largest number of shapes.
         most_bytes: the largest total size of the tensors of all instances. The instances for the
-            shapes that are added last are kept even if they alone are larger.
+            shapes that were added last are kept even if their own tensors are larger.
         """
         self._most = most
         self._most_bytes = most_bytes

@@ -466,7 +466,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         pool = self._by_shape.use(key, count)
         if pool is not None:
             return pool
-        with self._compiling:  # One compilation at a time. Other shapes can run.
+        with self._compiling:  # One compilation at a time. Shapes that are ready still run.
             self._check_is_open()
             pool = self._by_shape.use(key, count)  # Another thread may have compiled it just now.
             if pool is not None:

@@ -82,9 +82,9 @@ def timeline(record: Record, scale_us: float, width: float | str = "100%") -> El
     Parameters
     ----------
     scale_us: length of the time axis in microseconds.
-    width: width of the drawing, in pixels or as a percentage. With pixels, a box that is too narrow
-        for its label has no label. With a percentage, a page can stretch the drawing. The script of
-        the page then hides labels and draws the marks of the time axis again.
+    width: width of the drawing, in pixels or as a percentage. If it is in pixels, a box that is too
+        narrow for its label has no label. If it is a percentage, a page can stretch the drawing.
+        The script of the page then hides labels and draws the marks of the time axis again.
     """
     rows = _rows(record)
     root = canvas(width, rows.height, data_scale_us=scale_us)

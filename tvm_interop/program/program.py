@@ -148,7 +148,7 @@ class Program:
         """The tensors that operator `op` reads and writes, inputs first: type, shape and bytes.
 
         If the operator reads only some rows or columns of a tensor (`LibraryOp.cut`), the result
-        has the shape and bytes of these rows or columns alone.
+        has the shape and the bytes of only these rows or columns.
         """
         operator = self.operators[op]
         values = [self.values[v] for v in (*operator.inputs, *operator.outputs)]

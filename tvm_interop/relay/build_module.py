@@ -84,7 +84,8 @@ def build(
     """Compile a module for the graph executor.
 
     Operators are scheduled to run side by side. If `relay.transform.InterOpSchedule` was applied to
-    the module, its schedule is used. Otherwise the schedule is `tvm_interop.compile`'s default.
+    the module, its schedule is used. Otherwise the module gets the default schedule of
+    `tvm_interop.compile`.
 
     Parameters
     ----------

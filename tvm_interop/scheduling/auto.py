@@ -111,9 +111,9 @@ def auto(
     1. The candidates are the schedules that are made by `sequential`, `greedy`, `lios`, `lios+`,
        `nimble`, `opara` and `ios`. `Schedule.simulate` predicts the makespan of each candidate from
        `latency`. Candidates with the same streams and launch order count once.
-    2. Local search refines the best staged candidate and the best streamed candidate. It moves
-       operators between streams or stages, splits stages and joins them. The refined schedules
-       become candidates too.
+    2. Local search refines the best staged candidate and the best streamed candidate. The search
+       moves operators between streams or stages, splits stages and joins stages. The refined
+       schedules become candidates too.
     3. The finalists are `sequential`, the best staged candidate, the best streamed candidate, and
        the best of the others. Predictions of staged and streamed schedules cannot be compared,
        because only the latency of a stage includes contention between operators. `evaluate`
@@ -156,12 +156,12 @@ def auto(
     evaluate: runs schedules against each other. It yields one round after another until `auto`
         stops asking. A round holds the time of each schedule in microseconds, in the given order.
     parts: an option of `ios`.
-    confirm_choice: whether step 4 takes place. Without it, the schedule that step 3 chose wins if
-        its estimated gain in the rounds of step 3 is above 1%, without a test of significance. A
-        caller switches step 4 off if it confirms the choice in another way.
-    baseline: a schedule to use as `sequential`; None for all operators on one stream. A compilation
-        passes a schedule that runs the operators in order, and the parts of an operator side by
-        side.
+    confirm_choice: whether step 4 takes place. If not, the schedule that step 3 chose wins if its
+        estimated gain in the rounds of step 3 is above 1%, without a test of significance. A caller
+        switches step 4 off if it confirms the choice in another way.
+    baseline: a schedule to use as `sequential`; None stands for a schedule with all operators on
+        one stream. A compilation passes a schedule that runs the operators in order, and the parts
+        of an operator side by side.
 
     `stats` holds the name of the `winner` and `predicted_us`, the makespan by candidate.
     `chosen_by_us` holds the median time of each finalist in step 3. `measured_us` holds the median
@@ -383,8 +383,8 @@ def _choose(
     a significance level of 5%, or too slow to gain anything over `sequential`.
 
     The function returns three things: the name of the fastest finalist; the medians of `sequential`
-    and all finalists, in microseconds; and the times of the fastest finalist. These are an array of
-    shape (rounds, 3), in microseconds, with a column for `sequential`, a second column for
+    and all finalists, in microseconds; and the times of the fastest finalist. The times are an
+    array of shape (rounds, 3), in microseconds, with a column for `sequential`, a second column for
     `sequential`, and a column for the finalist.
     """
 
@@ -446,9 +446,10 @@ def _in_the_race(so_far: Floats) -> list[bool]:
 def _is_settled(so_far: Floats) -> bool:
     """Whether the choice of a finalist needs no more rounds.
 
-    There are two such cases. In the first case, all finalists are too slow to gain anything over
-    `sequential` (`may_gain`). In the second case, the best finalist is at most 2% slower than each
-    other finalist, at the significance level `_SURE`, or `LEVEL` once the rounds took long.
+    No more rounds are needed in two cases. In the first case, all finalists are too slow to gain
+    anything over `sequential` (`may_gain`). In the second case, the best finalist is at most 2%
+    slower than each other finalist, at the significance level `_SURE`, or `LEVEL` once the rounds
+    took long.
 
     Parameters
     ----------

@@ -45,8 +45,8 @@ def simulate_blocks(
 
     Parameters
     ----------
-    kernels: for each operator of the graph, by id, its kernels in order. Empty for an operator that
-        launches nothing, such as a view. It takes no time.
+    kernels: for each operator of the graph, by id, its kernels in order. An operator that launches
+        no kernels, such as a view, has an empty list, and takes no time.
 
     Raises
     ------

@@ -51,8 +51,8 @@ class Candidates:
         Parameters
         ----------
         in_budget: a latency model with a time budget, which is asked first for the latencies of
-            the candidate's stages. If the model refuses a stage, the candidate is left out. None
-            if the latencies are already known, or are needed even after the budget is spent.
+            the candidate's stages. If the model refuses a stage, the candidate is left out. It is
+            None if the latencies are already known, or are needed even after the budget is spent.
         """
         runs = (frozenset(ops for ops in schedule.streams if ops), schedule.launch_order)
         if runs in self._seen:

@@ -26,7 +26,7 @@ def fold_streams(
     Parameters
     ----------
     op_us: (num_ops,) latency of each operator in microseconds. The length of a stream is the sum of
-        the latencies of its operators. With None, the length is the number of operators.
+        the latencies of its operators. If `op_us` is None, the length is the number of operators.
     order: order in which operators of the same stream run. If empty, they run in the order of their
         earliest start.
     """

@@ -43,7 +43,7 @@ def search_blocks(
 
     Parameters
     ----------
-    blocks: as in `block_ids`; None for the blocks that are found in the graph.
+    blocks: as in `block_ids`; None stands for the blocks that are found in the graph.
 
     Raises
     ------

@@ -68,7 +68,7 @@ def gpg(
 
     Parameters
     ----------
-    weights: a file that `serving.learning.gpg` wrote; None for the weights of the package.
+    weights: a file that `serving.learning.gpg` wrote; None stands for the weights in this package.
     streams: number of streams onto which the groups of a stage are packed; None for a stream per
         group.
 
@@ -305,7 +305,7 @@ def load_weights(name: str, path: str | Path | None = None) -> Weights:
     Parameters
     ----------
     name: `gpg` or `gpg-scored`.
-    path: a file of weights; None for the file in this package.
+    path: a file of weights; None stands for the file in this package.
 
     Raises
     ------

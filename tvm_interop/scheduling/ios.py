@@ -63,19 +63,20 @@ def ios(
         number, their search takes one or two seconds.
     time_budget_s: seconds after which the search of large blocks ends; the number of its
         transitions is then not limited. If time is short, fewer blocks are searched completely. The
-        schedule then depends on the machine. With None, `max_transitions` alone decides, and the
-        same inputs give the same schedule.
+        schedule then depends on the machine. If the budget is None, only `max_transitions` limits
+        the search, and the same inputs give the same schedule.
     beam: whether large blocks are searched by beams. False cuts a large block into parts instead,
         between operators that can start early and operators that start late. `stats["parts_cut"]`
         counts the cuts. The schedule is then optimal between the cuts. In all measurements so far,
         beams were better and faster.
-    bounds: whether lower bounds of stage latencies are used. With bounds, the model is not asked
-        for stages that no optimal schedule needs. The bound of a stage is the latency of its
+    bounds: whether lower bounds of stage latencies are used. If they are used, the model is not
+        asked for stages that no optimal schedule needs. The bound of a stage is the latency of its
         longest group. The latency of a group is the sum of the latencies that its operators have
         when they run alone. The schedule is the same as without bounds, as long as no latency is
         below its bound. `stats["below_bound"]` counts latencies below their bound, and the log
         reports them. All bounds are then multiplied by the lowest ratio of a latency to its bound,
-        and the search goes on. Without bounds, one call asks for the latency of every stage.
+        and the search goes on. If bounds are not used, one call asks for the latency of every
+        stage.
     cores: number of operators that the device can run at once without slowing them down. A stage
         then takes at least the total latency of its operators divided by `cores`. None if groups
         use more than one core each, or if the number is unknown.
@@ -89,8 +90,8 @@ def ios(
         whatever `max_group_ops` says, because the operators of a group do not run side by side.
         None if no operator is divided.
     blocks: names of the operators of each block, in the order in which blocks run. A name may be a
-        pattern, such as `cell_3/*`. None stands for the blocks that are found in the graph. With
-        given blocks, the search finds no stage that lies across a border. So the schedule is
+        pattern, such as `cell_3/*`. None stands for the blocks that are found in the graph. If
+        blocks are given, the search finds no stage with operators of two blocks. So the schedule is
         optimal only within each block (`given_blocks`).
 
     Borders of blocks. All operators before a border run before all operators after it. A stage

@@ -98,7 +98,7 @@ class GpuPrices:
 
         Parameters
         ----------
-        budget: time limit; None for no limit.
+        budget: time limit; None stands for no limit.
 
         Returns
         -------

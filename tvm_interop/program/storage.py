@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
 
-import ml_dtypes  # noqa: F401  It lets NumPy know `bfloat16` by name.
+import ml_dtypes  # noqa: F401  The import makes `bfloat16` known to NumPy.
 import numpy as np
 
 from .host_memory import ALIGNMENT as ALIGNMENT

@@ -288,7 +288,7 @@ class ActiveSearch:
         """Microseconds of stages of the searched graph, measured or else predicted.
 
         While the model has few samples, the prediction is the latency of the stage's longest
-        stream, as the sum of the latencies of the stream's operators.
+        stream, which is the sum of the latencies of the stream's operators.
         """
         batch = self._packed(stages)
         if self._learned.num_samples < _LEAST_SAMPLES:

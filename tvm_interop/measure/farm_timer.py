@@ -55,7 +55,7 @@ def farm_timer(
     streams, threads: the number of streams, and the number of threads that the kernels of one
         stream may use.
     answer_s: seconds after which a server that has not answered is given up. A server runs at most
-        9 stages before it answers, each of them 10 times timed and 10 times untimed.
+        9 stages before it answers, each stage 10 times with timing and 10 times without.
 
     Raises
     ------

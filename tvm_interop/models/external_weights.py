@@ -37,8 +37,8 @@ def read_all_but_large(path: str | os.PathLike[str]) -> onnx.ModelProto:
     """The model at `path` without its large weights, which `array_of` reads from their files.
 
     Files of weights must be in the model's folder. They may be symbolic links, as in Hugging Face's
-    cache. If the model's file is a link too, a link may also point into the folder of the model's
-    target.
+    cache. If the model's file is a link too, a link may also point into the folder of the file to
+    which the model's link points.
 
     Raises
     ------

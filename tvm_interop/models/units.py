@@ -65,8 +65,8 @@ def schedule_units(model: onnx.ModelProto) -> ScheduleUnits:
 
     1. An operator whose inputs are all constants is not a unit. An operator that only changes the
        shape is not a unit either: its readers count as readers of its input.
-    2. A depthwise convolution joins a 1x1 convolution that is its only reader. Both are a SepConv.
-       A ReLU joins a SepConv that is its only reader.
+    2. A depthwise convolution joins a 1x1 convolution that is its only reader. Both together are
+       called a SepConv. A ReLU joins a SepConv that is its only reader.
     3. A ReLU that is the only reader of a convolution or matrix product joins it. Another ReLU
        joins a convolution that is the ReLU's only reader, unless the ReLU reads a sum. A ReLU
        behind a sum is a unit, as in ResNet.

@@ -1,6 +1,6 @@
 """Turns a plan into the form that the checker takes: which bytes each operator reads and writes.
 
-This form follows from the plan alone: from its operators with their values, streams and waits, and
+This form follows only from the plan: from its operators with their values, streams and waits, and
 from the place of each value. No code of the planner is used, because the checker is there to find
 the planner's mistakes. For the same reason this module computes the sizes of tensors itself.
 """

@@ -1,7 +1,7 @@
 """Chooses the stream that a GPU should prefer.
 
-This stream runs most of the longest chain of operators that wait for each other. A run takes at
-least as long as this chain, so no operator of the chain should be delayed.
+The chosen stream runs most of the longest chain of operators that wait for each other. A run takes
+at least as long as this chain, so no operator of the chain should be delayed.
 """
 
 from __future__ import annotations

@@ -201,7 +201,7 @@ class Block:
         return found
 
     def bounds_us(self, remaining: Bools) -> tuple[Floats, Floats]:
-        """(k,) and (k,) latency bounds of each state in microseconds.
+        """Two latency bounds of each of k states, in microseconds, as two arrays of shape (k,).
 
         The first array holds the latency of the longest path of each state. No schedule is faster.
         The second array holds the sum of the latencies of the operators of each state.
@@ -224,7 +224,7 @@ class Block:
         )  # fmt: skip
 
     def ending_bounds_us(self, groups: Sequence[Sequence[Mask]]) -> tuple[Floats, Floats]:
-        """(k,) and (k,) latency bounds of each ending in microseconds.
+        """Two latency bounds of each of k endings, in microseconds, as two arrays of shape (k,).
 
         The first array holds the latency of the longest group of each ending. The second array
         holds the sum of the latencies of all operators of each ending.

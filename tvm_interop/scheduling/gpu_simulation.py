@@ -35,8 +35,8 @@ class StageOnGpu(Protocol):
 class OnGpus(Protocol):
     """The fields of a schedule that the simulation reads.
 
-    The class `Schedule` has these fields. This file does not import it, because `schedules` imports
-    this file.
+    The class `Schedule` has these fields. This file does not import `Schedule`, because `schedules`
+    imports this file.
     """
 
     @property

@@ -107,8 +107,8 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
             `compile` takes it, such as the path of an ONNX file, the name of a network or an
             `onnx.ModelProto`.
         sess_options: an `onnxruntime.SessionOptions`. Only `intra_op_num_threads` has an effect.
-        providers: execution providers as in onnxruntime. They must include the CPU, unless `target`
-            is another device.
+        providers: execution providers as in onnxruntime. The list must include the CPU, unless
+            `target` is another device.
         threads: the number of cores to compile for; by default all cores that this process may use.
         instances: the number of runs that can be active at once. All instances share the threads of
             this process.
@@ -298,8 +298,9 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         Parameters
         ----------
         output_names, input_feed: as for `run`.
-        callback: a function to call after the run. It gets the results, `user_data` and "". If the
-            run fails, it gets None, `user_data` and the error message.
+        callback: a function to call after the run. The function gets the results, `user_data` and
+            "", which means that there was no error. If the run fails, the function gets None,
+            `user_data` and the error message.
         user_data: any object to pass to `callback`.
 
         Returns

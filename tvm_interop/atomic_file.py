@@ -13,7 +13,7 @@ from .errors import InputError
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Give the path of a temporary file for a `with` block to write; it then becomes `path`.
+    """Give a `with` block the path of a temporary file, which becomes `path` at the end.
 
     The file is in the folder of `path`. When the block ends, the file is renamed to `path`. If the
     block raises an exception, the file is removed and `path` stays as it was.

@@ -57,7 +57,7 @@ class InputError(TVMInteropError):
 
 
 class CannotFillUpError(InputError):
-    """A run cannot be filled up (padded) to another size, so each size needs a compilation.
+    """A model cannot run with inputs padded to a larger size, so each size must be compiled.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class CannotFillUpError(InputError):
     """
 
     def __init__(self, why: str, advice: str) -> None:
-        """Make the message of the reason and the advice, and mention `Session`."""
+        """Make the error's message: the reason, the advice, and a hint to use `Session`."""
         super().__init__(
             f"{why}{advice}, or run the model by `Session`, which compiles each size at its first "
             "run"

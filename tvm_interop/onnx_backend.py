@@ -91,7 +91,7 @@ class TVMInteropBackend(onnx.backend.base.Backend):  # type: ignore[misc]
             The device is not `CPU`.
         """
         if not cls.supports_device(device):
-            raise InputError(f"device `{device}`: the ONNX backend runs on `CPU` alone")
+            raise InputError(f"device `{device}`: the ONNX backend runs only on `CPU`")
         return PreparedModel(model, kwargs.get("input_shapes", {}))
 
     @classmethod

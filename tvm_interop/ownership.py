@@ -77,7 +77,7 @@ def make_own_folder(path: str | os.PathLike[str]) -> None:
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     for place in reversed(missing):
         place.mkdir(mode=0o700, exist_ok=True)  # The umask cannot add permissions.
-    folder.mkdir(exist_ok=True)  # Raises an OSError if a file has this name.
+    folder.mkdir(exist_ok=True)  # Raises an OSError if a file exists at `path`.
 
 
 def _is_own_group(gid: int) -> bool:

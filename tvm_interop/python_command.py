@@ -1,4 +1,4 @@
-"""Makes the command that starts Python again, to run a part of this package alone."""
+"""Makes a command that starts another Python process, which runs one function of this package."""
 
 from __future__ import annotations
 

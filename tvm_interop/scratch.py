@@ -47,7 +47,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def remove_own_folders() -> None:
-    """Remove all folders of this process, which must end at once."""
+    """Remove all folders of this process. The process must end immediately afterwards."""
     for folder in list(_own):
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -54,14 +54,14 @@ _OPTION = "target option "
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line of tvmc. Return the exit code of `run_app`, or 2 if it is not valid."""
+    """Run a command line of tvmc. Return the exit code of `run_app`, or 2 for an invalid line."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         translated = translate(given)
     except TVMInteropError as error:
         print(f"tvmc: error: {error}", file=sys.stderr)
         return 2
-    except SystemExit as exit:  # argparse raises this after printing help or an error.
+    except SystemExit as exit:  # argparse raises SystemExit after it has printed help or an error.
         return exit.code if isinstance(exit.code, int) else 2
     return run_app(translated)
 

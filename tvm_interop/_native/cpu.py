@@ -45,7 +45,7 @@ def why_unsupported(name: str, description: Mapping[str, Any]) -> str:
 
 
 def blocked_layout(name: str) -> str:
-    """Return the layout of blocked tensors for which library `name` has fast kernels here."""
+    """Return the blocked tensor layout for which library `name` has fast kernels on this CPU."""
     return str(_function("blocked_layout")(name))
 
 
@@ -79,7 +79,7 @@ def prepare_kernel(
 
 
 def implementation(kernel: LibraryKernel) -> str:
-    """Return the library's own name for the implementation that it chose."""
+    """Return the name that the library gives to the implementation that it chose for the kernel."""
     return str(_function("implementation")(kernel))
 
 
@@ -107,15 +107,16 @@ def num_reorders(kernel: LibraryKernel) -> int:
 
 
 def allowed_cores() -> int:
-    """Return how many cores this process may use at a time, at least 1. This is the number of
-    physical cores that the calling thread may run on, or the CPU quota of the process's container,
-    rounded down, if that is less.
+    """Return how many cores this process may use at a time, at least 1.
+
+    The result is the smaller of two numbers: the number of physical cores that the calling thread
+    may run on, and the CPU quota of the process's container, rounded down.
     """
     return int(_function("allowed_cores")())
 
 
 def num_threads() -> int:
-    """Return how many threads may run models at once. Threads that call `run` are counted too."""
+    """Return how many threads may run models at once, including the threads that call `run`."""
     return int(_function("num_threads")())
 
 
@@ -174,7 +175,7 @@ def make_executor(
 
 
 def executor_of(instance: int) -> Executor:
-    """Return the executor of the `tvi_instance` at an address, which must outlive the result."""
+    """Return the executor of the `tvi_instance` at an address. It must outlive the executor."""
     executor: Executor = _function("executor_of")(ctypes.c_void_p(instance))
     return executor
 
@@ -257,7 +258,7 @@ def run_fenced(
     kernel: the packed function.
     inputs, outputs: NumPy arrays. The results are written to `outputs`. bfloat16 is passed as
         uint16.
-    before_fence: whether tensors end right before a forbidden page. Otherwise tensors begin right
+    before_fence: whether tensors end right before a forbidden page. If not set, tensors begin right
         after a forbidden page.
     fill: the byte that fills the outputs before the call.
     shares: the number of shares in which to run the function, one after the other; 0 runs the whole

@@ -89,7 +89,7 @@ def describe_device(device: int) -> str:
 
 
 def make_streams(devices: Sequence[int], urgent: Sequence[bool] | None = None) -> CudaStreams:
-    """Make one stream for each entry of `devices`, and let GPUs access each other's memory.
+    """Make one stream for each entry of `devices`, and let these GPUs access each other's memory.
 
     Parameters
     ----------
@@ -113,12 +113,12 @@ def urgent_streams(streams: CudaStreams) -> list[bool]:
 
 
 def stream_devices(streams: CudaStreams) -> list[int]:
-    """Return the number of the GPU of each stream."""
+    """Return, for each stream, the number of its GPU."""
     return [int(device) for device in _function("stream_devices")(streams)]
 
 
 def out_of_reach(streams: CudaStreams) -> list[tuple[int, int]]:
-    """Return the pairs of GPUs such that the first GPU cannot access the second GPU's memory.
+    """Return each pair of GPUs whose first GPU cannot access the second GPU's memory.
 
     Only the GPUs of the streams are considered.
     """
@@ -145,7 +145,7 @@ def tensor_within(memory: CudaMemory, offset: int, shape: Sequence[int], dtype: 
 
 
 def fill_with_zeros(streams: CudaStreams, memory: CudaMemory) -> None:
-    """Fill a block with zeros. Later runs and copies on `streams` come after that.
+    """Fill a block with zeros. Later runs and copies on `streams` begin after the block is filled.
 
     One of the streams must be on the block's GPU.
     """
@@ -188,7 +188,7 @@ def make_staging(streams: CudaStreams, ports: Sequence[Sequence[Any]]) -> CudaSt
 
     Parameters
     ----------
-    ports: for each input or output, its tensors on GPUs. The first of them is read.
+    ports: for each input or output, its tensors on GPUs. Only the first tensor is read.
 
     Raises
     ------
@@ -200,7 +200,7 @@ def make_staging(streams: CudaStreams, ports: Sequence[Sequence[Any]]) -> CudaSt
 
 
 def stage(staging: CudaStaging, port: int, host: Any) -> None:
-    """Copy `host`, a tensor in host memory, to all tensors of a port.
+    """Copy `host`, a tensor in host memory, to all tensors of an input or output (a port).
 
     The function returns when `host` may be changed.
 
@@ -218,7 +218,7 @@ def fetch(staging: CudaStaging, port: int) -> None:
 
 
 def take(staging: CudaStaging, port: int, host: Any) -> None:
-    """Copy the data of a port that was fetched last to host memory, after that copy has ended."""
+    """Wait until the port's last `fetch` has ended, and copy its data to `host`, in host memory."""
     _function("take")(staging, port, host)
 
 
@@ -301,7 +301,7 @@ def workspace_limit() -> int:
 
 
 def set_workspace_limit(nbytes: int) -> None:
-    """Set the limit for kernels that are prepared from now on."""
+    """Set the limit of `workspace_limit`, for kernels that are prepared from now on."""
     _function("set_workspace_limit")(nbytes)
 
 
@@ -364,7 +364,9 @@ def run(executor: CudaExecutor) -> None:
 
 
 def run_and_fetch(executor: CudaExecutor, staging: CudaStaging, ports: Sequence[int]) -> None:
-    """Run every operator once and copy ports to pinned memory. The host waits only once.
+    """Run every operator once, and copy the given inputs and outputs (ports) to pinned memory.
+
+    The host waits for the GPU only once: until the run and the copies have ended.
 
     Raises
     ------
@@ -407,7 +409,7 @@ def profile(executor: CudaExecutor) -> list[OperatorTiming]:
     """Run every operator once, and return the times at which each operator ran.
 
     If the executor has a graph on one GPU, the operators run in a graph that records the times too.
-    Otherwise they are launched one by one.
+    Without such a graph, the operators are launched one by one.
     """
     with GATE:
         return gpu_timings(_function("profile")(executor))

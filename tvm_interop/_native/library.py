@@ -13,7 +13,7 @@ from .library_path import library_path
 from .timing import OperatorTiming
 
 # The library raises these errors. The other classes in `errors` are raised only by Python code.
-# TVM has a `ScheduleError` of its own, so the name of ours differs in native code.
+# TVM has a `ScheduleError` of its own, so this package's class has another name in native code.
 tvm_ffi.register_error("InterOpScheduleError", errors.ScheduleError)
 for _error in (
     errors.UnsupportedModelError,

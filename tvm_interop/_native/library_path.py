@@ -17,9 +17,9 @@ def library_path() -> Path:
     """Return the path of `libtvm_interop.so`.
 
     The environment variable `TVM_INTEROP_LIBRARY` can name another build of the library, such as a
-    sanitizer build. That file must not belong to another user. Without the variable, the library of
-    the installed distribution is taken. In an editable install, that library is in another folder
-    than this file.
+    sanitizer build. The named file must not belong to another user. Without the variable, the
+    library of the installed distribution is taken. In an editable install, that library is in
+    another folder than this file.
 
     Raises
     ------

@@ -18,9 +18,9 @@ class BoundOperator(NamedTuple):
         and copies are already bound to their tensors.
     args: the kernel's arguments, as indices of the executor's tensors.
     stream: the index of the operator's stream.
-    waits: indices of the earlier operators that it waits for.
-    share: for a share of a packed function, the index of the share and the number of shares. None
-        runs the whole function. Shares exist only on CPUs.
+    waits: indices of the earlier operators that the operator waits for.
+    share: for a share of a packed function, the index of the share and the number of shares. With
+        None, the whole function runs. Shares exist only on CPUs.
     """
 
     name: str

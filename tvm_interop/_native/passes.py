@@ -66,8 +66,8 @@ hios_mr: Callable[[OpGraph, bytes, bytes, int], IdLists] = _find("hios_mr")
 # `look_ahead` says whether the readers of an operator take part in the choice of its GPU.
 # Parameters: graph, op_us, edge_us, gpus, look_ahead.
 heft: Callable[[OpGraph, bytes, bytes, int, bool], IdLists] = _find("heft")
-# Returns a batch of all stages whose latencies `open_windows` may need. Each stage holds 2 to
-# `window` operators. Parameters: graph, op_us, edge_us, orders, window.
+# Returns a batch of all stages whose latencies `open_windows` may need. Each of these stages has 2
+# to `window` operators. Parameters: graph, op_us, edge_us, orders, window.
 window_candidates: Callable[[OpGraph, bytes, bytes, IdLists, int], Sequence[bytes]] = _find(
     "window_candidates"
 )
@@ -108,14 +108,15 @@ graph_blocks: Callable[[OpGraph], IdLists] = _find("graph_blocks")
 
 # The functions below check that a schedule fits its graph, and simulate the schedule's latency.
 
-# `devices` holds the GPU of each stage, or -1 for none. Parameters: graph, stages, devices.
+# `devices` holds the GPU of each stage, or -1 if a stage is assigned to no GPU. Parameters: graph,
+# stages, devices.
 validate_stages: Callable[[OpGraph, Stages, Ids], None] = _find("validate_stages")
 # Parameters: graph, streams.
 validate_streams: Callable[[OpGraph, IdLists], None] = _find("validate_streams")
 # Parameters: graph, streams, op_us.
 simulate_streams: Callable[[OpGraph, IdLists, bytes], float] = _find("simulate_streams")
 # `cores` and `bandwidth` are the limits of the device. `op_cores` and `memory_share` hold, for each
-# operator, the cores that it uses and the share of its latency that it waits for memory.
+# operator, the cores that it uses and the share of its latency during which it waits for memory.
 # Parameters: graph, streams, waits, op_us, cores, bandwidth, op_cores, memory_share, wait_us.
 simulate_contention: Callable[
     [OpGraph, IdLists, IdLists, bytes, float, float, bytes, bytes, float], Any
@@ -132,25 +133,28 @@ pack_stages: Callable[[Sequence[bytes], bytes, int], Sequence[bytes]] = _find("p
 # Returns the latency of each stage. Parameters: batch, op_us.
 price_stages: Callable[[Sequence[bytes], bytes], bytes] = _find("price_stages")
 
-# The functions below are the scheduler IOS. It enumerates stages, and then finds the best schedule
-# by dynamic programming. A stage has at most `max_groups` groups, and a group at most
+# The functions below are the scheduler IOS, which enumerates stages and then finds the best
+# schedule by dynamic programming. A stage has at most `max_groups` groups, and a group at most
 # `max_group_ops` operators; 0 sets no limit. `single_root` allows only groups that consist of one
 # operator and all operators that depend on it. A state is a set of operators that are left to
 # schedule. A transition is a state together with a stage that may come last in it.
 
-# `cuts` says whether a block with too many transitions is cut in two; otherwise it is left out.
+# `cuts` says whether a block with too many transitions is cut in two. Otherwise the block is left
+# out of the search.
 # Parameters: graph, max_group_ops, max_groups, single_root, max_transitions, cuts, op_us, is_over.
 ios_enumerate: Callable[[OpGraph, int, int, bool, int, bool, bytes, IsOver], IosSearch] = _find(
     "ios_enumerate"
 )
-# The function `ios_windows` improves a schedule: it searches windows of neighbouring stages again.
-# The first window is at most `first_window` stages wide.
+# The function `ios_windows` improves a schedule: it takes windows of neighbouring stages, and
+# searches for a better schedule of the operators in each window. The first window is at most
+# `first_window` stages wide.
 # Parameters: graph, max_group_ops, max_groups, single_root, stages, first_window,
 # max_transitions, is_over.
 ios_windows: Callable[[OpGraph, int, int, bool, IdLists, int, int, IsOver], IosSearch] = _find(
     "ios_windows"
 )
-# Returns the number of parts that the graph was cut into, and the number of transitions examined.
+# Returns the number of parts into which the search cut the graph, and the number of transitions
+# that it examined.
 ios_effort: Callable[[IosSearch], tuple[int, int]] = _find("ios_effort")
 ios_left_out: Callable[[IosSearch], IdLists] = _find("ios_left_out")
 ios_stages: Callable[[IosSearch], Sequence[bytes]] = _find("ios_stages")
@@ -181,8 +185,9 @@ stage_book_write: Callable[[Any, Sequence[bytes], bytes, bytes], None] = _find("
 # Returns the latency of each stage in the batch `stages`, or NaN if the book does not have it.
 # Parameters: book, stages, op_us.
 stage_book_read: Callable[[Any, Sequence[bytes], bytes], bytes] = _find("stage_book_read")
-# Prepares a beam search over the states of IOS. `ops` are the operators to schedule. `set_of` holds
-# the number of each operator's set of mergeable operators, or -1 for none.
+# Prepares a beam search over the states of IOS. `ops` are the operators to schedule. `set_of`
+# holds, for each operator, the number of the set of mergeable operators that it belongs to, or -1
+# if it belongs to none.
 # Parameters: graph, ops, op_us, max_group_ops, max_groups, single_root, set_of.
 stage_beam_make: Callable[[OpGraph, Ids, bytes, int, int, bool, Ids], Any] = _find(
     "stage_beam_make"
@@ -221,10 +226,11 @@ lios_plus: Callable[[OpGraph, bytes, int, float], Any] = _find("lios_plus")
 greedy: Callable[[OpGraph, int], Stages] = _find("greedy")
 nimble: Callable[[OpGraph], Any] = _find("nimble")
 # `demand` holds the demand of each operator for GPU resources. `is_memory_bound` holds one byte for
-# each operator. Parameters: graph, demand, is_memory_bound.
+# each operator: 1 if memory limits its speed, else 0. Parameters: graph, demand, is_memory_bound.
 opara: Callable[[OpGraph, bytes, bytes], Any] = _find("opara")
 # Joins streams until at most `num_streams` streams are left. The operators of a joined stream run
-# in the order that `order` gives. Parameters: graph, streams, op_us, num_streams, order.
+# in the order in which they appear in `order`. Parameters: graph, streams, op_us, num_streams,
+# order.
 fold_streams: Callable[[OpGraph, IdLists, bytes, int, Ids], IdLists] = _find("fold_streams")
 
 # The functions below compute the waits and the memory layout of plans, and check programs on
@@ -262,7 +268,7 @@ served_program_alone: Callable[[ServedProgram, int, bytes], Sequence[float]] = _
 )
 # Parameters: device.
 serving_engine_make: Callable[[bytes], ServingEngine] = _find("serving_engine_make")
-# `alone` says that no other program runs at the same time.
+# `alone` says whether the program runs without any other program at the same time.
 # Parameters: engine, program, present, alone.
 serving_engine_start: Callable[[ServingEngine, ServedProgram, int, bool], int] = _find(
     "serving_engine_start"
@@ -284,7 +290,8 @@ simulate_combined: Callable[
     [bytes, Sequence[ServedProgram], Sequence[IdLists], bytes, int, Sequence[bytes], float],
     Sequence[bytes],
 ] = _find("simulate_combined")
-# The functions below serve window by window: queues and the running combined block go on.
+# The functions below simulate the server one time window after another. The queues, and the
+# combined block that is running, go on from one window to the next.
 # Parameters: device, followers.
 combined_serving_make: Callable[[bytes, bytes], CombinedServing] = _find("combined_serving_make")
 # Parameters: serving, programs, places, interval_us, buffer.

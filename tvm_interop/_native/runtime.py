@@ -83,8 +83,8 @@ class NativeModel:
 
         Parameters
         ----------
-        sha256: the digest that the file must have, in hexadecimal; None for any.
-        onednn: the file of oneDNN, in case the model needs it.
+        sha256: the digest that the file must have, in hexadecimal; None if any digest will do.
+        onednn: the path of oneDNN's library, in case the model needs it.
 
         Raises
         ------
@@ -130,7 +130,7 @@ class NativeModel:
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
-        """The batch size of each set of shapes; empty if the sets are not batch sizes."""
+        """The batch size of each set of shapes; empty if the sets do not stand for batch sizes."""
         return self._sizes(self._library.tvi_model_batch_size)
 
     @property
@@ -169,7 +169,10 @@ class NativeModel:
         return NativeModelInstance(self, self._handle, shape)
 
     def _sizes(self, size_of: Callable[..., int]) -> tuple[int, ...]:
-        """The sizes of all sets of shapes; empty if one of the sets has no size."""
+        """The size that `size_of` gives for each set of shapes; empty if a set has the size 0.
+
+        The size 0 means that the sets of shapes do not stand for sizes.
+        """
         found = tuple(size_of(self._handle, shape) for shape in range(len(self.inputs)))
         return found if all(found) else ()
 
@@ -178,7 +181,7 @@ class NativeModel:
         for i in range(count):
             port = info(self._handle, shape, i).contents
             if port.type == 13:
-                import ml_dtypes  # noqa: F401  It lets NumPy know `bfloat16` by name.
+                import ml_dtypes  # noqa: F401  The import makes `bfloat16` known to NumPy.
             ports.append(
                 Port(
                     first + i,
@@ -252,7 +255,10 @@ class NativeModelInstance:
         return array
 
     def place(self, value: int, address: int | None) -> None:
-        """From the next run on, use the memory at `address`; None is the instance's own memory."""
+        """From the next run on, use the memory at `address` for input or output `value`.
+
+        An address of None stands for the instance's own memory.
+        """
         if value < self._num_inputs:
             self._inputs[value] = address
         else:
@@ -289,7 +295,7 @@ class NativeModelInstance:
 
 
 def num_threads() -> int:
-    """Return how many threads may run models at once. Threads that call `run` are counted too.
+    """Return how many threads may run models at once, including the threads that call `run`.
 
     Raises
     ------

@@ -12,9 +12,10 @@ class OperatorTiming(NamedTuple):
     ----------
     op, stream: indices of the operator and of its stream in the plan.
     start_us, end_us: when the operator started and when it ended.
-    thread: on a CPU, the thread that ran it: 0 for the thread that called `run`, else the number of
-        a helper thread.
-    on_core_us: on a CPU, how long the thread had a core between `start_us` and `end_us`.
+    thread: on a CPU, the thread that ran the operator: 0 for the thread that called `run`, a higher
+        number for a helper thread.
+    on_core_us: on a CPU, how long the system gave the thread a core between `start_us` and
+        `end_us`.
     """
 
     op: int

@@ -57,7 +57,7 @@ class Device(Known, Protocol):
     """Measures stages. `MeasuredLatency` implements this protocol."""
 
     def op(self, op: int) -> float:
-        """Microseconds that operator `op` takes alone."""
+        """Microseconds that operator `op` takes when no other operator runs."""
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> Floats:
         """Microseconds of each stage; stages that were not measured before are measured now."""
@@ -76,9 +76,9 @@ class Round:
     measured: stages of several operators that this search has measured so far. Stages that run the
         same kernels count once.
     unmeasured: stages that nobody has measured yet. Stages that run the same kernels count once.
-    best_us: latency of the best schedule made of measured stages alone, in microseconds.
-    error: error of the predictions for this round's stages, made before they were measured.
-    samples: number of stages the model had learned from when it made these predictions.
+    best_us: latency of the best schedule that has only measured stages, in microseconds.
+    error: error of the predictions for this round's stages, made before the stages were measured.
+    samples: number of stages from which the model had learned when it made these predictions.
     """
 
     number: int
@@ -125,32 +125,32 @@ def active_search(
 class ActiveSearch:
     """Finds IOS's schedule while measuring few of its stages.
 
-    First the search measures each operator alone. An operator that is divided into parts is also
-    measured as a whole. All other stages are predicted. Then the search goes in rounds of three
-    steps:
+    First the search measures each operator by itself. An operator that is divided into parts is
+    also measured as a whole. All other stages are predicted. Then the search goes in rounds of
+    three steps:
 
     1. Find the best schedule, with an optimistic latency for each unmeasured stage. An optimistic
-       latency is the expected latency less its uncertainty.
+       latency is the expected latency minus its uncertainty.
     2. Measure the stages of this schedule, the stages of the best schedule by expected latencies,
        and the stages of schedules that are nearly as good as the first one.
     3. Learn from the measurements.
 
-    So a stage that could change the optimum is measured before a stage that could not. This is
-    optimism in the face of uncertainty: once a stage is measured, its latency is known, and is no
-    longer too optimistic.
+    So a stage that could change the best schedule is measured before a stage that could not. This
+    is optimism in the face of uncertainty: once a stage is measured, its latency is known, and is
+    no longer too optimistic.
 
     The search ends when all stages of the best optimistic schedule are measured, when three rounds
     together have made the schedule faster by less than 1%, or when a budget is used up. At any time
-    the result is the best schedule made of measured stages alone. While the model has few samples,
+    the result is the best schedule that has only measured stages. While the model has few samples,
     the stages to measure are drawn at random. Such random rounds do not count among the three.
 
     If a block exceeds its share of `max_transitions`, it has too many stages to consider all of
-    them. Scheduler `ios` then finds a schedule by its beam search, with expected latencies. If the
-    best known schedule is no slower, it is used instead. This schedule is divided into windows of
+    them. Scheduler `ios` then finds a schedule by its beam search, with expected latencies. The
+    faster of this schedule and the best schedule known before is divided into windows of
     neighbouring stages, and only stages made of the operators of one window are considered. When
-    the rounds gain nothing more, the beam search is repeated with a model that has learned more,
-    and with other windows. The search ends when two repetitions in a row have gained less than 1%
-    each.
+    further rounds gain nothing, the beam search is repeated with other windows, and with the model,
+    which has learned meanwhile. The search ends when two repetitions in a row have gained less than
+    1% each.
 
     Attributes
     ----------
@@ -252,7 +252,7 @@ class ActiveSearch:
         )
 
     def best(self) -> Schedule:
-        """The best schedule of measured stages alone.
+        """The best schedule that has only measured stages.
 
         This method may be called at any time, even after an interrupt.
         """
@@ -288,7 +288,7 @@ class ActiveSearch:
         """Microseconds of stages of the searched graph, measured or else predicted.
 
         While the model has few samples, the prediction is the latency of the stage's longest
-        stream, as the sum of the latencies of the stream's operators.
+        stream, which is the sum of the latencies of the stream's operators.
         """
         batch = self._packed(stages)
         if self._learned.num_samples < _LEAST_SAMPLES:
@@ -301,12 +301,15 @@ class ActiveSearch:
 
     @property
     def candidates(self) -> StageBatch:
-        """The stages that the search considers, as they run on the streams: one of each kind."""
+        """The stages that the search considers, with their groups packed onto the streams.
+
+        Stages that run the same kernels are of one kind. Only one stage of each kind is returned.
+        """
         return self._space.kinds
 
     @cached_property
     def _alone_us(self) -> Floats:
-        """Microseconds of each operator of the searched graph, run alone."""
+        """Microseconds of each operator of the searched graph, when no other operator runs."""
         if self._wholes is None:
             return self._op_us
         whole = [[[op]] for op in range(self._searched.num_ops)]
@@ -327,10 +330,10 @@ class ActiveSearch:
         return self._space
 
     def _windows(self) -> StageSpace:
-        """The stages in windows around a schedule.
+        """The stages made of the operators of one window of a schedule.
 
-        The schedule is the best one by expected latencies, or the best known schedule if that is no
-        slower.
+        A window is a range of neighbouring stages. The schedule is the faster of the best one by
+        expected latencies and the best known one.
         """
         started = time.perf_counter()
         most = min(self._options.max_transitions, _EXPECTED_TRANSITIONS)
@@ -373,19 +376,23 @@ class ActiveSearch:
         predicted = self._learned.predict(self._space.kinds)
         hoped = self._space.wanted(predicted.optimistic_us(_OPTIMISM), self._round)
         expected = self._space.wanted(predicted.us, 0) if hoped else []
-        # Alternate between the two lists, because a round measures only the first kinds.
+        # A round measures only the first kinds of the result, so the result alternates between the
+        # kinds wanted by expected and by optimistic latencies.
         both = [i for pair in zip(expected, hoped, strict=False) for i in pair]
         return np.array(list(dict.fromkeys([*both, *expected, *hoped])), dtype=np.intp)
 
     def _is_spent(self) -> bool:
-        """Whether a budget is used up."""
+        """Whether the limit on measurements or the limit on time is reached."""
         return self._measurements_left < 1 or not self._has_time()
 
     def _stands(self) -> bool:
-        """Whether the last `_PATIENCE` rounds in this space gained less than `_STABLE` in all."""
+        """Whether the last `_PATIENCE` rounds together gained less than the share `_STABLE`.
+
+        Only rounds that searched the present candidate stages count.
+        """
         recent = self.rounds[self._first_round :][-_PATIENCE - 1 :]
         if len(recent) <= _PATIENCE or any(r.samples < _LEAST_SAMPLES for r in recent[1:]):
-            return False  # There were too few rounds, or one drew stages at random.
+            return False  # There were too few rounds, or a round drew its stages at random.
         return recent[-1].best_us > (1 - _STABLE) * recent[0].best_us
 
     def _has_time(self) -> bool:
@@ -422,7 +429,7 @@ class ActiveSearch:
 
 
 class ExpectedLatency(LatencyModel):
-    """The expected latencies of a search: measured where known, and predicted elsewhere."""
+    """The latencies that a search expects: measured where they are known, otherwise predicted."""
 
     def __init__(self, search: ActiveSearch) -> None:
         self._search = search

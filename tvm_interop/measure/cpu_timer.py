@@ -68,13 +68,14 @@ class CpuStageTimer:
         self._seed = seed
 
     def why_not(self, op: int) -> str:
-        """Return "" ("no reason"): libraries get only operators that they said they can run."""
+        """Return "", which means "no reason": a library gets only operators that it can run."""
         return ""
 
     def implementation(self, op: int) -> str:
         """The name of the implementation that the operator's library chose; "" for TVM's kernels.
 
-        To find the name, the library prepares the kernel, as for a stage of this operator alone.
+        To find the name, the library prepares the kernel, as for a stage that holds only this
+        operator.
 
         Raises
         ------

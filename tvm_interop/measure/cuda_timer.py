@@ -36,9 +36,9 @@ _LEAST_S = 1e-9
 
 @dataclass
 class _Chain:
-    """Two graphs of one stage.
+    """Two CUDA graphs that run one stage repeatedly.
 
-    The first runs the stage `times` times in a row, and the second twice as often.
+    The graph `short` runs the stage `times` times in a row, and the graph `long` twice as often.
     """
 
     times: int
@@ -53,15 +53,15 @@ class _Chain:
         return max(repeats - len(self.unused_s), _LEAST_RUNS - len(self.short_s), 0)
 
     def add(self, short_s: Sequence[float], long_s: Sequence[float]) -> None:
-        """Take in the seconds of some runs of each graph."""
+        """Add the times of new runs of each graph, in seconds."""
         self.short_s += short_s
         self.unused_s += long_s
 
     def latencies_s(self, repeats: int) -> list[float]:
-        """The stage's latency according to `repeats` runs of the longer graph, in seconds.
+        """One latency of the stage, in seconds, from each of `repeats` runs of the longer graph.
 
-        Each run is used once. The time that is subtracted comes from all runs of the shorter graph
-        so far, because other work may have delayed a single run.
+        Each run of the longer graph is used once. The subtracted time of the shorter graph is the
+        median of all its runs so far, because other work may have delayed a single run.
         """
         long_s, self.unused_s = self.unused_s[:repeats], self.unused_s[repeats:]
         base_s = float(np.median(undisturbed(self.short_s)))
@@ -78,7 +78,7 @@ class CudaStageTimer:
     operators.
 
     Each repetition finds the stage's data in the L2 cache. So operators that are limited by memory
-    seem faster than they are after other operators.
+    seem faster than they are in a model, where they run after other operators.
 
     Attributes
     ----------
@@ -113,8 +113,8 @@ class CudaStageTimer:
             threads=1,
         )
         self._streams = _cuda.make_streams([0] * streams)
-        # The kernels and the arena refer to the streams, and not to this timer. Otherwise a cycle
-        # of references would keep tensors on the GPU after the timer is gone.
+        # The kernels and the arena refer to the streams, and not to this timer. A reference to the
+        # timer would make a cycle, which would keep tensors on the GPU after the timer is gone.
         self._operators = StageOperators(
             program,
             cuda_kernels(kernels, program.operators, self._streams),
@@ -126,8 +126,8 @@ class CudaStageTimer:
     def why_not(self, op: int) -> str:
         """Why the library of operator `op` has no kernel for this GPU; "" if it has one.
 
-        The library answers only when it is asked to prepare the kernel. The kernel must also be one
-        that a CUDA graph can hold.
+        To learn this, the library is asked to prepare the kernel. A kernel that cannot be part of a
+        CUDA graph does not count.
         """
         try:
             self._executor([[op]], 1)
@@ -145,8 +145,8 @@ class CudaStageTimer:
         Raises
         ------
         ExecutionError
-            No CUDA graph can be made of a stage. Its time without a graph would be compared with
-            the times of other stages in graphs.
+            No CUDA graph can be made of a stage. A time measured without a graph cannot be compared
+            with the times of stages in graphs.
         """
         return (job(self._rounds) for job in jobs)
 
@@ -162,7 +162,8 @@ class CudaStageTimer:
             times = max((chain.missing(repeats) for chain in chosen), default=0)
             if times > 0:
                 both = [graph for chain in chosen for graph in (chain.short, chain.long)]
-                # No untimed run comes before: a cold cache costs both graphs of a stage the same.
+                # No untimed runs come first: a cold cache delays both graphs of a stage equally,
+                # and the difference of their times leaves the delay out.
                 runs = _cuda.measure_interleaved(both, 0, times, next(seeds))
                 for chain, short, long in zip(chosen, runs[::2], runs[1::2], strict=True):
                     chain.add(short, long)
@@ -173,7 +174,8 @@ class CudaStageTimer:
     def _chain(self, streams: Streams) -> _Chain:
         """The graphs of a stage.
 
-        Long stages are repeated less often, because the time to begin a graph matters less.
+        In the graphs of a long stage, the stage is repeated less often, because the time to begin a
+        graph is small beside its latency.
         """
         once = self._executor(streams, 1)
         us = _cuda.time(once, 1) * 1e6

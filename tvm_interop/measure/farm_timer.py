@@ -55,7 +55,7 @@ def farm_timer(
     streams, threads: the number of streams, and the number of threads that the kernels of one
         stream may use.
     answer_s: seconds after which a server that has not answered is given up. A server runs at most
-        9 stages before it answers, each of them 10 times timed and 10 times untimed.
+        9 stages before it answers, each stage 10 times with timing and 10 times without.
 
     Raises
     ------
@@ -175,7 +175,7 @@ class FarmStageTimer:
             with contextlib.suppress(queue.Empty):
                 answer = answers.get(timeout=_LOOK_S)
                 if answer.server not in self._servers:
-                    continue  # The server was given up meanwhile.
+                    continue  # The server was given up before it answered.
                 if answer.error is None:
                     return answer.found
                 self._give_up(answer.server, answer.job, f"failed: {answer.error}", waiting)
@@ -203,10 +203,10 @@ class _Answer:
 
 
 class _Server:
-    """One session on one server that holds the program.
+    """A session on one server, which holds the program whose stages are timed.
 
-    Nothing can stop a call of TVM's RPC that gets no answer. So a server is given up by abandoning
-    its session, and the thread that waits for its answer.
+    Nothing can stop a call of TVM's RPC that gets no answer. So to give a server up, its session is
+    abandoned, together with the thread that waits for the answer.
 
     Attributes
     ----------
@@ -219,7 +219,7 @@ class _Server:
         self._since_s: float | None = None
 
     def busy_s(self) -> float:
-        """For how many seconds the server has not answered; 0 if it owes no answer."""
+        """How many seconds the current job has waited for the server; 0 if no job waits."""
         since_s = self._since_s
         return 0.0 if since_s is None else time.monotonic() - since_s
 

@@ -1,6 +1,6 @@
 """A latency model for any scheduler that measures little and predicts the rest.
 
-`few_search.py` decides what is measured.
+`few_search.py` decides which operators and stages are measured.
 """
 
 from __future__ import annotations
@@ -42,22 +42,23 @@ class Device(Known, Protocol):
 
 
 class FewMeasured(LatencyModel):
-    """Answers with measured latencies where there are any, and with predictions elsewhere.
+    """Answers with a measured latency where one is known, and with a prediction otherwise.
 
-    Operators alone are predicted from their work, until a scheduler asks for a stage of several
-    operators. Then all operators are measured, because a stage is predicted as a multiple of the
-    time of its longest group, which is the sum of the latencies of its operators.
+    Until a scheduler asks for a stage of several operators, the latency of each single operator is
+    predicted from the operator's work. At the first stage of several operators, all operators are
+    measured. A stage is then predicted as a multiple of the time of its longest group, and the time
+    of a group is the sum of the latencies of its operators.
 
     Attributes
     ----------
-    optimism: for stages of several operators, how many standard deviations a predicted latency lies
-        below the expected one.
+    optimism: how many standard deviations are subtracted from the expected latency of an unmeasured
+        stage of several operators.
     was_asked: whether a scheduler has asked for any latency.
-    asked: the unmeasured stages of several operators that a scheduler has asked for while there
-        were too few samples to predict from: one stage of each kind, by its key. Stages of the same
-        kernels are of one kind.
+    asked: unmeasured stages of several operators, by key. A scheduler has asked for these stages
+        while the model had too few samples to predict them. Stages that run the same kernels are of
+        one kind, and `asked` holds one stage of each kind.
     measured: number of kinds of stages of several operators that were measured.
-    operators_measured: number of kinds of operators that were measured alone.
+    operators_measured: number of kinds of single operators that were measured.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class FewMeasured(LatencyModel):
         transfers: Mapping[tuple[int, int], float] | None = None,
         seed: int = 0,
     ) -> None:
-        """Measure nothing yet.
+        """Prepare to measure and predict. No measurement is made yet.
 
         Parameters
         ----------
@@ -116,7 +117,7 @@ class FewMeasured(LatencyModel):
 
     @property
     def num_samples(self) -> int:
-        """Number of stages of several operators that were learned from."""
+        """Number of stages of several operators from which the model has learned."""
         return 0 if self._stages is None else self._stages.num_samples
 
     @property
@@ -125,15 +126,15 @@ class FewMeasured(LatencyModel):
         return self._stages is not None
 
     def op(self, op: int) -> float:
-        """Microseconds that operator `op` takes alone, measured or else predicted."""
+        """Microseconds that the single operator `op` takes, measured or else predicted."""
         self.was_asked = True
         return float(self.op_us()[0][op])
 
     def op_us(self) -> tuple[Floats, Floats]:
-        """Microseconds of each operator alone, and the standard deviation of its logarithm.
+        """Microseconds of each single operator, and the standard deviation of their logarithm.
 
-        A measured operator has a standard deviation of 0. If nothing was measured anywhere yet,
-        all operators count as equal, with an infinite deviation.
+        A measured operator has a standard deviation of 0. While there are no measurements to learn
+        from, each operator counts as 1 us with an infinite deviation.
         """
         if self._op_us is None:
             known_us = self._known_us
@@ -188,7 +189,7 @@ class FewMeasured(LatencyModel):
         return self._transfers[u, v]
 
     def measure_operators(self, ops: Sequence[int]) -> None:
-        """Measure operators alone, and learn from those that were not measured before."""
+        """Measure each of the operators by itself, and learn from the newly measured operators."""
         unknown = np.isnan(self._known_us)
         new = [op for op in ops if unknown[op]]
         self._device.stages([self._alone[op] for op in ops])
@@ -214,7 +215,7 @@ class FewMeasured(LatencyModel):
         return predicted_us, measured_us[: len(predicted_us)]
 
     def settle(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
-        """Measure stages once more that a search has chosen; returns how many were measured.
+        """Measure the stages that a search has chosen once more; returns how many were measured.
 
         This model has no `measure_again`, because a search runs its scheduler several times, and
         only the last choice counts.
@@ -253,7 +254,10 @@ class FewMeasured(LatencyModel):
         self._op_us = None
 
     def _learned_stages(self) -> LearnedLatency:
-        """The model of stages. The first call measures all operators, divided ones also whole."""
+        """The model that predicts stages. The first call measures all operators.
+
+        An operator that is divided into parts is measured both in parts and as a whole.
+        """
         if self._stages is None:
             self.measure_operators(range(self.num_ops))
             wholes = [[[part] for part in ops] for ops in self._parts]

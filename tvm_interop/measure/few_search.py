@@ -1,7 +1,8 @@
 """Runs any scheduler with few measurements, because the latencies of most stages are predicted.
 
-`active.py` does the same for IOS alone, and knows which stages decide among IOS's schedules. Here a
-scheduler is a function that is called repeatedly, and the stages that it chose are measured.
+`active.py` does the same for the scheduler IOS only, and knows which stages decide among IOS's
+schedules. In this module, any scheduler is a function that is called repeatedly, and the stages
+that it chose are measured.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class Limits:
 
     Attributes
     ----------
-    max_measurements: number of stages of several operators; None for no limit. Stages that run the
-        same kernels count once.
+    max_measurements: how many stages of several operators may be measured; None for no limit.
+        Stages that run the same kernels count once.
     time_budget_s: seconds after which no further round begins; None for no limit.
     """
 
@@ -63,20 +64,20 @@ def search_with_few(
 ) -> Schedule:
     """Find a schedule with a scheduler and few measurements.
 
-    A scheduler that asks only for operators alone, such as `lios+`, gets predictions of them. The
-    operators whose predictions are the least certain are measured first, eight kinds in a round.
-    The uncertainty of a kind is the sum, over all its operators, of predicted latency times
-    standard deviation. The rounds end when the uncertainties of all kinds add up to at most 5% of
-    the sum of all latencies.
+    A scheduler such as `lios+` asks only for the latencies of single operators, and gets
+    predictions. The operators whose predictions are the least certain are measured first, eight
+    kinds in a round. The uncertainty of a kind is the sum, over all its operators, of predicted
+    latency times standard deviation. The rounds end when the uncertainties of all kinds add up to
+    at most 5% of the sum of all latencies.
 
-    A scheduler that asks for stages of several operators, such as `multi-gpu`, gets optimistic
-    predictions of them. Each round runs the scheduler and measures the stages of the schedule that
-    it made, until it makes a schedule whose stages are all measured. So a stage whose prediction is
-    too good is measured before it ships. While there are too few samples to predict from, a round
-    measures stages drawn at random from those that the scheduler asked for. The search also ends
-    after three rounds that gained less than 1% in all, or when a limit is reached. The result is
-    the best schedule of measured stages alone. Only if there is none, it is a schedule by expected
-    latencies.
+    A scheduler such as `multi-gpu` asks for the latencies of stages of several operators, and gets
+    optimistic predictions. Each round runs the scheduler and measures the stages of the schedule
+    that it made, until it makes a schedule whose stages are all measured. So a stage whose
+    prediction is too good is measured before it becomes part of the result. While there are too few
+    samples to predict from, a round measures stages drawn at random from all stages that the
+    scheduler asked for. The search also ends after three rounds that gained less than 1% in all, or
+    when a limit is reached. The result is the best schedule that has only measured stages. If there
+    is no such schedule, the result is a schedule by expected latencies.
 
     Parameters
     ----------
@@ -115,7 +116,8 @@ class _Search:
         few.optimism = _OPTIMISM
         made = self._run(few)
         if few.is_priced_by_stages and few.operators_measured:
-            # The first run used predicted latencies of operators before they were measured.
+            # The first run began with predicted latencies of operators. All operators are measured
+            # by now, so the scheduler runs again.
             made = self._run(few)
         made = self._by_stages(made) if few.is_priced_by_stages else self._by_operators(made)
         again = 0
@@ -138,7 +140,10 @@ class _Search:
         )
 
     def _by_operators(self, made: Schedule) -> Schedule:
-        """Measure operators until the others are certain enough; returns the last schedule."""
+        """Measure operators until the predictions of the others are certain enough.
+
+        Returns the last schedule.
+        """
         if not self._few.was_asked:
             return made
         while (wanted := self._unsure()) and self._has_time():
@@ -156,7 +161,10 @@ class _Search:
         return made
 
     def _unsure(self) -> list[int]:
-        """One operator of each kind to measure next; empty if the rest is certain enough."""
+        """The operators to measure next, one of each kind.
+
+        The list is empty if the predictions of all unmeasured operators are certain enough.
+        """
         us, spread = self._few.op_us()
         kinds = list(self._few.kinds().values())
         if np.isinf(spread).any():
@@ -170,7 +178,7 @@ class _Search:
         return [kinds[int(i)][0] for i in most if off_us[i] > 0]
 
     def _by_stages(self, made: Schedule) -> Schedule:
-        """Measure what the scheduler chooses until it chooses measured stages only."""
+        """Measure the stages that the scheduler chooses, until it chooses only measured stages."""
         while True:
             wanted = self._few.unmeasured(made.concurrent_stages(self._graph))
             if not wanted:

@@ -82,7 +82,7 @@ class KeptFiles:
             return
         try:
             make_own_folder(self.folder)
-            if not self._may_be_used():  # Somebody else may have made the folder.
+            if not self._may_be_used():  # Another user may have made the folder.
                 return
             with replacing(self._path(kind, key)) as temporary:
                 Path(temporary).write_bytes(_digest(kind, key, data) + data)
@@ -104,7 +104,7 @@ class KeptFiles:
             is_there = self.folder.exists()
             reason = why_not_trusted(self.folder)
             if reason is None and not is_there:
-                return True  # Check again later: somebody else may make the folder.
+                return True  # Check again later: another user may make the folder.
             self._is_trusted = reason is None
             if reason is not None:
                 _LOG.warning(

@@ -70,10 +70,10 @@ def tell(progress: Progress | None, what: str) -> None:
 
 
 def counter(progress: Progress | None) -> Progress | None:
-    """`progress` if it can count things other than stages; else None.
+    """`progress` if it can count other things than stages, such as kernels; otherwise None.
 
-    Its method `say` must tell users which things are counted (see `tell`). Without this method,
-    users would think that the counted things are stages.
+    `progress` can do so if it has the method `say`, which tells users which things are counted (see
+    `tell`). Without this method, users would think that the counted things are stages.
     """
     return progress if hasattr(progress, "say") else None
 
@@ -84,17 +84,17 @@ class MeasuredLatency(LatencyModel):
     A stage runs as it will in the model: its groups are packed onto the streams by the same rule,
     and run at once on the same executor. Stages run interleaved, in random order. A timed stage
     runs right after an untimed run of the same stage, so that its time does not depend on the work
-    before it. Otherwise a stage could seem faster than its own operators, if these ran after larger
-    operators that emptied the caches.
+    before it. Without the untimed run, a stage could seem faster than its own operators, if the
+    operators were timed after larger operators that emptied the caches.
 
     The latency is the median of 5 to 30 runs, without runs that other programs held up (see
     `undisturbed`). Long stages run less often, and so do stages whose runs agree. A first
-    measurement need not be exact (`QUICK`); `measure_again` is `THOROUGH`. The latency of an empty
-    stage is measured too, and is subtracted, because a model pays for starting a run only once. On
-    a GPU, `CudaStageTimer` also leaves out the time to begin a CUDA graph.
+    measurement need not be exact (`QUICK`). `measure_again` measures more exactly (`THOROUGH`). The
+    latency of an empty stage is measured too, and is subtracted, because a model pays for starting
+    a run only once. On a GPU, `CudaStageTimer` also leaves out the time to begin a CUDA graph.
 
-    Stages of the same kernels on the same shapes share one measurement. They share it within a
-    model, between models and, through the store, between processes.
+    Stages of the same kernels on the same shapes share one measurement. Such stages share the
+    measurement within a model, between models and, through the store, between processes.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ class MeasuredLatency(LatencyModel):
         kernel_hashes: a hash of the code and shapes of each kernel of TVM, by name.
         timer: runs stages of `program`.
         parallel_kernels: whether kernels divide their loops over a team of threads.
-        store: where latencies are kept; None keeps them in memory only.
+        store: where latencies are kept; with None, they are kept in memory only.
         budget: the time in which stages may be measured; None for no limit. After this time,
             `OutOfTimeError` is raised for a stage that is not known yet.
         """
@@ -151,7 +151,7 @@ class MeasuredLatency(LatencyModel):
         self.timer.close()
 
     def op(self, op: int) -> float:
-        """Microseconds that operator `op` takes alone; the first call measures all operators."""
+        """Microseconds that operator `op` takes by itself; the first call measures all."""
         self._measure_ops()
         return self._op_us[op]
 
@@ -170,13 +170,15 @@ class MeasuredLatency(LatencyModel):
             return False
         (key,) = self.keys([[[op]]])
         if key not in self._only_reference:
-            # The library packs the weights of each operator that it is asked about. So equal
-            # operators share an answer.
+            # To answer, the library packs the weights of the operator, which takes time. So the
+            # library is asked only once about equal operators.
             self._only_reference[key] = self.timer.implementation(op).startswith("ref")
         return self._only_reference[key]
 
     def near(self, ops: Sequence[int], than_us: Sequence[float]) -> list[int]:
-        """The operators that are not far slower than their bounds in `than_us`, in microseconds.
+        """The operators of `ops` that are not far slower than their bounds.
+
+        `than_us` holds a bound for each operator, in microseconds.
 
         Each operator first runs once, unless its latency is known already. If an operator is far
         slower than its bound in this run, it runs once more, because another program may have had
@@ -189,7 +191,8 @@ class MeasuredLatency(LatencyModel):
     def take_longer(self, ops: Sequence[int], than_us: Sequence[float]) -> list[bool]:
         """Whether each operator takes longer than its bound in `than_us`, in microseconds.
 
-        The operators that come near their bounds (see `near`) are measured together.
+        Only the operators that `near` returns are measured exactly, all in one call. The others
+        take longer than their bounds.
         """
         near = self.near(ops, than_us)
         us = dict(zip(near, self.stages([[[op]] for op in near]).tolist(), strict=True))
@@ -209,7 +212,7 @@ class MeasuredLatency(LatencyModel):
         return known.get(rough_key, 0.0) > _FAR_SLOWER * than_us
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
-        """Microseconds that `groups` take, run at once."""
+        """Microseconds that a stage takes whose groups of operators are `groups`."""
         return float(self.stages([groups])[0])
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
@@ -218,7 +221,7 @@ class MeasuredLatency(LatencyModel):
         Raises
         ------
         OutOfTimeError
-            The time is over, and a stage is unknown. Earlier measurements are kept.
+            The time budget is spent, and a stage is unknown. Earlier measurements are kept.
         """
         if any(len(groups) > self._num_streams for groups in stages):
             self._measure_ops()
@@ -237,9 +240,10 @@ class MeasuredLatency(LatencyModel):
         return np.array([self._known[k] for k in keys])
 
     def _side_by_side(self, key: str, streams: Streams) -> float:
-        """The latency of a measured stage, divided by the latency of its longest group alone.
+        """The latency of a measured stage, divided by the latency of its longest stream.
 
-        The result is 0 if at most one stream runs, or if the groups were not measured alone.
+        The latency of a stream is the sum of the latencies of its operators. The result is 0 if at
+        most one stream runs, or if the single operators were not measured.
         """
         running = [ops for ops in streams if ops]
         if len(running) < 2 or not self._op_us:
@@ -249,7 +253,7 @@ class MeasuredLatency(LatencyModel):
     def _find_witness(self, measured: Programs) -> None:
         """Remember the shortest stage that runs well side by side.
 
-        `_wait_for_cores` times it later.
+        `_wait_for_cores` runs this stage later, to see whether two threads still have a core each.
         """
         for key, streams in measured.items():
             us = self._known[key]
@@ -259,11 +263,12 @@ class MeasuredLatency(LatencyModel):
                 self._witness = (streams, us)
 
     def _wait_for_cores(self) -> None:
-        """Wait while the host of a virtual machine runs two cores on one, for a limited time.
+        """Wait, for a limited time, until this virtual machine's cores run on separate cores again.
 
-        During such a time, everything that runs side by side takes twice as long. The virtual
-        machine's own counters do not show it: both threads run all the time, each at half its
-        speed. So this method times a stage that ran well side by side before.
+        The host of a virtual machine sometimes runs two virtual cores on one core. Everything that
+        runs side by side then takes twice as long. The virtual machine's own counters do not show
+        this: both threads run all the time, each at half its speed. So this method times a stage
+        that ran well side by side before, until the stage is fast again.
         """
         if self._witness is None:
             return
@@ -281,8 +286,8 @@ class MeasuredLatency(LatencyModel):
 
         A stage is left out if its median is already known to half a percent, from many runs that
         agree: such a stage does not seem fast by chance. The database keeps the estimate from all
-        runs of a stage. From now on this model answers with the new runs alone. When the time is
-        over, the remaining stages are left out.
+        runs of a stage. From now on this latency model answers with the latency from the new runs
+        only. When the time budget is spent, the remaining stages are left out.
         """
         programs = [self._on_streams(groups) for groups in stages]
         by_key = {self._key(streams): streams for streams in programs}
@@ -300,7 +305,7 @@ class MeasuredLatency(LatencyModel):
     def answer_from_store(self, stages: Sequence[Sequence[Sequence[int]]]) -> None:
         """Give these stages the latencies that a later process would read from the database.
 
-        These are the estimates from all runs of a stage (see `measure_again`).
+        The database holds the estimates from all runs of a stage (see `measure_again`).
         """
         for key in self.keys(stages):
             self._known.pop(key, None)
@@ -314,18 +319,20 @@ class MeasuredLatency(LatencyModel):
     def keys(self, stages: Sequence[Sequence[Sequence[int]]]) -> list[str]:
         """A key for each stage. Stages with the same key share a measurement.
 
-        If a stage has more groups than there are streams, all operators are measured alone first.
+        If a stage has more groups than there are streams, all operators are first measured by
+        themselves.
         """
         if any(len(groups) > self._num_streams for groups in stages):
             self._measure_ops()
         return [self._key(self._on_streams(groups)) for groups in stages]
 
     def wait_us(self) -> float:
-        """Microseconds that a wait between streams costs, measured now and kept.
+        """Microseconds that a wait between streams costs, measured now and kept in the database.
 
-        Two stages are compared. The first runs the smallest operator many times on one stream. The
-        second runs it as many times on each of two streams. The second stage takes longer by the
-        timer's `waits_of_stage`. The cost is 0 if there is only one stream.
+        Two stages are compared. The first stage runs the smallest operator many times on one
+        stream. The second stage runs this operator as many times on each of two streams. The second
+        stage takes longer by the time of `timer.waits_of_stage` waits. The cost is 0 if there is
+        only one stream.
         """
         if self._num_streams < 2:
             return 0.0
@@ -358,7 +365,7 @@ class MeasuredLatency(LatencyModel):
         return self._workloads[hash_]
 
     def _measure_ops(self) -> None:
-        """Measure all operators in one call, so that all run at the same speed of the machine."""
+        """Measure all operators in one call, because the machine's speed may change later."""
         if not self._op_us:
             ops = range(len(self._program.operators))
             self._op_us = self.stages([[[op]] for op in ops]).tolist()
@@ -382,7 +389,7 @@ class MeasuredLatency(LatencyModel):
         return f"wait:{self._key(self._on_streams([[self._smallest_op()]]))}"
 
     def _smallest_op(self) -> int:
-        """The operator with the fewest bytes of inputs and outputs; ties: the lowest id."""
+        """The operator with the fewest bytes of inputs and outputs, and of these the lowest id."""
 
         def nbytes(op: int) -> int:
             operator = self._program.operators[op]

@@ -37,12 +37,12 @@ class Care:
 
     Attributes
     ----------
-    stage_s: about how many seconds a stage is run, within the limits of `REPEATS`. Half of that is
-        spent in untimed runs, one before each timed one.
+    stage_s: about how many seconds a stage is run in all, within the limits of `REPEATS`. Half of
+        this time is spent in untimed runs, one before each timed run.
     known_well: a stage needs no further runs if the standard error of its latency is at most this
         share of the latency.
-    to_tell: the number of runs without delay that are needed before the standard error counts. The
-        spread of fewer runs says too little.
+    to_tell: the standard error is used only after this many runs without delay, because the spread
+        of fewer runs says too little.
     """
 
     stage_s: float
@@ -70,8 +70,8 @@ def run_repeatedly(measure: Measure, count: int, care: Care = THOROUGH) -> list[
 
     A stage runs more often than `repeats_for` says if nearly all its runs were held up. It runs
     less often if its runs agree: on a quiet machine nearly all stages are known to a percent after
-    10 runs, and to two percent after 5 runs. Long stages need half as many. To distinguish two
-    stages whose latencies differ by less than this error, measure them again.
+    10 runs, and to two percent after 5 runs. Long stages need half as many runs. To distinguish two
+    stages whose latencies differ by less than these one or two percent, measure them again.
     """
     runs = [list(times) for times in measure(range(count), 1)]
     short = [i for i in range(count) if runs[i][0] <= _HOPELESS_S]
@@ -88,7 +88,7 @@ def run_repeatedly(measure: Measure, count: int, care: Care = THOROUGH) -> list[
 
 
 def _goes_on(seconds: Sequence[float], care: Care) -> bool:
-    """Whether a stage that took these `seconds` needs more runs."""
+    """Whether a stage needs more runs; `seconds` holds the times of its runs so far."""
     counted = undisturbed(seconds)
     median_s = float(np.median(counted))
     if len(counted) < _ENOUGH:

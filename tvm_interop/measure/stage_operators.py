@@ -53,9 +53,10 @@ class StageOperators:
     """Binds the operators of stages; tensors and kernels are made on first use, and kept.
 
     A value has two tensors. Its consumers read the first, and its producer writes the second. So no
-    stage changes what another stage reads, and a time does not depend on what was measured before.
-    This matters: results of many operators one after the other can be denormal numbers, and these
-    make some kernels 20 times slower. Only operators of the same stage read each other's results.
+    stage changes the tensors that another stage reads, and a time does not depend on earlier
+    measurements. Otherwise tensors could come to hold denormal numbers, as results of many
+    operators one after the other, and denormal numbers make some kernels 20 times slower. Only
+    operators of the same stage read each other's results.
     """
 
     def __init__(
@@ -73,8 +74,8 @@ class StageOperators:
         kernels: the kernels of the program's operators.
         to_device: copies an array into a new tensor on the device.
         seed: seed of the random numbers in tensors.
-        shared: tensors that other timers of this model use too; None to share none. All these
-            timers have the same seed.
+        shared: tensors that other timers of this model use too; None if no tensors are shared. All
+            timers that share tensors have the same seed.
         """
         self._shared = shared or SharedTensors()
         self._program = program
@@ -109,10 +110,10 @@ class StageOperators:
         return [self._tensor(v, computed) for v in values], bound
 
     def bind_in_a_row(self, streams: Streams, times: int) -> tuple[list[Any], list[BoundOperator]]:
-        """The same as `bind`, for a stage that runs several times in a row.
+        """Bind a stage's operators as `bind` does, for a stage that runs several times in a row.
 
-        A repetition begins when the repetition before it has ended on all streams, like the next
-        stage of a model.
+        Each repetition begins when the repetition before it has ended on all streams, just as the
+        stages of a model follow each other.
         """
         tensors, operators = self.bind(streams)
         if not operators:
@@ -136,9 +137,9 @@ class StageOperators:
 
         Parameters
         ----------
-        computed: the values that the stage computes; they decide which tensors the operator reads.
-            A library's kernel is bound to its tensors, so there is one kernel for each choice of
-            tensors.
+        computed: the values that the stage computes. An operator that reads such a value reads the
+            tensor that the stage writes. A library's kernel is bound to its tensors, so there is
+            one kernel for each choice of tensors.
 
         Raises
         ------
@@ -177,8 +178,8 @@ class StageOperators:
         array = aligned_empty(stored_shape(described.shape, described.layout), described.dtype)
         # Integers are 0, because 0 is a valid index. Floats are neither denormal, infinite nor NaN.
         if not is_computed and _is_float(array.dtype):
-            # Tensors begin with different random numbers, because the difference of two equal
-            # tensors would be 0 everywhere.
+            # The random numbers of each tensor begin at another place. If two tensors were equal,
+            # an operator that subtracts them would compute only zeros.
             first = _STEP * value % _RANDOM
             _fill(array, self._random[first : first + _RANDOM])
         else:

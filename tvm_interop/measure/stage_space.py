@@ -95,11 +95,11 @@ class StageSpace:
         return Found(unpack_stages(stages), float(makespan_us))
 
     def wanted(self, guess_us: Floats, at_least: int) -> list[int]:
-        """Indices of unmeasured kinds to measure next, the most important first.
+        """Indices of unmeasured kinds of stages to measure next, the most important first.
 
-        First come the unmeasured kinds of the fastest schedule, where `guess_us` is the latency of
-        each unmeasured kind. If these are fewer than `at_least`, kinds of the next fastest
-        schedules follow.
+        `guess_us` holds an estimated latency for each unmeasured kind. First come the unmeasured
+        kinds of the schedule that is fastest by these estimates. If these are fewer than
+        `at_least`, kinds of the next fastest schedules follow.
         """
         is_priced = ~np.isnan(self.price_us)
         value_us = np.where(is_priced, self.price_us, guess_us)[self._kind_of]

@@ -47,7 +47,7 @@ class StageTimer(Protocol):
     def implementation(self, op: int) -> str:
         """The name of the implementation that the library of operator `op` chose for this device.
 
-        "" for TVM's kernels, and where the name is not known.
+        The result is "" for a kernel of TVM, or if the name is not known.
         """
         ...
 

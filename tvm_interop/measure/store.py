@@ -56,9 +56,9 @@ def default_path() -> Path:
 def open_store(path: str | os.PathLike[str] | None = None) -> LatencyStore:
     """The database at `path`, or the default database if `path` is None.
 
-    If the default file cannot be used, the database is in memory, and that is logged. For example,
-    a container may have no home folder that can be written to. A database in memory is lost when
-    the process ends.
+    If the default file cannot be used, the database is in memory, and a warning is logged. For
+    example, a container may have no home folder that can be written to. A database in memory is
+    lost when the process ends.
 
     Raises
     ------
@@ -232,7 +232,7 @@ class LatencyStore:
             self._connection.close()
 
     def _prepare(self) -> None:
-        """Check that the file is ours, and make or upgrade its tables."""
+        """Check that the file is a latency database, and make or upgrade its tables."""
         if self.path != ":memory:":
             self._check_origin()
             self._write_ahead()
@@ -257,8 +257,8 @@ class LatencyStore:
             connection.execute(f"PRAGMA user_version = {_LAYOUT}")
 
     def _check_origin(self) -> None:
-        # One transaction, so that all four answers describe the same state of the file. Without it,
-        # another process could make the tables between two of the questions.
+        # The queries run in one transaction, so that all their results describe the same state of
+        # the file. Otherwise another process could make the tables between two queries.
         with self._transaction("DEFERRED"):
             occupied, is_old = self._has(), self._has("latency")
             origin, layout = self._pragma("application_id"), self._pragma("user_version")
@@ -276,9 +276,10 @@ class LatencyStore:
             )
 
     def _write_ahead(self) -> None:
-        """Turn on write-ahead logging, so that readers and a writer can work side by side.
+        """Turn on write-ahead logging, so that readers and a writer can use the file at once.
 
-        SQLite does not wait here while another process does the same, so this method tries again.
+        If another process turns on write-ahead logging at the same time, SQLite fails instead of
+        waiting. So this method tries again.
         """
         give_up = time.monotonic() + _WAIT_S
         while True:
@@ -299,10 +300,10 @@ class LatencyStore:
 
     @contextlib.contextmanager
     def _transaction(self, kind: str = "IMMEDIATE") -> Iterator[sqlite3.Connection]:
-        """A transaction, which makes all changes of the block or none.
+        """A transaction, which makes either all changes of the `with` block or none.
 
-        An IMMEDIATE one begins only when no other process is writing. A DEFERRED one, for reading,
-        sees one state of the file throughout.
+        A transaction of kind IMMEDIATE begins only when no other process is writing. A transaction
+        of kind DEFERRED, which is for reading, sees one state of the file throughout.
         """
         with self._explained():
             self._connection.execute(f"BEGIN {kind}")

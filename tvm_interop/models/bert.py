@@ -20,8 +20,8 @@ _TOKEN_TYPES = 2
 def bert_base(net: OnnxNet, batch: int, length: int) -> None:
     """BERT base, uncased: 12 layers of width 768, 12 heads and a pooler; 128 tokens by default.
 
-    Inputs are int64 [batch, tokens]; `attention_mask` holds 1 where there is a token and 0 where
-    there is padding.
+    All inputs are int64 of shape [batch, tokens]. `attention_mask` holds 1 for a token and 0 for
+    padding.
     """
     ids = net.input("input_ids", (batch, length), TensorProto.INT64)
     mask = net.input("attention_mask", (batch, length), TensorProto.INT64)
@@ -66,7 +66,7 @@ def _layer(net: OnnxNet, x: str, mask: str, layer: str) -> str:
 
 
 def _gelu(net: OnnxNet, x: str, name: str) -> str:
-    """x * (1 + erf(x / sqrt(2))) / 2, spelled out because this operator set has no Gelu."""
+    """x * (1 + erf(x / sqrt(2))) / 2 in single operators: this operator set of ONNX has no Gelu."""
     shape = net.shape(x)
 
     def scalar(what: str, value: float) -> str:

@@ -66,9 +66,9 @@ def build(
     batch: number of images or sequences in a batch.
     image_size: size of the input. Depending on the network, it counts the pixels along each side of
         the image, the tokens of a sequence, the rows of each table of embeddings, or the features.
-        None: the size that the network was published with, or a usual size. The structure is the
-        same at any size.
-    seed: seed of the weights. The weights do not depend on batch and size.
+        None stands for the size with which the network was published, or for a usual size. The
+        structure of the network is the same at any size.
+    seed: seed of the weights. The weights do not depend on `batch` and `image_size`.
 
     Raises
     ------
@@ -86,8 +86,8 @@ def build(
 def skeleton(name: str, batch: int = 1, image_size: int | None = None) -> onnx.ModelProto:
     """The network `name` with weights that have shapes but no values.
 
-    This takes little time. The model can be counted and looked at, but it cannot run. Parameters
-    and errors are as for `build`.
+    Making such a model takes little time. Its operators and weights can be counted and displayed,
+    but the model cannot run. Parameters and errors are as for `build`.
     """
     return _written(name, batch, image_size, None)
 

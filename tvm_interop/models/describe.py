@@ -1,4 +1,4 @@
-"""Describes a network by numbers that are computed from its graph alone."""
+"""Describes a network by numbers that are computed from its graph, without running it."""
 
 from __future__ import annotations
 

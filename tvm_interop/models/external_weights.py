@@ -37,15 +37,14 @@ def read_all_but_large(path: str | os.PathLike[str]) -> onnx.ModelProto:
     """The model at `path` without its large weights, which `array_of` reads from their files.
 
     Files of weights must be in the model's folder. They may be symbolic links, as in Hugging Face's
-    cache. If the model's file is a link too, a link may also point into the folder of the model's
-    target.
+    cache. If the model's file is a link too, a link may also point into the folder of the file to
+    which the model's link points.
 
     Raises
     ------
     UnsupportedModelError
-        A file of weights is missing, is too short, or is elsewhere.
-    Exception
-        As `onnx.load` raises.
+        A file of weights is missing, is too short, or is in a folder that is not allowed.
+    Exception Any exception that `onnx.load` raises.
     """
     light = read_without(Path(path), _ITEMSIZES, _LARGE_BYTES)
     return _with_outside(path, light or _loaded(path), _is_large)
@@ -79,7 +78,7 @@ def _with_outside(
         else:
             tensor.raw_data = array_of(tensor, Path(path)).tobytes()
             del tensor.external_data[:]
-        tensor.data_location = TensorProto.DEFAULT  # The loader below skips the tensor.
+        tensor.data_location = TensorProto.DEFAULT  # So the loader below skips the tensor.
     try:
         external_data_helper.load_external_data_for_model(model, str(Path(path).parent))
     except ValueError as error:

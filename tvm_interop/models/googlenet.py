@@ -5,8 +5,9 @@ from __future__ import annotations
 from .onnx_net import OnnxNet
 
 _BLOCKS = {
-    # Output channels of the convolutions: the 1x1 branch; the reduction and the 3x3 of the second
-    # branch; the reduction and the 5x5 of the third branch; the projection after the pooling.
+    # Output channels of the six convolutions of each block: the 1x1 branch; the reduction and the
+    # 3x3 convolution of the second branch; the reduction and the 5x5 convolution of the third
+    # branch; the projection after the pooling.
     "3a": (64, 96, 128, 16, 32, 32),
     "3b": (128, 128, 192, 32, 96, 64),
     "4a": (192, 96, 208, 16, 48, 64),

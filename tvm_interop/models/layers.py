@@ -33,7 +33,7 @@ def layer_of_nodes(
     Parameters
     ----------
     nodes: the operators of the unit.
-    main: the name of its main operator, by which the unit is called.
+    main: the name of the unit's main operator, which is also the name of the unit.
     shapes: shape of every value of the model.
     weights: names of the values that are weights.
     """

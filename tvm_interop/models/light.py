@@ -1,8 +1,8 @@
 """Real architectures with seeded random weights, from the light models in the onnx wheel.
 
-ONNX ships well-known networks for its own tests, with all weights replaced by one constant. Here
-they get random weights of a sensible size instead. So activations neither vanish nor overflow, and
-the output tells a right run from a wrong one.
+ONNX ships well-known networks for its own tests, with all weights replaced by one constant. This
+module gives them random weights of a suitable size instead. So activations neither vanish nor
+overflow, and a wrong computation changes the output.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def names() -> list[str]:
 def build(name: str, seed: int = 0) -> onnx.ModelProto:
     """The model `name` with weights drawn from `seed`. Equal seeds give equal models.
 
-    Weights have the variance 2 / fan-in (He). Batch norms are near the identity, biases are small.
+    Weights have the variance 2 / fan-in (He). Each batch norm changes its input little, and biases
+    are small.
 
     Raises
     ------
@@ -120,7 +121,8 @@ def _residual_scales(
 ) -> dict[str, str]:
     """Map the output of each batch norm that a sum reads to the role of the norm's scale.
 
-    The role is `residual scale` or `shortcut scale`.
+    The role is `residual scale` if the norm is the only batch norm that the sum reads; otherwise
+    `shortcut scale`.
     """
     roles = {}
     for node in graph.node:

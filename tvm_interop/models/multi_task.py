@@ -18,7 +18,8 @@ TASKS = 4
 def task_heads(net: OnnxNet, batch: int, features: int) -> None:
     """A shared trunk of widths 512 and 256, and 16 heads of widths 128 and 64 with one output each.
 
-    Input is float32 [batch, features], 512 by default; output [batch, 16].
+    The input is float32 of shape [batch, features], with 512 features by default. The output has
+    shape [batch, 16].
     """
     x = net.input("features", (batch, features))
     for i, width in enumerate((512, 256)):
@@ -35,8 +36,8 @@ def mixture_of_experts(net: OnnxNet, batch: int, features: int) -> None:
     """Multi-gate mixture of experts: 8 experts of widths 256 and 128, 4 tasks with a gate each.
 
     A task's gate computes one weight for each expert from the input, by a softmax (section 4.2).
-    The weighted sum of the experts goes through a layer of width 64. Input is float32 [batch,
-    features], 512 by default; output [batch, 4].
+    The weighted sum of the experts goes through a layer of width 64. The input is float32 of shape
+    [batch, features], with 512 features by default. The output has shape [batch, 4].
     """
     x = net.input("features", (batch, features))
     width = 128

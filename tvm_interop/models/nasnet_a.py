@@ -15,8 +15,8 @@ def nasnet_a(net: OnnxNet, batch: int, image_size: int) -> None:
 
     Some details follow the network that IOS measures. A normal cell concatenates its five sums, but
     not its input (840, 1680 and 3360 channels). Two strided 1x1 convolutions side by side halve the
-    resolution of a skipped input. A reduction cell computes its second sum twice: once for its
-    fourth sum, once for its concat.
+    resolution of a skipped input. A reduction cell computes its second sum twice: once as an input
+    of its fourth sum, and once as an input of its concat.
     """
     x = net.input("image", (batch, 3, image_size, image_size))
     stem = net.conv(x, "stem/conv", _STEM_CHANNELS, 3, stride=2, pad=0, act=False)
@@ -26,8 +26,8 @@ def nasnet_a(net: OnnxNet, batch: int, image_size: int) -> None:
     for part in range(3):
         filters = _FILTERS << part
         if part:
-            # The reduction does not change `before`: the part's first cell reads the same `before`
-            # as the reduction does.
+            # The first cell after the reduction reads the same `before` as the reduction, not the
+            # reduction's input `x`.
             x = _reduction(net, x, before, f"reduction_{part - 1}", filters)
         name = f"cell_{cells}"
         x, before = _first(net, x, before, name, filters), x
@@ -151,8 +151,8 @@ def _separable(
 ) -> str:
     """Two ReLU-SepConvs, the second with `filters` output channels.
 
-    The first has `filters` output channels too if `widen_first` is set. Otherwise the first keeps
-    the number of channels.
+    If `widen_first` is set, the first has `filters` output channels too. Otherwise the first has as
+    many output channels as input channels.
     """
     between = filters if widen_first else net.shape(x)[1]
     x = net.relu_sep_conv(x, f"{name}/sep_1", between, kernel, stride)

@@ -24,16 +24,16 @@ class OnnxNet:
     Each method adds one or more operators under a given name, and returns the name of the value
     they compute. A convolution `mixed_5b/branch1x1` is the node `mixed_5b/branch1x1/conv`.
 
-    Weights are drawn as in He et al.: their variance brings the mean square of the result to about
-    1. For this, the mean square of every value is estimated when the value is added. The weights of
-    each output of a convolution or classifier sum up to zero, except in depthwise convolutions.
-    Otherwise the mean of the activations, which ReLUs push up, would drown the differences between
-    inputs.
+    Weights are drawn as in He et al.: their variance is chosen so that the mean square of an
+    operator's result is about 1. For this, the mean square of every value is estimated when the
+    value is added. The weights of each output of a convolution or classifier sum up to zero, except
+    in depthwise convolutions. If they did not, the mean of the activations, which ReLUs raise,
+    would be much larger than the differences between inputs.
 
     Parameters
     ----------
     name: name of the graph.
-    seed: seed of the weights. With None, weights have shapes but no values.
+    seed: seed of the weights. If it is None, weights have shapes but no values.
     """
 
     def __init__(self, name: str, seed: int | None) -> None:
@@ -56,7 +56,7 @@ class OnnxNet:
         return self._known(name, tuple(shape), 1.0)
 
     def output(self, value: str, name: str) -> None:
-        """Make `value`, which an operator computed, an output of the model, called `name`."""
+        """Make `value`, which a node computes, an output of the model, and rename it to `name`."""
         producer = next(node for node in reversed(self._nodes) if value in node.output)
         producer.output[list(producer.output).index(value)] = name
         for node in self._nodes:
@@ -86,7 +86,7 @@ class OnnxNet:
         mean: float = 0.0,
         centred: bool = False,
     ) -> str:
-        """A normally distributed weight `w`; with `centred`, each slice `w[i]` sums up to 0."""
+        """A normally distributed weight `w`. If `centred`, each slice `w[i]` sums up to 0."""
         shape = tuple(shape)
         if self._rng is None:
             empty = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=shape)
@@ -145,7 +145,7 @@ class OnnxNet:
     def relu_sep_conv(
         self, x: str, name: str, channels: int, kernel: int = 3, stride: int = 1
     ) -> str:
-        """A ReLU, then a separable convolution: a depthwise one and a 1x1 one."""
+        """A ReLU, then a separable convolution: a depthwise and a 1x1 convolution."""
         x = self.relu(x, f"{name}/relu")
         same = self._shapes[x][1]
         x = self._conv(x, f"{name}/depthwise", same, kernel, stride, None, groups=same)
@@ -160,12 +160,15 @@ class OnnxNet:
         return self._pool("MaxPool", x, name, kernel, stride, (pad,) * 4)
 
     def max_pool_ceil(self, x: str, name: str, kernel: int, stride: int) -> str:
-        """Like `max_pool`, but with the output size rounded up: windows may reach over the edge."""
+        """Like `max_pool`, but with the output size rounded up.
+
+        So the last pooling windows may reach over the edge of the image.
+        """
         pads = [-(size - kernel) % stride for size in self._shapes[x][2:]]
         return self._pool("MaxPool", x, name, kernel, stride, (0, 0, *pads))
 
     def avg_pool(self, x: str, name: str, kernel: int, stride: int, pad: int) -> str:
-        """The mean of each window; padding does not count."""
+        """An average pooling; padding does not count towards the mean of a pooling window."""
         return self._pool("AveragePool", x, name, kernel, stride, (pad,) * 4)
 
     def concat(self, values: Sequence[str], name: str) -> str:
@@ -191,8 +194,8 @@ class OnnxNet:
         if classes is None:
             return flat
         weight = f"{name}/fc.weight"
-        # The averages have a small mean square, which is taken as 1/4. The weights are centred
-        # because the averages of two images differ little.
+        # The mean square of the averages is small, and is assumed to be 1/4. The weights are
+        # centred because the averages of two images differ little.
         self.weight(weight, (classes, channels), (channels / 4) ** -0.5, centred=True)
         self.weight(f"{name}/fc.bias", (classes,), _BIAS_STD)
         inputs = [flat, weight, f"{name}/fc.bias"]
@@ -270,7 +273,7 @@ class OnnxNet:
         stride: int,
         pads: tuple[int, ...],
     ) -> tuple[int, ...]:
-        """The number of windows that fit along each side of the image."""
+        """How many convolution or pooling windows fit along each side of the image."""
         spans = [size + pads[i] + pads[i + 2] - kernels[i] for i, size in enumerate(sizes)]
         if min(spans) < 0:
             raise InputError(

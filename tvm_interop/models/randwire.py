@@ -28,7 +28,7 @@ def randwire(net: OnnxNet, batch: int, image_size: int) -> None:
 
     The wiring has a seed of its own, `GRAPH_SEED` (291), and does not depend on the seed of the
     weights. 291 is the first seed whose graphs have as many schedule units and edges as the papers
-    count, and are no wider than 8, as in the papers. The papers' own generator is not seeded.
+    count, and a width of at most 8, as in the papers. The papers' own generator is not seeded.
     """
     x = net.input("image", (batch, 3, image_size, image_size))
     x = net.conv(x, "stem", _CHANNELS // 2, 3, stride=2, act=False)

@@ -23,8 +23,8 @@ def wide_deep(net: OnnxNet, batch: int, rows: int) -> None:
     categories, so the categories follow the data of Criteo. The wide part has 8 crossed categories,
     which are inputs. Each of their values has one weight, and the wide part sums up these weights.
 
-    Inputs are float32 [batch, 13], int64 [batch, 26] and int64 [batch, 8]. Integers are below
-    `rows`.
+    The inputs are float32 [batch, 13], int64 [batch, 26] and int64 [batch, 8]. The integers are
+    indices of table rows, and below `rows`.
     """
     dense = net.input("dense", (batch, DENSE))
     embedded = _embeddings(net, "categories", batch, rows, TABLES, 32)
@@ -43,7 +43,8 @@ def dlrm(net: OnnxNet, batch: int, rows: int) -> None:
     The top MLP reads the output of the bottom MLP, and the dot product of each pair of vectors. The
     vectors are this output and the embeddings (section 2.2).
 
-    Inputs are float32 [batch, 13] and int64 [batch, 26]. Integers are below `rows`.
+    The inputs are float32 [batch, 13] and int64 [batch, 26]. The integers are indices of table
+    rows, and below `rows`.
     """
     width = 64
     x = net.input("dense", (batch, DENSE))
@@ -78,7 +79,7 @@ def _embeddings(
     for i in range(tables):
         column = net.constant(f"{name}/{i}/column", np.array(i, np.int64))
         row = net.op("Gather", [ids, column], f"{name}/{i}/id", (batch,), axis=1)
-        # The dot product of two rows has a variance of 1.
+        # The standard deviation is chosen so that the dot product of two rows has a variance of 1.
         table = net.weight(f"{name}/{i}.weight", (rows, width), width**-0.25)
         power = width**-0.5
         found.append(net.op("Gather", [table, row], f"{name}/{i}", (batch, width), power))

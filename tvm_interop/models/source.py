@@ -27,7 +27,8 @@ def read_onnx(source: str | os.PathLike[str]) -> onnx.ModelProto:
 
     Raises
     ------
-    UnsupportedModelError: `source` is none of them, or the file is not an ONNX model.
+    UnsupportedModelError: `source` is neither a file nor the name of a network, or the file is not
+        an ONNX model.
     """
     name, path = os.fspath(source), Path(source)
     if not path.exists():
@@ -109,7 +110,7 @@ def _is_of_torch(path: Path) -> bool:
         with zipfile.ZipFile(path) as file:
             return any(name.endswith("/data.pkl") for name in file.namelist())
     with open(path, "rb") as opened:
-        return opened.read(2) == b"\x80\x02"  # The pickle protocol of torch.save before 1.6.
+        return opened.read(2) == b"\x80\x02"  # The pickle of torch.save before PyTorch 1.6.
 
 
 def _nothing_there(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Random layered models to compare schedulers with, generated as in the paper on HIOS."""
+"""Random layered models for comparisons of schedulers, generated as in the paper on HIOS."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def layered_workload(
 
     Raises
     ------
-    GraphError: for fewer operators than layers, or more edges than the layers have room for.
+    GraphError: there are fewer operators than layers, or more edges than the layers have room for.
     """
     if not 1 <= num_layers <= num_ops:
         raise GraphError(

@@ -22,8 +22,8 @@ def t5_encoder(net: OnnxNet, batch: int, length: int) -> None:
     """T5 small's encoder: 6 layers of width 512, 8 heads; 128 tokens by default.
 
     The paper on Opara measures T5, but does not say which size. Inputs are int64 [batch, tokens].
-    The buckets of distances depend only on the length, so they are constants here. Exporters write
-    operators that compute them.
+    The buckets of distances depend only on the number of tokens, so they are constants in this
+    model. Models that exporters write compute the buckets with operators.
     """
     ids = net.input("input_ids", (batch, length), TensorProto.INT64)
     mask = keep_mask(net, net.input("attention_mask", (batch, length), TensorProto.INT64), "mask")

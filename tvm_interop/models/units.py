@@ -63,16 +63,17 @@ def schedule_units(model: onnx.ModelProto) -> ScheduleUnits:
 
     Every operator is a unit of its own, with these exceptions:
 
-    1. An operator that computes with constants alone is not a unit. An operator that only changes
-       the shape is not a unit either: its readers count as readers of its input.
-    2. A depthwise convolution joins a 1x1 convolution that is its only reader. Both are a SepConv.
-       A ReLU joins a SepConv that is its only reader.
-    3. A ReLU joins the convolution or matrix product that it reads if it is the only reader. Other
-       ReLUs join a convolution that is their only reader, unless they read a sum. A ReLU behind a
-       sum is a unit, as in ResNet.
-    4. A sum joins its only reader if this is a ReLU-SepConv, a normalisation (softmax, layer norm)
-       or a concat. A concat joins its only reader if this is a concat. Such a reader reads the
-       terms of the sum or concat. Other sums and concats are units, which the papers call identity.
+    1. An operator whose inputs are all constants is not a unit. An operator that only changes the
+       shape is not a unit either: its readers count as readers of its input.
+    2. A depthwise convolution joins a 1x1 convolution that is its only reader. Both together are
+       called a SepConv. A ReLU joins a SepConv that is its only reader.
+    3. A ReLU that is the only reader of a convolution or matrix product joins it. Another ReLU
+       joins a convolution that is the ReLU's only reader, unless the ReLU reads a sum. A ReLU
+       behind a sum is a unit, as in ResNet.
+    4. A sum joins its only reader if the reader is a ReLU-SepConv, a normalisation (softmax, layer
+       norm) or a concat. A concat joins its only reader if the reader is a concat. The reader then
+       counts as a reader of the inputs of the sum or concat. Other sums and concats are units; the
+       papers call such units identity.
     5. Another element-wise operator or transposition joins the unit that computes all of its
        inputs. Examples are biases, and activations that consist of several operators.
     6. A fully connected layer that directly follows a global pooling joins the pooling. The layer

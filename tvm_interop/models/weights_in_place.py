@@ -53,8 +53,8 @@ def read_without(path: Path, itemsizes: dict[int, int], at_least: int) -> onnx.M
 
     Returns
     -------
-    The model. None if it has no such weight, or if the file does not have the expected form.
-    `onnx.load` can read such a file, unless it is damaged.
+    The model. None if no weight of the model can be left out, or if the file does not have the
+    expected form. `onnx.load` can still read the file, unless the file is damaged.
 
     Raises
     ------
@@ -101,7 +101,8 @@ def _large(
 ) -> TensorProto | None:
     """Return the weight with a reference to its bytes in the file, in place of the bytes.
 
-    Return None if the weight has to be in memory: if it is small, or is stored in another form.
+    Return None if the weight has to be read into memory: because it is small, or because its bytes
+    are not stored in one piece.
 
     Parameters
     ----------

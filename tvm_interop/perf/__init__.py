@@ -1,1 +1,4 @@
-"""Measures the latency and throughput of artifacts and other engines, each in its own process."""
+"""Measures the latency and throughput of artifacts and of other engines, such as onnxruntime.
+
+Each engine runs in its own process.
+"""

@@ -1,9 +1,9 @@
 """Lets engines run in turns, and computes latencies, throughput and ratios from their turns.
 
-In each round, every engine has one turn, in a new random order and after a rest. Drift of the clock
-frequency, of caches or of other load then affects all engines alike. The artifact takes part twice,
-in two processes. The difference between these two is the noise; a smaller difference between
-engines has no meaning.
+In each round, every engine has one turn, in a new random order and after a rest. Changes of the
+clock frequency, of caches or of other load then affect all engines alike. The artifact takes part
+twice, in two processes. The difference between the results of these two processes is the noise of
+the measurement. A smaller difference between engines has no meaning.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Timing:
 class Found:
     """The results of a contestant.
 
-    Latencies are in microseconds. If requests have a rate, a latency begins when its request is
-    due.
+    Latencies are in microseconds. If requests come at a given rate, the latency of a request begins
+    when the request is due.
 
     Attributes
     ----------

@@ -38,7 +38,7 @@ class Load:
     Attributes
     ----------
     concurrency: the largest number of concurrent runs.
-    rate: requests per second; None sends the next request as soon as a run has ended.
+    rate: requests per second. With None, the next request is sent as soon as a run has ended.
     arrivals: `poisson` for random gaps between requests, `uniform` for equal gaps.
     """
 
@@ -90,7 +90,10 @@ class Contestant:
         self._ask("warm up", seconds, 0)
 
     def take_turn(self, seconds: float, seed: int) -> None:
-        """Run for `seconds` seconds and append the results to `turns`; arrival times use `seed`."""
+        """Run for `seconds` seconds and append the results to `turns`.
+
+        `seed` is the seed of random arrival times.
+        """
         turn, self.peak_mib = self._ask("turn", seconds, seed)
         self.turns.append(turn)
 

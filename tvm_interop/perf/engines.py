@@ -2,7 +2,7 @@
 
 An engine either says why it is missing, or prepares a model and returns a function that runs the
 model once. To prepare, an engine compiles the model, warms up and finds its fastest setting, such
-as the number of threads. None of this is timed.
+as the number of threads. The time of these preparations is not measured.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Engine(ABC):
 
     @abstractmethod
     def lanes(self, model: Any, feed: Feed, number: int) -> list[Runner]:
-        """Prepare to run `model` on `feed` in `number` threads at once.
+        """Prepare to run `model` on the inputs `feed` in `number` threads at once.
 
         Parameters
         ----------
@@ -51,7 +51,7 @@ class Engine(ABC):
 
         Returns
         -------
-        The function that each thread calls to run the model once.
+        For each thread, the function that it calls to run the model once.
         """
 
     def prepare(self, model: Any, feed: Feed) -> Runner:
@@ -111,7 +111,7 @@ class OpenVino(Engine):
     ----------
     float32: whether to compute in float32. Otherwise OpenVINO chooses a precision, which may be
         bfloat16.
-    threads: the number of threads; by default OpenVINO chooses it.
+    threads: the number of threads; by default OpenVINO chooses the number.
     """
 
     def __init__(self, float32: bool = True, threads: int | None = None) -> None:
@@ -161,7 +161,7 @@ class OpenVino(Engine):
 class TorchProgram(Engine):
     """PyTorch, which runs a program of torch.export: eagerly or compiled by inductor.
 
-    The faster of these two ways is used.
+    `prepare` tries both ways and uses the faster one.
     """
 
     name = "PyTorch"
@@ -233,8 +233,9 @@ def read_in_place(module: Any, feed: Feed) -> Runner:
     """Return a function that runs `module` and reuses memory in every run, as other runtimes do.
 
     Inputs are read in place; a module on a GPU copies its inputs once, beforehand. Outputs are
-    copied to the same arrays in each run. Other runtimes reuse memory from a pool in the same way.
-    The first access to new memory takes longer than a small operator.
+    copied to the same arrays in each run. Other runtimes also reuse memory, from a pool. New memory
+    in each run would cost time, because the first access to new memory takes longer than a small
+    operator.
     """
     from ..errors import DeviceError
     from ..program.host_memory import aligned_copy
@@ -265,10 +266,10 @@ def thread_choices() -> tuple[int, ...]:
 def best_of(candidates: Mapping[Any, Sequence[Runner]]) -> Any:
     """Return the key of the fastest candidate.
 
-    In one try, all runners of a candidate are called at once, each in a thread. The time of a
-    candidate is the median of its tries in a tenth of a second, or of five tries if these take
-    longer. Tries in another tenth of a second come first and do not count. Before each candidate
-    there is a rest, because onnxruntime's threads spin for some time after a run.
+    In one try, all runners of a candidate are called at once, each in a thread. First come tries
+    that do not count, for a tenth of a second. The time of a candidate is then the median of its
+    tries in another tenth of a second, or of five tries if five tries take longer. Before each
+    candidate there is a rest, because onnxruntime's threads spin for some time after a run.
     """
     if len(candidates) == 1:
         return next(iter(candidates))
@@ -282,7 +283,7 @@ def _median_s(runners: Sequence[Runner]) -> float:
 
 
 def _tries_s(runners: Sequence[Runner], least: int) -> list[float]:
-    """Return the seconds of each try. There are at least `least` of them."""
+    """Return the seconds of each try, for at least `least` tries."""
     took: list[float] = []
     end = time.perf_counter() + _TRIES_S
     while len(took) < least or time.perf_counter() < end:

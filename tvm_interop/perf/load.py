@@ -34,12 +34,12 @@ class Turn(NamedTuple):
 
 
 def closed_loop(runners: Sequence[Callable[[], object]], seconds: float, least: int = 1) -> Turn:
-    """Call each runner in its own thread, again and again, as soon as it returns.
+    """Call each runner repeatedly, in a thread of its own, and again as soon as it returns.
 
     Parameters
     ----------
     seconds: the time, in seconds, for which the runners are called.
-    least: the least number of calls of each runner, even if they take longer than `seconds`.
+    least: the least number of calls of each runner, even if these calls take longer than `seconds`.
     """
     until = time.perf_counter() + seconds
 

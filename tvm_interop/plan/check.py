@@ -1,4 +1,4 @@
-"""Proves that a plan is safe before it runs, whether we made it or read it from a file."""
+"""Proves that a plan is safe before it runs, both for new plans and for plans read from a file."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ def read_plan(text: str | bytes) -> Plan:
 def check_plan(plan: Plan) -> None:
     """Prove that a plan is safe: waits and streams order all operators that use the same bytes.
 
-    `stream_form` finds out from the plan what each operator reads, writes and waits for. Then
-    `checking.races.check_program` proves that there are no races. Neither uses code of the planner.
+    `stream_form` derives from the plan which bytes each operator reads and writes, and for which
+    operators it waits. Then `checking.races.check_program` proves that there are no races. Neither
+    of these functions uses code of the planner.
 
     Raises
     ------

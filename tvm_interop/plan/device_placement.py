@@ -37,9 +37,9 @@ def place_on_devices(program: Program, order: Sequence[int], device_of: Sequence
     A value lies on the device of its producer; an input or a weight lies on the device of its first
     reader. If parts of one tensor are written on several devices, the tensor lies on the device of
     the first producer, and the other parts are copied there. Each other device that reads the
-    tensor gets one copy, which all its readers there share. If only a part is read there, only the
-    part is copied. Inputs and weights are never copied during a run: the host writes them to every
-    device that reads them.
+    tensor gets one copy, which all its readers there share. If a device reads only a part of the
+    tensor, only this part is copied. Inputs and weights are never copied during a run: the host
+    writes them to every device that reads them.
 
     A copy is launched right after the last operator that writes the copied value.
 
@@ -69,7 +69,7 @@ class _Placer:
         # Maps a part of a tensor to its copy. The key is (id of the tensor's root value, first
         # byte, end byte, device).
         self._here: dict[tuple[int, int, int, str], int] = {}
-        # The copy that an operator on another device reads, by (value, device).
+        # Maps (value, device) to the value that operators on `device` read in place of `value`.
         self._views: dict[tuple[int, str], int] = {}
 
     def run(self, order: Sequence[int]) -> Placement:

@@ -37,8 +37,8 @@ def make_plan(
     Parameters
     ----------
     program: the model.
-    schedule: a schedule of `program`'s operators. It is validated here.
-    threads: threads the kernels of each stream may use.
+    schedule: a schedule of `program`'s operators. The function validates it.
+    threads: the number of threads that the kernels of each stream may use.
     parallel_kernels: whether any kernel divides its loops over a team of threads.
     device: the device of all streams, `cpu:0` or a GPU such as `cuda:0`. If the schedule names
         several GPUs, its streams are on those GPUs instead.
@@ -50,7 +50,7 @@ def make_plan(
     """
     graph = program.graph()
     schedule.validate(graph)
-    ids = schedule.ids_in(graph)  # A schedule may list the operators in an order of its own.
+    ids = schedule.ids_in(graph)  # The schedule may list operators in another order.
     stream_orders = [[ids[op] for op in ops] for ops in schedule.streams if ops]
     devices = _stream_devices(schedule, device)
     ordering = [(ids[before], ids[after]) for before, after in schedule.ordering_edges()]
@@ -104,8 +104,8 @@ def _launch_order(
     if schedule.launch_order is not None:
         return [ids[op] for op in schedule.launch_order]
     if schedule.is_staged and schedule.devices:
-        # Copies between two GPUs run in the order in which they are launched. In the order of the
-        # stages, urgent copies come first.
+        # Copies between two GPUs run in the order in which they are launched.
+        # `launch_order_of_stages` orders the stages so that urgent copies come first.
         stages = schedule.launch_order_of_stages(graph)
         return [ids[op] for s in stages for op in schedule.stages[s].ops]
     return launch_order(stream_orders, waits)
@@ -153,7 +153,7 @@ def _values_by_kind(program: Program, placement: Placement | None) -> tuple[Plan
             return "input"
         if index not in written:
             assert index in copy_of, f"value `{program.values[index].name}` has no producer"
-            return storage(copy_of[index])  # A copy of an input or a weight on another device.
+            return storage(copy_of[index])  # The value copies an input or weight.
         return "output" if index in outputs else "arena"
 
     return tuple(

@@ -38,9 +38,9 @@ class PlannedValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     storage: the place of the value's bytes. With storage `input`, `weight` or `output`, the value
-        has a buffer of its own for as long as the module lives. With storage `arena`, it begins at
-        byte `offset` of the arena, which values share. With storage `alias`, it begins at byte
-        `offset` of the storage of the value `alias_of`.
+        has a buffer of its own for as long as the module lives. With storage `arena`, the value
+        begins at byte `offset` of the arena, which values share. With storage `alias`, the value
+        begins at byte `offset` of the storage of the value `alias_of`.
     layout: the order of the tensor's elements in memory.
     device: the device that the tensor is on; None in a plan for one device.
     copy_of: another value with the same contents, on another device; None if there is no such
@@ -60,7 +60,7 @@ class PlannedValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
-        """The shape in memory. It is larger than `shape` if the layout fills up the last block."""
+        """The shape in memory, larger than `shape` if the layout fills up the last block."""
         return stored_shape(self.shape, self.layout)
 
     @property
@@ -81,7 +81,7 @@ class PlannedOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     library: the kernel library that runs the operator, which `description` describes. None if
         TVM's `kernel` runs it.
     share: for an operator that runs one share of a TVM kernel, the share's index and the number of
-        shares. None if it runs the whole kernel.
+        shares. None if the operator runs the whole kernel.
     """
 
     name: str
@@ -96,7 +96,10 @@ class PlannedOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def whole(self) -> str:
-        """The name of the divided operator that this operator is a part of; else its own name."""
+        """The name of the divided operator that this operator is a part of.
+
+        The result is the operator's own name if it is not a part of another operator.
+        """
         return whole_name(self.name)
 
     @property

@@ -38,7 +38,7 @@ def check_shapes(plans: Sequence[Plan]) -> None:
 def check_batch_sizes(sizes: Sequence[int], plans: Sequence[Plan]) -> None:
     """Check that plans are of the same model, with one plan for each batch size.
 
-    Without batch sizes, nothing is checked.
+    If `sizes` is empty, the model has no batch sizes, and nothing is checked.
 
     Raises
     ------
@@ -103,7 +103,10 @@ def check_row_sizes(ranges: Mapping[str, Sequence[int]], plans: Sequence[Plan]) 
 
 
 def _fit(ranges: Mapping[str, Sequence[int]], plans: Sequence[Plan]) -> bool:
-    """Whether there is a plan for each combination of sizes, and each range has a size per plan."""
+    """Whether there is one plan for each combination of the sizes of all ranges.
+
+    Each range must have one size for each plan, and at least two different sizes.
+    """
     combinations = math.prod(len(set(sizes)) for sizes in ranges.values())
     return combinations == len(plans) and all(
         len(sizes) == len(plans) and min(sizes) > 0 and len(set(sizes)) > 1
@@ -122,14 +125,15 @@ def check_masks(
 
     Parameters
     ----------
-    masks: where each mask must be 1, by its name; see `artifact.manifest.RowMask`.
-    ranges: the number of rows in each plan, by the name of the dimension; the last one has the
-        positions. They have passed `check_row_sizes`.
+    masks: for each mask, by name, the position at which it must be 1 in a filled-up run; see
+        `artifact.manifest.RowMask`.
+    ranges: the number of rows in each plan, by the name of the dimension; the last dimension is
+        that of the masks' positions. The ranges have passed `check_row_sizes`.
 
     Raises
     ------
     ArtifactError
-        There is no such input with rows, its type is not a type of masks, or it must be 1 at `any`
+        A mask is not an input with rows, its type is not a type of masks, or it must be 1 at `any`
         position and has several elements at each position. The message names the input.
     """
     sizes = list(zip(*ranges.values(), strict=True))
@@ -152,6 +156,6 @@ def check_masks(
 
 
 def interface(plan: Plan, values: Sequence[int]) -> list[tuple[str, tuple[int, ...], str]]:
-    """The name, shape and dtype of each of these values."""
+    """The name, shape and dtype of each of the `values`."""
     found = (plan.values[v] for v in values)
     return [(value.name, value.shape, value.dtype) for value in found]

@@ -1,6 +1,6 @@
 """Turns a plan into the form that the checker takes: which bytes each operator reads and writes.
 
-This form follows from the plan alone: from its operators with their values, streams and waits, and
+This form follows only from the plan: from its operators with their values, streams and waits, and
 from the place of each value. No code of the planner is used, because the checker is there to find
 the planner's mistakes. For the same reason this module computes the sizes of tensors itself.
 """
@@ -50,7 +50,7 @@ def _access(plan: Plan, value: int, share: tuple[int, int] | None = None) -> Acc
 
 
 def _place(plan: Plan, root: int) -> tuple[str, int]:
-    """The buffer that a value with storage of its own is in, and its first byte there."""
+    """The buffer that holds the value `root`, and the value's first byte in this buffer."""
     stored = plan.values[root]
     if stored.storage == "arena":
         return _arena(stored.device), stored.offset or 0
@@ -77,7 +77,7 @@ def _buffers(plan: Plan) -> dict[str, int]:
 
 
 def _nbytes(stored: PlannedValue) -> int:
-    """The size of a tensor in memory, in bytes. `blocked16` has full blocks of 16 channels."""
+    """The size of a tensor in memory, in bytes. A blocked layout is filled up to full blocks."""
     shape = list(stored.shape)
     if stored.layout != "plain":
         block = int(stored.layout.removeprefix("blocked"))

@@ -1,7 +1,7 @@
 """Chooses the stream that a GPU should prefer.
 
-This stream runs most of the longest chain of operators that wait for each other. A run takes at
-least as long as this chain, so no operator of the chain should be delayed.
+The chosen stream runs most of the longest chain of operators that wait for each other. A run takes
+at least as long as this chain, so no operator of the chain should be delayed.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from .plan import Plan
 
 
 def prefer_longest_chain(plan: Plan, op_us: Sequence[float] | None = None) -> Plan:
-    """`plan`, with the stream that runs most of the longest chain marked as urgent.
+    """A copy of `plan` in which the stream that runs most of the longest chain is urgent.
 
     In a chain each operator waits for the operator before it, or comes after it on the same stream.
-    The length of a chain is the sum of the latencies of its operators. Ties between chains: the
-    chain whose last operator comes first in the plan. If two chains have the same last operator,
-    the operators before the last are compared in the same way. Ties between streams: the stream
-    with the lowest index. A plan with a single stream stays as it is.
+    The length of a chain is the sum of the latencies of its operators. Of equally long chains, the
+    chain whose last operator comes first in the plan is taken. If two chains have the same last
+    operator, the operators before the last are compared in the same way. Of equal streams, the
+    stream with the lowest index is taken. A plan with a single stream stays as it is.
 
     Parameters
     ----------
-    op_us: microseconds that each of `plan.operators` takes alone; by default 1 for each operator.
+    op_us: latency of each of `plan.operators` in microseconds; by default 1 for each operator.
 
     Complexity: O(operators + waits).
     """

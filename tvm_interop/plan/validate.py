@@ -1,8 +1,7 @@
 """Checks an artifact before anything in it is used, because its file may come from anywhere.
 
 The hashes in the file reveal damage, but not an attack: an attacker who writes a file also writes
-    its hashes. So no number in the file is trusted. The functions of this module check the
-    following:
+its hashes. So no number in the file is trusted. The functions of this module check the following:
 
 - each number is within bounds, so that nothing computed from the numbers overflows;
 - no memory is allocated for data that the file does not hold;
@@ -318,7 +317,7 @@ def _check_interface(plan: Plan) -> None:
                 f"`{value.name}`, an input or output of the model, is {value.layout}; it must be "
                 "plain"
             )
-        if "\0" in value.name:  # The C interface could not give such a name.
+        if "\0" in value.name:  # In the C interface, a zero byte would end the name.
             raise ArtifactError(
                 f"{value.name!r}, an input or output of the model, has a zero byte in its name"
             )
@@ -388,7 +387,7 @@ def _check_writers(plan: Plan) -> None:
 
 
 def _check_shares(name: str, writers: list[PlannedOperator]) -> None:
-    """Check operators that write the same bytes: they must be all the shares of one kernel."""
+    """Check operators that write the same bytes: together they must be all shares of one kernel."""
     if len(writers) == 1 and writers[0].share is None:
         return
     first = writers[0]

@@ -51,10 +51,11 @@ def _check_place(plan: Plan, v: int) -> None:
 
 
 def _check_twin(plan: Plan, v: int) -> None:
-    """Check a value that holds the same as a value on another device.
+    """Check a value that is marked as a copy of a value on another device.
 
-    The values must have the same shape, type and layout. If the copy is an input, its original must
-    be an input too and no copy itself, because the host writes both. The same holds for weights.
+    The values must have the same shape, type and layout. If the copy is an input, the original must
+    be an input too, and must not be a copy itself, because the host writes both. In the same way,
+    the original of a weight must be a weight that is not a copy.
     """
     value = plan.values[v]
     if value.copy_of is None:

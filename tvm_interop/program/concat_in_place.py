@@ -1,4 +1,4 @@
-"""Removes concatenations by writing their inputs straight into their places in the result."""
+"""Removes concatenations: operators write the inputs directly to their places in the result."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ def concat_in_place(program: Program, alignment: int = ALIGNMENT) -> Program:
     the other in the result: all have one type, and the joined axis is the outermost axis with more
     than one element. Second, each input is written by an operator into storage of its own: it is
     not an input, weight or reshape, and has no place in another result already. Other
-    concatenations stay, as kernels that copy.
+    concatenations stay in the program as operators whose kernels copy.
 
-    In networks such as DenseNet, each concatenation joins all inputs of an earlier concatenation,
-    and more. There the longest concatenation is put in place. The results of the shorter
-    concatenations are then the beginning of its result.
+    In networks such as DenseNet, each concatenation joins all inputs of an earlier concatenation
+    and further tensors. In such a network only the inputs of the longest concatenation are written
+    into place. The results of the shorter concatenations are then the beginning of the longest
+    result.
 
     Parameters
     ----------
@@ -61,7 +62,7 @@ def _is_concat(op: Operator) -> bool:
 
 
 def _longest_beginning_with(op: Operator, concats: Sequence[Operator]) -> Operator:
-    """The longest concatenation that begins with all inputs of `op`; ties: the first of them."""
+    """The longest concatenation, or the first of these, that begins with all inputs of `op`."""
     growing = [other for other in concats if other.inputs[: len(op.inputs)] == op.inputs]
     return max(growing, key=lambda other: len(other.inputs))
 
@@ -105,7 +106,7 @@ def _alias(values: list[Value], part: int, result: int, begin: int) -> None:
 
 
 def _called(program: Program, operators: list[Operator]) -> object:
-    """The kernels that these operators call."""
+    """The kernels that `operators` call."""
     if program.kernels is None:
         return None
     import tvm

@@ -21,10 +21,11 @@ poolings and depthwise convolutions. A core takes some microseconds to read so m
 
 @dataclass(frozen=True)
 class Cut:
-    """How one argument is divided: along `axis`, in steps of `step` elements.
+    """How one argument is divided: along `axis`, at multiples of `step` indices of this axis.
 
-    If `axis` is None, the argument is not divided. If `lies_apart`, the elements of a part are not
-    contiguous in memory, so each part of the operator gets the whole tensor.
+    If `axis` is None, the argument is not divided. If `lies_apart` is set, the elements of a part
+    of the argument are not contiguous in memory. Each part of the operator then gets the whole
+    tensor.
     """
 
     axis: int | None
@@ -42,8 +43,8 @@ class RowCut:
 
     Attributes
     ----------
-    made: begin and end of the rows of the result that the part computes.
-    read: begin and end of the rows of the image that the part reads.
+    made: begin and end of the result rows that the part computes.
+    read: begin and end of the image rows that the part reads.
     top, bottom: number of rows of padding above and below the rows that the part reads.
     """
 
@@ -70,17 +71,18 @@ def most_products(op: Tensors, *, shares_weight: bool) -> int:
     """The largest number of parts worth making of an operator that sums up products.
 
     The latency is the longer of two times: the time to compute the products, and the time to read
-    the weight. With few pixels or a single row, the reading takes longer than the computing. If
-    the parts share the weight, each part reads all of it, so the reading gets no shorter.
+    the weight. For an image with few pixels, or a matrix with a single row, reading takes longer
+    than computing. If the parts share the weight (`shares_weight`), each part reads the whole
+    weight, so a division does not make the reading any shorter.
     """
     read = 0 if shares_weight else prod(op.shapes[1])
     return max(op.flops // _FLOPS_A_PART, read // _READS_A_PART)
 
 
 def most_reads(op: Tensors, numbers_each: int = 1) -> int:
-    """The largest number of parts worth making of an operator that is limited by reading.
+    """The largest number of parts worth making of an operator whose speed is limited by reading.
 
-    For each number of its result, the operator reads `numbers_each` numbers.
+    The operator reads `numbers_each` numbers for each number of its result.
     """
     return prod(op.shapes[-1]) * numbers_each // _READS_A_PART
 
@@ -100,7 +102,7 @@ def along_rows(op: Tensors) -> list[Cut] | None:
 
 
 def aligned_step(op: Tensors, shapes: Sequence[tuple[int, ...]], axis: int) -> int:
-    """The smallest step along `axis`, in elements, between two aligned addresses.
+    """The smallest step along `axis`, in indices, from one aligned address to another.
 
     The step fits plain tensors of these shapes, with any type that a tensor of the operator has in
     memory.
@@ -113,8 +115,8 @@ def aligned_step(op: Tensors, shapes: Sequence[tuple[int, ...]], axis: int) -> i
 def aligned_steps(op: Tensors, argument: int, axis: int) -> int:
     """The smallest step along `axis`, in indices, between two aligned addresses.
 
-    `argument` is the index of the tensor. The elements of the tensor with one index along `axis`
-    must lie together in memory.
+    `argument` is the index of the tensor. All elements of the tensor that have the same index along
+    `axis` must be contiguous in memory.
     """
     step = list(op.shapes[argument])
     step[axis] = 1

@@ -26,8 +26,8 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     Attributes
     ----------
     has_bias: whether a bias is added.
-    has_sum: whether a tensor of the output's shape is added before the activation. In quantised
-        operators one of the steps adds this tensor, as the integers that it holds.
+    has_sum: whether a tensor of the output's shape is added before the activation. In a quantised
+        operator, one of the operator's steps adds this tensor, in the form of its stored integers.
     activation: the function applied last. `swish` is x * sigmoid(x), `hardsigmoid` is
         clip(x / 6 + 1 / 2, 0, 1), and `hardswish` is x * hardsigmoid(x). `gelu_tanh` approximates
         `gelu` by a hyperbolic tangent.

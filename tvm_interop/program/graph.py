@@ -69,19 +69,20 @@ class OpGraph:
         ----------
         n_or_names: the operators' names, in order of their ids; or the number of operators, which
             are then named `op0`, `op1`, ...
-        edges: producer and consumer of each tensor, both as ids or both as names. An edge
-            given twice counts twice.
+        edges: pairs of the producer and the consumer of a tensor, either two ids or two names. An
+            edge given twice counts twice.
         edge_bytes: for each edge, the bytes that the consumer needs from the producer for this
             edge. A tensor that is read twice counts once. None if not known. The latency of copies
             between GPUs depends on these bytes.
-        layers: what each operator is, for schedulers that learn from it (`gpg`). None if not known.
+        layers: a description of each operator, for the scheduler `gpg`, which learns from it. None
+            if not known.
 
         Raises
         ------
-        GraphError: for a cycle (naming the operators on it); for an edge from an operator to
-            itself or to an operator that does not exist; for a name that is empty, used twice or no
-            text; for a number of operators below 0; for bytes that are negative, or not one number
-            for each edge.
+        GraphError: there is a cycle (the message names its operators); an edge leads from an
+            operator to itself or to an operator that does not exist; a name is empty, used twice or
+            not a text; the number of operators is below 0; bytes are negative, or `edge_bytes` does
+            not have one number for each edge.
         """
         if not is_whole(n_or_names):
             return cls(cast("Sequence[str]", n_or_names), edges, edge_bytes, layers)
@@ -94,7 +95,7 @@ class OpGraph:
 
     @property
     def native(self) -> Any:
-        """The object that the native functions take."""
+        """The graph as the object that the native functions take."""
         return self._native
 
     @property
@@ -131,7 +132,7 @@ class OpGraph:
     def width(self) -> int:
         """The size of the largest antichain: a set of operators in which none reaches another.
 
-        It is computed by Dilworth's theorem, as a bipartite matching.
+        The size is computed by Dilworth's theorem, as a bipartite matching.
         """
         return int(native.graph_width(self._native))
 
@@ -157,9 +158,9 @@ class OpGraph:
         """The blocks that IOS schedules one by one, in order, each in topological order.
 
         Two blocks are cut apart where each operator before the cut reaches each operator after it.
-        A single operator after several independent operators is their exit, such as the concat of
-        an Inception module, and belongs to their block. Any other single operator is a block of its
-        own.
+        If a single operator follows several independent operators, such as the concat of an
+        Inception module, it belongs to their block. Any other single operator between two cuts is a
+        block of its own.
         """
         return tuple(tuple(block) for block in native.graph_blocks(self._native))
 

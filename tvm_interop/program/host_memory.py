@@ -32,7 +32,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
     0
     """
     if dtype == "bfloat16":
-        import ml_dtypes  # noqa: F401  It lets NumPy know `bfloat16` by name.
+        import ml_dtypes  # noqa: F401  The import makes `bfloat16` known to NumPy.
     dtype = np.dtype(dtype)
     nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     memory = np.empty(nbytes + ALIGNMENT, np.uint8)

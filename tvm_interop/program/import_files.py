@@ -1,4 +1,4 @@
-"""Imports all files of a package, so that they register themselves."""
+"""Imports all files of a package; each file registers its contents when it is imported."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class KernelDemand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     registers: number of 32-bit registers of a thread.
     static_shared_bytes: shared memory that the kernel itself declares for each block.
     dynamic_shared_bytes: shared memory that the launch adds for each block.
-    assumed: whether the numbers are an assumption on a kernel library, and were not read from
+    assumed: whether the numbers are assumed, for a kernel of a library, and were not read from
         machine code.
     """
 
@@ -37,7 +37,7 @@ class KernelDemand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.static_shared_bytes + self.dynamic_shared_bytes
 
     def fault(self) -> str | None:
-        """The first field with a number that no launch has, in words; None if there is none."""
+        """Describe the first field whose number no launch can have; None if there is none."""
         least = {"blocks": 1, "threads": 1}
         for field, number in msgspec.structs.asdict(self).items():
             if isinstance(number, bool) or not isinstance(number, int):
@@ -54,8 +54,9 @@ class GpuKernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     flops: floating-point operations of the kernel.
-    launches: the resources that its launches need, in order, by architecture such as `sm_90`. Only
-        the machine code differs between architectures. Blocks and threads are the same.
+    launches: for each architecture, such as `sm_90`, the resources of the kernel's launches in
+        order. Only the machine code differs between architectures; the numbers of blocks and
+        threads are the same.
     """
 
     flops: int = 0

@@ -1,4 +1,4 @@
-"""Describes what each operator is: its type, its shapes and its window.
+"""Describes each operator by its type, its shapes and the window that it slides over images.
 
 The scheduler `gpg` of the paper "TOP" (Lin et al., TPDS 36(2), 2025, section V-B) learns from this
 description. The compiler makes it from a `Program`, and `models.layers` from an ONNX model.
@@ -30,13 +30,13 @@ class Layer:
 
     Attributes
     ----------
-    kind: one of `KINDS`; any other text counts as none of them.
+    kind: one of `KINDS`. Any other text stands for another kind.
     read: shape of each tensor that the operator reads, without weights.
-    made: shape of the tensor that it makes.
+    made: shape of the tensor that the operator makes.
     stride, kernel: height and width of a window; empty for an operator without a window.
     padding: pixels at the top and the bottom together, and at the left and the right.
     groups: number of groups of a convolution.
-    activation: one of `ACTIVATIONS`; any other text counts as none of them.
+    activation: one of `ACTIVATIONS`. Any other text stands for no activation or another one.
     pooling: one of `POOLINGS`; empty for an operator that does not pool.
     """
 
@@ -82,7 +82,8 @@ def layer_of(
 
     Parameters
     ----------
-    described: the description for kernel libraries. An operator without one has only shapes.
+    described: the description of the operator for kernel libraries. If there is none, the layer has
+        only shapes.
     read, made: see `Layer`.
     """
     read = tuple(read)
@@ -104,7 +105,7 @@ def layer_of(
 
 
 def _sizes(shape: Sequence[int]) -> list[int]:
-    """Return images, channels, height and width; 1 for each that a shape does not have.
+    """Return the numbers of images and channels, height and width; 1 for a size that is missing.
 
     The last axis of a matrix, or of rows of vectors, counts as the channels.
     """

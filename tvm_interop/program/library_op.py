@@ -23,8 +23,8 @@ _NOTHING = Ending()
 class LibraryOp:
     """The description of an operator of one kind, independent of any model and any kernel.
 
-    Each kind is a `DescribedOp` in `kinds/`, registered with `kind`. Kinds differ only
-    in the results of the methods here. No other code compares kinds.
+    Each kind is a `DescribedOp` in `kinds/`, registered with `kind`. Kinds differ only in the
+    results of this class's methods. No other code asks which kind an operator is of.
     """
 
     __slots__ = ()
@@ -74,15 +74,15 @@ class LibraryOp:
 
     @property
     def product_sizes(self) -> tuple[int, int, int] | None:
-        """The number of matrix products that the operator is, and the rows and columns of each.
+        """The number of matrix products that the operator consists of, and their rows and columns.
 
-        None if a GPU's library has no kernel for the kind that multiplies matrices.
+        The result is None if libraries for GPUs do not compute this kind by multiplying matrices.
         """
         return None
 
     @property
     def may_be_blocked(self) -> tuple[int, ...]:
-        """Indices of the arguments that may be blocked."""
+        """Indices of the arguments that may have a blocked layout."""
         return ()
 
     @property
@@ -93,8 +93,8 @@ class LibraryOp:
     def with_tf32(self) -> LibraryOp:
         """The operator with factors that may be rounded to TF32 on a GPU.
 
-        TF32 keeps 10 of the 23 bits of a float32's fraction. Other operators are returned as they
-        are.
+        TF32 keeps 10 of the 23 bits of a float32's fraction. An operator that does not multiply
+        matrices is returned as it is.
         """
         return self
 
@@ -108,23 +108,22 @@ class LibraryOp:
     def row_axis(self) -> int | None:
         """The axis of the rows if each part makes some rows of the result; else None.
 
-        A part reads the rows that its windows reach, so neighbouring parts read some of the same
-        rows.
+        A part reads all rows that its windows reach, so neighbouring parts read some rows twice.
         """
         return None
 
     @property
     def reads_rows_of_whole(self) -> bool:
-        """Whether a part by rows gets the whole image, and reads some of its rows (see `cut`)."""
+        """Whether each part by rows gets the whole image, and finds its rows in it (see `cut`)."""
         return False
 
     @property
     def most_parts(self) -> int:
-        """The largest number of parts that is worth the effort of dividing the operator."""
+        """The largest number of parts into which dividing the operator is worth the effort."""
         return most_reads(self)
 
     def row_cuts(self, parts: int) -> list[RowCut]:
-        """Divide into up to `parts` parts by rows; fewer than 2 parts mean no division."""
+        """Divide the operator by rows into at most `parts` parts; fewer than 2 mean no division."""
         return []
 
     def ends_too_narrow(self, cut: Cut) -> bool:
@@ -132,13 +131,13 @@ class LibraryOp:
         return False
 
     def part(self, shapes: tuple[tuple[int, ...], ...], cut: tuple[int, ...]) -> LibraryOp:
-        """The part of the operator with these shapes and this `cut`."""
+        """A part of the operator; `shapes` and `cut` are the fields of the part."""
         return self.with_fields(shapes=shapes, cut=cut)
 
     def part_by_rows(
         self, rows: RowCut, shapes: tuple[tuple[int, ...], ...], cut: tuple[int, ...]
     ) -> LibraryOp:
-        """The part of the operator that makes these rows, with these shapes and this `cut`."""
+        """The part that makes the rows `rows`; `shapes` and `cut` are the fields of the part."""
         return self.part(shapes, cut)
 
     # The methods below write and read the operator's fields.
@@ -333,7 +332,7 @@ def _is_default(field: str, value: Any) -> bool:
 
 @cache
 def _paths(cls: Any) -> dict[str, tuple[str, ...]]:
-    """For each field, by its name in JSON: the attribute names that lead to the field in a kind."""
+    """For each field, by its name in JSON: the chain of attributes that leads from `cls` to it."""
     return dict(_walk(cls))
 
 

@@ -22,11 +22,11 @@ class OfImages(DescribedOp, frozen=True, kw_only=True):
         return (0, *[last - 1] * self.has_sum, last)
 
     def cuts(self) -> list[Cut] | None:
-        """Cut by images if there are several; otherwise cut the single image."""
+        """Divide the operator by images if there are several; otherwise divide the single image."""
         return self.cuts_by_image() if self.shapes[0][0] > 1 else self.cuts_of_one()
 
     def cuts_by_image(self) -> list[Cut]:
-        """Cut by images: each part takes some of the images, and all of a weight."""
+        """Divide by images: each part takes some of the images, and the whole weight."""
         divided = self.differs_by_image
         by_image = Cut(0, lcm(*(aligned_steps(self, a, 0) for a in divided)))
         return [by_image if a in divided else WHOLE for a in range(len(self.shapes))]
@@ -42,12 +42,12 @@ class OfImages(DescribedOp, frozen=True, kw_only=True):
         return None
 
     def cuts_by_channel(self) -> list[Cut]:
-        """Cut by channels: a part makes some channels, and reads the same channels of the data."""
+        """Divide by channels: a part makes some channels, and reads these channels of the data."""
         return [Cut(1, self.aligned_channels)] * 2
 
     @property
     def aligned_channels(self) -> int:
-        """The smallest step along the channels between two aligned addresses; at least 16."""
+        """The smallest number of channels from one aligned address to another; at least 16."""
         images = (self.shapes[0], self.shapes[-1])
         return max(MOST_CHANNELS, *(aligned_step(self, [image[1:]], 0) for image in images))
 
@@ -73,7 +73,7 @@ class OfWindows(OfImages, frozen=True, kw_only=True):
         return most_reads(self, prod(self.window.size))
 
     def row_cuts(self, parts: int) -> list[RowCut]:
-        """Divide into up to `parts` parts by rows; see `row_cuts.row_cuts`."""
+        """Divide the operator by rows into at most `parts` parts; see `row_cuts.row_cuts`."""
         return [] if self.row_axis is None else row_cuts(self, parts, self.row_axis)
 
     def part_by_rows(
@@ -86,7 +86,7 @@ class OfWindows(OfImages, frozen=True, kw_only=True):
 
 
 class Pooling(OfWindows, frozen=True, kw_only=True):
-    """An operator that makes one number of each window of data (N,C,H,W)."""
+    """An operator that computes one number from each window of data (N,C,H,W)."""
 
     def cuts_of_one(self) -> list[Cut] | None:
         """Cut a single image by channels."""
@@ -94,7 +94,7 @@ class Pooling(OfWindows, frozen=True, kw_only=True):
 
 
 class OfQuantisedWindows(OfWindows, frozen=True, kw_only=True):
-    """Slides a window over images of integers (N,H,W,C), whose rows lie together in memory."""
+    """Slides a window over images of integers (N,H,W,C). The rows of an image are contiguous."""
 
     is_quantised: ClassVar[bool] = True
 

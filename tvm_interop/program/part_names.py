@@ -1,7 +1,7 @@
 """The names of the parts of a divided operator: `conv1[1/2]` is the first of two parts of `conv1`.
 
-In a program each operator says which operator it is a part of. In schedules and plans only the name
-says so.
+In a program, the field `whole` of an operator names the operator that it is a part of. Schedules
+and plans have no such field, so only the name of a part shows that it is a part.
 """
 
 from __future__ import annotations

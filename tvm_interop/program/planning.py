@@ -43,11 +43,12 @@ class MemoryPlan:
 
 @dataclass(frozen=True)
 class MemoryOrder:
-    """An order of operators, and the most bytes that are in use at once in that order.
+    """An order of operators, and `peak_bytes`, the most bytes that are in use at once in it.
 
     Attributes
     ----------
-    topological_peak_bytes: the most bytes in use at once in `OpGraph.topological_order`.
+    topological_peak_bytes: for comparison, the most bytes in use at once if the operators run in
+        the order of `OpGraph.topological_order`.
     """
 
     order: tuple[int, ...]
@@ -73,8 +74,8 @@ def sync_plan(
 
     Raises
     ------
-    PlanError: for streams that cannot be run. The message names the operators that would wait for
-        each other in a circle, or an operator that is missing or occurs twice.
+    PlanError: the streams cannot be run. The message names the operators that would wait for each
+        other in a circle, or an operator that is missing or occurs twice.
 
     Complexity: O((operators + edges) * streams), by vector clocks.
     """
@@ -119,14 +120,15 @@ def memory_plan(
     """Place buffers in one arena; they share bytes only if the order of operators allows it.
 
     Two buffers may share bytes if every operator that uses one buffer has finished before any
-    producer of the other buffer starts. This must hold with these streams and waits, whatever the
-    timing. So an operator never writes over a buffer that it reads. Buffers are placed from the
-    largest to the smallest (ties: lowest index), each at the lowest aligned offset that is free.
+    producer of the other buffer starts. The given streams and waits must enforce this order,
+    however long the operators take. So an operator never writes over a buffer that it reads.
+    Buffers are placed from the largest to the smallest, and equally large buffers by index. Each
+    buffer gets the lowest aligned offset that is free.
 
     Raises
     ------
-    PlanError: for a buffer of negative size or with an unknown operator, an alignment below 1,
-        or streams that cannot be run.
+    PlanError: a buffer has a negative size or an unknown operator, the alignment is below 1, or the
+        streams cannot be run.
     """
     offsets, arena_bytes = native.plan_memory(
         graph.native, _lists(streams), _lists(waits), *_columns(buffers), alignment
@@ -138,13 +140,14 @@ def memory_order(graph: OpGraph, buffers: Sequence[Buffer]) -> MemoryOrder:
     """An order in which all operators can run on one stream and few bytes are in use at once.
 
     The order is greedy. The next operator is the ready operator with the smallest difference
-    between the bytes that it allocates and the bytes that it frees. Ties: lowest id. So the peak is
-    not always the smallest possible. If the topological order has a lower peak, it is returned
-    instead. A buffer is in use from the start of its producer to the end of its last user.
+    between the bytes that it allocates and the bytes that it frees. Of equal operators, the one
+    with the lowest id is next. Because the order is greedy, its peak is not always the smallest
+    possible. If `OpGraph.topological_order` has a lower peak, that order is returned instead. A
+    buffer is in use from the start of its producer to the end of its last user.
 
     Raises
     ------
-    PlanError: for a buffer of negative size or with an unknown operator.
+    PlanError: a buffer has a negative size or an unknown operator.
 
     Complexity: O(n * operators ready at once * buffers an operator touches).
     """

@@ -28,9 +28,10 @@ class Value:
     name: unique in its program; the ONNX or Relax name for inputs and outputs.
     shape: dimensions, all known.
     dtype: as numpy spells it, e.g. `float32`.
-    alias_of: index of the value whose storage this value uses. This value is a reshape or a part of
-        that value, which is never an alias itself. None for a value with storage of its own.
-    offset: byte at which an alias begins in that storage.
+    alias_of: index of another value, whose storage this value uses. This value is then a reshape or
+        a part of the other value. The other value is never an alias itself. None for a value with
+        storage of its own.
+    offset: byte at which an alias begins in the storage of the other value.
     layout: the order of the tensor's elements in memory.
     """
 
@@ -84,7 +85,8 @@ class Operator:
 
         The number is the same for every provider's kernel. If the description counts operations,
         the number comes from there: two operations for each product that a convolution or matrix
-        product sums up. Otherwise it comes from TVM's kernel. It is 0 if neither has a number.
+        product sums up. Otherwise the number comes from TVM's kernel. The number is 0 if neither
+        the description nor the kernel has one.
         """
         described = self.description.flops if self.description is not None else 0
         flops = described or self.kernel_flops
@@ -130,11 +132,11 @@ class Program:
 
     @property
     def is_divided(self) -> bool:
-        """Whether any operator is a part of a divided one."""
+        """Whether any operator is a part of a divided operator."""
         return any(op.whole is not None for op in self.operators)
 
     def parts(self) -> list[list[int]] | None:
-        """The ids of each whole operator's parts, in order; None if no operator is divided."""
+        """The ids of the parts of each operator, in order; None if no operator is divided."""
         if not self.is_divided:
             return None
         wholes: dict[str, list[int]] = {}
@@ -146,7 +148,7 @@ class Program:
         """The tensors that operator `op` reads and writes, inputs first: type, shape and bytes.
 
         If the operator reads only some rows or columns of a tensor (`LibraryOp.cut`), the result
-        has the shape and bytes of these rows or columns alone.
+        has the shape and the bytes of only these rows or columns.
         """
         operator = self.operators[op]
         values = [self.values[v] for v in (*operator.inputs, *operator.outputs)]
@@ -159,14 +161,15 @@ class Program:
         return found
 
     def edges(self) -> list[tuple[int, int]]:
-        """Producer and consumer of each tensor between two operators, with repeats."""
+        """Producer and consumer of each tensor that an operator reads; repeated reads count."""
         return dependencies(self.values, self.operators)
 
     def graph(self) -> OpGraph:
         """The dependencies between the operators, with the bytes that each dependency carries."""
         found = reads(self.values, self.operators)
         edges = [(read.producer, read.consumer) for read in found]
-        # If an operator reads the same bytes twice, they are sent to another GPU only once.
+        # If an operator reads the same bytes twice, only the first read counts, because a copy to
+        # another GPU sends the bytes only once.
         first = {read: i for i, read in reversed(list(enumerate(found)))}
         nbytes = [read.end - read.begin if first[read] == i else 0 for i, read in enumerate(found)]
         layers = [self._layer_of(op) for op in self.operators]
@@ -186,7 +189,7 @@ class Program:
         return [i for i, (r, b, e) in spans if r == root and b < end and begin < e]
 
     def buffers(self) -> list[Buffer]:
-        """The tensors that need storage only during a run; no inputs, outputs or weights."""
+        """The tensors that need storage only during a run: all but inputs, outputs and weights."""
         kept = {self.storage_of(v) for v in self.outputs}
         writers = self._users_of_storage([op.outputs for op in self.operators])
         readers = self._users_of_storage([op.inputs for op in self.operators])
@@ -197,9 +200,9 @@ class Program:
         ]
 
     def _users_of_storage(self, touched: list[tuple[int, ...]]) -> dict[int, list[int]]:
-        """The operators that use the storage of each value, by value.
+        """For each value with storage of its own, the operators that use this storage.
 
-        `touched` lists the values that each operator uses.
+        `touched` holds, for each operator, the values that it uses.
         """
         users: dict[int, list[int]] = {}
         for i, values in enumerate(touched):

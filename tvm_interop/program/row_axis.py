@@ -12,8 +12,8 @@ MASK_TYPES = ("bool", "uint8", "int8", "int32", "int64", "float32", "float64")
 def axis_of_rows(shapes: Sequence[Sequence[int]], sizes: Sequence[int]) -> int | None:
     """The axis along which the rows of a tensor lie; None if there is no such axis.
 
-    It is the only axis that differs from shape to shape, and it has the same number of indices for
-    each row in all shapes.
+    This axis must be the only axis whose size differs between the shapes. Its size must be a
+    multiple of the number of rows, with the same factor in all shapes.
 
     Parameters
     ----------
@@ -49,14 +49,14 @@ def axes_of_ranges(
 
 
 def grows_with_rows(shapes: Sequence[Sequence[int]], sizes: Sequence[Sequence[int]]) -> bool:
-    """Whether a tensor grows with each range along one axis of its own, or not at all.
+    """Whether each range makes the tensor grow along an axis of its own, or not at all.
 
     For the parameters see `axes_of_ranges`.
     """
     axes = axes_of_ranges(shapes, sizes)
     known = {axis: number for number, axis in enumerate(axes) if axis is not None}
     if len(known) < len(axes) - axes.count(None):
-        return False  # Both ranges lie along one axis.
+        return False  # The rows of two ranges lie along the same axis.
 
     def expected(each: Sequence[int]) -> list[int]:
         return [
@@ -70,9 +70,9 @@ def grows_with_rows(shapes: Sequence[Sequence[int]], sizes: Sequence[Sequence[in
 def next_larger(sizes: Sequence[Sequence[int]], rows: Sequence[int]) -> int:
     """The index of the smallest combination of sizes that is large enough in each range.
 
-    It is the combination with the least product, since time grows with the number of computed
-    elements. There is a shape for each combination of sizes, so the result has the next larger size
-    of each range, and there are no ties.
+    The smallest combination is the one with the least product of its sizes, because the time of a
+    run grows with the number of computed elements. There is a shape for each combination of sizes,
+    so the result has the next larger size of each range, and there are no ties.
 
     Parameters
     ----------

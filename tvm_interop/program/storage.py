@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
 
-import ml_dtypes  # noqa: F401  It lets NumPy know `bfloat16` by name.
+import ml_dtypes  # noqa: F401  The import makes `bfloat16` known to NumPy.
 import numpy as np
 
 from .host_memory import ALIGNMENT as ALIGNMENT
@@ -48,7 +48,7 @@ class Stored(Protocol):
 
 
 class Writer(Protocol):
-    """An operator, reduced to the tensors that it reads and writes."""
+    """An operator, of which only the tensors that it reads and writes are of interest."""
 
     @property
     def inputs(self) -> tuple[int, ...]: ...
@@ -57,16 +57,16 @@ class Writer(Protocol):
 
 
 def block_of(layout: Layout) -> int:
-    """How many channels of a pixel lie side by side; 1 for a plain tensor."""
+    """How many channels of a pixel are contiguous in memory; 1 for a plain tensor."""
     return _BLOCKS[layout]
 
 
 def stored_shape(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
     """The shape in memory of a tensor of `shape`.
 
-    It is `shape` itself for a plain tensor, and for a blocked tensor whose blocks are all full. A
-    blocked tensor of this kind has the numbers of the plain tensor in another order. Element-wise
-    kernels do not depend on the order.
+    The result is `shape` itself for a plain tensor, and for a blocked tensor whose blocks are all
+    full. A blocked tensor with full blocks holds the same numbers as the plain tensor, in another
+    order, and element-wise kernels do not depend on the order.
     """
     block = block_of(layout)
     if layout == "plain" or shape[1] % block == 0:
@@ -76,12 +76,12 @@ def stored_shape(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
 
 
 def stored_nbytes(shape: tuple[int, ...], dtype: str, layout: Layout) -> int:
-    """Bytes of the tensor in memory, including the zeros of its last block."""
+    """Bytes of the tensor in memory, including the zeros that fill up its last block."""
     return math.prod(stored_shape(shape, layout)) * np.dtype(dtype).itemsize
 
 
 def span(values: Sequence[Stored], value: int) -> tuple[int, int, int]:
-    """The value whose storage `value` uses, and the begin and end of its bytes there."""
+    """The value whose storage `value` uses, and the begin and end of `value`'s bytes in it."""
     stored = values[value]
     if stored.alias_of is None:
         return value, 0, stored.nbytes
@@ -90,7 +90,7 @@ def span(values: Sequence[Stored], value: int) -> tuple[int, int, int]:
 
 
 def dependencies(values: Sequence[Stored], operators: Sequence[Writer]) -> list[tuple[int, int]]:
-    """Producer and consumer of each tensor that an operator reads from another, with repeats.
+    """Producer and consumer of each read of another operator's tensor; repeated reads count.
 
     An operator that reads a tensor of several parts depends on the writers of all parts.
     """
@@ -98,7 +98,7 @@ def dependencies(values: Sequence[Stored], operators: Sequence[Writer]) -> list[
 
 
 class Read(NamedTuple):
-    """Bytes that `consumer` reads from `producer`: `begin` to `end` of the storage of `root`."""
+    """A read of bytes that `producer` wrote by `consumer`: `begin` to `end` of `root`'s storage."""
 
     producer: int
     consumer: int

@@ -1,4 +1,4 @@
-"""The resources that operators need of a device: arithmetic, memory traffic and occupancy."""
+"""The resources of a device that operators need: arithmetic, memory traffic and occupancy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .program import Program
 
 @dataclass(frozen=True)
 class OperatorTraits:
-    """The resources that one operator needs of a device.
+    """The resources of a device that one operator needs.
 
     Attributes
     ----------
@@ -24,12 +24,13 @@ class OperatorTraits:
     nbytes: bytes that the operator reads and writes.
     demand: the share of the device that the operator occupies, from 0 to 1. On a GPU it is the
         largest share of a multiprocessor's threads, shared memory or registers that one block of
-        the operator's kernels takes. If None, it is the larger of two ratios: the operator's flops
-        to the most flops of any operator, and its bytes to the most bytes of any operator.
+        the operator's kernels takes. If None, the share is the larger of two ratios: the operator's
+        flops divided by the most flops of any operator, and its bytes divided by the most bytes of
+        any operator.
     memory_bound: whether memory limits the operator, and not arithmetic. If None, the operator's
         flops per byte decide.
-    kernels: the resources that the operator's launches need of a GPU, in order. Empty on a CPU, and
-        if they are not known.
+    kernels: the resources of a GPU that the operator's launches need, in order. Empty on a CPU, or
+        if the resources are not known.
     """
 
     flops: float = 0.0
@@ -80,8 +81,8 @@ def are_memory_bound(
 ) -> npt.NDArray[np.bool_]:
     """Whether each operator is limited by memory; shape (len(traits),).
 
-    If the traits of an operator do not say so, it is limited by memory if it does fewer than
-    `flops_per_byte` operations per byte.
+    If `memory_bound` of an operator is None, the operator counts as limited by memory if it does
+    fewer than `flops_per_byte` operations per byte.
     """
     return np.array(
         [

@@ -6,7 +6,7 @@ import msgspec
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """A window that slides over an image; all fields are for height and width.
+    """A window that slides over an image. Each field has numbers for the height and the width.
 
     Attributes
     ----------

@@ -49,8 +49,8 @@ class Library:
         Raises
         ------
         InputError
-            The name is not the library's name. In old versions of TVM a library was a triple of
-            graph, library and parameters, so scripts may pass a number.
+            `name` is not the library's name. It may be a number: in old versions of TVM, `build`
+            returned a triple of graph, library and parameters, which old scripts index by number.
         """
         if name != self._name:
             raise InputError(
@@ -84,15 +84,16 @@ def build(
     """Compile a module for the graph executor.
 
     Operators are scheduled to run side by side. If `relay.transform.InterOpSchedule` was applied to
-    the module, its schedule is used. Otherwise the schedule is `tvm_interop.compile`'s default.
+    the module, its schedule is used. Otherwise the module gets the default schedule of
+    `tvm_interop.compile`.
 
     Parameters
     ----------
     ir_mod: the module from `relay.frontend.from_onnx`, or any Relax IRModule.
     target: a TVM target for a CPU, or text with options such as `llvm -mcpu=core-avx2`. The default
-        is the target of the surrounding `with target:`, or else `llvm`.
-    target_host: not used, and accepted only because old scripts pass it; must be a target for a
-        CPU.
+        is the target of the surrounding `with target:` block, or `llvm` outside such a block.
+    target_host: must be a target for a CPU. It is not used, and accepted only because old scripts
+        pass it.
     params: values of the module's parameters that are weights, by name.
     mod_name: the name by which the library is indexed: `default` for `lib["default"]`.
     options: options of `tvm_interop.compile`.
@@ -100,8 +101,8 @@ def build(
     Raises
     ------
     UnsupportedModelError, InputError, DeviceError, ScheduleError
-        As for `tvm_interop.compile`. Also InputError if `params` names a parameter that the module
-        lacks, and DeviceError if `target_host` is not a target for a CPU.
+        The same cases as for `tvm_interop.compile`. Also InputError if `params` names a parameter
+        that the module lacks, and DeviceError if `target_host` is not a target for a CPU.
     """
     if target_host is not None:
         _check_host(target_host)

@@ -84,13 +84,14 @@ def refuse(module: str, name: str, known: Mapping[str, str], otherwise: str = ""
 
     Parameters
     ----------
-    known: the names of the old module, each with its counterpart today; empty if there is none.
+    known: the names of the old module, each with its counterpart in today's TVM, or with an empty
+        text if it has none.
     otherwise: advice for a name that has no counterpart.
 
     Raises
     ------
-    ImportError: for a name in `known`. An AttributeError would not do, because its message is lost
-        when a script runs `from module import name`.
+    ImportError: for a name in `known`. An AttributeError would be useless, because its message is
+        lost when a script runs `from module import name`.
     AttributeError: for any other name.
     """
     if name.startswith("_"):

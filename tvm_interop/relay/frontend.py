@@ -30,7 +30,7 @@ def from_onnx(
     shape: shapes of the inputs whose shapes the model leaves open, by name.
     dtype: the type of each input, by name; each must be the type that the model declares. A single
         type for all inputs is ignored, as in Relay, because an ONNX model declares its types.
-    opset: the opset that the model declares, or None.
+    opset: the opset that the model declares; None if it need not be checked.
     freeze_params: whether weights become constants. Only True is supported, which is Relay's
         default.
 
@@ -39,14 +39,14 @@ def from_onnx(
     mod
         A Relax IRModule, whose weights are constants.
     params
-        An empty dict, because the weights are in the module. Relay did the same with
-        `freeze_params`.
+        An empty dict, because the weights are in the module. Relay's `from_onnx` also returned an
+        empty dict if `freeze_params` was True.
 
     Raises
     ------
     UnsupportedModelError, InputError
-        As for `tvm_interop.compile`. Also InputError if a type or the opset differs from the
-        model's, and if `freeze_params` is False.
+        The same cases as for `tvm_interop.compile`. Also InputError if a type or the opset differs
+        from the model's, or if `freeze_params` is False.
     """
     if not freeze_params:
         raise InputError(

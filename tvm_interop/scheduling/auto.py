@@ -108,25 +108,25 @@ def auto(
 ) -> Schedule:
     """Choose the best schedule of all schedulers, after local search has improved it.
 
-    1. The candidates are the schedules of `sequential`, `greedy`, `lios`, `lios+`, `nimble`,
-       `opara` and `ios`. `Schedule.simulate` predicts the makespan of each candidate from
+    1. The candidates are the schedules that are made by `sequential`, `greedy`, `lios`, `lios+`,
+       `nimble`, `opara` and `ios`. `Schedule.simulate` predicts the makespan of each candidate from
        `latency`. Candidates with the same streams and launch order count once.
-    2. Local search refines the best staged candidate and the best streamed candidate. It moves
-       operators between streams or stages, splits stages and joins them. The refined schedules
-       become candidates too.
+    2. Local search refines the best staged candidate and the best streamed candidate. The search
+       moves operators between streams or stages, splits stages and joins stages. The refined
+       schedules become candidates too.
     3. The finalists are `sequential`, the best staged candidate, the best streamed candidate, and
        the best of the others. Predictions of staged and streamed schedules cannot be compared,
        because only the latency of a stage includes contention between operators. `evaluate`
        runs the finalists against each other, with `sequential` twice, and the fastest is chosen.
-       A finalist runs only if it is predicted to gain 1%. For a streamed schedule, this must also
-       hold if each part of an operator takes as long as beside the other parts in `baseline`
-       (`Candidates.promises_gain`). Without `evaluate`, the finalist with the shortest predicted
-       makespan wins.
-    4. The fastest of several measured schedules owes part of its lead to luck. So `evaluate` runs
-       the chosen schedule again, only against `sequential`. The chosen schedule wins if it is
-       faster by more than 1% in these new rounds, at a significance level of 5%
-       (`paired_rounds`). Otherwise `sequential` wins. If the rounds of step 3 already show no
-       gain, there are no new rounds. If no finalist may gain anything, there are no rounds at all.
+       A finalist runs only if it is predicted to gain 1%. A streamed schedule must also be
+       predicted to gain 1% if each part of an operator takes as long as it takes in `baseline`,
+       beside the operator's other parts (`Candidates.promises_gain`). Without `evaluate`, the
+       finalist with the shortest predicted makespan wins.
+    4. The fastest of several measured schedules is partly the fastest by chance. So `evaluate` runs
+       the chosen schedule again, against `sequential` only. The chosen schedule wins if it is
+       faster by more than 1% in these new rounds, at a significance level of 5% (`paired_rounds`).
+       Otherwise `sequential` wins. If the rounds of step 3 already show no gain, there are no new
+       rounds. If no finalist is predicted to gain 1%, there are no rounds at all.
 
     So the result is never slower than `sequential`, as far as measurements or predictions tell.
 
@@ -141,35 +141,37 @@ def auto(
     ----------
     streams: number of streams; None for as many as a scheduler can use.
     time_budget_s: seconds for all steps. With `evaluate`, 65% of the time is for the search and 35%
-        for runs. The search takes at most 8 seconds and the runs about 14 seconds, or more in
-        proportion if the budget is larger than 60 seconds. If a network takes more than 5
-        milliseconds, the search is shorter if the possible gain is below 5%, and left out if the
-        possible gain is below 1%. The possible gain follows from a lower bound of all schedules
-        (`least_us`). Of the search time, 60% is for the latencies of the stages of `ios`. A
-        candidate is dropped if there is no time to ask for the latency of one of its stages. Single
-        operators and the stages of `sequential` always get their latencies, even if that takes more
-        time than the budget allows. If then no time is left to run schedules, `sequential` wins.
+        for runs. The search takes at most 8 seconds and the runs about 14 seconds; if the budget is
+        larger than 60 seconds, both limits grow in proportion to the budget. If a network takes
+        more than 5 milliseconds, the search is shorter if the possible gain is below 5%, and left
+        out if the possible gain is below 1%. The possible gain follows from a lower bound of all
+        schedules (`least_us`). Of the search time, 60% is for the latencies of the stages of `ios`.
+        A candidate is dropped if there is no time to ask for the latency of one of its stages.
+        Single operators and the stages of `sequential` always get their latencies, even if that
+        takes more time than the budget allows. If no time is then left to run schedules,
+        `sequential` wins.
     finalists: number of candidates that run against `sequential`, 2 or more.
     max_group_ops, max_groups, endings: options of `ios`. `greedy` uses `max_groups` too.
     traits: an option of `opara`.
-    evaluate: runs schedules against each other. It gives one round after another until `auto`
-        stops asking. A round holds the microseconds of all schedules, in order.
+    evaluate: runs schedules against each other. It yields one round after another until `auto`
+        stops asking. A round holds the time of each schedule in microseconds, in the given order.
     parts: an option of `ios`.
-    confirm_choice: whether step 4 takes place. Without it, the schedule that step 3 chose wins if
-        its estimated gain in the rounds of step 3 is above 1%, without a test of significance. This
-        is for a caller that confirms the choice in another way.
-    baseline: a schedule to use as `sequential`; None for all operators on one stream. A compilation
-        passes a schedule that runs the operators in order, and the parts of an operator side by
-        side.
+    confirm_choice: whether step 4 takes place. If not, the schedule that step 3 chose wins if its
+        estimated gain in the rounds of step 3 is above 1%, without a test of significance. A caller
+        switches step 4 off if it confirms the choice in another way.
+    baseline: a schedule to use as `sequential`; None stands for a schedule with all operators on
+        one stream. A compilation passes a schedule that runs the operators in order, and the parts
+        of an operator side by side.
 
     `stats` holds the name of the `winner` and `predicted_us`, the makespan by candidate.
     `chosen_by_us` holds the median time of each finalist in step 3. `measured_us` holds the median
     times of `sequential` and of the chosen schedule in step 4. `confirmation` compares these two
-    schedules in the rounds of step 4. If there were no such rounds, `measured_us` and
-    `confirmation` come from step 3, or are empty and None if nothing ran. `measuring_us` is the
-    time of all rounds. `stages_refused` is the number of stages that got no latency for lack of
-    time. `budget_used_up` says whether time ran out. `not_run` says whether no time was left to run
-    schedules. `no_hope` says whether schedules did not run because none may gain anything.
+    schedules in the rounds of step 4. If step 4 had no rounds, `measured_us` and `confirmation`
+    come from step 3. If nothing ran, `measured_us` is empty and `confirmation` is None.
+    `measuring_us` is the time of all rounds. `stages_refused` is the number of stages that got no
+    latency for lack of time. `budget_used_up` says whether time ran out. `not_run` says whether no
+    time was left to run schedules. `no_hope` says whether schedules did not run because none is
+    predicted to gain 1%.
     """
     model = required_latency(latency, "auto")
     check_streams(streams)
@@ -245,7 +247,7 @@ def auto(
 
 
 def _worth(entered: Candidates, model: LatencyModel, op_us: Floats, streams: int | None) -> float:
-    """The share, 0 to 1, of the usual search time to spend; 0 if no schedule can gain 1%.
+    """The share of the usual search time to spend, from 0 to 1; 0 if no schedule can gain 1%.
 
     The share grows with the largest possible gain, which follows from the lower bound `least_us`.
     """
@@ -359,7 +361,8 @@ def _judge(
     if may_gain(so_far, 2) or confirmation.compared.is_faster:
         running = [schedules["sequential"], schedules["sequential"], schedules[chosen]]
         rounds = checked_rounds(evaluate(running), len(running))
-        # Runs of a whole network may take far longer than its operators do one by one.
+        # The time of a round comes from the rounds so far, because a run of a whole network may
+        # take far longer than the sum of its operators' latencies.
         round_s = float(np.median(so_far.sum(axis=1))) * 1e-6
         most = _rounds_within(more * _CONFIRMING_S, round_s, _LEAST_CONFIRMING)
         confirmation = confirm(rounds, budget, most=most, ends_early=True)
@@ -376,12 +379,12 @@ def _choose(
 ) -> tuple[str, dict[str, float], Floats]:
     """Run the finalists against each other for about `limit_s` seconds, and choose the fastest.
 
-    A finalist that is slower than the fastest one so far, at a significance level of 5%, takes no
-    part in further rounds.
+    A finalist takes no part in further rounds if it is slower than the fastest finalist so far, at
+    a significance level of 5%, or too slow to gain anything over `sequential`.
 
     The function returns three things: the name of the fastest finalist; the medians of `sequential`
-    and all finalists, in microseconds; and the times of the fastest finalist. These are an array of
-    shape (rounds, 3), in microseconds, with a column for `sequential`, a second column for
+    and all finalists, in microseconds; and the times of the fastest finalist. The times are an
+    array of shape (rounds, 3), in microseconds, with a column for `sequential`, a second column for
     `sequential`, and a column for the finalist.
     """
 
@@ -391,7 +394,7 @@ def _choose(
     baseline = schedules["sequential"]
     left = [name for name in schedules if name != "sequential"]
     medians_us: dict[str, float] = {}
-    dropped_us = 0.0  # The time of all rounds of finalists that have dropped out.
+    dropped_us = 0.0  # The time, in all rounds, of finalists that dropped out.
     taken: Floats | None = None
     while True:
         running = [baseline, baseline, *(schedules[name] for name in left)]
@@ -429,9 +432,9 @@ def _rounds_within(limit_s: float, round_s: float, at_least: int) -> int:
 
 
 def _in_the_race(so_far: Floats) -> list[bool]:
-    """For each finalist, whether it may still be the fastest and faster than `sequential`.
+    """For each finalist, whether it may still be the fastest finalist and beat `sequential`.
 
-    The best finalist so far always stays. `_is_settled` explains the parameter.
+    The result is always True for the best finalist so far. `_is_settled` explains `so_far`.
     """
     sequential_us, _, *of_finals = so_far.T
     compared = [paired_ratio(times_us, sequential_us) for times_us in of_finals]
@@ -443,9 +446,10 @@ def _in_the_race(so_far: Floats) -> list[bool]:
 def _is_settled(so_far: Floats) -> bool:
     """Whether the choice of a finalist needs no more rounds.
 
-    There are two such cases. In the first case, all finalists are too slow to gain anything over
-    `sequential` (`may_gain`). In the second case, the best finalist is at most 2% slower than each
-    other finalist, at the significance level `_SURE`, or `LEVEL` once the rounds took long.
+    No more rounds are needed in two cases. In the first case, all finalists are too slow to gain
+    anything over `sequential` (`may_gain`). In the second case, the best finalist is at most 2%
+    slower than each other finalist, at the significance level `_SURE`, or `LEVEL` once the rounds
+    took long.
 
     Parameters
     ----------

@@ -45,14 +45,15 @@ def simulate_blocks(
 
     Parameters
     ----------
-    kernels: for each operator of the graph, by id, its kernels in order. Empty for an operator that
-        launches nothing, such as a view. It takes no time.
+    kernels: for each operator of the graph, by id, its kernels in order. An operator that launches
+        no kernels, such as a view, has an empty list, and takes no time.
 
     Raises
     ------
-    ScheduleError: as in `Schedule.validate`; for a merged stage, because its operator has no
-        kernels here; for a schedule over several GPUs; if `kernels` and the graph have different
-        numbers of operators; for a kernel that cannot run, naming its operator.
+    ScheduleError: as in `Schedule.validate`. Also if a stage is merged, because `kernels` does not
+        describe the merged operator; if the schedule is over several GPUs; if `kernels` and the
+        graph have different numbers of operators; or if a kernel cannot run (the message names its
+        operator).
 
     Complexity: see `run_launches`.
     """

@@ -1,4 +1,4 @@
-"""Limits the time of a search: a time budget, and a latency model that stays within the budget."""
+"""Limits the time of a search by a time budget and a latency model that stays within it."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ class BudgetedLatency(LatencyModel):
 
     Stages are passed on in chunks that should fit into the time that is left. Once the budget is
     spent, all further stages are refused. A refused stage gets the latency inf, so that no search
-    chooses it. Two kinds of stages are never refused: a stage of a single operator, because its
-    latency is known, and a stage of the parts of a divided operator, because a search needs the
+    chooses it. Two kinds of stages are never refused. A stage of a single operator has a known
+    latency. A stage of all parts of a divided operator is needed, because a search needs the
     latencies of all whole operators.
 
     Parameters
     ----------
     op_us: (num_ops,) latency of each operator when it runs alone, in microseconds.
-    wholes: the ids of the parts of each whole operator. `model` is asked for the latencies of the
-        divided ones when the object is made, whatever time that takes.
+    wholes: the ids of the parts of each whole operator. When the object is made, `model` is asked
+        for the latencies of all divided operators, however long it takes.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ class BudgetedLatency(LatencyModel):
         return again
 
     def _affordable(self, chunk: int) -> int:
-        """The number of stages of a chunk that probably fit into the time left; at least 1."""
+        """The number of stages that probably fit into the time that is left; at least 1."""
         if not self._stage_s:
             return chunk
         return max(int(min(chunk, self._budget.left_s() / self._stage_s)), 1)

@@ -23,7 +23,7 @@ both parts of each divided operator, and predictions leave out what these waits 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A schedule, and the microseconds that are predicted for a run."""
+    """A schedule, and the time that is predicted for a run, in microseconds."""
 
     schedule: Schedule
     predicted_us: float
@@ -36,7 +36,7 @@ class Candidates:
     ----------
     graph: the dependencies between the operators.
     candidates: the candidates by the names of their schedulers, in the order in which they came.
-        `sequential` must be added before the methods other than `enter` are called.
+        `sequential` must be added before any method other than `enter` is called.
     """
 
     def __init__(self, graph: OpGraph, latency: LatencyModel) -> None:
@@ -51,8 +51,8 @@ class Candidates:
         Parameters
         ----------
         in_budget: a latency model with a time budget, which is asked first for the latencies of
-            the candidate's stages. If the model refuses a stage, the candidate is left out. None
-            if the latencies are already known, or are needed even after the budget is spent.
+            the candidate's stages. If the model refuses a stage, the candidate is left out. It is
+            None if the latencies are already known, or are needed even after the budget is spent.
         """
         runs = (frozenset(ops for ops in schedule.streams if ops), schedule.launch_order)
         if runs in self._seen:
@@ -75,8 +75,8 @@ class Candidates:
         """Whether a candidate is predicted to be 1% faster than `sequential`, so that it may win.
 
         A streamed schedule must also be faster when the parts of operators have the latencies that
-        they have side by side. Its makespan comes from the latencies of operators alone, and parts
-        that share caches and memory take up to a fifth longer.
+        they have side by side. Its makespan is predicted from the latencies of operators that run
+        alone, but parts that share caches and memory take up to a fifth longer.
         """
         candidate, bar_us = self.candidates[name], self.candidates["sequential"].predicted_us
         bar_us *= 1 - LEAST_GAIN
@@ -91,7 +91,8 @@ class Candidates:
     def _side_by_side(self) -> LatencyModel:
         """The latency of each operator in the stages of `sequential`.
 
-        There, only parts of one operator run side by side, and all of them take equally long.
+        In these stages, only parts of the same operator run side by side, and each part gets the
+        latency of its stage.
         """
         op_us = op_latencies(self._latency, self.graph.names)
         in_turn = self.candidates["sequential"].schedule

@@ -32,7 +32,8 @@ def search_divided(
 
     Parameters
     ----------
-    options: with `parts`, each group holds one operator, whatever `max_group_ops` says.
+    options: the options of `ios`. With `parts`, each group holds one operator, whatever
+        `max_group_ops` says.
     parts: as in `ios`; None if no operator is divided.
     merges: whether stages may be merged, as in `search_ios`.
     """
@@ -45,7 +46,8 @@ def search_divided(
     op_us = None
     if streams is not None:
         op_us = op_latencies(model, graph.names).tolist()
-        # For bounds: a stage takes at least the total latency of its parts over `streams`.
+        # `work_us` and `cores` are for the lower bounds: a stage takes at least the total latency
+        # of its parts, divided by `streams`.
         work_us = wholes.work_us(op_us)
         options = replace(options, cores=options.cores or streams, work_us=work_us)
     found = search_blocks(name, wholes.graph, wholes.latency(model), options, blocks, merges)

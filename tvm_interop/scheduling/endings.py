@@ -73,7 +73,7 @@ class Endings:
         return tuple(groups)
 
     def _table(self) -> list[list[int]]:
-        """The numbers of ways to choose groups from the clusters.
+        """A table with the numbers of ways to choose groups from the clusters.
 
         Entry [i][k] counts the ways to choose at most k groups in all from cluster i and all later
         clusters.
@@ -108,7 +108,7 @@ def endings(
     max_group_ops, max_groups: largest number of operators in a group, and of groups in an ending,
         both 1 or more; r and s in the paper.
     """
-    # For each operator: the set of the operator and all its direct and indirect readers. An
+    # Holds, for each operator, the set of the operator and all its direct and indirect readers. An
     # ending that holds the operator must hold this whole set.
     behind: dict[int, Mask] = {}
     for op in reversed(bits(remaining)):

@@ -20,13 +20,13 @@ def fold_streams(
 ) -> list[tuple[int, ...]]:
     """Combine whole streams into `num_streams` streams.
 
-    The streams are placed one by one, the longest first. Each is appended to the new stream that
-    has the shortest total length so far.
+    The streams are placed one by one, the longest first. Each stream is appended to the new stream
+    that has the shortest total length so far.
 
     Parameters
     ----------
     op_us: (num_ops,) latency of each operator in microseconds. The length of a stream is the sum of
-        the latencies of its operators. With None, the length is the number of operators.
+        the latencies of its operators. If `op_us` is None, the length is the number of operators.
     order: order in which operators of the same stream run. If empty, they run in the order of their
         earliest start.
     """

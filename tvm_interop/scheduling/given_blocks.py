@@ -43,7 +43,7 @@ def search_blocks(
 
     Parameters
     ----------
-    blocks: as in `block_ids`; None for the blocks that are found in the graph.
+    blocks: as in `block_ids`; None stands for the blocks that are found in the graph.
 
     Raises
     ------
@@ -82,8 +82,8 @@ def block_ids(graph: OpGraph, blocks: Blocks) -> list[tuple[int, ...]]:
 
     Raises
     ------
-    ScheduleError: a name that no operator has, an operator in two blocks or in none, or an operator
-        that reads from a later block. The message names it.
+    ScheduleError: no operator has a given name, an operator is in two blocks or in none, or an
+        operator reads from a later block. The message names the operator or the given name.
     """
     named: dict[str, list[int]] = {}
     for op in graph.topological_order():
@@ -127,7 +127,8 @@ def _matching(named: dict[str, list[int]], pattern: object) -> list[int]:
     if pattern in named:
         return named[pattern]
     if any(sign in pattern for sign in "*?"):
-        # Brackets stand for themselves here, because names of operators may contain brackets.
+        # Brackets in a pattern stand for themselves, because names of operators may contain
+        # brackets.
         plain = pattern.replace("[", "[[]")
         found = [op for name in fnmatch.filter(named, plain) for op in named[name]]
         if found:

@@ -68,7 +68,7 @@ def gpg(
 
     Parameters
     ----------
-    weights: a file that `serving.learning.gpg` wrote; None for the weights of the package.
+    weights: a file that `serving.learning.gpg` wrote; None stands for the weights in this package.
     streams: number of streams onto which the groups of a stage are packed; None for a stream per
         group.
 
@@ -108,18 +108,20 @@ def gpg_scored(
     `gpg-scored` is not in the paper. It differs from `gpg` only in how an ending is chosen. In
     `gpg`, the ending that a number m stands for changes with the number of endings, and the policy
     network must learn this. Here the score of an ending is the sum of two latencies that the
-    networks estimate. One is the latency of the stage, between that of its longest group and the
-    total latency of its operators. The other is the latency of the remaining operators, between
-    their longest path and their total latency. In a state with more than 512 endings, endings are
-    built cluster by cluster (`endings.Endings`), and the best 48 are kept after each cluster.
+    networks estimate. The first is the latency of the stage, which lies between the latency of its
+    longest group and the total latency of its operators. The second is the latency of the operators
+    that then remain, which lies between their longest path and their total latency. In a state with
+    more than 512 endings, endings are built cluster by cluster (`endings.Endings`), and the best 48
+    are kept after each cluster.
 
     Parameters
     ----------
     weights, streams: as for `gpg`.
     priced: number of endings per state for which the latency model is asked; 0 to ask for none. The
         endings with the lowest scores are chosen. The model's latency replaces the estimate.
-    width: number of states that a beam search follows at the same time. These are the states with
-        the lowest latency so far plus estimated rest. The paper follows one state.
+    width: number of states that a beam search follows at the same time. The search follows the
+        states with the lowest sum of the latency so far and the estimated latency of the remaining
+        operators. The paper follows one state.
 
     A stage that the latency model refuses is not taken. If the model refuses all stages of a state,
     the last operator becomes a stage by itself.
@@ -151,8 +153,8 @@ def gpg_scored(
                     stages = [_groups(block, candidates[i]) for i in order]
                     stage_us[order] = np.asarray(model.stages(stages), dtype=np.float64)
                 if not np.isfinite(stage_us[order]).any():
-                    # A budget refused all stages. The last operator becomes a stage by itself: the
-                    # latency of a single operator is always known.
+                    # A time budget refused all stages. The last operator becomes a stage by itself,
+                    # because the latency of a single operator is always known.
                     leaf = remaining.bit_length() - 1
                     candidates, order = [(1 << leaf,)], np.zeros(1, dtype=np.int64)
                     stage_us = block.us[[leaf]]
@@ -193,7 +195,7 @@ def numbered_by(
     leaves = block.leaves(block.rows([remaining]))
     z = states(weights, leaves @ summands)
     m = min(float(sigmoid(perceptron(weights, "mu", z))[0, 0]), 1 - 1e-6)
-    # Use integers, because there may be more endings than a float can tell apart.
+    # The number is computed with integers, because a float cannot distinguish so many endings.
     return int(m * 2**53) * found.count >> 53
 
 
@@ -303,7 +305,7 @@ def load_weights(name: str, path: str | Path | None = None) -> Weights:
     Parameters
     ----------
     name: `gpg` or `gpg-scored`.
-    path: a file of weights; None for the file in this package.
+    path: a file of weights; None stands for the file in this package.
 
     Raises
     ------

@@ -55,8 +55,8 @@ class Block:
     ops: (n,) ids of the operators in the graph.
     edges: (m, 2) edges as pairs of positions in `ops`, each once.
     us: (n,) latency of each operator when it runs alone, in microseconds.
-    layers: (n, LAYER_FEATURES) features of the operators as layers; None if the graph does not know
-        them.
+    layers: (n, LAYER_FEATURES) features of the operators' types and shapes (`program.layers`); None
+        if the graph does not have them.
     cores, memory: (n,) share of the device's cores, and of its bandwidth, that each operator uses
         while it runs; 0 if the latency model does not know the share.
     """
@@ -173,7 +173,7 @@ class Block:
 
         Raises
         ------
-        InputError: the network takes the operators' layers, and the graph does not know them.
+        InputError: the network takes types and shapes of operators, which the graph does not have.
         """
         if count == INPUTS["device"]:
             return self.features
@@ -201,7 +201,7 @@ class Block:
         return found
 
     def bounds_us(self, remaining: Bools) -> tuple[Floats, Floats]:
-        """(k,) and (k,) latency bounds of each state in microseconds.
+        """Two latency bounds of each of k states, in microseconds, as two arrays of shape (k,).
 
         The first array holds the latency of the longest path of each state. No schedule is faster.
         The second array holds the sum of the latencies of the operators of each state.
@@ -224,7 +224,7 @@ class Block:
         )  # fmt: skip
 
     def ending_bounds_us(self, groups: Sequence[Sequence[Mask]]) -> tuple[Floats, Floats]:
-        """(k,) and (k,) latency bounds of each ending in microseconds.
+        """Two latency bounds of each of k endings, in microseconds, as two arrays of shape (k,).
 
         The first array holds the latency of the longest group of each ending. The second array
         holds the sum of the latencies of all operators of each ending.

@@ -35,8 +35,8 @@ class StageOnGpu(Protocol):
 class OnGpus(Protocol):
     """The fields of a schedule that the simulation reads.
 
-    The class `Schedule` has these fields. This file does not import it, because `schedules` imports
-    this file.
+    The class `Schedule` has these fields. This file does not import `Schedule`, because `schedules`
+    imports this file.
     """
 
     @property
@@ -85,15 +85,15 @@ def simulate_gpus(
     have arrived. It takes the latency that `latency` gives for the stage, and its operators end
     together (HIOS, section III-B). An operator of a stream starts when its stream is free and its
     inputs have arrived. It takes the latency that it has when it runs alone. So the simulation
-    includes contention between the operators of a GPU only as far as the latencies of stages do.
+    includes contention between the operators of a GPU only if the latencies of stages include it.
 
     With `fifo` links, copies leave in the order in which their operators are launched. If readers
     on one GPU read different outputs of an operator, the longest of their transfers counts.
 
     Raises
     ------
-    ScheduleError: as in `Schedule.validate`, and for an unknown kind of links.
-    LatencyError: where `latency` gives no usable number, naming the operators.
+    ScheduleError: as in `Schedule.validate`, or `links` is unknown. LatencyError: `latency` gives a
+        number that is not a latency. The message names the operators.
     """
     if links not in get_args(Links):
         raise ScheduleError(f"`links` is {links!r}; it must be `delay` or `fifo`")

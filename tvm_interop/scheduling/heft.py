@@ -23,15 +23,15 @@ def heft(
     """HEFT with insertion: Topcuoglu, Hariri and Wu, TPDS 2002.
 
     The operators are placed by descending priority. Each operator goes to the GPU on which it
-    finishes first. There it takes the first gap between other operators that is long enough. The
-    priority is that of HIOS, which equals the upward rank of HEFT if all GPUs are alike.
+    finishes first. On this GPU, it takes the first gap between other operators that is long enough.
+    The priority is that of HIOS, which equals the upward rank of HEFT if all GPUs are alike.
 
     Then neighbouring operators on a GPU are merged into a stage if this makes the schedule shorter.
     The operators of a stage start together. This step is the same as in `hios-lp`, except that
     operators are visited by start time.
 
-    Ties: operators of equal priority are placed in topological order. The lowest GPU and the
-    smallest window win.
+    Ties: operators of equal priority are placed in topological order. Among equally good GPUs or
+    windows, the lowest GPU and the smallest window win.
 
     Parameters
     ----------

@@ -23,18 +23,19 @@ def hios_lp(
     """HIOS-LP: Kundu and Shu, CLUSTER 2023, Algorithms 1 and 2.
 
     The longest valid path of unmapped operators goes to the GPU on which the schedule of all mapped
-    operators becomes shortest. This repeats until every operator is mapped. Then neighbouring
-    operators on a GPU are merged into a stage if this makes the schedule shorter. The operators of
-    such a stage start together. The stage is called a window.
+    operators becomes shortest. This step is repeated until every operator is mapped. Then
+    neighbouring operators on a GPU are merged into a stage if this makes the schedule shorter. The
+    operators of such a stage start together. The stage is called a window.
 
-    A path is valid if no operator inside it has an edge to or from a mapped operator. Its first and
-    last operator may have such edges. The length of a path is the sum of its operators and copies,
-    plus the longest copy into its first operator and the longest copy out of its last operator.
+    A path is valid if no operator inside it has an edge to or from a mapped operator. Only the
+    first and the last operator of a path may have such edges. The length of a path is the sum of
+    its operators and copies, plus the longest copy into its first operator and the longest copy out
+    of its last operator.
 
-    This differs from the printed Algorithm 2 in two ways. The paper keeps a window before it knows
-    whether the window is better; here a window stays only if it is better. The paper looks for
-    circular waits only along the edges of the graph; here circular waits along the order of
-    operators on a GPU are ruled out too.
+    This implementation differs from the printed Algorithm 2 in two ways. The paper keeps a window
+    before it knows whether the window is better; here a window is kept only if it makes the
+    schedule shorter. The paper looks for circular waits only along the edges of the graph; here
+    circular waits along the order of operators on a GPU are ruled out too.
 
     Ties: operators of equal priority are ordered topologically. Among equally long paths, the path
     whose first operator comes first in topological order wins. At each operator of a path, ending

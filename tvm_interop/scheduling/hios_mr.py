@@ -29,8 +29,9 @@ def hios_mr(
     shorter (see `hios-lp`). The operators of a stage start together.
 
     The printed Algorithm 3 chooses the mapping in which the last operator ends first. But another
-    sink of the graph may end later than the last operator. So here the mappings that the recurrence
-    kept for the last operator are compared by the latency of the whole graph.
+    operator without readers may end later than the last operator. So this scheduler chooses, from
+    the mappings that the recurrence kept for the last operator, the one with the lowest latency of
+    the whole graph.
 
     Ties: operators of equal priority are ordered topologically. The lowest GPU and the smallest
     window win.

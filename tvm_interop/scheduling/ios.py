@@ -38,8 +38,8 @@ def ios(
 
     A state is a set of operators that are still to be scheduled. An ending of a state is a set of
     its operators that can run as the last stage. The graph is searched block by block
-    (`OpGraph.blocks`). The search first finds the distinct stages. Then it calls `latency.stages`,
-    as few times as it can, for the stages that an optimal schedule may need.
+    (`OpGraph.blocks`). The search first finds the distinct stages. Then it calls `latency.stages`
+    for the stages that an optimal schedule may need, with as few calls as possible.
 
     Ties: among equally fast endings of a state, the first in order of enumeration is taken. Endings
     are enumerated in lexicographic order of their groups. Groups are ordered by their first
@@ -61,68 +61,70 @@ def ios(
         searched completely; see "Large blocks" below. All large blocks together get a quarter of
         the transitions that are left when the other blocks have been searched. With the default
         number, their search takes one or two seconds.
-    time_budget_s: seconds after which the search of large blocks ends, however many transitions it
-        takes. If time is short, fewer blocks are searched completely. The schedule then depends on
-        the machine. With None, `max_transitions` alone decides, and the same inputs give the same
-        schedule.
+    time_budget_s: seconds after which the search of large blocks ends; the number of its
+        transitions is then not limited. If time is short, fewer blocks are searched completely. The
+        schedule then depends on the machine. If the budget is None, only `max_transitions` limits
+        the search, and the same inputs give the same schedule.
     beam: whether large blocks are searched by beams. False cuts a large block into parts instead,
         between operators that can start early and operators that start late. `stats["parts_cut"]`
         counts the cuts. The schedule is then optimal between the cuts. In all measurements so far,
         beams were better and faster.
-    bounds: whether lower bounds of stage latencies are used. With bounds, the model is not asked
-        for stages that no optimal schedule needs. The bound of a stage is the latency of its
+    bounds: whether lower bounds of stage latencies are used. If they are used, the model is not
+        asked for stages that no optimal schedule needs. The bound of a stage is the latency of its
         longest group. The latency of a group is the sum of the latencies that its operators have
         when they run alone. The schedule is the same as without bounds, as long as no latency is
         below its bound. `stats["below_bound"]` counts latencies below their bound, and the log
         reports them. All bounds are then multiplied by the lowest ratio of a latency to its bound,
-        and the search goes on. Without bounds, one call asks for the latency of every stage.
-    cores: number of operators that can truly run at once. A stage then takes at least the total
-        latency of its operators divided by `cores`. None if groups use more than one core each, or
-        if the number is unknown.
+        and the search goes on. If bounds are not used, one call asks for the latency of every
+        stage.
+    cores: number of operators that the device can run at once without slowing them down. A stage
+        then takes at least the total latency of its operators divided by `cores`. None if groups
+        use more than one core each, or if the number is unknown.
     bound_tolerance, bound_slack_us: how much all bounds are lowered from the start: by a share of
         the bound, and by a number of microseconds. The reason is that a measured latency may be too
-        low, because a producer has warmed the caches or because clocks are noisy. With lower
-        bounds, such a latency does not make the search leave out a stage wrongly.
+        low, because a producer has warmed the caches or because clocks are noisy. If the bounds are
+        lowered, such a latency does not make the search leave out a stage wrongly.
     parts: in a graph of operators that are divided into parts, the ids of each operator's parts.
         The list of an operator that is not divided holds one id. The search then treats the parts
         of an operator as one operator, which uses all streams. Each group holds one operator,
         whatever `max_group_ops` says, because the operators of a group do not run side by side.
         None if no operator is divided.
     blocks: names of the operators of each block, in the order in which blocks run. A name may be a
-        pattern, such as `cell_3/*`. None: the blocks that are found in the graph. With given
-        blocks, the search finds no stage that lies across a border. So the schedule is optimal only
-        within each block (`given_blocks`).
+        pattern, such as `cell_3/*`. None stands for the blocks that are found in the graph. If
+        blocks are given, the search finds no stage with operators of two blocks. So the schedule is
+        optimal only within each block (`given_blocks`).
 
     Borders of blocks. All operators before a border run before all operators after it. A stage
     across a border is therefore a single group, and its operators run one after the other. Such a
     stage saves only the fixed cost of a stage (`LatencyModel.stage_us`). This cost is 0 in a plan
     without barriers. So a schedule made block by block is slower than the best schedule by at most
     this cost per border. In return, the numbers of states of the blocks are added and not
-    multiplied. If the cost is above 0, windows across the borders are searched at the end.
+    multiplied. If the fixed cost is above 0, windows of stages across the borders are searched
+    after the blocks.
 
     Large blocks. For a block that is too large, the search keeps the fastest sequence of stages
     known. At first that is one operator per stage, or the stages of `greedy` if they are faster.
     Beams then look for faster sequences. A beam builds sequences stage by stage, from either end.
     For each number of operators done, it keeps the best 1, 2, 4, ... sequences. Sequences are
     ranked by their latency so far plus an estimate for the remaining operators. The estimate is the
-    longer of two times. One is the longest path through these operators. The other is their total
-    latency divided by the parallelism of the best sequence known. A sequence that cannot become
-    faster than the best sequence known is dropped. After the beams, the search takes windows of
-    neighbouring stages and finds the fastest stages for their operators. It repeats this with other
-    borders and with wider windows until no window gets better.
+    longer of two times. The first is the longest path through these operators. The second is their
+    total latency divided by the parallelism of the best sequence known. A sequence that cannot
+    become faster than the best sequence known is dropped. After the beams, the search takes windows
+    of neighbouring stages and finds the fastest stages for their operators. The search repeats this
+    step with other borders and with wider windows until no window gets better.
 
     If the latency model is costly to ask (`is_costly`), beams use estimated latencies. The model is
-    then asked only for the stages that the beams choose. A stage without a latency is never chosen,
-    for example a stage that a time budget refused.
+    then asked only for the stages that the beams choose. A stage that gets no latency, for example
+    because a time budget refused it, is never part of the result.
 
     `stats` counts blocks, blocks_left (large blocks), parts_cut and stages_priced (stages that the
     model was asked for). For the blocks that were searched completely, it counts states (nonempty),
     transitions, stages (distinct), stages_spared (distinct stages that the model was not asked for)
     and schedules (possible sequences of stages; inf past the range of a double). It also holds
-    below_bound, and bound_scale, the factor by which the bounds were multiplied; 0 without bounds.
-    `lower_bound_us` is a lower bound of the makespan, if no latency is below its bound. More
-    searching can gain at most the makespan minus this bound. `optimal` says whether all blocks were
-    searched completely and no border has a cost.
+    below_bound, and bound_scale, the factor by which the bounds were multiplied, or 0 if bounds
+    were not used. `lower_bound_us` is a lower bound of the makespan, if no latency is below its
+    bound. More searching can gain at most the makespan minus this bound. `optimal` says whether all
+    blocks were searched completely and no border has a cost.
 
     Complexity: O((n/d + 1)^d (r + 1)^s) for a block of n operators and width d (section 4.3).
     """

@@ -41,7 +41,7 @@ Stages = list[tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a stage, as in the options of `ios`."""
+    """The limits on the size of a stage, as in the options of `ios`."""
 
     max_group_ops: int
     max_groups: int
@@ -63,14 +63,14 @@ class Allowance:
     def spend(self, transitions: int) -> None:
         """Subtract transitions from this allowance.
 
-        If it is a share of another allowance, subtract them there too.
+        If this allowance is a share of another allowance, also subtract the transitions there.
         """
         self._transitions -= transitions
         if self._whole is not None:
             self._whole.spend(transitions)
 
     def share(self, part: float) -> Allowance:
-        """Make an allowance of a share of the transitions and the time that are left here.
+        """Make an allowance that is a share of what is left of this allowance.
 
         Parameters
         ----------
@@ -225,7 +225,7 @@ class LargeBlock:
         )
 
     def _run(self, backward: bool, width: int, allowance: Allowance, ask: Any) -> bool:
-        """Run one beam; return whether it finished before the transitions or the time ran out."""
+        """Run a beam; return whether it ended before the transitions or the time were used up."""
         if self._beam is None:
             self._beam = self._make_beam()
         work_us = float(self._prices.alone_us[self.ops].sum())
@@ -267,7 +267,7 @@ class LargeBlock:
         return self._prices.guess(StageBatch.from_bytes(flat)).tobytes()
 
     def _run_guessing(self, allowance: Allowance) -> None:
-        """Run beams that use estimated latencies, and ask only for the stages that they choose."""
+        """Run beams with estimated latencies, and ask only for latencies of the chosen stages."""
         for _ in range(_MOST_ASKED_BEAMS):
             if allowance.is_over:
                 return

@@ -1,4 +1,4 @@
-"""IOS with operator merge: convolutions, or products, of the same tensor become a wider one."""
+"""IOS with operator merge: several convolutions, or products, of one tensor become a wider one."""
 
 from __future__ import annotations
 
@@ -40,13 +40,14 @@ def ios_both(
     Ding et al., "IOS: Inter-Operator Scheduler for CNN Acceleration", MLSys 2021, sections 3 and
     4.2 (IOS-Both). `ios-both` works like `ios`, with one addition. A stage of two or more single
     operators may be able to run as one merged operator (`latency.mergeable`). Such a stage has two
-    latencies: one for its operators side by side, and one for the merged operator
-    (`latency.merges`). The lower one counts. On a tie, the operators run side by side. The model is
-    asked for all such stages, because the lower bounds of `ios` do not hold for merged operators.
+    latencies: the latency of its operators side by side, and the latency of the merged operator
+    (`latency.merges`). The lower latency counts. On a tie, the operators run side by side. The
+    model is asked for all such stages, because the lower bounds of `ios` do not hold for merged
+    operators.
 
     A merged operator computes its sums in another order. Its results are close to the results of
-    other schedules, but not equal bit by bit. If the latency model knows of no merges, the result
-    is the same as with `ios`.
+    other schedules, but not equal bit by bit. If the latency model has no latencies of merged
+    operators, the result is the same as with `ios`.
 
     By the latencies of the model, the result is never slower than that of `ios`, nor slower than
     one operator after the other. A single search with merging would not guarantee this for large
@@ -54,7 +55,7 @@ def ios_both(
     without, and takes the faster schedule. On a tie, it takes the schedule with merging. Each
     search gets half of `time_budget_s`. If the time to measure stages ends in the second search,
     the first schedule is taken. `stats` holds the counts of the search whose schedule was taken,
-    and the times of both.
+    and the times of both searches.
 
     Parameters
     ----------
@@ -77,7 +78,7 @@ def ios_both(
     if may_merge:
         with suppress(OutOfTimeError):  # If time runs out, take the first schedule.
             found.append(search(False))
-    best = min(found, key=_makespan_us)  # On a tie, `min` takes the one with merging.
+    best = min(found, key=_makespan_us)  # On a tie, `min` takes the schedule with merging.
     times = {key: sum(made.stats[key] for made in found) for key in ("search_us", "pricing_us")}
     return replace(best, stats={**best.stats, **times})
 

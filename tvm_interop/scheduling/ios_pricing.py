@@ -64,8 +64,8 @@ class StagePrices:
     ----------
     op_us: (num_ops,) latency of each operator in microseconds, used to pack the groups of a stage
         onto streams; None if groups are not packed.
-    alone_us: (num_ops,) microseconds that each operator adds to a stage: the latency of a stage of
-        this operator alone, minus `stage_us`.
+    alone_us: (num_ops,) microseconds that each operator adds to a stage: the latency of a stage
+        that holds only this operator, minus `stage_us`.
     stage_us: fixed cost of every stage in microseconds (see `LatencyModel`).
     scale: factor by which the bounds were multiplied; 0 without bounds.
     below_bound: number of latencies that were below their bound.
@@ -127,7 +127,7 @@ class StagePrices:
 
     @property
     def certain(self) -> float:
-        """A factor: no schedule takes less than this factor times the longest path.
+        """A factor such that no schedule takes less than this factor times the longest path.
 
         The factor is 0 if operators may be merged.
         """
@@ -137,11 +137,11 @@ class StagePrices:
 
     @property
     def num_asked(self) -> int:
-        """Number of stages whose latency the model was asked for."""
+        """The number of stages for which the model was asked."""
         return self._asked
 
     def ask(self, stages: StageBatch) -> Floats:
-        """Ask the model, in one call, for the latencies of stages as they will run.
+        """Ask the model, in one call, for the latencies of stages packed onto their streams.
 
         A latency is in microseconds. It is inf for a stage that a time budget refused, and such a
         stage is never chosen.
@@ -229,7 +229,7 @@ class StagePrices:
             )
 
     def as_merged(self, stage: Stage) -> Stage:
-        """The stage as one merged operator on stream 0, if merging was faster; else unchanged."""
+        """`stage` as one merged operator on stream 0 if merging was faster; otherwise `stage`."""
         if frozenset(op for group in stage.groups for op in group) not in self._merged:
             return stage
         return Stage(stage.groups, (0,) * len(stage.groups), "merge", stage.barrier)

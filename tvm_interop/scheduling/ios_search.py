@@ -49,7 +49,7 @@ class IosOptions:
 
     Raises
     ------
-    ScheduleError: for an invalid option value, naming the option.
+    ScheduleError: the value of an option is not valid. The message names the option.
     """
 
     max_group_ops: int
@@ -123,7 +123,7 @@ def search_ios(
     left_out = [list(ops) for ops in native.ios_left_out(search)]
     if stats["parts_cut"]:
         least_us = sum(least_possible_us(graph, ops, prices, options) for ops in graph.blocks())
-    del search  # Free its memory, because the search of windows needs much too.
+    del search  # Free its memory; the search of windows needs much memory too.
     limits = Limits(options.max_group_ops, options.max_groups, options.endings == "paper")
     blocks = [LargeBlock(graph, ops, prices, limits) for ops in left_out]
     left = options.max_transitions - stats["transitions"]
@@ -229,7 +229,7 @@ def enumerate_stages(
     ----------
     op_us: (num_ops,) latency of each operator in microseconds. By these latencies, a cut separates
         operators that can start early from operators that start late.
-    cuts: whether blocks that are too large are cut. Otherwise such blocks are left out.
+    cuts: whether blocks that are too large are cut. If not, such blocks are left out of the search.
     """
     end_s = None
     if options.time_budget_s is not None:

@@ -1,4 +1,4 @@
-"""A lower bound of the time of any schedule, from the latencies of operators and of their parts."""
+"""A lower bound of every schedule's time, from the latencies of operators and of their parts."""
 
 from __future__ import annotations
 
@@ -22,24 +22,26 @@ def least_us(
 ) -> float:
     """The time that every schedule takes at least, in microseconds.
 
-    An operator may be before or after every other operator, by direct or indirect dependencies.
-    Only its own parts can then run side by side. Such an operator takes as long as in `in_turn`,
-    where its parts run side by side, or as long as its parts one after the other, if that is less.
+    Some operators are, by direct or indirect dependencies, ordered before or after every other
+    operator. Only the parts of such an operator can run side by side. The operator takes as long as
+    in `in_turn`, where its parts run side by side, or the sum of its parts' latencies if the sum is
+    less.
 
-    These operators divide all other operators into sections, and the sections run one after the
+    Such operators divide all other operators into sections, and the sections run one after the
     other. A section takes at least as long as its longest path. It also takes at least the total
     latency of its operators divided by the number of streams. In a section, a part may run beside
     parts of other operators, which may slow it down less than the parts of its own operator do. So
-    each part counts with its latency alone. In truth, no part is faster beside other parts than
-    alone. If two latencies say otherwise, because they were measured, the lower one counts.
+    each part counts with the latency that it has when it runs alone. A part cannot really be faster
+    beside other parts than when it runs alone. If measured latencies contradict this, the lower
+    latency counts.
 
     Complexity: O(n m / w) for n operators, m dependencies and machine words of w bits.
 
     Parameters
     ----------
-    in_turn: the operators in order. A stage holds the parts of one operator; without stages no
-        operator is divided.
-    latency: knows the latencies of these stages.
+    in_turn: a schedule that runs the operators in order. Each of its stages holds the parts of one
+        operator. If it has no stages, no operator is divided.
+    latency: a model that knows the latencies of the stages of `in_turn`.
     op_us: (num_ops,) latency of each operator when it runs alone, in microseconds.
     """
     before, after = _related(graph)
@@ -61,7 +63,7 @@ def least_us(
 
 
 def _related(graph: OpGraph) -> tuple[list[int], list[int]]:
-    """The operators that each operator depends on, and those that depend on it, as sets of bits."""
+    """For each operator, as sets of bits: the operators before it, and the operators after it."""
     before, after = [0] * graph.num_ops, [0] * graph.num_ops
     order = graph.topological_order()
     for op in order:
@@ -99,7 +101,7 @@ def _wholes(
 def _section_us(
     graph: OpGraph, section: Sequence[int], op_us: npt.NDArray[np.float64], streams: int
 ) -> float:
-    """The least time of some operators, which are in topological order."""
+    """The least time of the operators of a section, which are in topological order."""
     ends_us: dict[int, float] = {}
     for op in section:
         start_us = max((ends_us.get(source, 0.0) for source in graph.predecessors(op)), default=0.0)

@@ -12,7 +12,7 @@ from .schedules import Schedule
 
 @register_scheduler("lios")
 def lios(graph: OpGraph, latency: LatencyModel | None, streams: int | None = None) -> Schedule:
-    """LIOS: list scheduling; the longest ready operator goes where it finishes first.
+    """LIOS: list scheduling; the longest ready operator goes to the stream on which it ends first.
 
     This is Algorithm 1 in section IV of the LIOS paper. The rank of an operator is its own latency
     (Eq. 5), and not the length of a path. Ties go to the operator that has been ready longest, then

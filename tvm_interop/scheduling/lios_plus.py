@@ -18,13 +18,13 @@ def lios_plus(
     streams: int | None = None,
     wait_us: float = 0.0,
 ) -> Schedule:
-    """LIOS that ranks by longest remaining path and counts waits. It is not in the LIOS paper.
+    """LIOS with ranks by longest remaining path, and with a cost for waits; not in the LIOS paper.
 
     `lios+` differs from `lios` in two ways. First, the rank of an operator is the longest path from
     the operator to the end of the graph, its own latency included. Second, an operator starts
-    `wait_us` later for each other stream that holds an operator that it reads. So an operator moves
-    to another stream only where this gains more time than the waits cost. Operators are not
-    inserted into gaps. Ties are broken as in `lios`.
+    `wait_us` later for each other stream that holds an operator that it reads. So an operator goes
+    to another stream only if this gains more time than the waits cost. Operators are not inserted
+    into gaps. Ties are broken as in `lios`.
 
     Parameters
     ----------

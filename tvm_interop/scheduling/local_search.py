@@ -33,7 +33,7 @@ def refine_stages(
     num_streams: int,
     budget: Budget,
 ) -> tuple[Stage, ...]:
-    """Change the stages, one or two at a time, for as long as that makes them faster.
+    """Change the stages, one or two at a time, for as long as the changes make them faster.
 
     A change moves an operator to another stream of its stage or into the stage before or after. It
     may also split a stage in two along the topological order, or join two neighbouring stages.
@@ -196,9 +196,9 @@ class _StageSearch:
         """Add `op` to a stage, and give one result for each stream that `op` can join.
 
         If `op` and operators of one stream depend on each other directly, `op` joins that stream.
-        If that is so for operators of several streams, there is no result. Otherwise `op` can join
-        each stream, and a new stream if the stage has room for one. `op` does not join the stream
-        with the index `skip`.
+        If `op` has such dependencies with operators of several streams, there is no result.
+        Otherwise `op` can join each stream, and a new stream if the stage has room for one. `op`
+        does not join the stream with the index `skip`.
         """
         touched = [s for s, ops in enumerate(streams) if self._touching(op, ops)]
         if len(touched) > 1:
@@ -222,7 +222,7 @@ class _StageSearch:
         return not near.isdisjoint(staying)
 
     def _joined(self, streams: Sequence[_Ops]) -> _Streams:
-        """One stage of all these operators. Operators that depend on each other share a stream."""
+        """One stage of all the operators. Operators that depend on each other share a stream."""
         group_of = {op: i for i, ops in enumerate(streams) for op in ops}
         groups = {i: list(ops) for i, ops in enumerate(streams)}
         for op in list(group_of):
@@ -252,9 +252,9 @@ def refine_streams(
 
     All operators have one common order that agrees with every stream. An operator keeps its place
     in this order when it moves to another stream. Operators are tried in the common order, and
-    streams by number. A move is kept if it makes the makespan shorter, even by little. The search
-    ends after a round without a gain, or when the budget is spent. `Schedule.simulate` predicts the
-    same makespan as this search.
+    streams by number. A move is kept if it makes the makespan shorter at all. The search ends after
+    a round without a gain, or when the budget is spent. `Schedule.simulate` predicts the same
+    makespan as this search.
 
     Parameters
     ----------

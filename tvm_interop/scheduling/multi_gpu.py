@@ -78,12 +78,13 @@ def multi_gpu(
        `nimble` and `opara` make schedules for one GPU too. A schedule of these last four counts
        only if its operators do not slow each other down when they run side by side, according to
        the latency model. With `intra="none"`, only `sequential` and `hios-lp` run in this step.
-    3. Simulated annealing refines the best two schedules of step 1. It moves operators to other
-       GPUs, to other places in the order, into windows, and out of windows. It exchanges the GPUs
-       of two stages. It also exchanges all stages of two GPUs from a place in the order to the end.
+    3. Simulated annealing refines the best two schedules of step 1. Each change moves an operator
+       to another GPU, to another place in the order, into a window or out of a window, or exchanges
+       the GPUs of two stages, or exchanges all stages of two GPUs from a place in the order to the
+       end.
     4. The schedule with the shortest predicted makespan wins (`Schedule.simulate`). Ties go to
-       schedules for one GPU, then to the first schedule in the order of these steps. So the result
-       is no worse than any of these schedules.
+       schedules for one GPU, then to the first schedule in the order of these steps. So no schedule
+       of these steps has a shorter predicted makespan than the result.
 
     The same latencies and seed give the same schedule, unless the time budget is used up
     (`stats["budget_used_up"]`).
@@ -161,7 +162,7 @@ def _on_one_gpu(
     best_us: float,
     budget: Budget,
 ) -> tuple[list[_Candidate], int]:
-    """Schedules for one GPU, and the number of stages that got no latency within the budget."""
+    """The schedules for one GPU, and how many stages got no latency within the budget."""
     graph, latency = prices.graph, prices.latency
     asked = BudgetedLatency(latency, prices.op_us, budget)
     made = [sequential(graph, latency), hios_lp(graph, latency, 1, window, intra)]
@@ -214,7 +215,7 @@ class _Search:
     Attributes
     ----------
     trials: number of changes that were tried.
-    cut_short: whether the time ran out.
+    cut_short: whether the time budget ended the search.
     """
 
     def __init__(self, prices: GpuPrices, gpus: int, window: int, seed: int) -> None:
@@ -250,7 +251,7 @@ class _Search:
         return _Candidate(refined, float(makespan))
 
     def _price_windows(self, stages: GpuStages, budget: Budget) -> None:
-        """Ask for the latencies of windows, and of pairs that start at about the same time."""
+        """Ask for the latencies of windows, and of operator pairs that start at about one time."""
         if self._window < 2:
             return
         orders = [[op for stage in gpu for op in stage] for gpu in stages]
@@ -260,7 +261,7 @@ class _Search:
         self.cut_short |= self._prices.ask(wanted, budget) > 0
 
     def _neighbours(self, stages: GpuStages) -> list[list[int]]:
-        """Pairs of independent operators that are near to each other in order of start."""
+        """Pairs of independent operators whose start times are near each other."""
         graph = self._prices.graph
         schedule = Schedule.from_gpu_stages("", graph.names, stages)
         times = simulate_gpus(graph, schedule, self._prices.latency)

@@ -23,22 +23,22 @@ def nimble(graph: OpGraph, latency: LatencyModel | None, streams: int | None = N
     into chains. `|E'| - |M|` waits are left. No assignment that keeps independent operators on
     different streams has fewer waits.
 
-    A second matching lets chains share a stream. It does so only where sharing neither orders
-    independent operators nor costs a wait. No assignment with as few waits has fewer streams. For
-    neural networks, the number of streams is usually the width of the graph. It is a little larger
-    if the fewest waits need more streams.
+    A second matching lets chains share a stream. Chains share a stream only if sharing neither
+    orders independent operators nor costs a wait. No assignment with as few waits has fewer
+    streams. For neural networks, the number of streams is usually the width of the graph. It is a
+    little larger if the fewest waits are only possible with more streams.
 
     Ties: in the matchings, lowest ids come first. Streams are numbered by their first operator in
     topological order.
 
     Parameters
     ----------
-    streams: number of streams; None for as many as the matchings find. If they find more, whole
-        streams are combined. The streams are placed one by one, the longest first. Each is put onto
-        the new stream with the shortest total length so far, with ties to the lowest. The length of
-        a stream is the sum of its operators' latencies, or its number of operators without a
-        latency model. Operators that then share a stream run in the order of their earliest start,
-        with ties in topological order.
+    streams: number of streams; None for as many as the matchings find. If they find more than
+        `streams`, whole streams are combined. The streams are placed one by one, the longest first.
+        Each is put onto the new stream with the shortest total length so far, with ties to the
+        lowest. The length of a stream is the sum of its operators' latencies, or its number of
+        operators without a latency model. Operators that then share a stream run in the order of
+        their earliest start, with ties in topological order.
 
     `stats` counts reduced_edges `|E'|`, matching `|M|`, chains, waits and streams.
 

@@ -98,7 +98,7 @@ class GpuPrices:
 
         Parameters
         ----------
-        budget: time limit; None for no limit.
+        budget: time limit; None stands for no limit.
 
         Returns
         -------
@@ -106,7 +106,7 @@ class GpuPrices:
 
         Raises
         ------
-        LatencyError: for a latency that is negative or not a number, naming the operators.
+        LatencyError: a latency is negative or not a number. The message names the operators.
         """
         sets = dict.fromkeys(tuple(sorted(ops)) for ops in stages)
         unknown = [ops for ops in sets if len(ops) > 1 and ops not in self._stage_us]
@@ -131,13 +131,13 @@ class GpuPrices:
         return left
 
     def native(self) -> tuple[list[bytes], bytes]:
-        """The stages with known latencies, and the latencies, as the native functions take them."""
+        """The stages with known latencies, and their latencies, in the native functions' form."""
         batch = StageBatch.from_stages([[(op,) for op in ops] for ops in self._stage_us])
         return batch.to_bytes(), np.array(list(self._stage_us.values()), np.float64).tobytes()
 
 
 def windows_of(prices: GpuPrices, orders: Sequence[Sequence[int]], window: int) -> StageBatch:
-    """All possible windows if the operators of each GPU run in these orders.
+    """All windows that are possible if the operators of each GPU run in the order of `orders`.
 
     `passes/schedulers/gpu_windows.h` explains windows.
     """
@@ -186,7 +186,7 @@ def gpu_schedule(
     started: float,
     **stats: Any,
 ) -> Schedule:
-    """Make the schedule of these stages, with the times of the search in `stats`.
+    """Make the schedule of the given stages, with the times of the search in `stats`.
 
     Parameters
     ----------

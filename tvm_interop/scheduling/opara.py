@@ -27,11 +27,12 @@ def opara(
     """Opara: launches memory-bound and compute-bound operators alternately, least demand first.
 
     Chen et al., "Opara: Exploiting Operator Parallelism for Expediting DNN Inference on GPUs",
-    2023. The launch order is Algorithm 2. The ready operators launch alternately, a memory-bound
-    one first and then a compute-bound one. If no operator of one kind is ready, an operator of the
-    other kind launches. Within a kind, the operator of least demand launches first. Ties go to the
-    operator that has been ready for longest: the paper appends ready operators to a list, and takes
-    the least of the list. Of operators that became ready together, the lowest id is taken.
+    2023. The launch order is Algorithm 2. The ready operators launch alternately: first a
+    memory-bound operator, then a compute-bound operator. If no operator of one kind is ready, an
+    operator of the other kind launches. Within a kind, the operator of least demand launches first.
+    Ties go to the operator that has been ready for longest: the paper appends ready operators to a
+    list, and takes the least of the list. Of operators that became ready together, the lowest id is
+    taken.
 
     The demand is the number of threads, the shared memory and the registers of a block. Section 3.2
     of the paper profiles these numbers. When a model is compiled for a GPU, these numbers are read
@@ -47,14 +48,14 @@ def opara(
 
     Parameters
     ----------
-    traits: the demand of each operator on the device, by id. With None all operators are alike, and
-        launch in the order in which they become ready.
+    traits: the demand of each operator on the device, by id. If `traits` is None, all operators
+        count as alike, and launch in the order in which they become ready.
     streams: number of streams; None for as many as the algorithm opens. A compilation for a GPU
-        gives None unless its own option `streams` is set. If the algorithm opens more, whole
-        streams are combined. The streams are placed one by one, the longest first. Each is put onto
-        the new stream with the shortest total length so far, with ties to the lowest. The length of
-        a stream is the sum of its operators' latencies, or its number of operators without a
-        latency model. Operators that then share a stream run in launch order.
+        gives None unless its own option `streams` is set. If the algorithm opens more than
+        `streams`, whole streams are combined. The streams are placed one by one, the longest first.
+        Each is put onto the new stream with the shortest total length so far, with ties to the
+        lowest. The length of a stream is the sum of its operators' latencies, or its number of
+        operators without a latency model. Operators that then share a stream run in launch order.
     flops_per_byte: arithmetic intensity in floating-point operations per byte. An operator of lower
         intensity is memory-bound unless its traits say otherwise.
 

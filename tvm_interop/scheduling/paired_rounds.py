@@ -7,15 +7,15 @@ this, because it slows either of them with the same probability. The Wilcoxon si
 than this, and its significance level is exact.
 
 The test is made after the last round. Testing after every round until the result is significant
-would raise the probability of a false result. The number of rounds is chosen while they run, but
-only from the absolute differences of the two times in each round. It does not depend on which
-schedule was faster, so it does not bias the test.
+would raise the probability of a false result. The number of rounds is chosen while the rounds run,
+but only from the absolute differences of the two times in each round. So the number does not depend
+on which schedule was faster, and does not bias the test.
 
-The rounds may end early in two cases. If the schedule is clearly not faster, it is not used, so
-there is no false result. If the schedule is clearly faster, a test at a much stricter level says
-so. There are few such tests, and the level of the last test is lowered by the sum of their levels
-(Haybittle, British Journal of Radiology 1971; Peto et al., British Journal of Cancer 1976). So the
-probability of a false result stays below `LEVEL`.
+The rounds may end early in two cases. First, the schedule is clearly not faster than the other. It
+is then not used, so there is no false result. Second, the schedule is clearly faster, by a test at
+a much stricter level. There are few such tests, and the level of the last test is lowered by the
+sum of their levels (Haybittle, British Journal of Radiology 1971; Peto et al., British Journal of
+Cancer 1976). So the probability of a false result stays below `LEVEL`.
 """
 
 from __future__ import annotations
@@ -84,8 +84,9 @@ class PairedRatio:
     rounds: number of rounds.
     ratio: median of the time of the first contestant divided by the time of the second
         (Hodges-Lehmann estimate). Below 1, the first contestant is faster.
-    interval: 90% confidence interval of the ratio. The true ratio lies above it in less than 5% of
-        cases, and below it in less than 5%. (0, inf) if there are too few rounds.
+    interval: 90% confidence interval of the ratio. The true ratio lies above the interval in less
+        than 5% of cases, and below it in less than 5%. The interval is (0, inf) if there are too
+        few rounds.
     """
 
     rounds: int
@@ -94,17 +95,17 @@ class PairedRatio:
 
     @property
     def is_faster(self) -> bool:
-        """Whether the first contestant is more than 1% faster, at the level of the interval."""
+        """Whether the whole interval says that the first contestant is more than 1% faster."""
         return self.interval[1] < 1 - LEAST_GAIN
 
     @property
     def seems_faster(self) -> bool:
-        """Whether the estimate alone says that the first contestant is more than 1% faster."""
+        """Whether `ratio` by itself says that the first contestant is more than 1% faster."""
         return self.ratio < 1 - LEAST_GAIN
 
 
 def paired_ratio(times_us: Floats, baseline_us: Floats, level: float = _LAST_LEVEL) -> PairedRatio:
-    """Compare the times of a contestant with those of a baseline.
+    """Compare the times of a contestant with the times of a baseline.
 
     Parameters
     ----------
@@ -157,8 +158,8 @@ class Confirmation:
     ----------
     sequential_us, scheduled_us: median times in microseconds.
     compared: time of the schedule relative to sequential execution.
-    noise_ratio: time of sequential execution relative to a second run of itself in the same rounds;
-        inverted if it is below 1.
+    noise_ratio: time of sequential execution relative to its second run in the same rounds. If this
+        ratio is below 1, its inverse.
     """
 
     sequential_us: float
@@ -182,9 +183,9 @@ def confirm(
     rounds: each round holds three times in microseconds: sequential execution, sequential execution
         again, and the schedule.
     budget, at_least, most: as in `take_rounds`.
-    ends_early: whether to stop as soon as the verdict is clear. That is so if the schedule can
-        hardly pass the test (`may_gain`), or if it passes at a much stricter level. The ratio is
-        less exact then.
+    ends_early: whether to stop as soon as the verdict is clear. The verdict is clear if the
+        schedule can hardly pass the test (`may_gain`), or if it passes at a much stricter level. An
+        early end makes the ratio less exact.
     """
     next_test = _FIRST_EARLY_TEST
 
@@ -247,12 +248,13 @@ def take_rounds(
     rounds: each round holds the microseconds of all contestants. The iterable may be endless.
     budget: time limit. Once it is spent and there are `at_least` rounds, no further round begins.
     most: largest number of rounds.
-    earlier: (rounds, contestants) microseconds of earlier rounds, which count too.
+    earlier: (rounds, contestants) microseconds of earlier rounds, which become part of the result.
     pair: positions of the two contestants to tell apart.
     gain: a share from 0 to 1. The rounds should tell whether the first contestant of the pair is
-        faster than the second by more than this share. With 0, they tell which one is faster.
-    ends: a function that is called now and then with the rounds so far. The rounds also end when it
-        returns True.
+        faster than the second by more than this share. With a gain of 0, they tell which of the two
+        is faster.
+    ends: a function that is called now and then with the rounds so far. The rounds also end when
+        the function returns True.
     """
     taken: list[Floats] = [] if earlier is None else list(earlier)
     wanted = len(taken) + _FIRST_ROUNDS
@@ -271,7 +273,8 @@ def take_rounds(
             needed = _rounds_needed(np.abs(apart))
             if needed <= len(taken) or (ends is not None and ends(so_far)):
                 break
-            # Check again before all these rounds are taken. If the noise falls, fewer are enough.
+            # Check the needed number again before all these rounds are taken, because fewer rounds
+            # are enough if the noise falls.
             growth = 2.0 if is_cheap(so_far) else _DEAR_GROWTH
             wanted = int(min(needed, math.ceil(growth * len(taken))))
     return np.array(taken)
@@ -339,8 +342,9 @@ def _signed_rank_quantile(rounds: int, level: float) -> int | None:
     """A quantile of the number of Walsh averages above 0, if the contestants are equally fast.
 
     The quantile is the largest k for which the probability of k or fewer averages above 0 is at
-    most `level`. It is None if already k = 0 has a higher probability. The distribution is exact:
-    the number is a sum of the ranks 1, 2, ..., each counted with probability 1/2.
+    most `level`. The quantile is None if the probability is higher than `level` even for k = 0. The
+    distribution is exact: the number is a sum of the ranks 1, 2, ..., each counted with probability
+    1/2.
     """
     chances = np.ones(1)
     for rank in range(1, rounds + 1):

@@ -44,14 +44,16 @@ def schedule(
     again (`LatencyModel.measure_again`), because their first latencies may be low by chance.
     `stats["stages_measured_again"]` counts them. `stats["search_us"]` is the time of the search
     without the latency model. `stats["pricing_us"]` is the time that the latency model took to
-    answer. Both are in microseconds. If a scheduler does not report the two times, all of its time
+    answer. Both times are in microseconds. If a scheduler does not report them, all of its time
     counts as search.
 
     Raises
     ------
-    ScheduleError: for an unknown name or option (the message lists the known ones), an invalid
-        option value, a missing latency model, and a scheduler that returns an invalid schedule.
-    LatencyError: where the latency model gives no usable number, naming the operator.
+    ScheduleError: the name or an option is unknown (the message lists the known ones), the value of
+        an option is not valid, a latency model is missing, or the scheduler returns an invalid
+        schedule.
+    LatencyError: the latency model gives a number that is not a latency. The message names the
+        operator.
 
     Examples
     --------
@@ -73,7 +75,8 @@ def schedule(
     if latency is not None:
         started = time.perf_counter()
         if makespan is not None and MEASURED_AGAIN not in stats:
-            # The search chose stages of low measured latency. Some may be low only by chance.
+            # The search chose stages of low measured latency. Some of these latencies may be low
+            # only by chance.
             stats[MEASURED_AGAIN] = result.measure_again(graph, latency)
         if makespan is None or stats.get(MEASURED_AGAIN):
             makespan = result.simulate(graph, latency)
@@ -93,8 +96,8 @@ def schedulers() -> list[str]:
 
 
 def is_own(name: str) -> bool:
-    """Whether scheduler `name` belongs to this package, and was not registered by a user."""
-    module: str | None = _lookup(name).__module__  # None for a function that `exec` made.
+    """Whether scheduler `name` belongs to this package. If not, a user has registered it."""
+    module: str | None = _lookup(name).__module__  # None if `exec` made the function.
     return module is not None and module.startswith(f"{__package__}.")
 
 
@@ -103,7 +106,7 @@ def options_of(name: str) -> list[str]:
 
     Raises
     ------
-    ScheduleError: for an unknown name, listing the known ones.
+    ScheduleError: the name is unknown. The message lists the known names.
     """
     return [parameter.name for parameter in _option_parameters(_lookup(name))]
 
@@ -116,7 +119,7 @@ def register_scheduler(name: str) -> Callable[[_F], _F]:
 
     Raises
     ------
-    ScheduleError: when the name is taken or empty.
+    ScheduleError: the name is taken or empty.
 
     Examples
     --------

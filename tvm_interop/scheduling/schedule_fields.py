@@ -1,4 +1,4 @@
-"""Checks of the fields of a schedule, whether a scheduler or a user filled them in."""
+"""Checks of the fields of a schedule, which a scheduler or a user has filled in."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def as_tuple(values: Any, what: str) -> tuple[Any, ...]:
 
 
 def as_ids(ops: Any, where: str) -> tuple[int, ...]:
-    """Return operator ids as a tuple; raise ScheduleError, naming `where`, if one is not an id."""
+    """Return operator ids as a tuple; raise ScheduleError, naming `where`, for an invalid id."""
     if isinstance(ops, (str, bytes)) or not isinstance(ops, Iterable):
         raise ScheduleError(f"{where} is {ops!r}; give a list of operators' ids")
     ids = tuple(ops)

@@ -35,8 +35,8 @@ class StageLike(Protocol):
 class ScheduleLike(Protocol):
     """The fields of a schedule that `write_schedule` writes.
 
-    The class `Schedule` has these fields. This file does not import it, because `schedules` imports
-    this file.
+    The class `Schedule` has these fields. This file does not import `Schedule`, because `schedules`
+    imports this file.
     """
 
     @property

@@ -42,16 +42,16 @@ class Schedule:
     stages: the stages of a staged schedule, in order; empty for a streamed schedule. With several
         GPUs, the stages of each GPU are in order. The host launches all stages in this order too,
         except that a stage is launched after the stages that it waits for.
-    streams: the operators of each stream, in order. In a staged schedule, they follow from
+    streams: the operators of each stream, in order. In a staged schedule, the streams follow from
         `stages`: a stream holds the groups that the stages put on it, stage by stage.
     makespan: predicted time of a run in microseconds; None if the scheduler predicted no time.
     timeline: for a streamed schedule, each operator as (op, stream, start_us, finish_us), in the
-        order in which the scheduler placed the operators; None if it predicted no times.
+        order in which the scheduler placed the operators; None if the scheduler predicted no times.
     launch_order: for a streamed schedule, all operators in the order in which one host thread
         launches them. None stands for any order that respects the dependencies.
     devices: the number of each stream's device: GPU 1 is `cuda:1`. Empty if all streams are on the
-        one device that the model is compiled for. In a staged schedule, they follow from `stages`:
-        a stream is on the device of its stages.
+        one device that the model is compiled for. In a staged schedule, the devices follow from
+        `stages`: a stream is on the device of its stages.
     stats: counts and times of the search. `==` does not compare them, and `to_json` does not write
         them.
 
@@ -180,12 +180,12 @@ class Schedule:
 
         Raises
         ------
-        ScheduleError: at the first fault, naming the operators. The faults are: an operator that
-            the graph does not have; an operator that is missing or listed twice; an operator that
-            would run before it has all its inputs; a group that depends on another group of its
-            stage; stages on several GPUs that wait for each other in a circle; a launch order
-            that contradicts the dependencies or the streams; and a timeline with an operator that
-            the schedule does not have.
+        ScheduleError: the schedule has a fault. The message names the operators of the first fault.
+            The faults are: an operator that the graph does not have; an operator that is missing or
+            listed twice; an operator that would run before it has all its inputs; a group that
+            depends on another group of its stage; stages on several GPUs that wait for each other
+            in a circle; a launch order that contradicts the dependencies or the streams; and a
+            timeline with an operator that the schedule does not have.
         """
         ids = self.ids_in(graph)
         if self.is_staged:
@@ -235,7 +235,7 @@ class Schedule:
         """Predict the makespan in microseconds.
 
         A staged schedule takes the sum of its stages' latencies. Groups that share a stream count
-        as one group. A merged stage counts as the one operator that it becomes.
+        as one group. A merged stage counts with the latency of its merged operator.
 
         In a streamed schedule, an operator starts when its stream is free and the operators that it
         reads have finished.

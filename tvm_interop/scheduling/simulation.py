@@ -34,9 +34,9 @@ class Contention:
     bandwidth: largest number of purely memory-bound operators that run at once at full speed; inf
         for no limit.
     op_cores: for each operator id, number of cores that the operator keeps busy when it runs alone;
-        None for one core each.
+        None if each operator keeps one core busy.
     memory_share: for each operator id, share of its time, from 0 to 1, for which the operator waits
-        for memory when it runs alone; None for 0.
+        for memory when it runs alone; None if no operator waits for memory.
     wait_us: microseconds that a wait across streams costs the waiting stream.
     """
 
@@ -85,17 +85,18 @@ def simulate(
     An operator starts when its stream is free and all operators that it waits for have ended. Its
     rate changes whenever another operator starts or ends. A stage with a barrier waits for all
     earlier stages. In a stage without a barrier, each operator waits only for its dependencies.
-    These are the waits that plans have too.
+    Plans have the same waits.
 
     Without contention, a streamed schedule takes the makespan that `Schedule.simulate` predicts. A
-    staged schedule in which all stages have a barrier takes the sum of their longest groups.
+    staged schedule in which all stages have a barrier takes the sum of the latencies of the longest
+    groups of its stages.
 
     Raises
     ------
-    ScheduleError: as in `Schedule.validate`; for a stage of kind `merge`, because `latency` does
-    not know the merged operator; if `contention` and the graph have different numbers of operators;
-    if the time of the run is too large for a float. LatencyError: `latency` gives a number that is
-    not a latency. The message names the operator.
+    ScheduleError: as in `Schedule.validate`. Also if a stage is of kind `merge`, because `latency`
+    does not know the merged operator; if `contention` and the graph have different numbers of
+    operators; or if the time of the run is too large for a float. LatencyError: `latency` gives a
+    number that is not a latency. The message names the operator.
 
     Complexity: O(operators * streams), plus the time to plan the waits.
     """

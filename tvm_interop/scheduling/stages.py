@@ -64,7 +64,7 @@ class Stage:
         return tuple(op for group in self.groups for op in group)
 
     def by_stream(self) -> dict[int, tuple[int, ...]]:
-        """The operators that each stream of this stage runs, in order; streams are ascending."""
+        """The operators that each stream of this stage runs, in order; streams ascend by number."""
         running: dict[int, tuple[int, ...]] = {}
         for stream, group in sorted(
             zip(self.streams, self.groups, strict=True), key=lambda pair: pair[0]
@@ -78,9 +78,9 @@ def pack_onto_streams(
 ) -> tuple[Stage, ...]:
     """Give each group of each stage one of `num_streams` streams.
 
-    The groups of a stage are placed one by one, the longest first. Each is put onto the stream with
-    the shortest total length so far. The length of a group is the sum of its operators' `op_us`, in
-    microseconds. Ties go to the lowest group and the lowest stream.
+    The groups of a stage are placed one by one, the longest first. Each group is put onto the
+    stream with the shortest total length so far. The length of a group is the sum of its operators'
+    `op_us`, in microseconds. Ties go to the lowest group and the lowest stream.
     """
     streams = iter(pack_groups_of_stages([stage.groups for stage in stages], op_us, num_streams))
     return tuple(
@@ -106,7 +106,7 @@ def side_by_side(ops: Sequence[int], gpu: int, first_stream: int) -> Stage:
     return Stage(
         groups=tuple((op,) for op in ops),
         streams=tuple(range(first_stream, first_stream + len(ops))),
-        # The latency of a stage is correct only if no other stage runs at the same time.
+        # The latency of a stage is correct only if no other stage runs on the GPU at the same time.
         barrier=True,
         device=gpu,
     )

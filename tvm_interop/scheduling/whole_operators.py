@@ -37,7 +37,7 @@ class WholeOperators:
 
         Raises
         ------
-        ScheduleError: for an empty list, and for lists that do not hold each operator once.
+        ScheduleError: a list is empty, or the lists do not hold each operator exactly once.
         """
         self._parts = [as_ids(ops, "a whole of `parts`") for ops in as_tuple(parts, "`parts`")]
         if not all(self._parts):
@@ -64,11 +64,11 @@ class WholeOperators:
         ]
 
     def flat_parts(self, ops: Iterable[int]) -> list[int]:
-        """The parts of some whole operators, one operator after the other."""
+        """The parts of the whole operators `ops`, one operator after the other."""
         return [part for op in ops for part in self._parts[op]]
 
     def wholes_of(self, parts: Iterable[int]) -> list[int]:
-        """The whole operators that have these parts, each once, in the order of the parts."""
+        """The whole operators to which `parts` belong, each once, in the order of the parts."""
         return list(dict.fromkeys(self._whole_of[part] for part in parts))
 
     def latency(self, model: LatencyModel) -> LatencyModel:

@@ -1,4 +1,4 @@
-"""Compiles a session's models in another process, while the session already answers requests."""
+"""Compiles the models of a session in another process, while the session already runs them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Use = Callable[[Artifact], None]
 
 
 class CompileState(NamedTuple):
-    """The artifact that a session runs for one combination of input shapes, and how it got there.
+    """The state of a session for one combination of input shapes: the artifact and its compilation.
 
     Attributes
     ----------
@@ -45,8 +45,9 @@ class CompileState(NamedTuple):
     runs_on: `quick` for the artifact that was compiled without measurements, `whole` for the
         artifact that was compiled with all measurements and checks.
     since: the time at which the session began to run this artifact.
-    background: `waiting`, `compiling` or `failed`; `done` if nothing is left to be compiled.
-    error: why the compilation in the background failed; None if it did not.
+    background: state of the compilation in the background: `waiting`, `compiling` or `failed`;
+        `done` if nothing is left to compile.
+    error: why the compilation in the background failed; None if it did not fail.
     """
 
     shapes: dict[str, tuple[int, ...]]
@@ -66,7 +67,7 @@ class Background:
 
     A thread of this process waits for each compiling process. A compiling process ends when `close`
     is called, or when this process ends, even if it is killed. A forked child of this process
-    compiles nothing: unfinished compilations count as failed there.
+    compiles nothing. In the child, unfinished compilations count as failed.
     """
 
     def __init__(self) -> None:
@@ -74,14 +75,14 @@ class Background:
         self._states: dict[tuple[Any, ...], CompileState] = {}
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
-        self._in_use = threading.RLock()  # Its own holder may close the session.
+        self._in_use = threading.RLock()  # The thread that holds it may close the session.
         self._thread: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._is_closed = False
         self._pid = os.getpid()
 
     def states(self) -> list[CompileState]:
-        """Return the states of all shapes, in the order in which they came."""
+        """Return the states of all combinations of shapes, in the order of their first runs."""
         states = list(self._states.values())
         if os.getpid() == self._pid:
             return states
@@ -92,12 +93,12 @@ class Background:
         self._note(CompileState(order.shapes, "whole", _now(), "done"))
 
     def forget(self, shapes: Sequence[tuple[int, ...]]) -> None:
-        """Forget the state of shapes that the session has no instances for any more."""
+        """Forget the state of shapes, because the session has dropped the instances for them."""
         with self._changed:
             self._states.pop(tuple(shapes), None)
 
     def start(self, order: Order, use: Use) -> None:
-        """Compile in the background, and then call `use` in a thread of this object."""
+        """Compile in the background; this object's thread then calls `use` with the artifact."""
         is_fork = os.getpid() != self._pid
         if is_fork:
             # The lock of the old condition may have been held at the time of the fork.
@@ -172,7 +173,7 @@ class Background:
     def _compile(self, job: _Job) -> None:
         order = job.order
         if not self._change(order, background="compiling"):
-            return  # The session has dropped this shape, because many other shapes came since.
+            return  # The session has dropped these shapes, because many other shapes came since.
         payload = pickle.dumps(job_of(order))
         with tempfile.TemporaryFile() as said:
             with self._in_use:
@@ -209,7 +210,7 @@ class Background:
             self._changed.notify_all()
 
     def _change(self, order: Order, **changes: Any) -> bool:
-        """Change the state of the shapes of `order`. Return whether the shapes are still known."""
+        """Change the state of the shapes of `order`. Return False if the session dropped them."""
         with self._changed:
             state = self._states.get(tuple(order.shapes.values()))
             if state is not None:
@@ -308,7 +309,7 @@ def _answer(process: subprocess.Popen[bytes], payload: bytes) -> dict[str, Any]:
 
 
 def _loaded(order: Order, path: str, is_kept: bool) -> Artifact:
-    """Load the artifact that the process compiled.
+    """Load the artifact that the background process compiled.
 
     Raises
     ------
@@ -318,7 +319,7 @@ def _loaded(order: Order, path: str, is_kept: bool) -> Artifact:
         The file is no longer in the store.
     """
     if not is_kept:
-        # No signature is needed, because this process started the one that made the file.
+        # No signature is needed, because this process started the process that made the file.
         artifact = load(path, trusted_keys=())
         artifact.from_elsewhere = False
         return artifact
@@ -343,7 +344,7 @@ def _why_it_ended(process: subprocess.Popen[bytes], said: IO[bytes]) -> str:
 
 
 def _tell_to_end(process: subprocess.Popen[bytes]) -> None:
-    """Close the process's input. The process watches its input and ends."""
+    """Close the standard input of `process`, which watches its input and then ends."""
     assert process.stdin is not None
     with contextlib.suppress(OSError, ValueError):
         # If a forked child of this process also holds the pipe open, closing the pipe here does
@@ -377,7 +378,10 @@ _FORKED = (
 
 
 def _of_fork(state: CompileState) -> CompileState:
-    """The state of an unfinished compilation, in a forked child of the session's process."""
+    """The state of a compilation as a forked child of the session's process reports it.
+
+    A child cannot compile, so an unfinished compilation counts as failed.
+    """
     if state.background not in ("waiting", "compiling"):
         return state
     return state._replace(background="failed", error=_FORKED)

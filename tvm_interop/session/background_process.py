@@ -34,7 +34,7 @@ _INPUT = 0
 
 
 class _SessionIsGone(BaseException):
-    """The session was closed, or its process has ended."""
+    """Raised if the session was closed, or if the session's process has ended."""
 
 
 def main() -> None:
@@ -43,7 +43,7 @@ def main() -> None:
     The end of standard input ends this process, and so does the end of the process that started
     it. The output of all other code goes to standard error.
     """
-    answers = os.dup(1)  # Processes that this process starts do not inherit the copy.
+    answers = os.dup(1)  # Processes started by this process do not inherit this copy.
     os.dup2(2, 1)
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -56,7 +56,7 @@ def main() -> None:
     except _SessionIsGone:
         pass
     finally:
-        os._exit(0)  # A usual exit would wait for threads that still compile.
+        os._exit(0)  # A normal exit would wait for threads that still compile.
 
 
 def _read(length: int) -> bytes:
@@ -81,11 +81,13 @@ def _stop(number: int, frame: FrameType | None) -> None:
 def _watch(parent: int) -> None:
     """End this process when the session is gone.
 
-    The main thread gets an exception, so that it removes its temporary files. If it is in native
-    code for too long, this thread removes them, and kills this process and all that it started.
+    The main thread gets an exception, so that it removes its temporary files. If the main thread
+    stays in native code for too long, this thread removes the files, and kills this process and all
+    processes that it started.
     """
     while not select.select([_INPUT], [], [], _LOOK_EVERY_S)[0]:
-        # The input stays open if a forked child of the ended parent holds the pipe open.
+        # After the parent has ended, the input is still open if a forked child of the parent holds
+        # the pipe open. So the parent's id is checked too.
         if os.getppid() != parent:
             break
     main_thread = threading.main_thread().ident
@@ -97,7 +99,7 @@ def _watch(parent: int) -> None:
 
 
 def _work(job: dict[str, Any], answers: int) -> None:
-    """Compile, and stay until the session has loaded the artifact."""
+    """Compile, and keep the artifact's file until the session has loaded the artifact."""
     with contextlib.ExitStack() as until_loaded:
         try:
             path, is_kept = _compiled(job, until_loaded)

@@ -22,8 +22,9 @@ class Binding:
     for example for the cache of a transformer. Only one thread at a time may run a binding.
 
     On a CPU, a contiguous array at an address that is a multiple of 64 bytes is not copied;
-    `tvm_interop.aligned_empty` makes such arrays. Any other array is copied in each run, and so is
-    an output that is in the memory of another tensor. `repr` says what is copied.
+    `tvm_interop.aligned_empty` makes such arrays. Any other array is copied in each run. An output
+    that shares the memory of another tensor of the model is copied too. The `repr` of a binding
+    says which tensors are copied.
 
     On a GPU every bound array or tensor is copied in each run, because a CUDA graph contains the
     addresses of its tensors. Tensors on the GPU are copied on the GPU, and the host waits once for
@@ -49,8 +50,9 @@ class Binding:
 
         Parameters
         ----------
-        current: a function that returns this artifact, and a module of the session that counts
-            the runs of the binding too; it returns None if the session was closed.
+        current: a function that returns the artifact that the session runs now, and a module of the
+            session, which also counts the runs of the binding. It returns None if the session was
+            closed.
         """
         found = current()
         assert found is not None, "a session makes no binding after its end"
@@ -70,7 +72,7 @@ class Binding:
         self._in_place: set[str] = set()
 
     def _follow(self) -> None:
-        """Change to the artifact that the session runs now, with the memory that is bound."""
+        """Change to the artifact that the session runs now, and bind the same memory again."""
         current = self._current()
         if current is None or current[0] is self._artifact:
             return
@@ -86,7 +88,7 @@ class Binding:
         return f"Binding(in place: {in_place}; copied in each run: {copied})"
 
     def bind_cpu_input(self, name: str, array: Any) -> None:
-        """Do the same as `bind_input`, under onnxruntime's name for arrays."""
+        """Do the same as `bind_input`. onnxruntime has this name for binding an array."""
         self.bind_input(name, array)
 
     def bind_input(self, name: str, array: Any) -> None:
@@ -143,7 +145,7 @@ class Binding:
             self._module.set_output_zero_copy(name, array)
             self._in_place.add(name)
         except (InputError, DeviceError):
-            if name in self._in_place:  # No longer write to the memory that was bound before.
+            if name in self._in_place:  # Write to the instance's own memory again.
                 self._module.set_output_zero_copy(name)
                 self._in_place.discard(name)
             self._copied_out[name] = array

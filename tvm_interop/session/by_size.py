@@ -1,4 +1,4 @@
-"""Lets a session compile each size by itself, if no run can be filled up to another size."""
+"""Lets a session compile each size separately, if runs cannot be filled up (padded) to a size."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class BySize:
     def __init__(
         self, source: Source, options: Mapping[str, Any], error: CannotFillUpError, most: int
     ) -> None:
-        """Take the ranges from the options, and log what will happen.
+        """Take the ranges from the options, and log that each size is compiled at its first run.
 
         Parameters
         ----------
         error: the error of the compilation for all sizes.
-        most: the largest number of combinations of sizes that the session keeps ready, for the
-            log.
+        most: the largest number of combinations of sizes that the session keeps ready. The number
+            is only logged.
         """
         self.why = error.why
         self._inputs = {info.name: info.shape for info in source.inputs}
@@ -92,11 +92,11 @@ class BySize:
         return tuple({**least, **found}[name][0] for name in self._wide)
 
     def count(self, sizes: Sequence[int]) -> None:
-        """Count a run at these sizes."""
+        """Count a run at the sizes `sizes`."""
         self._counts.count(tuple(sizes), tuple(sizes))
 
     def forget(self, shapes: Sequence[tuple[int, ...]]) -> None:
-        """Forget the runs at one combination of sizes, given by the shapes of the open inputs."""
+        """Forget the runs at the sizes that the open inputs with these `shapes` have."""
         self._counts.forget(self.sizes_of(dict(zip(self._open, shapes, strict=True))))
 
     @property
@@ -105,7 +105,7 @@ class BySize:
         return tuple(self._wide)
 
     def counts(self) -> dict[tuple[int, ...], RunCounts]:
-        """Return the runs, by the size of each dimension with a range."""
+        """Return the counts of runs for each combination of sizes."""
         return self._counts.counts()
 
     @property
@@ -114,7 +114,7 @@ class BySize:
         return " and ".join(f"{name} {least} to {most}" for name, least, most in ends)
 
     def _check_known(self, name: str, shape: tuple[int, ...]) -> None:
-        """Check the rank of an input, and the sizes that the model itself gives."""
+        """Check the rank of an input, and the dimensions whose sizes the model fixes."""
         dims = self._inputs[name]
         wrong = len(dims) != len(shape) or any(
             isinstance(known, int) and known != size

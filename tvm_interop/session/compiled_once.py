@@ -45,7 +45,7 @@ class Order(NamedTuple):
         Raises
         ------
         CannotFillUpError
-            An earlier compilation for the same ranges raised it.
+            An earlier compilation for the same ranges raised this error.
         """
         if self.kept is None or self.options.get("fresh"):
             return None
@@ -58,7 +58,7 @@ class Order(NamedTuple):
         return found
 
     def compiled(self) -> Artifact:
-        """Compile the model and store the artifact; the logger reports both.
+        """Compile the model and store the artifact. The logger reports both steps.
 
         Raises
         ------
@@ -76,8 +76,8 @@ class Order(NamedTuple):
         path = None if self.kept is None else self.kept.keep(name, self.key, artifact)
         where = f"kept as `{path}`" if path else "not kept"
         _LOG.warning("compiled `%s` in %.0f s, %s", name, time.monotonic() - began, where)
-        # Use the stored file if there is one: artifacts that are loaded from files share their
-        # weights and the memory for the tensors between operators.
+        # Load the stored file if there is one, because instances of an artifact that was loaded
+        # from a file share their weights and the memory for the tensors between operators.
         loaded = None if self.kept is None or path is None else self.kept.find(name, self.key)
         return loaded or artifact
 
@@ -107,7 +107,7 @@ class Order(NamedTuple):
 
     @contextlib.contextmanager
     def _refusal_kept(self) -> Iterator[None]:
-        """Store a CannotFillUpError, so that the next session need not find it out again."""
+        """Store a CannotFillUpError, so that the next session need not compile to find it."""
         try:
             yield
         except CannotFillUpError as error:
@@ -117,7 +117,7 @@ class Order(NamedTuple):
 
     @property
     def told(self) -> str:
-        """The shapes as text for a log message, to follow the model's name."""
+        """The shapes as text, which follows the model's name in a log message."""
         return f" for {self.shapes}" if self.shapes else ""
 
 
@@ -134,7 +134,7 @@ def order_of(
     Parameters
     ----------
     options: the options for `compile`. With `fresh`, a stored artifact is not used.
-    shapes: the shapes of more inputs, by name. They override `input_shapes` of `options`.
+    shapes: the shapes of further inputs, by name. They override `input_shapes` of `options`.
     """
     options = dict(options)
     if shapes:
@@ -150,7 +150,7 @@ def compiled_once(
     options: Mapping[str, Any],
     shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Artifact:
-    """Return the artifact of a model, from storage or compiled now; `order_of` says more.
+    """Return the stored artifact of a model, or compile the model now (see `order_of`).
 
     The logger reports when a compilation begins and ends, and where the artifact is stored.
 
@@ -168,7 +168,7 @@ def _counted(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _in_order(value: Any) -> Any:
-    """Plain data in which sets have an order, so that equal data have the same text."""
+    """Convert sets in plain data to sorted lists, so that equal data have the same text."""
     if isinstance(value, Mapping):
         return {key: _in_order(each) for key, each in value.items()}
     return ("set", *sorted(value)) if isinstance(value, Set) else value
@@ -193,7 +193,7 @@ def is_own_scheduler(options: Mapping[str, Any]) -> bool:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value consists of numbers, texts, and collections of them."""
+    """Whether a value consists of numbers, texts, and collections of numbers and texts."""
     if isinstance(value, Mapping):
         return is_plain([*value.keys(), *value.values()])
     if isinstance(value, list | tuple | Set):

@@ -48,7 +48,7 @@ def check_artifact_options(options: Mapping[str, Any], wanted: int, threads: int
 
 
 def positions_of(names: Sequence[str] | None, outputs: Sequence[TensorInfo]) -> list[int]:
-    """Return the positions of outputs by their names; None for all of them."""
+    """Return the positions of the outputs that `names` names; None stands for all outputs."""
     if isinstance(names, str):
         raise InputError(f"`output_names` is {names!r}; give a list of names, or None for all")
     known = [info.name for info in outputs]
@@ -82,7 +82,7 @@ def checked_feed(feed: Mapping[str, Any], inputs: Sequence[TensorInfo]) -> dict[
 
 
 def with_type(value: Any, info: TensorInfo) -> Any:
-    """Convert a list of numbers to an array of the input's dtype; return other values as is."""
+    """Convert a list of numbers to an array of the input's dtype; other values stay as they are."""
     if hasattr(value, "__dlpack__") or hasattr(value, "__array__") or value is None:
         return value
     try:

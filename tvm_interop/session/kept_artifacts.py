@@ -72,7 +72,7 @@ class KeptArtifacts:
         except ArtifactError as error:
             _LOG.warning("%s; the model is compiled again", error)
             return None
-        artifact.from_elsewhere = False  # This machine made it with the same options.
+        artifact.from_elsewhere = False  # This machine compiled the artifact itself.
         with contextlib.suppress(OSError):
             os.utime(path)  # Mark the file as used, so that it is deleted last.
         return artifact
@@ -105,10 +105,10 @@ class KeptArtifacts:
             found = json.loads(path.read_text())
             return CannotFillUpError(str(found["why"]), str(found["advice"]))
         except (OSError, ValueError, KeyError, TypeError):
-            return None  # The next compilation raises the error again.
+            return None  # The file is unreadable; the next compilation raises the error again.
 
     def keep_refusal(self, name: str, key: str, error: CannotFillUpError) -> None:
-        """Store the error of a compilation for ranges, so that it is not found out again."""
+        """Store the error of a compilation for ranges, so that no session compiles to find it."""
         if why_not_trusted(self.folder) is None:
             with contextlib.suppress(OSError):
                 make_own_folder(self.folder)
@@ -120,9 +120,9 @@ class KeptArtifacts:
     def one_at_a_time(self) -> Iterator[None]:
         """Wait for other processes that compile in the background for this folder.
 
-        So equal models are compiled once, and measurements do not disturb each other. The system
-        ends the wait when the other process ends, even if it is killed. If the folder cannot be
-        used, there is no wait.
+        Equal models are then compiled only once, and measurements do not disturb each other. The
+        system ends the wait when the other process ends, even if it is killed. If the folder cannot
+        be used, there is no wait.
         """
         with contextlib.ExitStack() as held:
             if why_not_trusted(self.folder) is None:

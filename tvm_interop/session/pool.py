@@ -37,7 +37,7 @@ class Pool:
 
     @property
     def own_nbytes(self) -> int:
-        """The number of bytes of the tensors of all instances, without `turns_nbytes`."""
+        """The number of bytes of all instances' tensors that `turns_nbytes` does not count."""
         if self._shares_memory:
             return self._ports_nbytes * self.modules.maxsize
         plan = self.first.plan
@@ -46,7 +46,7 @@ class Pool:
 
     @property
     def turns_nbytes(self) -> int:
-        """The number of bytes that these instances share with instances for other sizes, estimated.
+        """An estimate of the bytes that these instances share with instances for other sizes.
 
         All sizes share the weights and the memory for the tensors between operators. A kernel of a
         library may copy its inputs and outputs into another layout. All kernels share one piece of
@@ -73,7 +73,7 @@ class Pool:
         return self.artifact.native is not None and not self.artifact.is_for_gpus
 
     def infos(self) -> tuple[list[TensorInfo], list[TensorInfo]]:
-        """Return the inputs and the outputs."""
+        """Return descriptions of the model's inputs and of its outputs."""
         inputs, outputs = map(infos_of_ports, self.first.ports(), self.first.open_shapes())
         return inputs, outputs
 

@@ -19,18 +19,18 @@ Count = Callable[[], None] | None
 class ReadyShapes:
     """The instances for the shapes that were used last.
 
-    Any thread may call any method. No method waits for a compilation, so shapes that are ready run
-    while the model is compiled for others.
+    Any thread may call any method. No method waits for a compilation. So the model runs for shapes
+    that are ready, while it is compiled for other shapes.
     """
 
     def __init__(self, most: int, most_bytes: int) -> None:
-        """Make the object without instances.
+        """Make the object. It has no instances yet.
 
         Parameters
         ----------
         most: the largest number of shapes.
         most_bytes: the largest total size of the tensors of all instances. The instances for the
-            shapes that are added last are kept even if they alone are larger.
+            shapes that were added last are kept even if their own tensors are larger.
         """
         self._most = most
         self._most_bytes = most_bytes
@@ -42,11 +42,11 @@ class ReadyShapes:
         return len(self._by_shape)
 
     def get(self, key: Key) -> Pool | None:
-        """Return the instances for these shapes, which do not count as used by this call."""
+        """Return the instances for the shapes `key`, without marking the shapes as used."""
         return self._by_shape.get(key)
 
     def use(self, key: Key, count: Count) -> Pool | None:
-        """Return the instances for these shapes and call `count`; None if there are none."""
+        """Return the instances for the shapes `key` and call `count`; None if there are none."""
         with self._lock:
             pool = self._by_shape.get(key)
             if pool is not None:
@@ -56,7 +56,7 @@ class ReadyShapes:
             return pool
 
     def add(self, key: Key, pool: Pool, count: Count) -> list[Key]:
-        """Add instances and call `count`. Return the shapes that were dropped for them.
+        """Add instances and call `count`. Return the shapes whose instances were dropped for them.
 
         The least recently used shapes are dropped first.
 
@@ -85,14 +85,14 @@ class ReadyShapes:
         return len(self._by_shape) > self._most or nbytes > self._most_bytes
 
     def replace(self, key: Key, pool: Pool) -> bool:
-        """Run these instances from now on; return False if the shapes were dropped."""
+        """Use the instances `pool` from now on; return False if the shapes `key` were dropped."""
         with self._lock:
             if key in self._by_shape:
                 self._by_shape[key] = pool
             return key in self._by_shape
 
     def close(self) -> None:
-        """Drop all instances, and take no more."""
+        """Drop all instances. No instances can be added from now on."""
         with self._lock:
             self._is_closed = True
             self._by_shape.clear()

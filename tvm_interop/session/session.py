@@ -69,7 +69,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
     `tvm_interop` reports this. The artifact is stored beside the database of latencies. The next
     session with the same file and options on the same machine uses the stored artifact. A model
     with open dimensions is compiled for each combination of input shapes that `run` gets. With
-    `compile_in_background` the session answers before that: see `states`.
+    `compile_in_background` the session answers before the compilation has ended: see `states`.
 
     With ranges in `shapes`, all sizes run without further compilation if a run may be filled up
     (padded) to a larger size. Otherwise a warning says why not, and each size is compiled at its
@@ -107,8 +107,8 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
             `compile` takes it, such as the path of an ONNX file, the name of a network or an
             `onnx.ModelProto`.
         sess_options: an `onnxruntime.SessionOptions`. Only `intra_op_num_threads` has an effect.
-        providers: execution providers as in onnxruntime. They must include the CPU, unless `target`
-            is another device.
+        providers: execution providers as in onnxruntime. The list must include the CPU, unless
+            `target` is another device.
         threads: the number of cores to compile for; by default all cores that this process may use.
         instances: the number of runs that can be active at once. All instances share the threads of
             this process.
@@ -152,8 +152,8 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
 
             check_background(self._options, given.model, given.digest)
             self._background = Background()
-            # If nobody closes the session, end the compiling process when the session is collected
-            # or the program ends.
+            # If nobody closes the session, end the compiling process when Python deletes the
+            # session or the program ends.
             weakref.finalize(self, self._background.let_go)
         if is_open(given, options):
             self.inputs, self.outputs = given.inputs, given.outputs
@@ -298,8 +298,9 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         Parameters
         ----------
         output_names, input_feed: as for `run`.
-        callback: a function to call after the run. It gets the results, `user_data` and "". If the
-            run fails, it gets None, `user_data` and the error message.
+        callback: a function to call after the run. The function gets the results, `user_data` and
+            "", which means that there was no error. If the run fails, the function gets None,
+            `user_data` and the error message.
         user_data: any object to pass to `callback`.
 
         Returns
@@ -378,7 +379,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
 
         Returns
         -------
-        Whether whole artifacts run now for all shapes. False if the time is over, a compilation
+        Whether whole artifacts run now for all shapes. False if `timeout` has passed, a compilation
         failed, or the session was closed.
         """
         return self._background is None or self._background.wait(timeout)
@@ -413,7 +414,8 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
     def _replace(self, key: tuple[Any, ...], artifact: Artifact) -> None:
         """Run `artifact` from now on for inputs of these shapes.
 
-        Runs that have begun end on the old artifact. The last of them frees its memory.
+        Runs that have begun still end on the old artifact. The last of these runs frees the old
+        artifact's memory.
 
         Raises
         ------
@@ -422,8 +424,8 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         """
         old = self._by_shape.get(key) if key else self._pool
         if old is None:
-            # Other shapes have displaced these shapes meanwhile. The next run with these shapes
-            # finds the stored artifact.
+            # The session has dropped these shapes to make room for other shapes. The next run with
+            # these shapes finds the stored artifact.
             return
         made = Pool(artifact, self._instances)
         if made.infos() != old.infos():
@@ -446,12 +448,12 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         return None if pool is None else (pool.artifact, pool.first)
 
     def _pool_for(self, feed: Mapping[str, Any], error: CannotFillUpError | None = None) -> Pool:
-        """Return the instances for inputs of these shapes; compile the model for them if needed.
+        """Return the instances for the inputs `feed`; compile the model for their shapes if needed.
 
         Parameters
         ----------
-        error: the reason why the instances for ranges refused these inputs; None if these
-            instances have not tried.
+        error: the reason why the instances for ranges refused these inputs; None if no such
+            instance was asked to run them.
         """
         if self._pool is not None and error is None:
             return self._pool
@@ -465,9 +467,9 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         pool = self._by_shape.use(key, count)
         if pool is not None:
             return pool
-        with self._compiling:  # One compilation at a time; shapes that are ready run meanwhile.
+        with self._compiling:  # One compilation at a time. Shapes that are ready still run.
             self._check_is_open()
-            pool = self._by_shape.use(key, count)  # Another thread may have just compiled it.
+            pool = self._by_shape.use(key, count)  # Another thread may have compiled it just now.
             if pool is not None:
                 return pool
             order = self._order(self._source, shapes)

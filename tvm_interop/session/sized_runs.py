@@ -28,26 +28,26 @@ class SizedRuns:
     def runs_by_size(self) -> dict[tuple[int, ...], int]:
         """The number of runs of this session at each size; see `GraphModule.runs_by_size`.
 
-        Runs of all instances and of bindings count. Any thread may ask. If each size is compiled at
-        its first run, only the sizes that the session is ready for are listed. A run whose mask
-        does not allow it to be filled up counts at its own size.
+        Runs of all instances and of bindings count. Any thread may read this attribute. If each
+        size is compiled at its first run, only the sizes that the session keeps ready are listed. A
+        run whose mask does not allow it to be filled up counts at its own size.
         """
         return {size: each.runs for size, each in self.run_counts.items()}
 
     @property
     def run_counts(self) -> dict[tuple[int, ...], RunCounts]:
-        """For each size: the runs, the runs that were filled up, and the share of filled rows."""
+        """For each size: the runs, the number that were filled up, and the share of filled rows."""
         if self._by_size is not None:
             return self._by_size.counts()
         return {} if self._pool is None else self._pool.first.run_counts
 
     @property
     def why_not_filled_up(self) -> str | None:
-        """Why each size of the ranges is compiled at its first run; None if none of them is."""
+        """Why each size of the ranges is compiled at its first run; None if no size is."""
         return None if self._by_size is None else self._by_size.why
 
     def run_lines(self) -> list[str]:
-        """Return `run_counts` as lines of text: one for each size, and the sum."""
+        """Return `run_counts` as lines of text: a line for each size, and a line with the sum."""
         return count_lines(self._dimensions, self.run_counts)
 
     def runs_as_data(self) -> list[dict[str, Any]]:

@@ -39,7 +39,7 @@ class Source(NamedTuple):
 
 
 def artifact_or_source(given: Any) -> Artifact | Source:
-    """Return an artifact, or the model to compile.
+    """Turn what a user gives to a session into an artifact or a model to compile.
 
     If `given` is the path of an artifact, the artifact is loaded.
 
@@ -127,7 +127,7 @@ def _locations(graph: Any) -> Iterator[str]:
 def _digest_of_files(paths: list[Path]) -> str | None:
     """Return a digest of the files' content, or None if a file cannot be read.
 
-    The compilation then raises an error that describes the problem.
+    If a file cannot be read, the compilation later raises an error that describes the problem.
     """
     digest = hashlib.sha256()
     try:

@@ -49,14 +49,15 @@ def chrome_trace(rows: Iterable[OpProfile], plan: Plan) -> str:
 
 
 def _arrows(rows: list[OpProfile], plan: Plan) -> list[dict[str, Any]]:
-    """One arrow per wait, from the middle of the awaited operator to the start of the waiter."""
+    """One arrow per wait: from the middle of the awaited operator to the start of the other."""
     seen = {row.name: row for row in rows}
     arrows: list[dict[str, Any]] = []
     for op in plan.operators:
         for w in op.waits:
             source, target = seen[plan.operators[w].name], seen[op.name]
             common = {"name": "wait", "cat": "wait", "id": len(arrows) // 2, "pid": 0}
-            # An arrow that started at the end of the slice would be attached to the next slice.
+            # The arrow starts in the middle of its operator's slice. At the end of this slice, the
+            # viewer would attach the arrow to the next slice.
             inside_us = (source.start_us + source.end_us) / 2
             arrows.append({"ph": "s", **common, "tid": source.stream, "ts": inside_us})
             end = {"tid": target.stream, "ts": target.start_us}

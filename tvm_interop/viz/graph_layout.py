@@ -46,12 +46,13 @@ class GraphLayout:
 def lay_out(record: Record) -> GraphLayout:
     """Place the boxes and lines of a record's graph.
 
-    The column of an operator is the first column after all operators that it reads and after the
-    operator before it on its stream. A stage begins after the stage before it.
+    The column of an operator is the first column after all operators that it reads, and after the
+    operator that comes before it on its stream. A stage begins after the stage before it.
 
-    If a reader of an operator is beyond the next column, its line runs along a track: a horizontal
-    line below the lane of the operator. All such lines of an operator share one track. Operators
-    get their tracks from left to right, and each operator gets the highest free track.
+    If a reader of an operator is further right than the next column, the line to the reader runs
+    along a track: a horizontal line below the lane of the operator. All such lines of an operator
+    share one track. Operators get their tracks from left to right, and each operator gets the
+    topmost free track.
 
     With several GPUs, stages overlap in time, so the drawing does not mark stages.
     """
@@ -99,7 +100,7 @@ def _needs_track(columns: list[int], source: int, target: int) -> bool:
 
 
 def _tracks(record: Record, columns: list[int]) -> dict[int, int]:
-    """For each operator that needs a track, the number of its track, counted from the lane down."""
+    """For each operator that needs a track, the number of its track, counted downwards from 0."""
     furthest: dict[int, int] = {}
     for target, op in enumerate(record.operators):
         for source in op.reads:

@@ -51,5 +51,5 @@ def graph(record: Record) -> Element:
 
 
 def short_name(name: str) -> str:
-    """Cut off the beginning of a long name, because its end says more."""
+    """Cut off the beginning of a long name, because the end of a name identifies the operator."""
     return name if len(name) <= _LONGEST_LABEL else "…" + name[-(_LONGEST_LABEL - 1) :]

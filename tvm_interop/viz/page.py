@@ -25,8 +25,8 @@ def to_page(records: list[Record], machine: str, explanations: Sequence[Explanat
     Parameters
     ----------
     machine: the machine on which the records were measured.
-    explanations: for each record, why its operators run side by side or not; empty to leave the
-        explanations out.
+    explanations: for each record, a text on why its operators run side by side or not; empty if the
+        page shall have no explanations.
     """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__, "."),
@@ -120,7 +120,7 @@ def _rows(records: list[Record]) -> list[dict[str, Any]]:
 
 
 def _gpu(op: OperatorRecord) -> dict[str, Any]:
-    """The columns of the table that are for GPUs; the page leaves out a column without values."""
+    """The columns of the table that only GPUs fill; the page leaves out a column without values."""
     gpu = op.gpu
     return {
         "demand": round(gpu.demand, 3) if gpu else None,

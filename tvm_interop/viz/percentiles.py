@@ -22,8 +22,8 @@ def percentiles_svg(latencies_us: Mapping[str, npt.NDArray[np.float64]]) -> str:
     """Draw the latencies as the text of an SVG file.
 
     The horizontal axis shows percentiles on a logarithmic scale: the percentiles 0, 90, 99 and 99.9
-    have equal distances. So rare, slow runs get much space at the right. A line ends at the highest
-    percentile that its runs can show: that of the slowest run.
+    have equal distances. So rare, slow runs get much space at the right. A line ends at the
+    percentile of the slowest of its runs, because its runs cannot show a higher percentile.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def _curve(latencies_us: npt.NDArray[np.float64]) -> list[tuple[float, float]]:
 
 
 def _last(runs: int) -> float:
-    """The highest percentile that `runs` runs can show: that of the slowest run."""
+    """The percentile of the slowest of `runs` runs, the highest percentile that they can show."""
     return 100 * (1 - 1 / max(runs, 2))
 
 
@@ -107,6 +107,6 @@ def _y(us: float, top_us: float) -> float:
 
 
 def _step(top_us: float) -> float:
-    """A round distance in microseconds for the grid lines. It fits into `top_us` 4 to 10 times."""
+    """A round distance between grid lines, in microseconds; it fits into `top_us` 4 to 10 times."""
     size = 10.0 ** math.floor(math.log10(max(top_us, 1e-3)))
     return size * next(factor for factor in (0.2, 0.5, 1.0, 2.0) if top_us / (size * factor) <= 10)

@@ -30,15 +30,16 @@ class OperatorRecord:
     provider: library of the operator's kernel, such as `tvm` or `onednn`.
     stage: index of the operator's stage; None in a streamed schedule.
     start_us, end_us: measured microseconds since the start of the run.
-    predicted_us: start and end that the scheduler predicted; None if it predicted no times.
+    predicted_us: start and end of the operator that the scheduler predicted; None if it predicted
+        no times.
     waits: indices of the operators on other streams that this operator waits for.
     reads: indices of the operators whose outputs this operator reads, each once.
-    output_bytes: bytes that the operator writes.
+    output_bytes: number of bytes that the operator writes.
     copies_to: for a copy between GPUs, the GPU that receives the data; None for other operators.
-    lost_us: microseconds for which the operator could have run but had no core.
+    lost_us: microseconds during which the operator could have run but its thread had no core.
     off_core_us: the part of `lost_us` that lies between `start_us` and `end_us`.
-    gpu: the resources of a GPU's multiprocessor that the operator needs; None for a CPU, for a
-        copy, and if the artifact does not have them.
+    gpu: the resources of a GPU's multiprocessor that the operator needs; None on a CPU, for a copy,
+        or if the artifact does not hold them.
     """
 
     name: str
@@ -66,7 +67,7 @@ class OperatorRecord:
 
 @dataclass(frozen=True)
 class Record:
-    """One artifact and one run of it.
+    """An artifact and a run of this artifact.
 
     Attributes
     ----------
@@ -77,17 +78,17 @@ class Record:
     operators: the operators in the plan's order.
     num_stages: number of stages; 0 for a streamed schedule.
     makespan_us: microseconds from the start of the run to the end of the last operator.
-    predicted_us: makespan that the scheduler predicted; None if it predicted none.
+    predicted_us: makespan that the scheduler predicted; None if it predicted no makespan.
     memory: pairs (us, bytes): from this time on, intermediate tensors use this many bytes.
     arena_bytes: bytes that the plan sets aside for intermediate tensors.
     ratio: time of the schedule divided by the time of sequential execution, from the speed check;
         None without a speed check.
-    merge_check: how far the results of merged operators are from those of separate operators; None
-        if no operators are merged.
-    runs: number of runs of the artifact. The record shows the fastest run. 0 if the artifact was
-        not run and the times are predicted.
+    merge_check: how far the results of merged operators are from the results of separate operators;
+        None if no operators are merged.
+    runs: number of runs of the artifact. The record shows the fastest run. The number is 0 if the
+        artifact was not run and the times are predicted.
     ranges: the ranges of sizes that the artifact was compiled for; None if there are none.
-    request: the request whose plan is recorded; None for the artifact's first plan.
+    request: the request whose plan is recorded; None if the artifact's first plan is recorded.
     """
 
     title: str
@@ -123,7 +124,7 @@ class Record:
 
     @property
     def has_one_order_of_stages(self) -> bool:
-        """Whether stages run one after the other; False without stages or on several GPUs."""
+        """Whether stages run one after the other; False if there are no stages or several GPUs."""
         return self.num_stages > 0 and not self.on_several
 
     @property
@@ -161,7 +162,7 @@ class Record:
         return busy / self.makespan_us if self.makespan_us else 0.0
 
     def lost_share(self, stream: int) -> float:
-        """The share of the makespan during which a stream had an operator to run but no core."""
+        """The share of the makespan during which a stream could run an operator but had no core."""
         lost = sum(op.lost_us for op in self.operators if op.stream == stream)
         return min(lost / self.makespan_us, 1.0) if self.makespan_us else 0.0
 
@@ -169,7 +170,8 @@ class Record:
 def record(artifact: Artifact, title: str, runs: int = 9) -> Record:
     """Run an artifact several times and make the record of the fastest run.
 
-    All inputs are zeros. The fastest run was disturbed least by other work on the machine.
+    All inputs are zeros. The fastest run is taken because other work on the machine disturbed it
+    least.
 
     Parameters
     ----------
@@ -218,7 +220,7 @@ def from_profile(
     Parameters
     ----------
     plan: the plan that was profiled; by default the artifact's plan.
-    runs: number of runs; the profile is that of the fastest. 0 if the artifact was not run.
+    runs: number of runs, of which `profile` shows the fastest; 0 if the artifact was not run.
     """
     schedule = artifact.schedule
     plan = plan or artifact.plan

@@ -45,7 +45,7 @@ class _Rows:
 def scale_of(records: list[Record]) -> float:
     """Length of the time axis in microseconds: the longest makespan, plus 1%.
 
-    Both measured and predicted makespans count.
+    The longest makespan is the longest of all measured and predicted makespans.
     """
     ends = [max(record.makespan_us, record.predicted_us or 0.0) for record in records]
     return max(ends, default=0.0) * 1.01 or 1.0
@@ -82,9 +82,9 @@ def timeline(record: Record, scale_us: float, width: float | str = "100%") -> El
     Parameters
     ----------
     scale_us: length of the time axis in microseconds.
-    width: width of the drawing, in pixels or as a percentage. With pixels, a box that is too narrow
-        for its label has no label. With a percentage, a page can stretch the drawing. The script of
-        the page then hides labels and draws the marks of the time axis again.
+    width: width of the drawing, in pixels or as a percentage. If it is in pixels, a box that is too
+        narrow for its label has no label. If it is a percentage, a page can stretch the drawing.
+        The script of the page then hides labels and draws the marks of the time axis again.
     """
     rows = _rows(record)
     root = canvas(width, rows.height, data_scale_us=scale_us)
@@ -95,7 +95,7 @@ def timeline(record: Record, scale_us: float, width: float | str = "100%") -> El
         _draw_stages(root, record, rows, scale_us, width)
     for y in (*rows.measured, *rows.predicted):
         child(root, "line", x1="0%", x2="100%", y1=y + _LANE, y2=y + _LANE, stroke="#BBBBBB")
-    _draw_waits(root, record, rows, scale_us)  # The boxes come later, and cover these lines.
+    _draw_waits(root, record, rows, scale_us)  # The boxes are drawn later, over these lines.
     for i, op in enumerate(record.operators):
         _draw_operator(
             root, i, op, (op.start_us, op.end_us), rows.measured[op.stream], scale_us, width
@@ -171,7 +171,8 @@ def _draw_stages(
     began = sorted((start, stage) for stage, start in first_start.items())
     ends = [start for start, _ in began[1:]] + [record.makespan_us]
     for (start, stage), end in zip(began, ends, strict=True):
-        # A number is shown whole or not at all: 173 cut to 17 would name another stage.
+        # A stage's number is shown whole or not at all, because 173 cut off to 17 would name
+        # another stage.
         needed = 6 + _DIGIT_PX * len(str(stage))
         label = str(stage) if _fits(start, end, scale_us, width, needed) else ""
         box(
@@ -202,7 +203,7 @@ def _draw_operator(
 
 
 def _draw_waits(root: Element, record: Record, rows: _Rows, scale_us: float) -> None:
-    """Draw a line per wait, from the end of the awaited operator to the start of the waiter."""
+    """Draw a line per wait, from the end of the awaited operator to the start of the other."""
     for op in record.operators:
         for w in op.waits:
             awaited = record.operators[w]

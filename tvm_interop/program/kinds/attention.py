@@ -45,9 +45,9 @@ class Attention(DescribedOp, frozen=True, kw_only=True):
         return most_products(self, shares_weight=True)
 
     def cuts(self) -> list[Cut] | None:
-        """Cut by heads, along the first axis longer than 1; a single head is cut by queries.
+        """Divide by heads, along the first axis longer than 1; divide a single head by queries.
 
-        None if there is one query of one head.
+        The result is None if there is only one query of one head.
         """
         queries, keys, values = self.shapes[:3]
         axis = next((a for a, dim in enumerate(queries[:-1]) if dim > 1), None)

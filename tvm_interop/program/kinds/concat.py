@@ -1,7 +1,7 @@
 """Concatenation of images along their channels.
 
 No library computes this kind, because a concatenation may cost nothing: `concat_in_place` removes a
-concatenation whose inputs can be written straight into their places.
+concatenation if its inputs can be written directly to their places in the result.
 """
 
 from __future__ import annotations
@@ -20,5 +20,5 @@ class Concat(DescribedOp, frozen=True, kw_only=True):
 
     @property
     def may_be_blocked(self) -> tuple[int, ...]:
-        """Indices of the arguments that may be blocked: the first input and the output."""
+        """Indices of the arguments that may have a blocked layout: first input and output."""
         return (0, len(self.shapes) - 1)

@@ -39,7 +39,7 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
 
     @property
     def product_sizes(self) -> tuple[int, int, int]:
-        """A product for each group: a row for each pixel of the result, a column for each channel.
+        """One matrix product per group: a row per pixel of the result, a column per channel.
 
         cuDNN's documentation calls this the implicit GEMM.
         """
@@ -74,19 +74,19 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
     def reads_rows_of_whole(self) -> bool:
         """Whether parts read their rows out of the whole image.
 
-        They do if the image is plain or has several blocks of channels, because its rows are then
-        not contiguous in memory. A part may begin at any row of such an image. The kernel of a part
-        copies these rows first. For 64 channels and a 3x3 window, the copy takes about a tenth of
-        the kernel's time.
+        The parts do so if the image is plain or has several blocks of channels, because the image's
+        rows are then not contiguous in memory. A part may begin at any row of such an image. The
+        kernel of a part first copies the part's rows. For 64 channels and a 3x3 window, the copy
+        takes about a tenth of the kernel's time.
         """
         return self.layouts[0] == "plain" or lies_apart(self, 0, 2)
 
     @property
     def most_parts(self) -> int:
-        """The largest number of parts that is worth the effort.
+        """The largest number of parts into which dividing the convolution is worth the effort.
 
-        It depends on the number of products. A depthwise convolution is limited by the speed of
-        reading, so its number depends on the values that are read.
+        The number depends on how many products the convolution computes. The speed of a depthwise
+        convolution is limited by reading, so its number depends on how many values it reads.
         """
         if self._is_depthwise:
             return super().most_parts
@@ -94,7 +94,7 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
         return most_products(self, shares_weight=shares_weight)
 
     def ends_too_narrow(self, cut: Cut) -> bool:
-        """Whether the last step has too few channels for a vector kernel.
+        """Whether the last step of `cut` has too few channels for a vector kernel.
 
         oneDNN has no vector kernel for a depthwise convolution in bfloat16 with fewer channels than
         a block. Without a vector kernel, a convolution of 8 channels of 56x56 took 3.3 ms.
@@ -116,7 +116,7 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
         read, made = (self.shapes[i][1] // self.groups for i in (0, -1))
         block = max(map(block_of, self.layouts))
         if read % block or made % block:
-            return None  # A group would begin within a block.
+            return None  # A part would begin in the middle of a block of channels.
         by_group = Cut(1, made)
         more = [Cut(0, made)] * self.has_bias + [by_group] * self.has_sum
         return [Cut(1, read), Cut(0, made), *more, by_group]

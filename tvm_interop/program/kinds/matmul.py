@@ -37,7 +37,7 @@ class Product(DescribedOp, frozen=True, kw_only=True):
 
     @property
     def most_parts(self) -> int:
-        """The largest number of parts that is worth the effort.
+        """The largest number of parts into which dividing the product is worth the effort.
 
         The time to read the right factor counts only for a product with a single row, because only
         such a product is divided by columns.
@@ -45,7 +45,7 @@ class Product(DescribedOp, frozen=True, kw_only=True):
         return most_products(self, shares_weight=prod(self.shapes[0][:-1]) > 1)
 
     def cuts(self) -> list[Cut] | None:
-        """Cut along the first axis longer than 1: by matrices, or by rows of a single matrix.
+        """Divide along the first axis longer than 1: by matrices, or a single matrix by rows.
 
         A product with a single row is divided by columns.
         """
@@ -83,7 +83,11 @@ class Matmul(Product, frozen=True, kw_only=True):
 
     @property
     def product_sizes(self) -> tuple[int, int, int]:
-        """One product if all matrices on the left have the same right factor; else one for each."""
+        """The number of matrix products, and the rows and columns of each.
+
+        If all matrices on the left have the same right factor, they are one product. Otherwise each
+        of them is a product.
+        """
         *outer, rows, columns = self.shapes[-1]
         if len(self.shapes[1]) == 2:
             return 1, prod(outer) * rows, columns
@@ -94,7 +98,7 @@ class Matmul(Product, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, allow_tf32=True)
 
     def by_columns(self) -> list[Cut] | None:
-        """Cut a single row by columns: each part takes some columns of the right factor."""
+        """Divide a single row by columns: each part takes some columns of the right factor."""
         made = len(self.shapes[-1]) - 1
         step = aligned_step(self, [self.shapes[-1]], made)
         by_column = Cut(made, step)

@@ -17,7 +17,7 @@ class QuantisedAvgPool2d(OfQuantisedWindows, frozen=True, kw_only=True):
 
     Attributes
     ----------
-    counts_padding: whether padding counts as zeros.
+    counts_padding: whether padding counts as zeros in the mean. Otherwise it does not count.
     """
 
     layer: ClassVar[str] = "pool"

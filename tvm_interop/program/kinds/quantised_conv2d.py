@@ -35,13 +35,14 @@ class QuantisedConv2d(OfQuantisedWindows, frozen=True, kw_only=True):
     def reads_rows_of_whole(self) -> bool:
         """Whether parts read their rows out of the whole image.
 
-        This is so for a single image, if some of its rows begin at unaligned addresses.
+        The parts do so if there is a single image, and some of its rows begin at unaligned
+        addresses.
         """
         return self.row_axis is not None and aligned_steps(self, 0, self.row_axis) > 1
 
     @property
     def most_parts(self) -> int:
-        """The largest number of parts that is worth the effort.
+        """The largest number of parts into which dividing the convolution is worth the effort.
 
         The number is small, because each part reads the whole weight.
         """

@@ -15,5 +15,5 @@ class Reorder(DescribedOp, frozen=True, kw_only=True):
 
     @property
     def may_be_blocked(self) -> tuple[int, ...]:
-        """Indices of the arguments that may be blocked: the data and the result."""
+        """Indices of the arguments that may have a blocked layout: the data and the result."""
         return (0, 1)

@@ -1,4 +1,4 @@
-"""Resizing of images, with pixels taken as squares rather than points."""
+"""Resizing of images, where a pixel is a square and its coordinates are those of its centre."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Scale(OfImages, frozen=True, kw_only=True):
         return (*super().differs_by_image, *[1] * (self.shapes[1][0] > 1))
 
     def cuts_of_one(self) -> list[Cut] | None:
-        """Cut a single image by channels; parts of the factor begin at aligned addresses too."""
+        """Divide a single image by channels; the factor's parts begin at aligned addresses too."""
         step = max(self.aligned_channels, aligned_step(self, [self.shapes[1][1:]], 0))
         by_block = Cut(1, step)
         return [by_block, by_block, *[Cut(0, step)] * self.has_bias, by_block]

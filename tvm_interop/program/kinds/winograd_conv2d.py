@@ -10,9 +10,9 @@ from .conv2d import Conv2d
 class WinogradConv2d(Conv2d, frozen=True, kw_only=True):
     """A `Conv2d` with a window of 3x3 and strides of 1, computed by the algorithm F(4x4,3x3).
 
-    The algorithm takes a quarter of the products of direct sums (Lavin and Gray, "Fast Algorithms
-    for Convolutional Neural Networks", CVPR 2016, section 4.1). Its sums are rounded otherwise
-    (`docs/numbers.rst`).
+    The algorithm computes a quarter of the products that a direct convolution computes (Lavin and
+    Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016, section 4.1). Its results
+    are rounded differently (`docs/numbers.rst`).
     """
 
     @property
@@ -23,7 +23,7 @@ class WinogradConv2d(Conv2d, frozen=True, kw_only=True):
 
 
 def as_winograd(op: LibraryOp) -> WinogradConv2d | None:
-    """The same convolution by Winograd's algorithm; None if it is not a convolution for it."""
+    """`op` as a convolution by Winograd's algorithm; None if the algorithm cannot compute `op`."""
     if not isinstance(op, Conv2d) or isinstance(op, WinogradConv2d):
         return None
     if (op.window.size, op.window.strides, op.groups) != ((3, 3), (1, 1), 1):

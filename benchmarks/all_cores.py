@@ -10,10 +10,10 @@ core. `ios-both` makes a schedule in each compilation. The speed check runs each
 sequential execution of its own compilation. If the schedule is faster, it ships: the artifact
 contains it. If not, sequential execution ships.
 
-Then the artifacts that ship run in interleaved rounds, together with sequential execution of the
-first compilation, twice. A time is the median of the runs that other programs did not delay
-(`latency.estimate.undisturbed`). A second ratio comes from pairs of runs of the same round, with
-the 90% interval of a signed-rank test.
+Then the artifacts that ship run in interleaved rounds. Sequential execution of the first
+compilation takes part twice. A time is the median of the runs that other programs did not delay
+(`latency.estimate.undisturbed`). The ratio of two contestants comes from pairs of runs of the same
+round, with the 90% interval of a signed-rank test.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _shipped(row: Row, name: str, home: Compilation) -> Schedule:
     row.merged[name] = len(merged_stages(made))
     row.prices_us[name] = made.makespan
     if name == ALL:
-        # `ios-both` has measured its stages again. So measure these stages again too.
+        # `ios-both` has measured its stages again, so measure sequential stages again too.
         in_turn.measure_again(home.graph, home.measured_latency)
         row.prices_us[SEQUENTIAL] = in_turn.simulate(home.graph, home.measured_latency)
     differs = row.merged[name] > 0 or made.streams != in_turn.streams

@@ -97,8 +97,9 @@ def simulated_ms(network: PaperGraph, found: Parameters, form: str) -> float:
     latency = paper_latency(network, device(found), found.tile, found.depthwise)
     options = SEARCH if form in ("ios-parallel", "ios-both") else {}
     made = schedule(network.graph, form, latency, **options)
-    # A makespan is a sum of stage latencies. So it includes no gain from an early launch, while the
-    # operator before still runs. This holds for `ios-merge` and for `sequential`.
+    # A makespan is a sum of stage latencies. So the time of `ios-merge` does not include the gain
+    # from launching an operator while the operator before it still runs. Nor does the time of
+    # `sequential`.
     us = made.makespan if made.makespan is not None else made.simulate(network.graph, latency)
     return us / 1e3
 

@@ -68,15 +68,16 @@ class Orders:
     ----------
     made_by: as in `Subject`.
     launch_us: microseconds from one launch to the next.
-    least_us: lower bound of any schedule: the longest path, all launches, all arithmetic or all
-        traffic.
+    least_us: lower bound of any schedule: the largest of the times of the longest path, of all
+        launches, of all arithmetic and of all memory traffic.
     sequential_us: one stream, in order of the ids.
     nimble_us: Nimble's streams, launched by the ids.
     ids_us, paper_us: Opara's streams along the launch order by the ids, and along the paper's.
     best_us, median_us, worst_us: Opara's streams along random launch orders: the best, the median
         and the worst.
     orders: number of random orders.
-    queued: for the paper's order, the share of operators that were ready and found no room.
+    queued: for the paper's order, the share of operators that were ready to start and did not find
+        room on the GPU.
     """
 
     network: str
@@ -127,7 +128,7 @@ def compiled(
 
 
 def assumed(name: str, gpu: str, found: Parameters, launch_us: float, batch: int = 1) -> Subject:
-    """A network of schedule units, with the kernels that are assumed of cuDNN."""
+    """A network of schedule units, with the kernels that cuDNN is assumed to run."""
     device = device_of(gpu, found, launch_us)
     units = paper_graph(name, batch=batch)
 

@@ -6,7 +6,7 @@ The program is a chain of operators that do next to nothing. It runs in these wa
 - uncaptured on two streams, with every other operator on the second stream, so that each operator
   waits for the one before it on the other stream;
 - as one CUDA graph;
-- in Relax's VM, in both its modes.
+- in Relax's VM, in both its modes, `compiled` and `bytecode`.
 
 Contestants take turns. `ours, one stream` takes part twice, which shows the noise. Only the host's
 time counts, so no GPU is needed: a fake CUDA library can take the place of the driver. The times

@@ -5,7 +5,7 @@ The program is a chain of operators that do next to nothing. It runs in these wa
 - on one stream;
 - on two streams, with every other operator on the second stream, so that each operator waits for
   the one before it on the other stream;
-- in Relax's VM, in both its modes.
+- in Relax's VM, in both its modes, `compiled` and `bytecode`.
 
 Contestants take turns. `ours, one stream` takes part twice, which shows the noise.
 

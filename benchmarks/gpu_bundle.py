@@ -170,7 +170,7 @@ def _made(folder: Path, make: Callable[[Path], None]) -> None:
 
 
 def pack(out: Path, folders: Sequence[Path]) -> None:
-    """Write the contents of some folders to an archive, in which they are one folder."""
+    """Write the contents of some folders to an archive, as the contents of one folder."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(out, "w:xz") as tar:
         for folder in folders:

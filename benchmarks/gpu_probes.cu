@@ -105,7 +105,7 @@ double HostUs(cudaStream_t stream, const std::function<void()>& work) {
   return Median(us);
 }
 
-// A graph of what `issue` puts on `stream`.
+// A CUDA graph of the work that `issue` puts on `stream`.
 cudaGraphExec_t Captured(cudaStream_t stream, const std::function<void()>& issue) {
   cudaGraph_t graph;
   cudaGraphExec_t exec;

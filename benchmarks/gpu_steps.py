@@ -252,7 +252,7 @@ def library_cases(bundle: Path, facts: Facts) -> int:
 
 
 def _library_case(op: Any) -> dict[str, Any]:
-    """Run an operator in all three ways of launching.
+    """Run an operator in all three ways of launching: uncaptured, captured and linked.
 
     The result has the error as a share of the allowed error, whether the bits of all ways are the
     same, the algorithm, and the ways for which no CUDA graph could be made.
@@ -290,9 +290,10 @@ def _cpu_name() -> str:
 
 
 def _torch_version() -> str | None:
-    """PyTorch's version, and the versions of CUDA and cuDNN in it. It is asked in a new process.
+    """PyTorch's version, and the versions of CUDA and cuDNN in it, from a new process.
 
-    In this process, PyTorch would load its own CUDA libraries, and hide which ones we find.
+    In the current process, PyTorch would load its own CUDA libraries, and so hide which CUDA
+    libraries this package finds.
     """
     text = "import torch as t; print(t.__version__, t.version.cuda, t.backends.cudnn.version())"
     told = _output(sys.executable, "-c", text)

@@ -88,7 +88,7 @@ def longest_paths_by_clock(subject: Instance, gpus: int) -> tuple[list[int], flo
 
 
 def recurrence_by_clock(subject: Instance, gpus: int) -> tuple[list[int], float]:
-    """Run our scheduler `hios-mr`, without its windows.
+    """Run our scheduler `hios-mr`, without stages of several operators (windows).
 
     Returns
     -------
@@ -106,6 +106,8 @@ def windows_by_clock(
     subject: Instance, gpus: int, gpu_of: Sequence[int], latency_us: float
 ) -> float:
     """Run Algorithm 2 of the HIOS paper on a mapping, with windows of two operators.
+
+    The operators of a window form a stage, and start together on their GPU.
 
     Parameters
     ----------

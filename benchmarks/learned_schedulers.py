@@ -208,10 +208,11 @@ def _samples(folder: Path, target: str) -> Recorded:
 
 
 def _operators(name: str, first: Recorded, other: Recorded, own: int) -> dict[str, Any]:
-    """Predict operators alone of one target from another: the error over several seeds.
+    """Predict the latencies of single operators on the target `other`, with several seeds.
 
-    With `own` operators of the target itself, two predictions are made. One has learned from both
-    targets, and the other from these operators alone.
+    The result has the errors and rank correlations of two predictions. One has learned from all
+    operators of the target `first` and from `own` operators of `other`. The other has learned only
+    from these `own` operators, and is left out if `own` is 0.
     """
     (source, source_work, _), (samples, work, _) = first, other
     workloads = [work[hash_] for hash_ in samples.hashes]
@@ -238,9 +239,10 @@ def _operators(name: str, first: Recorded, other: Recorded, own: int) -> dict[st
 
 
 def _stages(name: str, first: Recorded, other: Recorded, own: int) -> dict[str, Any]:
-    """Predict stages of several operators of one target from another.
+    """Predict the latencies of stages of several operators on the target `other`.
 
-    The operators alone are measured on the target itself.
+    The predictions and the result are as in `_operators`, with stages in place of operators. The
+    latencies of all single operators are measured on `other` itself.
     """
     (source, source_work, stored), samples = first, other[0]
     # A model usually learns only from its own device. Here it must learn from the other device too.
@@ -270,7 +272,7 @@ def _stages(name: str, first: Recorded, other: Recorded, own: int) -> dict[str, 
 
 
 def by_choice(folder: Path) -> list[dict[str, Any]]:
-    """The active choice of stages against a random choice, on a recorded device."""
+    """The choice of stages by the learned search, against a random choice, on a recorded device."""
     target = next(iter(TARGETS))
     made = compilation(CHOSEN, target, database(folder, target))
     latency, graph = made.measured_latency, made.graph
@@ -299,7 +301,10 @@ def by_choice(folder: Path) -> list[dict[str, Any]]:
 
 
 class AsRecorded(LatencyOver):
-    """Recorded latencies. No stage is measured again, so the best schedule stays the best."""
+    """Recorded latencies, which are never measured again.
+
+    So the schedule that is best by the recorded latencies stays the best.
+    """
 
     def measure_again(self, stages: Sequence[Sequence[Sequence[int]]]) -> int:
         return 0

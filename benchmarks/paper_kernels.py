@@ -121,8 +121,8 @@ def paper_latency(
     def price(conv: ConvShape) -> float:
         work = [_conv_work(conv)]
         if conv.images > 1:
-            # The parts of the output are interleaved image by image, so another kernel has to copy
-            # them out.
+            # The merged output has the results of all convolutions, interleaved image by image. So
+            # another kernel has to copy the results out.
             work.append(Work("bytes", conv.values, 1, 0, 2 * _FLOAT_BYTES * conv.values))
         return base.kernels_us([[[kernel_of(each, device, tile, depthwise) for each in work]]])
 

@@ -168,7 +168,7 @@ def random_search(
 
     Parameters
     ----------
-    value: the reward of an action.
+    value: function that returns the reward of an action.
     size: length of an action.
     """
     return max((rng.random(size) for _ in range(calls)), key=value)

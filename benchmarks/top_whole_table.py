@@ -62,8 +62,10 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def wins(cells: dict[str, Any]) -> bool:
-    """Whether trained agents serve clearly more requests of the mix than `auto` anywhere, so
-    that the intervals do not overlap."""
+    """Whether trained agents serve clearly more requests of the mix than `auto` in any setting.
+
+    They do if the intervals of both do not overlap.
+    """
     for place in {(row["device"], row["mix"]) for row in cells.values()}:
         here = [row for row in cells.values() if (row["device"], row["mix"]) == place]
         for load in _LOADS:

@@ -85,7 +85,10 @@ def _throughput(ms: dict[tuple[str, str], float]) -> Chart:
     "ios", "Figure 9", "limits r and s against the cost of a search", seconds=150, slow=True
 )
 def figure_9() -> Record:
-    """Search Inception-V3 and NASNet-A with each r and s. The blocks of NASNet-A are its cells."""
+    """Search Inception-V3 and NASNet-A with each pair of the limits r and s.
+
+    The blocks of NASNet-A are its cells.
+    """
     found: dict[str, dict[tuple[int, int], Found]] = {}
     speedup: dict[str, dict[tuple[int, int], float]] = {}
     limits = [(r, s) for r in (1, 2, 3) for s in (3, 8)]

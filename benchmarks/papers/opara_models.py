@@ -250,7 +250,7 @@ def figure_6() -> Record:
 
 @experiment("opara", "Figure 7", "streams of T5 and BERT", seconds=1)
 def figure_7() -> Record:
-    """Counts the streams of both schedulers."""
+    """Counts the streams of Nimble and of Opara."""
     streams = {
         (name, form): schedule_of(subject(name, "a100"), form).num_streams
         for name in ("t5_encoder", "bert_base") for form in ("Nimble", "Opara")

@@ -38,7 +38,7 @@ def fitted() -> Parameters:
 
 @functools.cache
 def subject(network: str, gpu: str, batch: int = 1) -> Subject:
-    """A network on a GPU, with the kernels that are assumed of cuDNN."""
+    """A network on a GPU, with the kernels that cuDNN is assumed to run."""
     return assumed(network, gpu, fitted(), GRAPH_LAUNCH_US, batch)
 
 

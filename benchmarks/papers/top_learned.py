@@ -253,8 +253,10 @@ def figure_21() -> Record:
 
 @experiment("top", "Figure 22", "training of MADDPG", seconds=1)
 def figure_22() -> Record:
-    """Reads the rewards of the trainings by step, and the rewards of searches with as many
-    calls."""
+    """Reads the rewards of the trainings by step, and the rewards of searches.
+
+    A search calls the simulator as often as a training does.
+    """
     runs = {name: seeds(*_LEARNERS[name]) for name in ("MADDPG", "MADDPG as printed")}
     curves = {
         name: np.mean([[reward for _, reward in run["curve with noise"]] for run in each], axis=0)

@@ -136,8 +136,9 @@ def _run_of(
 
     Parameters
     ----------
-    models, times, figures: the model of each request, its three times, and the busy time with the
-        number of rounds, as the native functions return them.
+    models, times, figures: arrays of bytes from the native functions. They hold the model of each
+        request; its arrival, dequeue and completion times; and the busy time and the number of
+        combined blocks that ran.
     """
     columns = np.frombuffer(times, dtype=np.float64).reshape(-1, 3) - begin_us
     busy_us, rounds = np.frombuffer(figures, dtype=np.float64)
@@ -161,7 +162,10 @@ def _packed(
     schedule: str,
     barriers: bool,
 ) -> tuple[list[Any], list[list[list[int]]], bytes]:
-    """Return the programs, the places of blocks and the intervals for the native functions."""
+    """Return the programs, the places of blocks and the intervals for the native functions.
+
+    The place of a block is the index of its combined block, and its index in the combined block.
+    """
     models = programs.models
     made = [programs.of_parts(cell, schedule, barriers) for cell in combination]
     place = {part: (c, p) for c, cell in enumerate(combination) for p, part in enumerate(cell)}

@@ -305,7 +305,7 @@ class Process(Protocol):
         ...
 
     def saved(self) -> Any:
-        """Return what `restore` needs, as data that JSON can hold."""
+        """Return the data that `restore` needs, in a form that JSON can hold."""
         ...
 
     def restore(self, saved: Any, actions: Floats) -> None:
@@ -383,7 +383,7 @@ class Environment:
         return Outcome(self.state, self._figures(run), run)
 
     def saved(self) -> Any:
-        """Return what `restore` needs, as data that JSON can hold."""
+        """Return the data that `restore` needs, in a form that JSON can hold."""
         return [self.calls, self._rng.bit_generator.state]
 
     def restore(self, saved: Any, actions: Floats) -> None:
@@ -413,11 +413,12 @@ def figures_of(run: ServingRun, gain: float, variance: float) -> Floats:
 
 @dataclass(frozen=True)
 class RewardRule:
-    """The rule by which z-scores become a reward.
+    """The rule that turns the z-scores of an outcome into a reward.
 
     Attributes
     ----------
-    weights: factors of the gain, of the latency and of the variance: a, b and c of Equation 2.
+    weights: factors of the utilisation (or of the throughput in its place), of the latency and of
+        the variance: a, b and c of TOP's Equation 2.
     is_exponential: whether the reward is the exponential of the weighted sum, as in Equation 2, and
         not the sum itself.
     refused: reward of an action that was refused.

@@ -76,7 +76,7 @@ class ServingDevice:
 
 @dataclass(frozen=True)
 class OperatorCosts:
-    """The latency and the device usage of each operator of a model when it runs alone.
+    """The latency and the device usage of each operator of a model when the operator runs alone.
 
     Attributes
     ----------

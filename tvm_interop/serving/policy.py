@@ -123,7 +123,7 @@ def require_counts(**options: int) -> None:
 
     Raises
     ------
-    InputError: an option is not such a number; the message names it.
+    InputError: an option has another value; the message names the option.
     """
     for name, value in options.items():
         if not is_whole(value) or value < 1:

@@ -165,7 +165,7 @@ class ServingProcess:
         return Outcome(self.state, figures_of(window.run, self._gain(window), variance), window.run)
 
     def saved(self) -> Any:
-        """Return what `restore` needs, as data that JSON can hold."""
+        """Return the data that `restore` needs, in a form that JSON can hold."""
         return [self.calls, self._began, self._served]
 
     def restore(self, saved: Any, actions: Floats) -> None:

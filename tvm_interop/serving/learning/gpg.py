@@ -61,7 +61,7 @@ class GpgConfig:
         module.
     steps: number of updates. One block is scheduled before each update.
     pack: number of blocks per update. The graph network evaluates each block once.
-    states: number of states per block in an update.
+    states: number of states (sets of remaining operators) per block in an update.
     replay: number of stages kept for each block; older stages are dropped.
     noise: exploration at the beginning and at the end of the training, with linear change between
         them. For `gpg`, it is the standard deviation of the noise added to the number m that
@@ -308,7 +308,8 @@ class GpgTraining:
         order = np.argsort(stage_us + rest_us, kind="stable")[:16]
         exact = task.price([candidates[i] for i in order])
         least = self._replay.least_us[number]
-        # A known makespan of the operators after an ending also gives a makespan of this state.
+        # If a makespan is known for the operators that remain after an ending, it adds up with the
+        # latency of the ending to a makespan for the operators that remain now.
         for i, us in zip(order, exact, strict=True):
             after = remaining & ~sum(candidates[i])
             if after in least:

@@ -23,7 +23,7 @@ def perceptron(*widths: int) -> nn.Sequential:
 
 
 class GraphNetwork(nn.Module):  # type: ignore[misc]
-    """The graph network of the paper, and its heads.
+    """The graph network of TOP's paper, and its heads.
 
     The head of `gpg` is the policy mu. The heads of `gpg-scored` predict the latency of a stage and
     the makespan of the remaining operators.
@@ -112,7 +112,9 @@ class Union:
         return floats(np.concatenate([block.inputs(count) for block in self._blocks]))
 
     def spread(self, rows: Sequence[npt.NDArray[Any]]) -> Any:
-        """Widen rows of one block to the whole union, with zeros for the operators of other blocks.
+        """Return the rows of all blocks with one column for each operator of the union.
+
+        A row has zeros in the columns of other blocks.
 
         Parameters
         ----------

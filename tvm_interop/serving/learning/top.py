@@ -59,7 +59,7 @@ class TopConfig:
     threshold: float = 2e5
 
     def most_on(self, cores: float) -> int:
-        """Return the largest number of blocks in a combined block, on a device of `cores`."""
+        """Return the largest number of blocks in a combined block on a device of `cores` cores."""
         return max((least, most) for least, most in self.most if least <= max(cores, 1))[1]
 
     def fields(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class TopConfig:
         return found
 
     def shortened(self, share: float) -> TopConfig:
-        """Return the configuration with this share of the steps of both trainings."""
+        """Return the configuration with `share` times the steps of both trainings."""
         agents = self.agents
         steps = max(int(agents.steps * share), agents.batch + 1)
         first = max(int(agents.random_steps * share), agents.batch)

@@ -253,7 +253,7 @@ class Auto(Policy):
         if self._decide_at > _MOST * _GROWTH:
             self._decide_at = observed.count + _MOST
         self._check_at = observed.count + _FIRST // 2
-        # Limit the repetitions: repeating few arrivals adds no information.
+        # Do not repeat few arrivals very often: repetitions add no information.
         arrivals, seconds = observed.replayed(min(_SIMULATED, _REPEATED * observed.count))
         self._before = self._current
         if self._background:

@@ -76,7 +76,7 @@ class Observed:
                     found.append((request.arrived_us, model, given_us))
                     self._last_id[model] = max(self._last_id[model], request.id)
                 elif queue[0].priority == queue[-1].priority:
-                    break  # All requests before this one arrived earlier, and are known.
+                    break  # The requests before this one arrived earlier, and are recorded.
             new += found
         if new:
             new.sort()

@@ -215,7 +215,8 @@ class Search(Policy):
 class _Score:
     """Scores combinations by their throughput under overload, in the proportions of `rates`.
 
-    Requests arrive at three times the throughput of one instance at a time, or from `clients`.
+    Requests come from `clients`. If that is None, they arrive at three times the rate that a device
+    serves with one instance at a time.
     """
 
     def __init__(
@@ -364,7 +365,10 @@ def _cem(
 
 
 def _labels(likely: npt.NDArray[np.float64], most: int, draw: np.random.Generator) -> list[int]:
-    """Draw the combined block of each block, with at most `most` blocks in each combined block."""
+    """Draw, for each block, the index of the combined block that it joins.
+
+    At most `most` blocks join the same combined block.
+    """
     left = np.full(len(likely), most)
     labels = []
     for row in likely:

@@ -136,7 +136,7 @@ class _Adapted:
                 self._best = speed
             elif speed < _WORSE * self._best:
                 self._streams = max(1, self._streams * 3 // 4)
-                # Lower the best speed a bit: the load may have changed and put it out of reach.
+                # Lower the best speed a bit: with a changed load, no K may reach it any more.
                 self._best *= 0.98
             elif self._hold == 0:
                 self._streams = max(1, self._streams - 1)

@@ -71,7 +71,10 @@ class AnyModel(ABC):
 
     @property
     def run_counts(self) -> dict[tuple[int, ...], RunCounts]:
-        """The runs by the size at which they ran; empty for a model of one size."""
+        """The counts of runs, keyed by the size in each of `dimensions` at which they ran.
+
+        Empty for a model of one size.
+        """
         return {}
 
     @property
@@ -126,7 +129,7 @@ class AnyModel(ABC):
         Raises
         ------
         ExecutionError
-            An operator failed, or another block is next.
+            An operator failed, or it is the turn of another block.
         InputError
             The model is not divided.
         """

@@ -49,10 +49,10 @@ def handlers(
     Parameters
     ----------
     service: descriptor of the service. A streaming method must stream in both directions.
-    calls: object with one function per method, of the same name. The function is a coroutine
-        function, or an asynchronous generator for a streaming method. A `TVMInteropError` ends the
-        call with the status of the error. Any other function is registered as it is:
-        it is a stub, which answers `UNIMPLEMENTED`.
+    calls: object with one function per method, of the same name. The function of a supported
+        method is a coroutine function, or an asynchronous generator for a streaming method. If it
+        raises a `TVMInteropError`, the call ends with the status of the error. A plain function is
+        a stub that answers `UNIMPLEMENTED`, and is registered as it is.
     access: access rules.
     held: byte budget that counts each message while it is served.
     max_number_bytes: see `grpc_wire.check_message`.

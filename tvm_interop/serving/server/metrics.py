@@ -36,7 +36,7 @@ class Metrics:
                 ("run", "Time that the runs took, with copies of inputs and outputs."),
             )
         )  # fmt: skip
-        self._of_model: dict[str, tuple[Any, Any]] = {}  # Results of `labels`, a slow call.
+        self._of_model: dict[str, tuple[Any, Any]] = {}  # Kept, as `labels` is slow.
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
 

@@ -51,7 +51,7 @@ class Model(AnyModel):
             shapes.batch_sizes,
         )
         self._shape_of_size = {size: i for i, size in enumerate(shapes.batch_sizes)}
-        # A model with batches needs no range: `run` joins requests and fills the batch up.
+        # A model with batches needs no `row_range`: `run` joins requests and fills batches up.
         self._range = None if shapes.batch_sizes else shapes.row_range
         known = shapes.row_range
         self.dimensions = ("batch",) if shapes.batch_sizes else known.dimensions if known else ()
@@ -64,7 +64,7 @@ class Model(AnyModel):
 
     @property
     def run_counts(self) -> dict[tuple[int, ...], RunCounts]:
-        """The runs by batch size, or by the sizes of the model's ranges."""
+        """The counts of runs, keyed by batch size or by the sizes of the model's ranges."""
         return self._counts.counts()
 
     @property
@@ -102,7 +102,7 @@ class Model(AnyModel):
                 "that runs blocks serves models of one shape; compile it for one, or choose a "
                 "policy that runs models whole"
             )
-        # Only instances of this kind can run some of their operators alone.
+        # Only the instances that `changeable` returns can run a part of their operators.
         changeable = [self._shapes.changeable(one, 0) for one in self._instances[0]]
         instances = self._instances[0] = [*changeable]
         plan = instances[0].plan
@@ -121,7 +121,7 @@ class Model(AnyModel):
         Raises
         ------
         ExecutionError
-            An operator failed, or another block is next.
+            An operator failed, or it is the turn of another block.
         """
         segments = self._segments[slot]
         instance = segments.instance

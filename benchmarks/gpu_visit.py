@@ -226,7 +226,7 @@ class Visit:
         self._write()
 
     def _outcome(self, code: int | None, out: Path, limit_s: float) -> dict[str, Any]:
-        """The state of a step that ended with exit code `code`; None if it was killed."""
+        """The state of a step that ended with exit code `code`, or was killed if `code` is None."""
         found: dict[str, Any] = {}
         if out.is_file():
             text = out.read_text()

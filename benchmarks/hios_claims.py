@@ -113,7 +113,7 @@ def checks(found: Mapping[str, Any]) -> list[Check]:
 
 
 class _Curves:
-    """The mean latencies of one figure of the paper."""
+    """Our mean latencies for one figure of the paper."""
 
     def __init__(self, found: Mapping[str, Any], number: int) -> None:
         self.name = f"figure {number}"

@@ -207,8 +207,8 @@ def relative_error(got: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> f
 def table(rows: Sequence[Row]) -> str:
     """The results as a Markdown table. A ratio above 1 means that we are slower.
 
-    The column `ships` says which networks ship sequential. For these networks, `over ours,
-    sequential` compares a program with itself.
+    The column `ships` says which networks ship sequential execution. For these networks, `over
+    ours, sequential` compares a program with itself.
     """
     others = list(dict.fromkeys(name for row in rows for name in row.ratios))
     lines = [

@@ -137,7 +137,8 @@ RANKINGS = (
         for number in (7, 8, 9, 10)
     ),
     *(
-        # Here HIOS-MR takes 0.99 times as long as IOS in the paper, so the two count as equal.
+        # At the point 1.2 of the figure, HIOS-MR takes 0.99 times as long as IOS in the paper. So
+        # the two count as equal.
         _of_hios_models(11, evaluator, at={"1.2": _without_mr_and_ios(evaluator)})
         for evaluator in ("exact", "clock")
     ),

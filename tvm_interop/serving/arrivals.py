@@ -230,7 +230,7 @@ def trace_file(path: str | Path, models: Sequence[str]) -> Arrivals:
 
 
 def _poisson_us(rate: float, seconds: float, rng: np.random.Generator) -> npt.NDArray[np.float64]:
-    # Given their number, the arrival times of a Poisson process are uniformly distributed.
+    # With the number of arrivals given, arrival times of a Poisson process are uniform.
     return np.sort(rng.random(rng.poisson(rate * seconds))) * (seconds * 1e6)
 
 

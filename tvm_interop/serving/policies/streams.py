@@ -86,7 +86,8 @@ class Streams(Policy):
                 f"there are {len(self._interval_us)} intervals for {len(view.queues)} models; "
                 "give one for each"
             )
-        # Queues of models that may not start yet are shown to the order as empty queues.
+        # The order, which chooses the next request, sees empty queues for models that may not start
+        # yet.
         due = [
             queue if self._due_us[model] <= view.now_us else queue.__class__()
             for model, queue in enumerate(view.queues)
@@ -122,8 +123,8 @@ class _Adapted:
                 self._work_us += policy.setting.programs.model_us(request.model)
         if not any(view.queues):
             self._was_saturated = False
-        # Work counts when an instance starts. This is accurate enough, because a window has many
-        # more requests than are in flight.
+        # The work of an instance counts as done when the instance starts. This is accurate enough,
+        # because far more requests end in a period of measurement than are in flight.
         if view.num_finished - self._finished >= max(_WINDOW, 32 * self._streams):
             self._change(view)
         return self._streams

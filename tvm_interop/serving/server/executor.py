@@ -286,7 +286,7 @@ class Executor:
         with self._wake:
             left = [*self._arrived, *(ticket for job in self._ready for ticket in job.tickets)]
             self._arrived, self._ready = [], deque()
-            # These requests have finished a block, and their next block will not start.
+            # The requests of these jobs have finished a block, and their next block will not start.
             half_done = [*self._ended, *self._dispatcher.half_done()]
             left += [
                 t

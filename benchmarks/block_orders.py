@@ -72,8 +72,9 @@ class Orders:
         launches, of all arithmetic and of all memory traffic.
     sequential_us: one stream, in order of the ids.
     nimble_us: Nimble's streams, launched by the ids.
-    ids_us, paper_us: Opara's streams along the launch order by the ids, and along the paper's.
-    best_us, median_us, worst_us: Opara's streams along random launch orders: the best, the median
+    ids_us, paper_us: Opara's streams, launched in the order of the ids, and in the launch order of
+        the paper on Opara.
+    best_us, median_us, worst_us: Opara's streams, launched in random orders: the best, the median
         and the worst.
     orders: number of random orders.
     queued: for the paper's order, the share of operators that were ready to start and did not find

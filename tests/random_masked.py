@@ -101,7 +101,7 @@ def _positions(net: Masked, x: str, rng: np.random.Generator) -> str:
 
 
 def _masked_mean(net: Masked, x: str, rng: np.random.Generator) -> str:
-    """Subtracts a mean over positions. Some of these means also count filled positions."""
+    """Subtracts a mean over positions. Some of these means also count the positions of padding."""
     masked = net.columns(x) if rng.integers(4) else x
     total = net.do("ReduceSum", masked, net.ints(1))
     if rng.integers(3):

@@ -102,8 +102,9 @@ class IosSearch {
     StageBatch stages;
   };
 
-  // Searches the operators as one part and adds the part. Returns false, and adds nothing, if the
-  // part has more than `max_transitions` transitions or `is_over` returns true.
+  // Searches the schedule of the operators as one part of the graph, and appends the part to
+  // `parts`. Returns false, and appends nothing, if the part has more than `max_transitions`
+  // transitions or `is_over` returns true.
   bool SearchWhole(const std::vector<int>& ops, const EndingLimits& limits, int64_t max_transitions,
                    const std::function<bool()>& is_over, std::vector<Part>* parts);
   // Searches the operators and appends the parts. Cuts the parts until none has more than

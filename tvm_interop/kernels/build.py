@@ -117,7 +117,7 @@ def _compiled(
     ] or [(tvm.target.Target(target), [])]
     context = tvm.transform.PassContext.current()
     # TVM's pass instruments, such as its timing of passes, work on one thread only.
-    built: list[int] = []  # Numbers of kernels in the files written so far.
+    built: list[int] = []  # The numbers that name the kernels in the files that are written so far.
     threads = 1 if context.instruments else min(_native.num_threads(), len(files))
 
     def build(number: int) -> str:

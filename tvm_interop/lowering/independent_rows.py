@@ -282,7 +282,10 @@ class _KernelProof:
         return Buffers(size, names, counters)
 
     def _declared(self) -> dict[int, int]:
-        """The blocks of the parameters of a kernel that declares the axes of its rows."""
+        """The block of each parameter of a kernel that says on which axis each of them has its rows.
+
+        The docstring of this module says what the block of a tensor is.
+        """
         kernel, size = self._kernels[0], self._sizes[0]
         shapes = [[int(dim) for dim in param.shape] for param in kernel.params]
         axes = [int(axis) for axis in kernel.attrs[ROWS]]

@@ -30,7 +30,7 @@ class SizedRuns:
 
         Runs of all instances and of bindings count. Any thread may read this attribute. If each
         size is compiled at its first run, only the sizes that the session keeps ready are listed. A
-        run whose mask does not allow it to be filled up counts at its own size.
+        run whose mask does not allow padding up to a compiled size counts at its own size.
         """
         return {size: each.runs for size, each in self.run_counts.items()}
 

@@ -282,7 +282,7 @@ class _KernelProof:
         return Buffers(size, names, counters)
 
     def _declared(self) -> dict[int, int]:
-        """The block of each parameter of a kernel that says on which axis each of them has its rows.
+        """The block of each parameter, of a kernel that names the axis of rows of each of them.
 
         The docstring of this module says what the block of a tensor is.
         """

@@ -99,7 +99,7 @@ def main() -> int:
 
 
 def compare(path: Path, latency_db: Path, rounds: int) -> Row:
-    """Compile one network in both ways, and run the artifacts that ship.
+    """Compile one network with and without divided operators, and compare the two artifacts.
 
     Parameters
     ----------

@@ -13,9 +13,8 @@
 namespace tvm_interop {
 namespace {
 
-// The limit on transitions also limits the 64-bit words of sets that a search stores, and the
-// numbers that describe its stages. `kSmall` further words and `kSmall` further numbers are always
-// allowed.
+// A search may store at most as many 64-bit words of sets of operators as the limit on transitions
+// says, plus `kSmall`. The same limit holds for the numbers that describe the search's stages.
 constexpr size_t kSmall = 1 << 16;
 constexpr size_t kLook = 256;  // the number of states between two calls of `is_over`
 

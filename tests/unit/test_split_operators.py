@@ -84,7 +84,11 @@ def arguments(program: Program) -> list[list[Shape]]:
 
 
 def assert_cut(program: Program, argument: int, value: int) -> None:
-    """Check that the parts of this argument are disjoint, aligned, in order, and cover `value`."""
+    """Check how the operators of `program` share the value with the number `value`.
+
+    Each of them has a part of it as the argument with the number `argument`. The parts must be
+    disjoint, aligned, in the order of the operators, and cover the whole value.
+    """
     reached = 0
     for op in program.operators:
         root, begin, end = span(program.values, (*op.inputs, *op.outputs)[argument])

@@ -65,7 +65,9 @@ def import_slice(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
 def _axis(axis: int, rank: int) -> int:
     """Return `axis` counted from the first axis; refuse an axis out of range."""
     if not -rank <= axis < rank:
-        raise UnsupportedModelError(f"the axis {axis} is out of range for a tensor of {rank} dimensions")
+        raise UnsupportedModelError(
+            f"the axis {axis} is out of range for a tensor of {rank} dimensions"
+        )
     return axis % rank
 
 

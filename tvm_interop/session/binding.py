@@ -145,7 +145,7 @@ class Binding:
             self._module.set_output_zero_copy(name, array)
             self._in_place.add(name)
         except (InputError, DeviceError):
-            if name in self._in_place:  # The output goes to the instance's own memory.
+            if name in self._in_place:  # The instance writes to its memory again.
                 self._module.set_output_zero_copy(name)
                 self._in_place.discard(name)
             self._copied_out[name] = array

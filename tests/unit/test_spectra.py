@@ -105,6 +105,12 @@ def test_a_long_transform_keeps_its_digits() -> None:
         assert error.max() < 1e-5 * np.abs(wanted).max()
 
 
+def test_parts_that_are_zero_are_exactly_zero() -> None:
+    model, feeds = one_node("DFT", [_floats(2, 12, 1)], onesided=1)
+    (found,) = computed(model, feeds)
+    assert not found[:, [0, -1], 1].any()
+
+
 def test_the_front_of_a_speech_model() -> None:
     """Frames of a padded signal, their power, sums on the mel scale, and the logarithm."""
     net = nets.Net()

@@ -153,9 +153,16 @@ def _times(bb: relax.BlockBuilder, x: Any, factors: Complex) -> Any:
 
 
 def _roots(length: int, inverse: bool) -> Complex:
-    """Return the powers of the first root of unity of order `length`."""
+    """Return the powers of the first root of unity of order `length`.
+
+    A part that is 0 is exactly 0. So is then the imaginary part of the middle of the spectrum of a
+    real signal, whose angle would otherwise be pi or -pi by chance.
+    """
     sign = 2j if inverse else -2j
-    return np.asarray(np.exp(sign * np.pi * np.arange(length) / length))
+    roots = np.exp(sign * np.pi * np.arange(length) / length)
+    # Other parts are at least 1 / length.
+    exact = [np.where(np.abs(x) * (length + 1) < 1, 0, x) for x in (roots.real, roots.imag)]
+    return np.asarray(exact[0] + 1j * exact[1])
 
 
 def _largest_divisor(length: int) -> int:

@@ -214,7 +214,7 @@ def test_what_is_not_defined_is_told() -> None:
         evaluated(KERNELS["largest of windows"], np.full((ROWS, COLUMNS), np.nan, np.float32))
 
 
-@pytest.mark.parametrize("together", [1 << 23, 40])
+@pytest.mark.parametrize("together", [1 << 21, 40])
 def test_each_group_of_a_convolution_is_a_product_of_matrices(
     together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

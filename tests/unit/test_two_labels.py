@@ -72,6 +72,23 @@ def test_as_cheap_as_trying_all(hundred: int) -> None:
     assert mixed > 20
 
 
+def test_a_long_chain_is_as_cheap_as_step_by_step() -> None:
+    """Along a chain, the cheapest labels up to a thing follow from those up to the one before."""
+    for seed in range(3):
+        rng = random.Random(seed)
+        things = 300
+        alone = [(rng.randint(0, 30) / 1e3, rng.randint(0, 30) / 1e3) for _ in range(things)]
+        unlike = [rng.randint(0, 20) / 1e3 for _ in range(things - 1)]
+        costs = [PairCost(None, i, (us, (0.0, 0.0))) for i, us in enumerate(alone)]
+        costs += [PairCost(i, i + 1, ((0.0, us), (us, 0.0))) for i, us in enumerate(unlike)]
+        zero, one = alone[0]
+        for us, (next_zero, next_one) in zip(unlike, alone[1:], strict=True):
+            zero, one = min(zero, one + us) + next_zero, min(one, zero + us) + next_one
+        labels = cheapest_labels(range(things), costs)
+        assert labels_cost(labels, costs) == pytest.approx(min(zero, one), abs=1e-9)
+        assert set(labels.values()) == {0, 1}
+
+
 def test_like_labels_hold_together() -> None:
     """Thing 1 gains 5 by label 1, thing 0 gains 3 by label 0, and unlike labels cost 4."""
     costs = [

@@ -25,8 +25,12 @@ from .numpy_values import Array, Axis, Places, UndefinedError, dtype_of, is_know
 _TOGETHER = 1 << 20
 """The number of places that are evaluated at once, so small that their data mostly stays in
 caches."""
-_FACTORS_TOGETHER = 1 << 23
-"""How many elements of a factor in a sum of products are converted to doubles at once."""
+_FACTORS_TOGETHER = 1 << 21
+"""The number of elements of a factor in a sum of products that are converted to doubles at once.
+
+These doubles take 16 MiB. For arrays of 32 MiB or more, the C library takes new memory from the
+system each time. To provide it takes longer than to convert and to multiply the elements.
+"""
 _LEAST_OF_GROUP = 1 << 16
 """The least number of products of a group whose places are evaluated in a part of their own."""
 _MOST = 1 << 27

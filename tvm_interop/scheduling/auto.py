@@ -128,7 +128,8 @@ def auto(
        Otherwise `sequential` wins. If the rounds of step 3 already show no gain, there are no new
        rounds. If no finalist is predicted to gain 1%, there are no rounds at all.
 
-    So the result is never slower than `sequential`, as far as measurements or predictions tell.
+    So the result is never slower than `sequential`, as far as measurements or predictions tell. The
+    stages of a schedule that wins by its prediction alone are measured again.
 
     Operators keep their own kernels, so the outputs of the model are the same bit by bit as with
     `sequential`. Unlike `ios-both`, `auto` does not merge operators.
@@ -222,7 +223,8 @@ def auto(
     winner = entered.candidates[verdict.winner].schedule
     _LOG.info("auto: `%s` wins", verdict.winner)
     again = 0
-    if verdict.winner != "sequential":
+    # Runs of the whole network against sequential execution say more than its stages one by one.
+    if verdict.winner != "sequential" and verdict.confirmation is None:
         again = winner.measure_again(graph, BudgetedLatency(model, op_us, budget))
     return replace(
         winner,

@@ -2,8 +2,8 @@
 
 A schedule is fixed before a model runs, so it cannot contain run-time decisions. If the condition
 of an `If` is constant, only the chosen branch is imported. Otherwise both branches are computed,
-and the condition selects between their results. A branch that cannot run on the given input shapes
-is left out. Loops are unrolled.
+and the condition selects between their results. A branch that cannot be imported for the given
+input shapes is left out, with a warning. Loops are unrolled.
 
 Source: the operators' definitions in the ONNX specification.
 """
@@ -90,8 +90,9 @@ def _only_branch(
 ) -> list[Any]:
     """Return the results of an `If` if only one of its branches could be imported.
 
-    The other branch cannot run on inputs of these shapes. If the condition chooses it at run time,
-    the results are NaN, so that nobody takes them for an answer.
+    The other branch cannot run on inputs of these shapes, or the importer does not support it. If
+    the condition chooses it at run time, the results are NaN, so that nobody takes them for an
+    answer.
     """
     is_then = bool(branches[0])
     results = branches[0] or branches[1]
@@ -99,8 +100,9 @@ def _only_branch(
     if not all("float" in dtype for dtype in dtypes):
         raise error
     _LOG.warning(
-        "an `If` is compiled without its %s branch, which cannot run on inputs of these shapes: "
-        "its results are NaN where the condition chooses it (%s)",
+        "an `If` is compiled without its %s branch, which cannot be compiled for inputs of these "
+        "shapes: whenever the condition chooses this branch, the results are NaN. If that happens, "
+        "export the model with the branch that you need alone (%s)",
         "else" if is_then else "then",
         error,
     )

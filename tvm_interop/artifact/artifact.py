@@ -66,8 +66,8 @@ class Artifact:
     kernels: the bytes of the shared library; None if the artifact was loaded without kernels.
     weights: the constant tensors, by index into `plan.values`.
     manifest: the versions, the target, the scheduler and the result of the speed check.
-    fallback: the plan that runs if a kernel library that `plan` needs is missing. It runs TVM's
-        kernels alone, one operator after the other, and shares the weights of `plan`. None if
+    fallback: the plan that runs if a kernel library that `plan` needs is missing. It runs
+        TVM's kernels only, one operator after the other, and shares the weights of `plan`. None if
         `plan` needs no kernel library.
     path: the file that the artifact was read from or last saved to; None before that.
     others: artifacts of the same model for other shapes of its inputs. Their own `others` are
@@ -93,13 +93,15 @@ class Artifact:
         return f"Artifact({self.summary()})"
 
     def __getattr__(self, name: str) -> Any:
-        # Python calls `__getattr__` for a field without a value: `load` leaves the fields unread.
+        # `load` sets no field of `_READ_LATER`. Python finds no value when such a field is first
+        # used, and calls this method, which reads the file.
         unread = self.__dict__.get("_unread")
         if name not in _READ_LATER or unread is None:
             raise AttributeError(f"an Artifact has no attribute `{name}`")
         value = self.__dict__[name] = unread.fields()[name]
         if name in _CHANGEABLE:
-            # The caller may change the value in place, and the native model would not see it.
+            # The caller may change this value in place. The native model would not see the change,
+            # so it is no longer used.
             self.__dict__["_native"] = None
         return value
 
@@ -130,7 +132,8 @@ class Artifact:
     def at_home(self) -> Artifact:
         """The same artifact with `from_elsewhere` False.
 
-        A `GraphModule` made from it then does not warn of idle cores.
+        A `GraphModule` made from this artifact does not warn if the artifact uses fewer cores than
+        the process may use.
         """
         same = object.__new__(Artifact)
         same.__dict__.update(self.__dict__, from_elsewhere=False)
@@ -271,7 +274,7 @@ class Artifact:
 
         missing = missing_features(self.manifest.cpu_features)
         if missing:
-            # Without this error the library would load, but its first kernel would crash the
+            # Without this check the library would load, but its first kernel would crash the
             # process.
             raise ArtifactError(
                 f"the kernels need CPU instructions that this machine lacks: {', '.join(missing)}; "
@@ -390,7 +393,7 @@ class _Unread:
     def __init__(self, path: str | os.PathLike[str], kernels: bool, sha256: str | None) -> None:
         self._path, self._kernels, self._sha256 = path, kernels, sha256
         self._fields: dict[str, Any] | None = None
-        self._refusal = ""  # why the native library does not load the file
+        self._refusal = ""  # Why the native library refused the file; empty if it did not.
         self._file = open(path, "rb")  # noqa: SIM115  `fields` or `__del__` closes it.
 
     def __del__(self) -> None:

@@ -183,17 +183,18 @@ class MergeCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class RowMask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A mask: an input that says, usually by 1 and 0, which positions of a sequence count.
 
-    If a run is filled up to a longer sequence, the mask gets 0 at the new positions.
+    If a run is filled up (padded) to a longer sequence, the mask gets 0 at the new positions.
     `lowering.masked_positions` has proven that the outputs stay right, under a condition on the
     mask's numbers that `one_at` names. Each run that is filled up checks the condition.
 
     Attributes
     ----------
     input: the name of the input.
-    one_at: where the mask must be 1: at the `first` position, for all indices of the other
-        dimensions; at `any` position, that is, at least one; or at `all` positions. In these cases
-        all numbers of the mask must be from 0 to 1. If there are two ranges, `any` asks for a 1 in
-        each row of the first range; the mask has no other rows. `nowhere` sets no condition.
+    one_at: where the mask must be 1. `first`: at the first position, for all indices of the other
+        dimensions. `any`: at one position or more; the mask then has one element at each position,
+        and with two ranges each row of the first range must have a 1. `all`: at all positions.
+        With `first`, `any` and `all`, all numbers of the mask must be from 0 to 1. `nowhere` sets
+        no condition.
     """
 
     input: str
@@ -211,15 +212,16 @@ class RowSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     """The numbers of rows that a model was compiled for, which stand for a range of numbers.
 
     A run may have any number of rows within the range. If the model was not compiled for this
-    number, the inputs are filled up with further rows, to the next larger number that the model was
-    compiled for. The outputs stay right because each row of an output depends only on the same row
-    of the inputs, as `lowering.independent_rows` has proven. The rows may also be the positions of
-    a sequence, which do influence each other. Then `lowering.masked_positions` has proven that
-    filled positions change nothing at the other positions.
-
-    The rows of an input or output lie along the dimension that differs from shape to shape. An
-    input with the same shape everywhere has no rows. An output may also have none if the rows are
+    number, the inputs are filled up (padded) with further rows, to the next larger number that the
+    model was compiled for. The outputs stay right because each row of an output depends only on the
+    same row of the inputs, as `lowering.independent_rows` has proven. In place of rows, the
+    dimension may have the positions of a sequence, which do influence each other. Then
+    `lowering.masked_positions` has proven that filled positions change nothing at the other
     positions.
+
+    The artifact has several shapes. The rows of an input or output lie along the dimension whose
+    size differs between these shapes. An input whose size is always the same has no rows. An output
+    may also have no rows if the dimension has positions.
 
     With a second range, there is a shape for each combination of the sizes. The rows of the first
     range are then independent, and the rows of the second may be positions.
@@ -362,7 +364,7 @@ def _counts(manifest: Manifest) -> Iterator[tuple[str, int]]:
         yield "a number of `flops`", kernel.flops
     for value, offset in manifest.weights.items():
         yield "a weight with an index", value
-        if offset > 0:  # The reader of weights refuses negative offsets.
+        if offset > 0:  # Negative offsets are left to the reader of weights, which refuses them.
             yield "a weight at a place", offset
 
 

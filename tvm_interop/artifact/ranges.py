@@ -67,14 +67,14 @@ class CompiledSize:
 
 @dataclass(frozen=True)
 class RequestCost:
-    """The compiled sizes at which a request runs, and the cost of filling up its inputs to them.
+    """The compiled sizes at which a request runs, and the cost of padding its inputs to them.
 
     Attributes
     ----------
     request: the size of each dimension of the request, by its name.
     runs_at: the compiled sizes at which the request runs.
     shape: the index of these sizes in `Ranges.compiled` and `Artifact.input_shapes`.
-    filled_share: the share of the positions of the run that are filled up, from 0 to 1.
+    filled_share: the share of the positions of the run that are padding, from 0 to 1.
     own_us: the latency that a run at the request's own sizes would have, interpolated between the
         latencies at the compiled sizes around them. None if one of these was not measured.
     """
@@ -113,10 +113,10 @@ class Ranges:
     ----------
     dimensions: the dimensions with a range.
     compiled: the sizes that the model was compiled for, in the order of `Artifact.input_shapes`.
-    filled_with_0: the inputs that are filled up with 0. All others are filled up with their last
-        row.
-    mean_filling: the number of rows that a run computes divided by the number of its input's
-        rows, in the mean over all sizes.
+    filled_with_0: the inputs that are padded with 0. All other inputs are padded with copies of
+        their last row.
+    mean_filling: the number of rows that a run computes, divided by the number of rows of its
+        inputs: the mean over all sizes of the ranges.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -125,7 +125,7 @@ class Ranges:
     mean_filling: float
 
     def cost_of(self, request: Mapping[str, int]) -> RequestCost:
-        """Return the sizes at which a request would run, and the cost of filling it up.
+        """Return the sizes at which a request would run, and the cost of padding its inputs.
 
         Parameters
         ----------

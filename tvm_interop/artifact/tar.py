@@ -65,7 +65,7 @@ def write_tar(
             info = tarfile.TarInfo(name)
             info.size = nbytes
             file.seek(header_at)
-            # In this format, a single header can hold a size above 8 GiB.
+            # A single header of GNU's format can hold a size above 8 GiB.
             file.write(info.tobuf(tarfile.GNU_FORMAT))
             file.seek(end)
         file.write(bytes(2 * _BLOCK))

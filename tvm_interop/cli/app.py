@@ -150,7 +150,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def _message(error: Exception) -> str:
-    """The error in one line. If the command line is wrong, the line also names the verb's help."""
+    """The error in one line. If the command line is wrong, the line also tells how to get help."""
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.strerror}: `{error.filename}`"
     if not isinstance(error, typer.TyperException):

@@ -471,7 +471,9 @@ def parse_names(text: str | None) -> tuple[str, ...] | None:
 
 
 def read_blocks(path: Path) -> list[list[str]]:
-    """The blocks, each a list of operators' names, in the file that `--blocks` names.
+    """Read blocks of operators, each a list of names, from the file that `--blocks` names.
+
+    No stage of a schedule may have operators of two blocks.
 
     Raises
     ------

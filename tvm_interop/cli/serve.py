@@ -213,7 +213,8 @@ def serve_models(
     log_to_stderr(_LEVELS[log_level])
     code = served.run()
     if code:
-        # A run has not ended, and may never end. A normal exit would wait for the run's thread.
+        # A run has not ended, and may never end. A normal exit would wait for the run's thread, so
+        # the process exits at once.
         sys.stderr.flush()
         os._exit(code)
     return code

@@ -13,7 +13,9 @@ significance level of 5%. See `docs/speed_check.rst`."""
 
 
 def speed_check_line(artifact: Artifact, given: str | None = None) -> str | None:
-    """A line on the measured ratio of latencies, the limit, and the result; None without a check.
+    """A line that compares the schedule with sequential execution, and says which of them ships.
+
+    The result is None if the artifact has no speed check.
 
     Parameters
     ----------

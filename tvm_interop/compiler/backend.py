@@ -210,7 +210,7 @@ class Lowered(ABC):
         return None
 
     def most_streams(self, scheduler: str) -> int | None:
-        """The number of streams that `scheduler` may use; None for as many as it opens."""
+        """The most streams that `scheduler` may use; None if it may open any number of streams."""
         return self.streams
 
     @abstractmethod
@@ -336,7 +336,8 @@ class Backend(Protocol):
 
         Parameters
         ----------
-        give: gives operators to libraries, from a program in which all kernels are TVM's.
+        give: takes the program with TVM's kernels for all operators, and returns a program in
+            which libraries run some of the operators.
 
         Raises
         ------

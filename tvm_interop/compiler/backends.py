@@ -27,8 +27,8 @@ def why_not_in_bf16(options: CompileOptions) -> str | None:
 
 
 def can_fill_up(options: CompileOptions) -> bool:
-    """Whether the inputs of a run on the target can be filled up to a larger compiled size.
+    """Whether inputs of a run on the target can be filled up (padded) to a larger compiled size.
 
-    So far only CPUs can do this.
+    So far this works only on CPUs.
     """
     return not is_cuda(options.target)

@@ -125,7 +125,8 @@ class KernelChecker:
             )
         before = kernel_hashes(self.as_written)
         alike = {name: f"{before[name]}:{digest}" for name, digest in hashes.items()}
-        # The machine code also depends on versions and options, which `context` names.
+        # The machine code depends not only on a kernel's own code, but also on versions and
+        # options, which `context` names.
         context = kernels_key({})
         key = json.dumps([_VERSION, context, sorted(alike.values())])
         if self.budget.measures_nothing:

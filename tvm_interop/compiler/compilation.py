@@ -156,9 +156,9 @@ class Compilation:
             `database:NAME`. Nothing is measured then, and `stats["prices"]` names the source.
             If there is no GPU and no latency is given, a scheduler that needs latencies gets the
             latencies in the database.
-        options: options of the scheduler; with `learned`, also those of the search. If the
-            scheduler takes such options, it also gets what the compilation knows: streams, tensors,
-            traits of operators, and how to measure.
+        options: options of the scheduler; with `learned`, also those of the search. The
+            compilation adds options that the scheduler takes and that were not given: streams,
+            tensors, traits of operators, and how to measure.
 
         Raises
         ------
@@ -225,8 +225,8 @@ class Compilation:
                 scheduler, self.measured_latency, self.program, self.time_for_schedule
             )
         known: dict[str, Callable[[], Any]] = {
-            "gpus": lambda: 1,  # The latencies of copies between GPUs are not measured.
-            # A scheduler's window: how many operators start together, each on a stream of its own.
+            "gpus": lambda: 1,  # For more GPUs, copies between them would have to be measured.
+            # The window is the most operators that may start together on a GPU, one on each stream.
             "window": lambda: min(self.streams, 2),
             "baseline": self.sequential,
             "parts": self.program.parts,
@@ -414,7 +414,7 @@ class Compilation:
             return None
 
     def offers(self, name: str, *, measure: bool = True) -> tuple[Offer, ...]:
-        """The kernel that each provider offers for a whole operator, on plain tensors.
+        """The kernel that each provider offers for an undivided operator, on row-major tensors.
 
         Parameters
         ----------

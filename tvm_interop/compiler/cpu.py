@@ -247,11 +247,11 @@ class CpuBackend:
         )
 
     def why_not_measured(self) -> None:
-        """Return None: there is never a reason, since every machine can measure on its CPU."""
+        """Return None, because every machine can measure stages on its own CPU."""
         return None
 
     def why_not_run(self, plan: Plan) -> None:
-        """Return None: there is never a reason, since every machine can run plans for a CPU."""
+        """Return None, because every machine can run plans for a CPU."""
         return None
 
     def why_not_compared(self) -> str | None:
@@ -269,7 +269,7 @@ class CpuBackend:
 
 
 def _blocked_layout(providers: Sequence[str], target: Any) -> Layout:
-    """The blocked layout, of 8 or 16 channels, for which the first library is fast on `target`."""
+    """The blocked layout, of 8 or 16 channels, that suits `target` and the first kernel library."""
     wide_here, wide_there = (_WIDE in f for f in (host_features(), target_features(target)))
     if wide_here == wide_there:
         return blocked_layout(next(name for name in providers if name != TVM))

@@ -123,7 +123,7 @@ class LoweredForCuda(Lowered):
         }
 
     def traits(self, program: Program) -> list[OperatorTraits]:
-        """The resources that each operator of `program` needs of the newest architecture.
+        """The resources that each operator of `program` needs on a GPU of the newest architecture.
 
         Raises
         ------
@@ -133,7 +133,7 @@ class LoweredForCuda(Lowered):
         return gpu_traits(program, self.gpu_kernels, demands_arch(self.build.demands))
 
     def gpu_demand(self, program: Program, op: int) -> GpuDemand | None:
-        """The resources of the newest architecture that operator `op` needs; None if not known.
+        """The resources that operator `op` needs on the newest architecture; None if not known.
 
         Only the kernel of this operator is compiled.
 
@@ -151,7 +151,7 @@ class LoweredForCuda(Lowered):
         return gpu_demand_of(gpu_traits(program, self._compiled_so_far(), arch)[op], arch)
 
     def most_streams(self, scheduler: str) -> int | None:
-        """The number of streams that `scheduler` may use; None for as many as it opens."""
+        """The most streams that `scheduler` may use; None if it may open any number of streams."""
         return self.options.streams if scheduler in _UNFOLDED else self.streams
 
     def stage_timer(self, program: Program, streams: int, threads: int) -> CudaStageTimer:

@@ -54,15 +54,17 @@ class FewMeasurements:
     def schedule(self, scheduler: str, options: Mapping[str, Any]) -> Schedule:
         """Run a scheduler.
 
-        `ios` and `auto` have a search of their own (`ActiveSearch`), which knows which stages
-        decide. `auto` learns from what this search measures, and then runs all its schedulers
-        with predictions of the stages that are not measured. At the end it measures the stages of
-        the schedule that it chose. All other schedulers run as `search_with_few` explains.
+        `ios` and `auto` have a search of their own (`ActiveSearch`), which measures the stages
+        that decide which schedule is best. `auto` learns from the measurements of this search, and
+        then runs all its schedulers with predictions of the stages that are not measured. At the
+        end it measures the stages of the schedule that it chose. All other schedulers run as
+        `search_with_few` explains.
 
         Parameters
         ----------
-        options: options of the scheduler. For `ios`, those of `ActiveSearch`; `auto` takes both.
-            Other schedulers take `max_measurements`, `time_budget_s` and `seed` too.
+        options: for `ios`, options of `ActiveSearch`. For `auto`, its own options and those of
+            `ActiveSearch`. For another scheduler, its own options, and `max_measurements`,
+            `time_budget_s` and `seed`.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""The shapes of inputs that a model is compiled for: several, batches, or a range."""
+"""The input shapes that a model is compiled for: given shapes, batch sizes, or ranges of sizes."""
 
 from __future__ import annotations
 

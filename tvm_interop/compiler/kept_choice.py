@@ -117,7 +117,7 @@ def choice_is_kept(
 
 @functools.cache
 def _code_digest(library: Path) -> str:
-    """A digest of this package's code that measures, schedules and decides.
+    """A digest of this package's code that measures, schedules, and decides what ships.
 
     Parameters
     ----------

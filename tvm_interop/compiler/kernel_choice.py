@@ -76,9 +76,10 @@ def choose_in_time(
     """Choose as `choose_kernels` does, or by a plain rule for operators not measured in time.
 
     By the plain rule, an operator gets the kernel of the first library that can run it. A tensor is
-    blocked if all operators that touch it run on that library or are element-wise. If not all
-    layouts were measured, the rule decides for every operator on a blocked tensor, because
-    latencies on plain tensors say little about blocked tensors.
+    blocked if all operators that touch it run on that library or are element-wise. If the time ends
+    before all layouts are measured, the rule chooses all layouts, and the kernels of all operators
+    that touch a blocked tensor, because latencies on plain tensors say little about blocked
+    tensors.
 
     Parameters
     ----------
@@ -165,8 +166,8 @@ class _LayoutCosts:
     def _costs_of(self, i: int) -> Iterable[PairCost]:
         """The costs of an operator, as a function of the layouts of pairs of its tensors.
 
-        The operator's data and output are one pair. Each tensor that the operator adds forms a pair
-        with the output.
+        The operator's data and output are one pair. Each tensor that the operator adds to its
+        result forms a pair with the output.
         """
         data, *added, output = _images(self._program.operators[i])
         blocked_us = self._blocked_us[i]
@@ -238,7 +239,8 @@ def _fits_blocks(value: Value, root: Value, block: int) -> bool:
 def _images(op: Operator) -> list[int]:
     """The tensors of an operator that may be blocked.
 
-    These are, in this order, the operator's data, the tensors that it adds, and its output.
+    These are, in this order, the operator's data, the tensors that it adds to its result, and its
+    output.
     """
     if op.description is None:
         return [*op.inputs, *op.outputs]

@@ -309,7 +309,7 @@ class _Kernel:
 
 
 class _OneThread:
-    """Builds kernels, and runs them on a separate thread, which runs parallel loops by itself."""
+    """Builds kernels, and runs them on one separate thread, even their parallel loops."""
 
     def __init__(self, target: Any) -> None:
         self._target = target

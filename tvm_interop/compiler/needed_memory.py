@@ -13,7 +13,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def check_inputs_fit(shapes: Shapes) -> None:
-    """Refuse shapes of inputs that no machine like this one can hold, with a byte for each number.
+    """Refuse shapes of inputs that exceed this machine's memory even at one byte for each number.
 
     Raises
     ------

@@ -199,10 +199,9 @@ def confirm_by(processes: Iterator[ProcessTimes], budget: Budget) -> SpeedCheck 
     """Decide by the times of processes whether a schedule ships.
 
     Each process gives one ratio, and a signed-rank test of these ratios decides. There is a test
-    after 6, 12 and 20 processes, and no further process runs once the schedule has passed one of
-    them. A schedule that can hardly be 2% faster is given up after 4 processes. A schedule that
-    does not seem 1% faster is given up after 6 processes, and one that does not seem 2% faster
-    after 12.
+    after 6, 12 and 20 processes, and no further process runs once the schedule has passed a test. A
+    schedule that can hardly be 2% faster is given up after 4 processes. A schedule that does not
+    seem 1% faster is given up after 6 processes, and one that does not seem 2% faster after 12.
 
     Parameters
     ----------

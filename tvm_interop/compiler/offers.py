@@ -60,7 +60,7 @@ def offers_for(
 
     Parameters
     ----------
-    name: the name of a whole operator.
+    name: the name of an operator, which is not divided into parts here.
     measure: whether to measure kernels that were never measured. If False, their latencies are
         unknown.
 

@@ -254,9 +254,9 @@ class StoredLatency(LatencyTable):
     def in_a_row(self, hashes: Sequence[str]) -> float:
         """The measured latency of some operators, one after the other on a stream, in microseconds.
 
-        The operators need not belong to the model. The latency may have been measured with
-        another number of streams, but with the same version of TVM, because `ios-merge` measures on
-        one stream, and other schedulers on more. The result is inf if the operators were never
+        The operators need not belong to the model. `ios-merge` measures on one stream, and other
+        schedulers on more. So the latency may have been measured with another number of streams,
+        but only with the same version of TVM. The result is inf if the operators were never
         measured in this order.
         """
         for setting in self._on_device:

@@ -86,8 +86,8 @@ def fastest_plain(
             if chosen.operators[i].library is not None
             or (TVM in providers and _tvm_may_win(chosen.operators[i]))
         ]
-        # The kernel chosen so far first runs once or twice. If it is far slower than a kernel that
-        # could still win or come close, it is not measured further.
+        # The kernel chosen so far first runs once or twice. If it is so much slower than the
+        # library's kernel that it can neither win nor come close, it is not measured further.
         times_us = theirs.stages([[[i]] for i in rivals]).tolist()
         near = ours.near(rivals, [_CLOSE * us for us in times_us])
         if _measured_again(theirs, ours, dict(zip(rivals, times_us, strict=True)), near):
@@ -227,7 +227,8 @@ def _measured_again(
 
     Parameters
     ----------
-    theirs, ours: measure the two kernels of each operator, in a program for each.
+    theirs, ours: the latency models of two programs: one with the library's kernels, and one with
+        the kernels chosen so far.
     theirs_us: the latency in `theirs` of each operator whose two kernels compete, in microseconds.
     near: the operators among `theirs_us` whose kernel in `ours` is not far slower.
 

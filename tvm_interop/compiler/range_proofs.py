@@ -1,4 +1,4 @@
-"""Proves that the inputs of a run may be filled up to the next larger compiled size.
+"""Proves that the inputs of a run may be filled up (padded) to the next larger compiled size.
 
 A range is right in one of two cases. In the first case the dimension has independent rows, such as
 a batch: each row of an output depends only on the same row of the inputs
@@ -13,11 +13,12 @@ positions, which is filled up to (B, S). Three steps lead from one to the other:
 2. A row of (b, s) is computed in the same way for all `b` above 1. This is the proof of rows again,
    for lengths that are filled up.
 3. In (B, S), the filled positions change nothing at the other positions. This is the proof of
-   positions, for `B` rows. With step 2 this holds for all numbers of rows above 1. A single row has
-   a program of its own, which is never filled up to several rows, so this is proven again for it.
+   positions, for `B` rows. With step 2 it holds for all numbers of rows above 1. A single row has a
+   program of its own and is never filled up to several rows, so step 3 is proven again for one row.
 
 Step 1 is proven for each length that is compiled. For step 2, rows are also proven for the smallest
-lengths that are filled up. If the positions are rows too, step 3 is the proof of rows instead.
+lengths that are filled up. If the second dimension also has independent rows, the proof of rows
+takes the place of the proof of positions in step 3.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ class _Pair:
             independent_rows(self._programs(number, wanted, other), self._chosen.axes[number])
 
     def _masks(self, number: int) -> Masks:
-        """Prove that positions may be filled up, for many rows and for a single one."""
+        """Prove that positions may be filled up (padded), for many rows and for a single row."""
         of_rows, lengths = 1 - number, [*self._chosen.sizes[number], *self._chosen.filled(number)]
         most = self._chosen.sizes[of_rows][-1]
         each = [
@@ -194,7 +195,7 @@ class _Pair:
         return masked_in_all(each, self._chosen.axes[number], least)
 
     def _programs(self, number: int, sizes: list[int], other: int) -> dict[int, Program]:
-        """The lowered model by the size of a dimension; at least two sizes, all above 1."""
+        """The model lowered for two or more sizes of a dimension, all above 1; by size."""
         above_1 = [size for size in dict.fromkeys(sizes) if size > 1]
         if len(above_1) == 1:
             # A second size shows which numbers of the program come from the size.
@@ -250,10 +251,11 @@ def _programs(
     shapes: Mapping[int, Mapping[str, tuple[int, ...]]],
     axes: Mapping[str, int] | None,
 ) -> tuple[dict[int, Program], Mapping[str, int]]:
-    """The lowered model by the size of the dimension, and the axis of the dimension by input.
+    """The model lowered for several sizes, by size; and the axis of the dimension, by input.
 
-    There are programs for the sizes above 1, and at least two unless there is no such size. A
-    single row is never filled up, so nothing needs to be proven about it.
+    The sizes are those in `shapes` above 1. If there is only one such size, a second size is added.
+    If there is none, the result has no program. A single row is never filled up (padded), so
+    nothing needs to be proven about it.
 
     Parameters
     ----------

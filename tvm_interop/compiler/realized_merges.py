@@ -179,7 +179,8 @@ def _settled(
         if op not in places and not before:
             raise ScheduleError(f"operator `{graph.names[op]}` is in no stage after merging")
         place = places[op] if op in places else max(before)
-        # The stages of one GPU run one after the other, but those of two GPUs have no fixed order.
+        # Compare only stages of one GPU, which run one after the other. The stages of two GPUs have
+        # no fixed order.
         device = stages[place.stage].device
         known = [source for source in before if stages[source.stage].device == device]
         last = max(known, default=place)

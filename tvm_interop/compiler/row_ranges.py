@@ -1,6 +1,6 @@
 """Chooses the sizes that a model is compiled for, for ranges such as any batch from 1 to 32.
 
-A run of any other size uses the next larger compiled size, and its inputs are filled up.
+A run of any other size uses the next larger compiled size, and its inputs are filled up (padded).
 `range_proofs` proves that this is right. One or two dimensions may have a range. For two, such as a
 batch of sequences, a few sizes of each are chosen, and the model is compiled for all pairs of them.
 """
@@ -70,7 +70,10 @@ class RowRange(NamedTuple):
         }
 
     def filled(self, number: int) -> list[int]:
-        """The two smallest sizes of a dimension that are filled up; fewer if there are not two."""
+        """The two smallest sizes in the range of a dimension that are not compiled.
+
+        A run of such a size is filled up. The list is shorter if there are fewer such sizes.
+        """
         sizes = self.sizes[number]
         between = (s for s in range(sizes[0] + 1, sizes[-1]) if s not in sizes)
         return list(itertools.islice(between, 2))
@@ -93,7 +96,7 @@ def exact_shapes(
         The model is not ONNX or cannot be read, or another dimension is left open.
     """
     if not isinstance(ranges, Mapping) or not ranges or not all(map(_is_name, ranges)):
-        return None  # `check_range` refuses what is not a mapping of names.
+        return None  # `check_range` refuses a value that is not a mapping of names.
     is_set = any(isinstance(given, Set) for given in ranges.values())
     if not is_set and not all(map(is_whole, ranges.values())):
         return None

@@ -31,8 +31,8 @@ _SEARCH_SHARE = 0.65
 class MeasuredInTime(BudgetedLatency):
     """Measured latencies for a search that can do without some latencies, such as `ios`.
 
-    When the time is over, further stages are refused: they get the latency inf. It differs from
-    `BudgetedLatency` in one way: a stage that is measured already is never refused.
+    When the time is over, further stages are refused: they get the latency inf. Unlike
+    `BudgetedLatency`, this class never refuses a stage that is measured already.
     """
 
     def __init__(

@@ -81,7 +81,8 @@ def _add(graph: nx.DiGraph, tail: object, head: object, capacity: int | None) ->
     """Add `capacity` to an edge's capacity; None makes the edge's capacity unlimited."""
     if capacity is None:
         graph.add_edge(tail, head)
-        graph[tail][head].pop("capacity", None)  # Without this attribute there is no limit.
+        # For networkx, an edge without a capacity has no limit.
+        graph[tail][head].pop("capacity", None)
         return
     known = graph.get_edge_data(tail, head, {"capacity": 0})
     if "capacity" in known:

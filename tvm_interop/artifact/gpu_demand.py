@@ -26,12 +26,13 @@ class GpuDemand:
     arch: the architecture that the numbers are for, such as `sm_90`.
     flops: floating-point operations.
     nbytes: bytes that the operator reads and writes.
-    demand: the largest share of a multiprocessor's threads, registers or shared memory that a block
-        of any launch takes.
+    demand: how much of a multiprocessor one block takes: the largest of its shares of the threads,
+        the registers and the shared memory. Of several launches, the one with the largest share
+        counts.
     resident: the number of blocks that a multiprocessor holds at once, for the launch with the
         largest `demand`.
     limited_by: the resource that limits the number of resident blocks (see `Residency`).
-    kernels: one entry for each launch. For a library's kernel its numbers are assumptions, and the
+    kernels: one entry for each launch. The numbers for a library's kernel are assumptions, and the
         entry says so.
     """
 

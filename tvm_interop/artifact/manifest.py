@@ -134,8 +134,8 @@ class KernelCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     too_large: the number of TVM's kernels that were not compared because that would take too much
         time or memory.
     plain: the fault of each kernel that failed, in words. A kernel of TVM's is listed by its own
-        name, and ships without a schedule or vectors. A library's kernel is listed by the
-        operator's name, and TVM's kernel ships instead. Both replacements are slower.
+        name, and is built again without a schedule or vector instructions. A library's kernel is
+        listed by the operator's name, and TVM's kernel ships instead. Both replacements are slower.
     unchecked: why none of TVM's kernels was compared; None if the kernels were compared.
     """
 

@@ -76,7 +76,8 @@ def note_missing_libraries(wanted: Sequence[str] | None, device: Device) -> None
     from ..machine.kernel_libraries import TVM, provider_names, why_missing
 
     if wanted is not None and device == "cuda":
-        # On a GPU, TVM's kernels do not replace a library that the user named: see `CudaBackend`.
+        # On a GPU, TVM's kernels do not replace a library that the user named, so the note would
+        # be wrong: see `CudaBackend`.
         return
     for name in wanted if wanted is not None else provider_names(device):
         why = None if name == TVM else why_missing(name)

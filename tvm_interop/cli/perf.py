@@ -121,7 +121,7 @@ class LoadFlags(Flags):
     ] = "poisson"
 
     def load(self) -> Load:
-        """The load: how many requests run at once or come per second, and if their gaps are random.
+        """The load: how many requests run at once, or how many come per second and how they arrive.
 
         Raises
         ------

@@ -206,9 +206,9 @@ def compile(
 
 
 def _shared_out(options: CompileOptions, each: Sequence[_T]) -> Iterator[tuple[CompileOptions, _T]]:
-    """Yield each element of `each`, the shapes to compile for, with the options for it.
+    """Yield the options for each of the shapes `each` to compile for, with the shapes.
 
-    The options for an element limit the time to an equal share of the time that is left.
+    The options limit the time for these shapes to an equal share of the time that is left.
     """
     budget = options.budget
     for i, shapes in enumerate(each):

@@ -62,8 +62,8 @@ _MOST_STREAMS = 8
 would hardly ever run at once."""
 _DEVICE = "cuda:0"
 _UNFOLDED = frozenset({"opara"})
-"""Schedulers that open as many streams as they ask for, unless the caller bounds the number. The
-paper on Opara credits a part of its gain to its many streams."""
+"""Schedulers that open as many streams as their algorithm asks for, unless the caller bounds the
+number. The paper on Opara credits a part of its gain to its many streams."""
 
 
 class _BuildForCuda:

@@ -53,9 +53,9 @@ _LONG_US = 15_000.0
 _LIMIT_S = 30.0
 """Seconds after which no further process begins."""
 _SOON_S = 12.0
-"""Like `_LIMIT_S`, once there are enough processes for the first test."""
+"""Seconds after which no further process begins, once enough have run for the first test."""
 _GRACE_S = 3.0
-"""Like `_LIMIT_S`, if the time budget of the compilation is spent."""
+"""Seconds after which no further process begins, if the time budget of the compilation is spent."""
 _ANSWER_S = 600.0
 """The longest wait for a process, in seconds."""
 _LARGEST_BYTES = 2**30

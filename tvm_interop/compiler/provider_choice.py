@@ -56,8 +56,8 @@ def fastest_plain(
     """Choose the fastest kernel for each operator; ties go to the kernel chosen so far.
 
     The choice begins with TVM's kernels and goes through the libraries in the order of `providers`.
-    If two latencies measured now are close, both kernels are measured again in turn, so that a
-    moment's noise does not decide.
+    If two latencies that this compilation measured are close, both kernels are measured again in
+    turn, so that a moment's noise does not decide.
 
     Parameters
     ----------

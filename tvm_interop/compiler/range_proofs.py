@@ -1,7 +1,7 @@
 """Proves that the inputs of a run may be filled up (padded) to the next larger compiled size.
 
-A range is right in one of two cases. In the first case the dimension has independent rows, such as
-a batch: each row of an output depends only on the same row of the inputs
+Filling up keeps the results right in two cases. In the first case the dimension has independent
+rows, such as a batch: each row of an output depends only on the same row of the inputs
 (`lowering.independent_rows`). In the second case the dimension has the positions of a sequence: the
 filled positions change nothing at the other positions (`lowering.masked_positions`).
 

@@ -288,7 +288,7 @@ def chosen_sizes(least: int, most: int, count: int) -> list[int]:
     sizes = np.arange(least, most + 1)
     costs = sizes + _FIXED_ROWS
     shares = np.concatenate([[0.0], np.cumsum(1 / costs)])
-    # best[i]: the sum of the ratios of all sizes up to number i, where number i is chosen.
+    # best[i]: the least sum of the ratios of the sizes number 0 to i, if size number i is chosen.
     best = np.full(len(sizes), np.inf)
     # The least size is always chosen, because the model may treat it differently from larger sizes.
     best[0] = 1.0

@@ -21,8 +21,9 @@ _FASTER = 0.9
 _BYTES_PER_US = 12e3
 """The speed at which memory is assumed to deliver weights to one core: 12 GB/s.
 
-Winograd's algorithm reads four times as many weights. A kernel that is measured alone finds them in
-the caches, but between two of its runs in a network other operators fill the caches.
+Winograd's algorithm reads four times as many weights as other kernels. A kernel that is measured
+alone finds its weights in the caches, but between two of its runs in a network other operators fill
+the caches.
 """
 
 
@@ -87,7 +88,10 @@ _FEWEST_FLOPS = 5e5
 
 
 def _more_weights_us(kind: WinogradConv2d) -> float:
-    """The microseconds to read the bytes by which transformed weights exceed the original ones."""
+    """The time to read the additional bytes of the transformed weights, in microseconds.
+
+    The transformed weights are larger than the original weights.
+    """
     return (kind.packed_nbytes - 4 * prod(kind.shapes[1])) / _BYTES_PER_US
 
 

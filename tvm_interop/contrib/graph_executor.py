@@ -16,10 +16,10 @@ __all__ = ["GraphModule"]
 
 
 class GraphModule(executor.GraphModule):
-    """A `tvm_interop.GraphModule` that takes the result of `lib["default"](dev)`.
+    """A `tvm_interop.GraphModule` that is made from `lib["default"](dev)`, a library on a device.
 
-    As in TVM, arrays and lists are converted to the input's type. `tvm_interop.GraphModule` refuses
-    arrays of another type.
+    As in TVM, arrays and lists are converted to the input's type. `tvm_interop.GraphModule` itself
+    refuses arrays of another type.
 
     Examples
     --------

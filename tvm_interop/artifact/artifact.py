@@ -101,7 +101,7 @@ class Artifact:
         value = self.__dict__[name] = unread.fields()[name]
         if name in _CHANGEABLE:
             # The caller may change this value in place. The native model would not see the change,
-            # so it is no longer used.
+            # so the native model is no longer used.
             self.__dict__["_native"] = None
         return value
 

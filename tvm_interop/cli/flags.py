@@ -75,7 +75,7 @@ class SearchTimeFlags(Flags):
     time_budget: options.SearchTime = None
 
     def scheduler_options(self) -> dict[str, Any]:
-        """The option's value, by the schedulers' name for it; empty if it was not given."""
+        """The option under the schedulers' name for it; an empty dict if it was not given."""
         return {} if self.time_budget is None else {"time_budget_s": self.time_budget}
 
 

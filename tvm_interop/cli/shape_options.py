@@ -158,7 +158,7 @@ def parse_dims(text: str | None) -> dict[str, int]:
 def shapes_of(
     model: Path | str, input_shapes: str | None, dims: str | None
 ) -> dict[str, tuple[int, ...]] | None:
-    """The shapes of inputs that `--input-shapes` and `--dim` give together; None without either.
+    """The shapes of inputs that `--input-shapes` and `--dim` give; None if neither is given.
 
     `--input-shapes` wins if both give the shape of one input.
 

@@ -272,7 +272,7 @@ class _Kernel:
         return min(self.default_us, self.tuned_us or math.inf)
 
     def begun(self, records: TuningRecords, cost_model: Any, seed: int) -> Any:
-        """Begin the search if it has not begun yet, and return its context.
+        """Begin the search if it has not begun yet, and return its `TuneContext` of MetaSchedule.
 
         At the beginning `cost_model` learns from the trials of earlier calls.
         """

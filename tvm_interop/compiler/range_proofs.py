@@ -17,8 +17,8 @@ positions, which is filled up to (B, S). Three steps lead from one to the other:
    program of its own and is never filled up to several rows, so step 3 is proven again for one row.
 
 Step 1 is proven for each length that is compiled. For step 2, rows are also proven for the smallest
-lengths that are filled up. If the second dimension also has independent rows, the proof of rows
-takes the place of the proof of positions in step 3.
+lengths that are filled up. If both dimensions have independent rows, the proof of rows takes the
+place of the proof of positions in step 3.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def realize_merges(schedule: Schedule, program: Program, streams: int) -> Schedu
 def _with_stages(
     schedule: Schedule, op_names: tuple[str, ...], stages: Iterable[Stage]
 ) -> Schedule:
-    """`schedule` with the operators of the merged model, and with stages of these operators."""
+    """A copy of `schedule` with the merged model's operators `op_names` and with `stages`."""
     return Schedule(
         schedule.scheduler,
         op_names,

@@ -252,8 +252,8 @@ def chosen_sizes_of(ends: Sequence[tuple[int, int]], count: int) -> tuple[list[i
     The combinations minimise the mean of this ratio: the time of a run that is filled up, over the
     time of a run at its own size. The time is assumed to be a product of a function of each size,
     as `chosen_sizes` says. So this mean is the product of the means of both dimensions. Long ranges
-    get more sizes than short ones: a batch of 1 to 8 and a length of 1 to 128 get 2 and 4. Ties:
-    the fewest combinations, then the fewest sizes of the first dimension.
+    get more sizes than short ranges: a batch of 1 to 8 gets 2 sizes, and a length of 1 to 128 gets
+    4. Ties: the fewest combinations, then the fewest sizes of the first dimension.
     """
     if len(ends) == 1:
         return (chosen_sizes(*ends[0], count),)

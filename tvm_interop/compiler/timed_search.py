@@ -158,7 +158,7 @@ def _cut(options: Mapping[str, Any], budget: TimeBudget, share: float) -> dict[s
 
 
 def with_refused(schedule: Schedule, latency: LatencyModel | None) -> Schedule:
-    """Add to the `stats` how many stages `latency` refused, and whether its time is over."""
+    """Add to `schedule.stats` how many stages `latency` refused, and whether its time is over."""
     if not isinstance(latency, MeasuredInTime):
         return schedule
     late = {"stages_refused": latency.refused, "budget_used_up": latency.is_late}

@@ -108,7 +108,8 @@ def cpu_kernels(
 ) -> Kernels:
     """Return the kernels for this CPU.
 
-    Each library kernel uses one thread: a large operator is divided into parts that run at once.
+    Each kernel of a library uses one thread. It needs no more, because the parts of a large
+    operator, into which the compiler divides it, run at once.
 
     Parameters
     ----------

@@ -75,7 +75,7 @@ class NativeInstance:
 
     @property
     def executor(self) -> Any:
-        """The object that `clock` times. It works on the inputs and outputs of the latest run."""
+        """The object that `clock` times, on the inputs and outputs of the latest run."""
         if self._timed is None:
             self._timed = _cpu().executor_of(self._native.address)
         return self._timed
@@ -113,7 +113,7 @@ class NativeInstance:
         self._native.place(value, array.ctypes.data)
 
     def time(self, number: int) -> float:
-        """Run `number` times, one run after the other, and return the total time in seconds."""
+        """Run the model `number` times in a row, and return the total time in seconds."""
         seconds: float = _cpu().time(self.executor, number)
         return seconds
 

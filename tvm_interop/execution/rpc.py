@@ -114,7 +114,7 @@ class RemoteInstance:
         )
 
     def time(self, number: int) -> float:
-        """Run `number` times, one run after the other, and return the total time in seconds.
+        """Run the model `number` times in a row, and return the total time in seconds.
 
         The server's clock measures the time.
         """

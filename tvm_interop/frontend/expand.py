@@ -121,7 +121,7 @@ def _with_difficult_nodes_settled(
 
 
 def _is_of_opset(function: onnx.FunctionProto, version: int) -> bool:
-    """Make `function` a function of opset `version`, if its operators mean the same in it.
+    """Change the opset of `function` to `version`, if its operators mean the same in both opsets.
 
     The inliner takes only functions of the model's opset.
 

@@ -67,7 +67,7 @@ def import_resize(
         and list(shape[:2]) == [new_sizes[0], new_sizes[1]]
         and len(shape) in (3, 4, 5)
         and not (mode == "align_corners" and 1 in new_sizes.values())
-        # TVM divides by the new size of the region minus 1.
+        # TVM divides by the new size minus 1, which is 0 for a new size of 1.
         and not (mode.startswith("tf_crop") and (len(shape) == 5 or 1 in _of_image(new_sizes)))
         and not (SHRINKING in attrs and min(factors.values()) < 1)
         and (not is_nearest or _has_no_ties(factors.values(), attrs, mode))

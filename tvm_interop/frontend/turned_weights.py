@@ -16,7 +16,11 @@ from ..models.external_weights import is_outside
 
 
 def turned_weights(graph: onnx.GraphProto) -> frozenset[str]:
-    """Return the matrices outside the model's file that only a transposing node reads."""
+    """Return the names of the matrices to transpose.
+
+    These are matrices outside the model's file that a single node reads, and that this node
+    transposes.
+    """
     outside = {
         tensor.name for tensor in graph.initializer if is_outside(tensor) and len(tensor.dims) == 2
     }

@@ -116,8 +116,9 @@ def _compiled(
         for i in range(0, len(some), _TOGETHER)
     ] or [(tvm.target.Target(target), [])]
     context = tvm.transform.PassContext.current()
-    # TVM's pass instruments, such as its timing of passes, work on one thread only.
-    built: list[int] = []  # The numbers that name the kernels in the files that are written so far.
+    built: list[int] = []  # The number of kernels in each file that is written so far.
+    # One thread is used with TVM's pass instruments, such as its timing of passes, because they do
+    # not work on several threads.
     threads = 1 if context.instruments else min(_native.num_threads(), len(files))
 
     def build(number: int) -> str:

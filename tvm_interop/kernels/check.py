@@ -428,7 +428,8 @@ class _Tolerance:
             return unequal if self._moved is None else unequal & (self._moved == 0)
         want, have = _as_doubles(self.want), _as_doubles(got)
         far = np.abs(want - have)
-        if self._moved is None and np.isfinite(far).all():  # A shortcut for the usual case.
+        # Usually all differences are finite. Then the tests for NaN and infinity below are skipped.
+        if self._moved is None and np.isfinite(far).all():
             scale = float(max(want.max(initial=0.0), -want.min(initial=0.0)))
             return np.asarray(far > self._allowed(scale))
         finite = np.isfinite(want)

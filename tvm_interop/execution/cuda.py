@@ -112,9 +112,10 @@ class CudaInstance:
 
     @property
     def implementations(self) -> dict[str, str]:
-        """The algorithm that runs each operator of a kernel library, by the operator's name.
+        """Texts about the algorithms that run the operators of kernel libraries.
 
-        The text also says which algorithms the library refused, and why.
+        The keys are the operators' names. A text names the operator's algorithm. It also says which
+        algorithms the library refused, and why.
         """
         return {
             op.name: _cuda.implementation(kernel)
@@ -143,14 +144,14 @@ class CudaInstance:
         _cuda.start(self.executor)
 
     def view(self, value: int) -> DeviceTensor:
-        """Return value number `value` in its memory on the GPU; the next run changes it."""
+        """Return value number `value`, a tensor in the GPU's memory. The next run changes it."""
         return DeviceTensor(self.tensors[value], self.streams)
 
     def copy_to(self, value: int, tensor: Any) -> None:
         """Copy value number `value` to a tensor of the caller on the same GPU.
 
         Returns when the copy is done. The copy waits for unfinished work of the tensor's library,
-        if its DLPack methods let our stream wait for that work.
+        if the tensor's DLPack methods let our stream wait for that work.
 
         Raises
         ------
@@ -382,7 +383,7 @@ def make_cuda_streams(plan: Plan) -> _cuda.CudaStreams:
 
 
 def _require_alike(plan: Plan, streams: _cuda.CudaStreams) -> None:
-    # The executor checks that there are enough streams.
+    # The numbers of streams may differ here; the executor checks that there are enough.
     devices = _cuda.stream_devices(streams)
     for s, (wanted, device) in enumerate(zip(cuda_devices(plan), devices, strict=False)):
         if wanted != device:

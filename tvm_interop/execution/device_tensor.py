@@ -12,7 +12,7 @@ from ..program.host_memory import aligned_empty
 from .cpu import as_tensor
 
 _NO_WAIT = -1
-"""DLPack's number for a consumer that waits by itself."""
+"""DLPack's number for a consumer that waits for the producer's work by itself."""
 _DEFAULT_STREAM = 1
 """DLPack's number for CUDA's default stream, which is used if no stream is named."""
 

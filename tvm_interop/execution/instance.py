@@ -183,7 +183,7 @@ def too_large(plan: Plan) -> DeviceError:
 
 
 def tensors_nbytes(plan: Plan) -> int:
-    """The size of an instance's tensors, without weights."""
+    """The size of an instance's tensors in bytes, without weights."""
     held = [value.nbytes for value in plan.values if value.storage in ("input", "output")]
     return plan.arena_bytes + sum(held)
 

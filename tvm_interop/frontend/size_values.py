@@ -34,8 +34,8 @@ with sizes. A larger tensor that is computed from constants alone is not followe
 _SMALL = 4096
 """Tensors with at most this many elements are computed for all sizes."""
 _MOST_WORK = 1 << 28
-"""Tensors with more than `_SMALL` elements are computed for so few sizes that about this many
-numbers are made in all."""
+"""Tensors with more than `_SMALL` elements are computed only for some sizes, so that they have
+about this many elements in total."""
 _OF_SHAPE = ("Shape", "Size")
 
 Shape = tuple[int, ...]
@@ -241,7 +241,10 @@ class _Numbers:
         self._from_sizes.update(self._sources)
 
     def special(self) -> dict[int, str]:
-        """How the model treats a size of 1 differently from larger sizes; raises `_Uneven`."""
+        """How the model treats a size of 1 differently from larger sizes, by dimension.
+
+        `_Uneven` is raised if a number of the model does not grow evenly with the sizes.
+        """
         for name, node in self._sources.items():
             if name in self._needed:
                 self._shapes[node.input[0]] = self._growth_of_shape(node.input[0], node)

@@ -296,7 +296,8 @@ class Traits:
     def kinds(self) -> tuple[Kind, ...]:
         """The kinds of numbers on which the kernel is tried, in order."""
         if self.rounds_to_integers and self.below is not None:
-            return ("ordinary",)  # The kernel may use a rounded float as an index.
+            # A rounded float may be an index, so large and special floats are not tried.
+            return ("ordinary",)
         if self.operations > _LONGEST:
             return ("ordinary",)
         special: Kind = "infinite" if self.has_extremes else "special"

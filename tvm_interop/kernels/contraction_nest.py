@@ -320,8 +320,8 @@ class _Nest:
                     for j in range(tile.channels)
                 )
 
-            # A packed input has room after its last pixel for a whole vector. An input that is not
-            # packed has none.
+            # A packed input has room for a whole vector after its last pixel. An input that is not
+            # packed has no such room, so the last pixels are computed by a shorter vector.
             whole = tile.pixels // lanes if self._in_place else vectors
             parts = [loops.loop(whole, lambda v: vector(v * lanes, lanes), tirx.ForKind.UNROLLED)]
             if whole < vectors:

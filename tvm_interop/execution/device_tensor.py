@@ -18,7 +18,7 @@ _DEFAULT_STREAM = 1
 
 
 class DeviceTensor:
-    """A tensor in the memory of a GPU, which belongs to a module.
+    """A tensor of a module, in the memory of a GPU.
 
     ``torch.from_dlpack(tensor)`` and the same functions of other libraries use the memory without a
     copy. The consumer's stream waits for the runs that were started. The consumer must read the

@@ -66,7 +66,7 @@ def _check_on_device(value: Any, expected: Port, what: str) -> None:
 
 
 def is_beside(value: Any, instance: PlanInstance) -> bool:
-    """Whether `value` is a tensor on a device of the instance's kind, which is not the host."""
+    """Whether `value` is a tensor on a device of the instance's kind; False on the host."""
     return is_on_device(value) and _device_of(value) == instance.dlpack_device_type
 
 

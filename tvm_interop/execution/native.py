@@ -122,7 +122,7 @@ class NativeInstance:
         return self._native.profile()
 
     def take_over(self, instance: PlanInstance) -> None:
-        """Give `instance`, which runs the same model, this instance's inputs and bound memory."""
+        """Copy inputs to `instance`, which runs the same model, and bind it to the same memory."""
         theirs = [*instance.inputs, *instance.outputs]
         for ours in [*self.inputs, *self.outputs]:
             value = theirs[ours.value].value

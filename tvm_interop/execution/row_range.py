@@ -1,4 +1,7 @@
-"""Runs a model for any number of rows: the run uses the next larger compiled number of rows."""
+"""Runs a model for any number of rows in a range.
+
+The inputs are padded to the next larger number of rows that the model was compiled for.
+"""
 
 from __future__ import annotations
 

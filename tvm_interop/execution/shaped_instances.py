@@ -1,4 +1,4 @@
-"""The instances of a module, one for each set of input shapes that it has met."""
+"""The instances of a module, one for each set of input shapes that was used so far."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .size_counts import RunCounts, SizeCounts
 
 
 class ShapedInstances:
-    """Opens an instance for a set of input shapes when it is needed, and keeps it."""
+    """Makes an instance when a set of input shapes is used for the first time, and keeps it."""
 
     def __init__(self, shapes: Shapes, first: PlanInstance) -> None:
         """Begin with the instance for the first set of input shapes."""

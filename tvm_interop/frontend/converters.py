@@ -353,8 +353,8 @@ _MOST_JOINED = 64
 
 
 def _concat(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # LLVM needs minutes for a kernel with thousands of arguments, so many tensors are joined in
-    # groups of `_MOST_JOINED`.
+    # LLVM needs minutes for a kernel with thousands of arguments. So a long list of tensors is
+    # joined in groups of `_MOST_JOINED`.
     if len(inputs) <= _MOST_JOINED or not all(hasattr(x.ty, "shape") for x in inputs):
         return None
     axis, parts = int(attrs["axis"]), list(inputs)

@@ -38,7 +38,8 @@ def expand_functions(model: onnx.ModelProto, known: Set[str]) -> onnx.ModelProto
             model = onnx.inliner.inline_selected_functions(
                 model, wanted, inline_schema_functions=True
             )
-        except RuntimeError:  # ONNX cannot infer types that a definition needs.
+        # ONNX cannot infer types that a definition needs. The operators then stay as they are.
+        except RuntimeError:
             break
     return model
 

@@ -157,7 +157,7 @@ def read_once(model: Model) -> Model:
     Raises
     ------
     UnsupportedModelError
-        As `load_model`.
+        The same cases as for `load_model`.
     """
     if isinstance(model, onnx.ModelProto):
         return OnnxModel(model, "the ONNX model given")

@@ -308,7 +308,7 @@ class Traits:
         return (special, "denormal", "large", "ordinary")
 
     def terms(self, size: int) -> float:
-        """An estimate of the number of terms in the sum of each of `size` result elements."""
+        """An estimate of how many terms are added up for each of `size` elements of a result."""
         return max(self.operations / max(size, 1), 1.0)
 
 

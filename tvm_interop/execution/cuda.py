@@ -383,7 +383,7 @@ def make_cuda_streams(plan: Plan) -> _cuda.CudaStreams:
 
 
 def _require_alike(plan: Plan, streams: _cuda.CudaStreams) -> None:
-    # The numbers of streams may differ here; the executor checks that there are enough.
+    # `streams` may be fewer or more than the plan's streams: the executor checks their number.
     devices = _cuda.stream_devices(streams)
     for s, (wanted, device) in enumerate(zip(cuda_devices(plan), devices, strict=False)):
         if wanted != device:

@@ -221,7 +221,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
             The process cannot use its GPU any more, because a kernel failed or the process was
             forked.
         """
-        if arrays or inputs or self._never_set:  # A run may take only 30 us.
+        if arrays or inputs or self._never_set:  # Skip needless work: a run may take only 30 us.
             self._set_all(self._all_given(arrays, inputs))
         self._instance.run()
         self._count_run()

@@ -108,8 +108,8 @@ def cpu_kernels(
 ) -> Kernels:
     """Return the kernels for this CPU.
 
-    Each kernel of a library uses one thread. It needs no more, because the parts of a large
-    operator, into which the compiler divides it, run at once.
+    Each kernel of a library uses one thread. That is enough, because the compiler divides a large
+    operator into parts, which run at once on several threads.
 
     Parameters
     ----------

@@ -122,7 +122,11 @@ class NativeInstance:
         return self._native.profile()
 
     def take_over(self, instance: PlanInstance) -> None:
-        """Copy inputs to `instance`, which runs the same model, and bind it to the same memory."""
+        """Copy the state of this instance to `instance`, which runs the same model.
+
+        The state consists of the inputs, and of the caller's memory that is bound to inputs and
+        outputs.
+        """
         theirs = [*instance.inputs, *instance.outputs]
         for ours in [*self.inputs, *self.outputs]:
             value = theirs[ours.value].value

@@ -45,7 +45,7 @@ class Growth:
         return next((pair for pair in found if pair is not None), None)
 
     def at(self, sizes: Sizes) -> np.ndarray | None:
-        """The numbers for these sizes, by the growth of those given.
+        """The numbers for these sizes, computed from the growth of the given numbers.
 
         The result is None if no numbers were given for sizes in which the same dimensions are 1.
         """

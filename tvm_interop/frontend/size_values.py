@@ -218,7 +218,8 @@ class _Follower:
     def _refuse_sizes_inside(self, node: onnx.NodeProto) -> None:
         """Refuse a node if one of its subgraphs uses the size of a tensor.
 
-        This is not called for an `If` whose condition is computed here (see `_take_branch`).
+        For an `If` whose condition follows from the sizes, `_take_branch` is called instead of this
+        method.
         """
         for inner in inner_nodes(node):
             if inner.op_type in _OF_SHAPE:

@@ -85,7 +85,7 @@ def build_kernels(
 def _check_imports(code: bytes) -> None:
     """Raise DeviceError if the library needs a function that the runtime library does not have."""
     if code[_ELF_CLASS] != _64_BITS:
-        return  # The runtime library is for systems of 64 bits only, so nothing is to be checked.
+        return  # The runtime library is for 64 bits only, so other libraries are not checked.
     unknown = _native.unknown_imports(code)
     if unknown:
         raise DeviceError(

@@ -37,7 +37,7 @@ class RunCounts:
 
     @property
     def filled_share(self) -> float:
-        """The share of padding in the computed rows, from 0 to 1; 0 if there were no runs."""
+        """The share of padding in the computed rows, from 0 to 1; 0 without any run."""
         return 1 - self.rows_given / self.rows_computed if self.rows_computed else 0.0
 
     def with_run(self, given: int, computed: int) -> RunCounts:

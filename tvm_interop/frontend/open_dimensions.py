@@ -80,7 +80,7 @@ def shapes_of_dims(
     Raises
     ------
     InputError
-        The model has no open dimension of that name, or a size is below 1.
+        `sizes` names a dimension that the model lacks or that is not open, or a size is below 1.
     UnsupportedModelError
         The model cannot be read, as for `models.source.read_onnx`.
     """

@@ -1,8 +1,8 @@
-"""Transposes large weights when they are read, so that memory never holds both forms.
+"""Transposes large weights when they are read, so that memory never holds a weight twice.
 
 PyTorch exports a linear layer as a `Gemm` with `transB`, or as a `Transpose` and a `MatMul`. If the
-transpositions were folded only after the import, memory would hold both forms of every weight until
-the end of the import.
+transpositions were folded only after the import, memory would hold every weight together with its
+transpose until the end of the import.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class RowRange:
         ]
 
     def open_shape(self, port: Port, position: int, *, is_output: bool) -> tuple[int | str, ...]:
-        """The shape of an input or output; a dimension with a range has its name in place of a size."""
+        """The shape of an input or output, with names in place of sizes that have a range."""
         shape: list[int | str] = list(port.shape)
         for number, axis, each in self._known_axes(position, is_output=is_output):
             name = self.dimensions[number]

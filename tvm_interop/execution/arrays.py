@@ -136,7 +136,8 @@ def _new_tensor(array: np.ndarray) -> Any:
     tensor = as_tensor(array)
     if not hasattr(type(tensor), "__array__"):
         # Without `__array__`, `np.asarray` silently makes an array whose only element is the
-        # tensor object. A subclass cannot add the method, because TVM creates the tensors.
+        # tensor object. The method is added to TVM's own class: TVM creates the tensors, so they
+        # would not be instances of a subclass.
         type(tensor).__array__ = _array_of_tensor
     return tensor
 
@@ -173,7 +174,7 @@ def _tensor_over(out: Any) -> Any:
     import tvm_ffi
 
     if out.__dlpack_device__()[0] != tvm_ffi.DLDeviceType.kDLCPU:
-        import tvm  # noqa: F401  Tensors then get `copyfrom`, which writes to devices.
+        import tvm  # noqa: F401  TVM adds `copyfrom`, which writes to devices.
     try:
         tensor = tvm_ffi.from_dlpack(out)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:

@@ -128,7 +128,7 @@ class Instance:
         self._lent.discard(value)
 
     def time(self, number: int) -> float:
-        """Run `number` times, one run after the other, and return the total time in seconds."""
+        """Run the model `number` times in a row, and return the total time in seconds."""
         return _runtime.time(self.executor, number)
 
     def profile(self) -> list[OperatorTiming]:
@@ -188,7 +188,7 @@ def _allocate(plan: Plan, weights: Mapping[int, np.ndarray]) -> list[np.ndarray]
     arrays: list[np.ndarray] = []
     for v, value in enumerate(plan.values):
         if value.storage == "alias":
-            arrays.append(np.empty(0))  # A placeholder: an alias is a view of another array.
+            arrays.append(np.empty(0))  # A placeholder; the view of another array follows below.
         elif value.storage == "weight":
             arrays.append(aligned_copy(weights[v]))
         elif value.storage == "arena":

@@ -63,19 +63,19 @@ class CudaInstance:
         weights: the weights, by index into `plan.values`.
         streams: streams to share with other instances. Each must be on the same GPU as the plan's
             stream, and of the same priority. By default the instance makes its own streams.
-        dispatch: how operators get to the GPU. If no graph can be made, they are launched one by
-            one, and the reason is logged.
+        dispatch: how operators get to the GPU. If no CUDA graph can be made, the host launches
+            the operators one by one, and the reason is logged.
 
         Raises
         ------
         DeviceError
             A GPU of the plan does not exist.
         InputError
-            A stream of `streams` is on another GPU than the plan's stream, or only one of the two
-            is urgent.
+            A stream of `streams` is on another GPU than the plan's stream, or has another
+            priority.
         ExecutionError
-            The GPU has not enough memory, an operator fails, or an operator runs only a share of a
-            kernel. The message names the operator.
+            The GPU has not enough memory, an operator fails, or an operator runs only one of the
+            shares into which a kernel is divided. The message names the operator.
         """
         self.plan = plan
         self.inputs, self.outputs = ports_of(plan)
@@ -104,14 +104,18 @@ class CudaInstance:
 
     @property
     def dispatch(self) -> _cuda.Dispatch:
-        """How operators get to the GPU; "streams" if the requested graph could not be made."""
+        """How operators get to the GPU.
+
+        If no CUDA graph could be made, this is "streams": the host launches each operator.
+        """
         return _cuda.dispatch_of(self.executor)
 
     @property
     def implementations(self) -> dict[str, str]:
-        """The algorithm that runs each operator of a kernel library, by the operator's name.
+        """Texts about the algorithms that run the operators of kernel libraries.
 
-        The text also says which algorithms the library refused, and why.
+        The keys are the operators' names. A text names the operator's algorithm. It also says which
+        algorithms the library refused, and why.
         """
         return {
             op.name: _cuda.implementation(kernel)
@@ -140,14 +144,14 @@ class CudaInstance:
         _cuda.start(self.executor)
 
     def view(self, value: int) -> DeviceTensor:
-        """Return value number `value` in its memory on the GPU; the next run changes it."""
+        """Return value number `value`, a tensor in the GPU's memory. The next run changes it."""
         return DeviceTensor(self.tensors[value], self.streams)
 
     def copy_to(self, value: int, tensor: Any) -> None:
         """Copy value number `value` to a tensor of the caller on the same GPU.
 
         Returns when the copy is done. The copy waits for unfinished work of the tensor's library,
-        if its DLPack methods let our stream wait for that work.
+        if the tensor's DLPack methods let our stream wait for that work.
 
         Raises
         ------
@@ -196,7 +200,7 @@ class CudaInstance:
             _cuda.load(loader, tensor, target)
 
     def _taken(self, array: Any) -> Any:
-        """Get a tensor by DLPack. The stream that will read it waits for unfinished work on it."""
+        """Get a tensor by DLPack. Our stream waits for unfinished work on the tensor."""
         _, number = array.__dlpack_device__()
         devices = sorted(set(_cuda.stream_devices(self.streams)))
         if number not in devices:
@@ -238,7 +242,7 @@ class CudaInstance:
         return array
 
     def time(self, number: int) -> float:
-        """Run `number` times, one run after the other; return the GPU's total time in seconds."""
+        """Run the model `number` times in a row, and return the GPU's total time in seconds."""
         self._fetched.clear()
         return _cuda.time(self.executor, number)
 
@@ -379,7 +383,7 @@ def make_cuda_streams(plan: Plan) -> _cuda.CudaStreams:
 
 
 def _require_alike(plan: Plan, streams: _cuda.CudaStreams) -> None:
-    # The executor checks that there are enough streams.
+    # `streams` may be fewer or more than the plan's streams: the executor checks their number.
     devices = _cuda.stream_devices(streams)
     for s, (wanted, device) in enumerate(zip(cuda_devices(plan), devices, strict=False)):
         if wanted != device:

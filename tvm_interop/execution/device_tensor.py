@@ -12,13 +12,13 @@ from ..program.host_memory import aligned_empty
 from .cpu import as_tensor
 
 _NO_WAIT = -1
-"""DLPack's number for a consumer that waits by itself."""
+"""DLPack's number for a consumer that waits for the producer's work by itself."""
 _DEFAULT_STREAM = 1
 """DLPack's number for CUDA's default stream, which is used if no stream is named."""
 
 
 class DeviceTensor:
-    """A tensor in the memory of a GPU, which belongs to a module.
+    """A tensor of a module, in the memory of a GPU.
 
     ``torch.from_dlpack(tensor)`` and the same functions of other libraries use the memory without a
     copy. The consumer's stream waits for the runs that were started. The consumer must read the

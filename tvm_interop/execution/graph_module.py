@@ -141,7 +141,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
     ) -> dict[str | int, Any]:
         """Return the arrays that a call of `set_input` gives, by name or index of the input."""
         if key is None and "key" in params and "key" not in self._input_index:
-            # TVM's graph executor accepts the call `set_input(key="x", value=x)`.
+            # Programs for TVM's graph executor may call `set_input(key="x", value=x)`.
             key, value = params.pop("key"), params.pop("value", None)
         given = cast(dict[str | int, Any], params)
         if key is not None:
@@ -221,7 +221,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
             The process cannot use its GPU any more, because a kernel failed or the process was
             forked.
         """
-        if arrays or inputs or self._never_set:  # Skip needless work: a run may take 30 us.
+        if arrays or inputs or self._never_set:  # Skip needless work: a run may take only 30 us.
             self._set_all(self._all_given(arrays, inputs))
         self._instance.run()
         self._count_run()
@@ -229,7 +229,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
     def run_into(self, inputs: Mapping[Any, Any], outputs: Mapping[Any, Any]) -> None:
         """Run the model on the given inputs, and copy outputs into arrays of the caller.
 
-        On a GPU, the host waits only once: for the run and for the copies of outputs to its memory.
+        On a GPU, the host waits only once, for the run together with the copies to host memory.
 
         Parameters
         ----------
@@ -252,9 +252,9 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
     def start(self, /, *arrays: Any, **inputs: Any) -> None:
         """Start a run and do not wait for the GPU; on other devices, do the same as `run`.
 
-        Later runs, and all calls that set inputs or get outputs, come after this run. The work of a
-        library that takes an output of `get_output_zero_copy` comes after it too. A failure of the
-        GPU shows in a later call.
+        Later runs, and all calls that set inputs or get outputs, come after this run. If another
+        library takes an output of `get_output_zero_copy`, its work on that output comes after this
+        run too. A failure of the GPU shows in a later call.
 
         Raises
         ------

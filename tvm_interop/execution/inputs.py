@@ -16,10 +16,10 @@ _CPU = 1
 
 
 def as_input(value: Any, expected: Port, instance: PlanInstance) -> Any:
-    """Return the value for `instance.write` of the input `expected`: an array, or `value` itself.
+    """Return `value` in a form that `instance.write` takes for the input `expected`.
 
-    The result is `value` if it is a tensor on a device of the instance's kind, such as a tensor of
-    PyTorch on a GPU.
+    A tensor on a device of the instance's kind, such as a tensor of PyTorch on a GPU, is returned
+    itself. Anything else is returned as an array.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def _check_on_device(value: Any, expected: Port, what: str) -> None:
 
 
 def is_beside(value: Any, instance: PlanInstance) -> bool:
-    """Whether `value` is a tensor on a device of the instance's kind, which is not the host."""
+    """Whether `value` is a tensor on a device of the instance's kind; False on the host."""
     return is_on_device(value) and _device_of(value) == instance.dlpack_device_type
 
 

@@ -80,7 +80,7 @@ class PlanInstance(Protocol):
         ...
 
     def write(self, value: int, array: Any) -> None:
-        """Copy `array` into input `value`, which does not change until the next `write`.
+        """Copy `array` into input `value`. The input keeps these values until the next `write`.
 
         `array` is a NumPy array, or a contiguous tensor in the memory of the instance's device.
         """
@@ -101,7 +101,7 @@ class PlanInstance(Protocol):
         ...
 
     def time(self, number: int) -> float:
-        """Run `number` times, one run after the other, and return the total time in seconds.
+        """Run the model `number` times in a row, and return the total time in seconds.
 
         The device's clock measures the time.
         """
@@ -183,7 +183,7 @@ def too_large(plan: Plan) -> DeviceError:
 
 
 def tensors_nbytes(plan: Plan) -> int:
-    """The size of an instance's tensors, without weights."""
+    """The size of an instance's tensors in bytes, without weights."""
     held = [value.nbytes for value in plan.values if value.storage in ("input", "output")]
     return plan.arena_bytes + sum(held)
 

@@ -108,7 +108,8 @@ def cpu_kernels(
 ) -> Kernels:
     """Return the kernels for this CPU.
 
-    Each library kernel uses one thread: a large operator is divided into parts that run at once.
+    Each kernel of a library uses one thread. That is enough, because the compiler divides a large
+    operator into parts, which run at once on several threads.
 
     Parameters
     ----------

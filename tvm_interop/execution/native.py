@@ -75,7 +75,7 @@ class NativeInstance:
 
     @property
     def executor(self) -> Any:
-        """The object that `clock` times. It works on the inputs and outputs of the latest run."""
+        """The object that `clock` times, on the inputs and outputs of the latest run."""
         if self._timed is None:
             self._timed = _cpu().executor_of(self._native.address)
         return self._timed
@@ -113,7 +113,7 @@ class NativeInstance:
         self._native.place(value, array.ctypes.data)
 
     def time(self, number: int) -> float:
-        """Run `number` times, one run after the other, and return the total time in seconds."""
+        """Run the model `number` times in a row, and return the total time in seconds."""
         seconds: float = _cpu().time(self.executor, number)
         return seconds
 
@@ -122,7 +122,11 @@ class NativeInstance:
         return self._native.profile()
 
     def take_over(self, instance: PlanInstance) -> None:
-        """Give `instance`, which runs the same model, this instance's inputs and bound memory."""
+        """Copy the state of this instance to `instance`, which runs the same model.
+
+        The state consists of the inputs, and of the caller's memory that is bound to inputs and
+        outputs.
+        """
         theirs = [*instance.inputs, *instance.outputs]
         for ours in [*self.inputs, *self.outputs]:
             value = theirs[ours.value].value

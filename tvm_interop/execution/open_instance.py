@@ -26,12 +26,13 @@ class Shapes:
     Attributes
     ----------
     inputs, outputs: the model's inputs and outputs, for each set.
-    batch_sizes: the batch size of each set; empty if the sets are not batch sizes.
-    row_range: the ranges of rows that the sets stand for; None for a model without ranges.
+    batch_sizes: the batch size of each set; empty if the model was not compiled for batch sizes.
+    row_range: the ranges of sizes for which the sets were compiled; None if the model was compiled
+        only for the exact shapes of the sets.
     """
 
     def __init__(self, artifact: Artifact, server: ServerAddress | None = None) -> None:
-        """List the sets. A model on a server has only the first set."""
+        """List the sets of input shapes. A model on a server has only the first set."""
         self._artifact, self._server = artifact, server
         self._kernels: dict[int, Any] = {}
         self.inputs: list[list[Port]]

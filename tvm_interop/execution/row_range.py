@@ -1,4 +1,7 @@
-"""Runs a model for any number of rows: the run uses the next larger compiled number of rows."""
+"""Runs a model for any number of rows in a range.
+
+The inputs are padded to the next larger number of rows that the model was compiled for.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from ..program.row_axis import axes_of_ranges, next_larger
 class RowRange:
     """The axes along which a model's rows lie, and the numbers of rows that it was compiled for.
 
-    With two ranges, such as a batch of sequences, a number of rows is a pair of numbers.
+    A model may have one or two dimensions with a range of sizes. With two, such as the batch and
+    the length of its sequences, a number of rows is a pair of numbers.
 
     Attributes
     ----------
@@ -36,8 +40,9 @@ class RowRange:
         ----------
         ranges: the number of rows of each set of input shapes, by the dimension's name.
         inputs, outputs: the inputs and outputs for each set of input shapes.
-        masks: for each input that is filled up with 0, by its name, the position at which it must
-            be 1: the `first`, `any`, `all`, or `nowhere` (see `artifact.manifest.RowMask`).
+        masks: the inputs that are masks, which are padded with 0, by name. The value says at which
+            positions the mask must be 1 so that a run may be padded: at the `first`, at `any`, at
+            `all`, or `nowhere` (see `artifact.manifest.RowMask`).
         """
         positions = {port.name: i for i, port in enumerate(inputs[0])}
         self._masks = {positions[name]: one_at for name, one_at in (masks or {}).items()}
@@ -61,7 +66,7 @@ class RowRange:
 
     @property
     def sizes_in_words(self) -> str:
-        """The sizes that were compiled, such as `1, 8` or `batch 1, 8 and seq 1, 34, 128`."""
+        """The compiled sizes as a text, such as `1, 8` or `batch 1, 8 and seq 1, 34, 128`."""
         each = [", ".join(map(str, sorted(set(s)))) for s in zip(*self.sizes, strict=True)]
         if len(each) == 1:
             return each[0]
@@ -69,17 +74,17 @@ class RowRange:
 
     @property
     def limits_in_words(self) -> str:
-        """The ends of the ranges, such as `1 to 8` or `batch 1 to 8 and seq 1 to 128`."""
+        """The ranges as a text, such as `1 to 8` or `batch 1 to 8 and seq 1 to 128`."""
         each = [f"{min(s)} to {max(s)}" for s in zip(*self.sizes, strict=True)]
         if len(each) == 1:
             return each[0]
         return " and ".join(f"{d} {s}" for d, s in zip(self.dimensions, each, strict=True))
 
     def _known_axes(self, position: int, *, is_output: bool) -> list[tuple[int, int, int]]:
-        """Find the dimensions with a range that an input or output has.
+        """Find which axes of an input or output have a range of sizes.
 
-        Return, for each dimension, its number, its axis in the tensor, and how many indices of the
-        axis are one row.
+        Return a triple for each of these axes: the index of its dimension in `dimensions`, the
+        axis, and how many indices of the axis are one row.
         """
         shape, first = self._first[is_output][position].shape, self.sizes[0]
         return [
@@ -89,7 +94,7 @@ class RowRange:
         ]
 
     def open_shape(self, port: Port, position: int, *, is_output: bool) -> tuple[int | str, ...]:
-        """The shape of an input or output, with a dimension's name where its size may vary."""
+        """The shape of an input or output, with names in place of sizes that have a range."""
         shape: list[int | str] = list(port.shape)
         for number, axis, each in self._known_axes(position, is_output=is_output):
             name = self.dimensions[number]
@@ -135,7 +140,7 @@ class RowRange:
         return tuple(found[n][0] if n in found else rows for n, rows in enumerate(current))
 
     def check_shapes(self, shapes: Mapping[int, tuple[int, ...]]) -> None:
-        """Refuse the first of these inputs whose shape does not belong to any numbers of rows.
+        """Refuse the first of these inputs whose shape fits the model for no number of rows.
 
         Parameters
         ----------
@@ -187,11 +192,11 @@ class RowRange:
         return Port(port.value, port.name, tuple(shape), port.dtype)
 
     def filled(self, array: np.ndarray, position: int, port: Port) -> np.ndarray:
-        """Fill up an input to the shape of `port`, with copies of its last row.
+        """Pad an input to the shape of `port`, with copies of its last row.
 
-        A copy of a row is valid data: it has no index that is out of range. A mask is filled up
-        with 0 along the positions, and then with copies of its last row. `check_mask` checks
-        whether a mask may be filled up.
+        A copy of a row is valid data: it has no index that is out of range. A mask is padded with 0
+        along the positions of a sequence, and along the other dimension with copies of its last
+        row. `check_mask` checks whether a mask may be padded.
         """
         for number, axis, _ in reversed(self._known_axes(position, is_output=False)):
             given, wanted = array.shape[axis], port.shape[axis]
@@ -207,12 +212,12 @@ class RowRange:
         return array
 
     def check_mask(self, array: np.ndarray, position: int, port: Port) -> None:
-        """Check an input that is a mask and will be filled up to the shape of `port`.
+        """Check an input that will be padded to the shape of `port`, if it is a mask.
 
         Raises
         ------
         CannotFillUpError
-            The input is a mask, and its numbers do not allow the run to be filled up.
+            The input is a mask, and with its numbers a padded run could give wrong results.
         """
         one_at, axes = self._masks.get(position, "nowhere"), self._axes[False][position]
         axis = axes[-1]
@@ -220,7 +225,8 @@ class RowRange:
             return
         are_in_range = bool(((array >= 0) & (array <= 1)).all())
         ones = array == 1
-        # With two ranges, each row of the first dimension is a sequence that needs its own 1.
+        # With two ranges, each row of the first dimension is a sequence, whose own part of the mask
+        # must contain a 1.
         kept = axes[0] if len(axes) == 2 else None
         over = tuple(a for a in range(array.ndim) if a != kept)
         if one_at == "any":

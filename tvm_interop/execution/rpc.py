@@ -33,8 +33,8 @@ class RemoteInstance:
 
     Attributes
     ----------
-    plan: the plan that runs. It is the artifact's fallback if the artifact's plan needs a kernel
-        library, because a server runs only TVM's kernels.
+    plan: the plan that runs. A server runs only TVM's kernels. So if the artifact's plan needs a
+        kernel library, the artifact's fallback plan runs, which needs none.
     executor: the executor on the server.
     """
 
@@ -114,7 +114,7 @@ class RemoteInstance:
         )
 
     def time(self, number: int) -> float:
-        """Run `number` times, one run after the other, and return the total time in seconds.
+        """Run the model `number` times in a row, and return the total time in seconds.
 
         The server's clock measures the time.
         """

@@ -245,7 +245,7 @@ class ServedProgram:
         return self.call("remote.tensor", self._program, value)
 
     def fill_at_random(self) -> None:
-        """Fill all float tensors with random values of about the size of real models' values."""
+        """Fill all float tensors with random values as large as those of real models."""
         self.call("remote.fill_at_random", self._program)
 
     def measure(

@@ -110,8 +110,9 @@ def equal_cuts(plan: Plan, op_us: Sequence[float], count: int) -> tuple[int, ...
     """
     ends = [*block_cuts(plan), len(plan.operators)]
     until_us = [0.0, *(sum(op_us[:end]) for end in ends)]
-    # best[i] describes the best division of the first i blocks into as many segments as the loop
-    # has reached. It holds the latency of the longest segment in microseconds, and the cuts.
+    # best[i] describes the best division of the first i blocks into n segments; each iteration of
+    # the loop below raises n by one. best[i] holds the latency of the longest segment, in
+    # microseconds, and the cuts.
     best: list[tuple[float, tuple[int, ...]]] = [(us, ()) for us in until_us]
     for _ in range(min(count, len(ends)) - 1):
         best = [

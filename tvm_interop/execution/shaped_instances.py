@@ -1,4 +1,4 @@
-"""The instances of a module, one for each set of input shapes that it has met."""
+"""The instances of a module, one for each set of input shapes that was used so far."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .size_counts import RunCounts, SizeCounts
 
 
 class ShapedInstances:
-    """Opens an instance for a set of input shapes when it is needed, and keeps it."""
+    """Makes an instance when a set of input shapes is used for the first time, and keeps it."""
 
     def __init__(self, shapes: Shapes, first: PlanInstance) -> None:
         """Begin with the instance for the first set of input shapes."""
@@ -40,9 +40,9 @@ class ShapedInstances:
         """The number of runs at each size that a model with ranges was compiled for.
 
         A key has the size of each dimension, in the order of `artifact.ranges.dimensions`. The
-        mapping is empty for a model without ranges. Runs by a call of the module and by `run`,
-        `run_into`, `start` and `benchmark(end_to_end=True)` count. Runs by `profile` and runs that
-        fail do not count. Any thread may read this property.
+        mapping is empty for a model without ranges. A run counts if it is started by calling the
+        module, or by `run`, `run_into`, `start` or `benchmark(end_to_end=True)`. Runs by `profile`
+        and runs that fail do not count. Any thread may read this property.
         """
         return self._counts.runs()
 
@@ -66,7 +66,7 @@ class ShapedInstances:
         self._counts = other._counts
 
     def count_elsewhere(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Count a run of another module, with inputs of these shapes that were not filled up."""
+        """Count a run of another module, with inputs of these shapes that were not padded."""
         found = {self._position(name): shape for name, shape in shapes.items()}
         rows = None if self._range is None else self._range.rows_of(found, self._rows)
         if rows is not None:
@@ -77,10 +77,10 @@ class ShapedInstances:
             self._counts.count(self._rows, self._range.sizes[self._shape])
 
     def open_all_sizes(self) -> None:
-        """Make the instances for all sizes of the ranges, so that first runs are not slow.
+        """Make the instances for all compiled sizes, so that the first run at a size is not slow.
 
-        The largest size comes first, because the smaller ones can then use memory that is already
-        allocated.
+        The largest size comes first, because the instances for smaller sizes can then use memory
+        that is already allocated.
         """
         sizes = self._range.sizes if self._range is not None else []
         for shape in sorted(range(len(sizes)), key=lambda i: math.prod(sizes[i]), reverse=True):
@@ -143,12 +143,12 @@ class ShapedInstances:
             raise
 
     def _check_mask(self, position: int, array: Any) -> None:
-        """Raise InputError if input `position` is a mask that forbids filling up the run."""
+        """Raise InputError if input `position` is a mask with which the run may not be padded."""
         if self._range is not None:
             self._range.check_mask(array, position, self._instance.inputs[position])
 
     def _fitting(self, sizes: Mapping[int, tuple[int, ...]]) -> tuple[int, tuple[int, ...]]:
-        """The index of the set of input shapes for inputs of these shapes; the numbers of rows."""
+        """The index of the set of input shapes that fits these shapes, and the numbers of rows."""
         now = [port.shape for port in self._current_inputs()] if sizes else []
         if all(now[i] == size for i, size in sizes.items()):
             return self._shape, self._rows
@@ -190,7 +190,7 @@ class ShapedInstances:
         return self._range.port(port, position, rows, is_output=is_output)
 
     def _write_input(self, position: int, array: Any) -> None:
-        """Copy an array into an input, and fill up the remaining rows with the array's last row."""
+        """Copy an array into an input, padded to the instance's shape (see `RowRange.filled`)."""
         port = self._instance.inputs[position]
         if self._range is not None:
             array = self._range.filled(array, position, port)
@@ -266,7 +266,8 @@ class ShapedInstances:
     def _sizes_of(self, given: Mapping[str | int, Any]) -> dict[int, tuple[int, ...]]:
         """The shapes of the given arrays, by the inputs' positions.
 
-        Empty for a model with a single set of input shapes, which has nothing to switch to.
+        The result is empty for a model with a single set of input shapes, which never switches to
+        another set.
         """
         if len(self._shapes) < 2:
             return {}

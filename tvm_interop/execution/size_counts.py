@@ -19,10 +19,10 @@ class RunCounts:
     Attributes
     ----------
     exact: the number of runs whose inputs had this size.
-    filled_up: the number of runs whose inputs were smaller, and were filled up to this size.
-    rows_given: the number of rows of the inputs of all these runs. With several ranges, the rows of
-        an input are the product of its sizes.
-    rows_computed: the number of rows that these runs computed.
+    filled_up: the number of runs whose inputs were smaller, and were padded to this size.
+    rows_given: the number of rows of the inputs, summed over these runs. If two dimensions have a
+        range, the product of the two sizes counts as the number of rows.
+    rows_computed: the number of rows that these runs computed, including padding.
     """
 
     exact: int = 0
@@ -37,7 +37,7 @@ class RunCounts:
 
     @property
     def filled_share(self) -> float:
-        """The share of the computed rows that were filled up, from 0 to 1; 0 without runs."""
+        """The share of padding in the computed rows, from 0 to 1; 0 without any run."""
         return 1 - self.rows_given / self.rows_computed if self.rows_computed else 0.0
 
     def with_run(self, given: int, computed: int) -> RunCounts:
@@ -76,7 +76,8 @@ class SizeCounts:
         Parameters
         ----------
         given: the size of the inputs.
-        computed: the size to which the inputs were filled up. A size without a count is added.
+        computed: the size to which the inputs were padded. A size that was not counted before is
+            added.
         """
         with self._lock:
             before = self._counts.get(computed, RunCounts())

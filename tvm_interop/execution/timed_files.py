@@ -2,7 +2,7 @@
 
 `compiler.new_processes` starts such processes. They import neither TVM nor a scheduler, so they run
 an artifact like a user's process. They do not use `measure_interleaved`, because it needs tvm-ffi,
-and the import of tvm-ffi takes longer than the rounds.
+whose import takes longer than all measurements.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _FEWEST_ROUNDS, _MOST_ROUNDS = 2, 200
 
 
 def time_files(paths: Sequence[str], seconds: float, seed: int) -> list[list[float]]:
-    """Run one instance of each artifact, in rounds.
+    """Time one instance for each entry of `paths` against the others, in rounds.
 
-    Each round runs every instance once, in a new random order. One round before the first is not
+    Each round runs every instance once, in a new random order. One more round before these is not
     timed.
 
     Parameters

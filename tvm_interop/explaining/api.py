@@ -49,7 +49,7 @@ class Explanation:
     request: RequestCost | None = None
 
     def counts(self) -> dict[str, int]:
-        """Return the number of sets for each verdict that at least one set has."""
+        """Return how many sets have each verdict. A verdict of no set is left out."""
         verdicts = [finding.verdict for finding in self.findings]
         return {v.value: verdicts.count(v) for v in Verdict if v in verdicts}
 
@@ -113,7 +113,7 @@ def explain(
     input_shapes: the shapes of inputs with open dimensions, by name.
     options: streams, target, database and so on, as for `compile`.
     request: for an artifact with ranges, the size of each dimension with a range, by name. The
-        plan that runs this request is explained, and the result says what filling it up costs.
+        plan that runs this request is explained, and the result says what its padding costs.
 
     Raises
     ------

@@ -127,8 +127,8 @@ def _stages(schedule: Schedule) -> list[tuple[tuple[str, ...], ...]]:
 def _regions(a: Schedule, b: Schedule, both: list[str]) -> list[tuple[str, ...]]:
     """Return groups of operators that the two schedules run in different stages.
 
-    A group consists of the operators of one stage, if only one of the schedules has this stage.
-    Groups with operators in common are joined. Only operators in `both` are listed.
+    A stage of one schedule forms a group if the other schedule has no equal stage. Groups with
+    operators in common are joined. Only operators in `both` are listed.
     """
     stages = [_stages(schedule) for schedule in (a, b)]
     differing = [

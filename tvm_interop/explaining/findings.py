@@ -75,8 +75,8 @@ def _judged(
     wholes: Wholes, sets: Sequence[Sequence[int]], artifact: Artifact | None
 ) -> tuple[Finding, ...]:
     first = wholes.side_by_side(sets)
-    # Noise makes some of many sets look faster or slower than they are. So all sets whose verdict
-    # depends on a difference of measurements are measured again.
+    # Among many measured sets, noise makes some look faster or slower than they are. So all sets
+    # whose verdict depends on a difference of measurements are measured again.
     wholes.measure_again([s for s, n in zip(sets, first, strict=True) if judge(n)[0] in _CHECKED])
     found = []
     for numbers in wholes.side_by_side(sets):
@@ -105,7 +105,7 @@ def _as_shipped(finding: Finding, artifact: Artifact) -> Finding:
 
 
 def _path(graph: OpGraph, source: int, target: int) -> list[int]:
-    """Return the operators on the shortest path from `source` to `target`; empty without a path."""
+    """Return the operators on the shortest path from `source` to `target`; [] if there is none."""
     if not graph.reaches(source, target):
         return []
     before: dict[int, int] = {}

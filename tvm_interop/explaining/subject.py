@@ -127,7 +127,7 @@ def _of_artifact(
     title = str(whole.path) if whole.path else "the artifact"
     shape = 0 if request is None else request.shape
     artifact = whole.of_shape(shape)
-    # The digests of all shapes are in the manifest of the whole artifact.
+    # The manifest of the whole artifact has the digests of the files for all input shapes.
     digest = whole.manifest.sha256.get(f"shapes/{shape}/kernels.so" if shape else "kernels.so")
     plan = artifact.usable_plan()
     if runs_on_cuda(plan):
@@ -165,8 +165,8 @@ def _wholes(
     def measure_again(stages: Sequence[Groups]) -> None:
         latency.measure_again(stages)
         # The latencies of operators decide on which stream each operator runs. A later explanation
-        # that measures nothing must find the same latencies in the database. With other latencies
-        # it would look up stages that were never measured.
+        # that measures nothing must find the same latencies in the database. With other latencies,
+        # that explanation would look up stages that were never measured.
         latency.answer_from_store(stages)
 
     return Wholes(

@@ -60,10 +60,10 @@ def import_multi_head_attention(
 ) -> Any:
     """Attend with queries, keys and values that are inputs of the node.
 
-    Inputs: query (batch, length, channels); key and value likewise, or both (batch, heads, length,
-    size); one bias for all three, which is added only to inputs of shape (batch, length, channels);
-    mask; bias of the scores; past keys and past values (batch, heads, length, size). Results: the
-    output, and the keys and values of the past and of this run.
+    Inputs: the query (batch, length, channels); the key and the value, of the same form or both
+    (batch, heads, length, size); one bias for query, key and value, which is not added to a key or
+    value of the second form; mask; bias of the scores; past keys and past values (batch, heads,
+    length, size). Results: the output, and the keys and values of the past and of this run.
     """
     query, key, value, bias, mask, on_scores, *past = padded(inputs, 10)
     refuse_if(past[2] is not None or past[3] is not None, "a past in a shared buffer")
@@ -226,8 +226,9 @@ def _attended(
 def _mask_by_keys(bb: relax.BlockBuilder, mask: Any, batch: int, queries: int, keys: int) -> Any:
     """Return for each score whether it counts: a tensor that broadcasts to the scores.
 
-    A mask with one axis holds the end of the keys that count in each row of the batch. If the mask
-    has two numbers for each row, the second half holds where these keys begin.
+    A mask with one axis holds, for each row of the batch, the position after the last key that
+    counts. If the mask has two numbers for each row, its second half holds the positions of the
+    first keys that count.
 
     Raises
     ------

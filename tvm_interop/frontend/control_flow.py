@@ -91,8 +91,8 @@ def _only_branch(
     """Return the results of an `If` if only one of its branches could be imported.
 
     The other branch cannot run on inputs of these shapes, or the importer does not support it. If
-    the condition chooses it at run time, the results are NaN, so that nobody takes them for an
-    answer.
+    the condition chooses the other branch at run time, the results are NaN, so that nobody takes
+    them for an answer.
     """
     is_then = bool(branches[0])
     results = branches[0] or branches[1]
@@ -170,10 +170,11 @@ def _loop(
 def _if_it_goes_on(
     bb: relax.BlockBuilder, going: Any, going_on: Any, states: Sequence[Any], results: Sequence[Any]
 ) -> list[Any]:
-    """Return the condition and states after an iteration that is computed but may not count.
+    """Return the condition and states after an iteration, which may come after the loop's end.
 
-    The condition `going` is known at run time only. If it is false, the loop has ended before: it
-    stays ended, and the states stay as they were.
+    An unrolled iteration is computed in any case, because the condition `going` is known at run
+    time only. If `going` is false, the loop has ended before this iteration. The condition then
+    stays false, and the states stay as they were.
     """
     if len(results) > len(states):
         raise UnsupportedModelError(

@@ -135,8 +135,8 @@ def _cast(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any
     is_computed = isinstance(x, relax.Var) and isinstance(x.ty, relax.TensorType)
     if int(attrs["to"]) != onnx.TensorProto.BOOL or not is_computed or not _is_float(x):
         return None
-    # TVM cannot compile a `where` whose condition casts an exponential. It can if the condition
-    # compares the exponential.
+    # TVM cannot compile a `where` whose condition casts an exponential to a boolean. A condition
+    # that compares the exponential with 0 compiles.
     return relax.op.not_equal(x, number_like(x, 0))
 
 
@@ -254,8 +254,8 @@ def _roi_align(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str
 
 
 def _gemm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # TVM rounds the factors `alpha` and `beta` to the type of the tensors, so 0.5 becomes 0 if they
-    # are integers. ONNX multiplies the sums by them, and rounds the result towards 0.
+    # TVM rounds the factors `alpha` and `beta` to the type of the tensors, so 0.5 becomes 0 for
+    # integers. ONNX multiplies by the exact factors, and rounds the result towards 0.
     a, b, c = (*inputs, None)[:3]
     factors = [float(attrs.get(name, 1.0)) for name in ("alpha", "beta")]
     if _is_float(a) or all(factor.is_integer() for factor in factors):
@@ -353,8 +353,8 @@ _MOST_JOINED = 64
 
 
 def _concat(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    # LLVM needs minutes for a kernel with thousands of arguments, so many tensors are joined in
-    # groups of `_MOST_JOINED`.
+    # LLVM needs minutes for a kernel with thousands of arguments. So a long list of tensors is
+    # joined in groups of `_MOST_JOINED`.
     if len(inputs) <= _MOST_JOINED or not all(hasattr(x.ty, "shape") for x in inputs):
         return None
     axis, parts = int(attrs["axis"]), list(inputs)

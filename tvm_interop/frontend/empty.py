@@ -74,7 +74,8 @@ def full_inputs(op_type: str, inputs: list[Any]) -> list[Any]:
     """Return the inputs of a node; for a `Concat`, leave out the empty inputs."""
     if op_type != "Concat":
         return inputs
-    kept = copy.copy(inputs)  # A copy keeps TVM's list type: an index past the end gives None.
+    # A copy has TVM's list type, which gives None for an index past the end.
+    kept = copy.copy(inputs)
     kept[:] = [value for value in inputs if not is_empty(value)]
     return kept
 

@@ -1,7 +1,9 @@
-"""Checks whether numbers grow evenly with sizes: by the same amount for each further row.
+"""Checks whether the numbers that a model computes grow evenly with the sizes of its inputs.
 
-There are one or two sizes. With two, a number may also grow with their product. A size of 1 is a
-case of its own. So combinations with a size of 1 are compared only with each other.
+A number grows evenly if it grows by the same amount for each further row. One or two dimensions of
+the inputs have a range of sizes. With two, a number may also grow with the product of both sizes. A
+model may treat a size of 1 in another way than larger sizes. So combinations of sizes are compared
+only if the same dimensions have size 1.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ def ones_of(sizes: Sizes) -> tuple[bool, ...]:
 
 
 class Growth:
-    """Numbers for several sizes.
+    """The numbers that a model computes for several sizes of its inputs.
 
     Parameters
     ----------
@@ -43,7 +45,10 @@ class Growth:
         return next((pair for pair in found if pair is not None), None)
 
     def at(self, sizes: Sizes) -> np.ndarray | None:
-        """The numbers for these sizes; None if no numbers were given for sizes like these."""
+        """The numbers for these sizes, computed from the growth of the given numbers.
+
+        The result is None if no numbers were given for sizes in which the same dimensions are 1.
+        """
         fit = self._fits.get(ones_of(sizes))
         return None if fit is None else fit.at(sizes)
 
@@ -87,9 +92,9 @@ def _box(shape: Sequence[int]) -> tuple[slice, ...]:
 
 
 class _Fit:
-    """Numbers as a function of sizes.
+    """The function of the sizes that fits given numbers best.
 
-    For each dimension, either all sizes are 1 or no size is 1.
+    In each dimension, the given sizes are either all 1 or all larger than 1.
     """
 
     def __init__(self, group: Mapping[Sizes, np.ndarray]) -> None:
@@ -117,7 +122,8 @@ class _Fit:
         if not wrong.any():
             return None
         values = self._values[:, int(np.argmax(wrong))]
-        # Report the sizes with the rarest value, and the nearest sizes with another value.
+        # For the error message, return the sizes for which the number has its rarest value, and the
+        # nearest sizes for which it has another value.
         _, places, counts = np.unique(
             values, return_inverse=True, return_counts=True, equal_nan=True
         )

@@ -38,7 +38,8 @@ def expand_functions(model: onnx.ModelProto, known: Set[str]) -> onnx.ModelProto
             model = onnx.inliner.inline_selected_functions(
                 model, wanted, inline_schema_functions=True
             )
-        except RuntimeError:  # ONNX cannot infer types that a definition needs.
+        # ONNX cannot infer types that a definition needs. The operators then stay as they are.
+        except RuntimeError:
             break
     return model
 
@@ -121,7 +122,7 @@ def _with_difficult_nodes_settled(
 
 
 def _is_of_opset(function: onnx.FunctionProto, version: int) -> bool:
-    """Make `function` a function of opset `version`, if its operators mean the same in it.
+    """Change the opset of `function` to `version`, if its operators mean the same in both opsets.
 
     The inliner takes only functions of the model's opset.
 

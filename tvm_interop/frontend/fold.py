@@ -80,7 +80,7 @@ def fold(
             results = _unique(arrays[0], attrs)
         else:
             results = _evaluate(op_type, arrays, attrs, opset)
-    except Exception:  # TVM's converter may support a node that ONNX's reference does not.
+    except Exception:  # ONNX's reference may fail on a node that TVM's converter supports.
         return None
     usable = all(map(_dtype_is_known, results))
     if not usable or sum(result.size for result in results) > _MOST_ELEMENTS:

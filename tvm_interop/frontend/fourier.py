@@ -155,12 +155,13 @@ def _times(bb: relax.BlockBuilder, x: Any, factors: Complex) -> Any:
 def _roots(length: int, inverse: bool) -> Complex:
     """Return the powers of the first root of unity of order `length`.
 
-    A part that is 0 is exactly 0. So is then the imaginary part of the middle of the spectrum of a
-    real signal, whose angle would otherwise be pi or -pi by chance.
+    Real and imaginary parts that should be 0 are set to 0. The imaginary part of the middle of a
+    real signal's spectrum is then exactly 0. With a rounding error instead, the angle of this
+    number would be pi or -pi by chance.
     """
     sign = 2j if inverse else -2j
     roots = np.exp(sign * np.pi * np.arange(length) / length)
-    # Other parts are at least 1 / length.
+    # The absolute value of a part that should not be 0 is at least 1 / length.
     exact = [np.where(np.abs(x) * (length + 1) < 1, 0, x) for x in (roots.real, roots.imag)]
     return np.asarray(exact[0] + 1j * exact[1])
 

@@ -35,7 +35,7 @@ def _conv(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
 def _gemm(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
     activation = attrs.pop("activation", b"").decode()
     given = {name: attrs.pop(f"activation_{name}", None) for name in ("alpha", "beta", "gamma")}
-    # The node may also state parameters that its activation does not have.
+    # The node may also state parameters that its activation does not have. They are ignored.
     taken = _PARAMETERS.get(activation, ())
     named = {name: given[name] for name in taken if given[name] is not None}
     y = w.op("Gemm", node.input, None if activation else node.output[0], **attrs)

@@ -24,7 +24,8 @@ def widened(bb: relax.BlockBuilder, op_type: str, inputs: Any) -> Any:
     """
     if op_type not in _IN_FLOAT32 or not _is_half(inputs[0]):
         return None
-    wide = copy.copy(inputs)  # A copy keeps TVM's list type: an index past the end gives None.
+    # A copy has TVM's list type, which gives None for an index past the end.
+    wide = copy.copy(inputs)
     wide[:] = [bb.emit(relax.op.astype(x, "float32")) if _is_half(x) else x for x in inputs]
     return wide
 

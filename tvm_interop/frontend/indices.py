@@ -53,7 +53,7 @@ def with_safe_indices(
         return inputs
     shape = static_shape(getattr(inputs[0], "ty", None))
     if shape is None or static_shape(getattr(inputs[at], "ty", None)) is None:
-        return inputs  # For example, TVM's importer indexes shapes.
+        return inputs  # An input may be a shape expression, which TVM's importer can index.
     # `list(inputs)` would raise an error for an index past the end, where TVM's own list type gives
     # None.
     inputs = copy(inputs)
@@ -61,7 +61,7 @@ def with_safe_indices(
     known = constant_array(inputs[at])
     if known is not None:
         inputs[at] = relax.const(_checked(known, sizes), str(inputs[at].ty.dtype))
-    elif op_type != "Gather":  # `bounds.within_bounds` makes the kernel of `Gather` clip indices.
+    elif op_type != "Gather":  # `bounds.within_bounds` clips the indices of a `Gather` later.
         inputs[at] = bounded(bb, inputs[at], sizes)
     return inputs
 

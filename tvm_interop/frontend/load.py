@@ -136,7 +136,7 @@ def batch_shapes(
     Raises
     ------
     InputError
-        The model is not ONNX, an input has no dimensions, or `load_model` would raise this error.
+        The model is not ONNX, an input has no dimensions, or `load_model` would refuse a shape.
     """
     if isinstance(model, (str, os.PathLike)) and not os.fspath(model).endswith(SUFFIX):
         model = read_for_import(model)
@@ -157,7 +157,7 @@ def read_once(model: Model) -> Model:
     Raises
     ------
     UnsupportedModelError
-        As `load_model`.
+        The same cases as for `load_model`.
     """
     if isinstance(model, onnx.ModelProto):
         return OnnxModel(model, "the ONNX model given")

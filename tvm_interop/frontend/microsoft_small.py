@@ -56,9 +56,9 @@ def _expand_dims(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
 def _gather_block_quantized(
     bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]
 ) -> Any:
-    """Take parts of a constant that is quantised in blocks, and return their floats.
+    """Gather slices of a constant that is quantised in blocks, and return them as floats.
 
-    Only the parts that are taken become floats.
+    Only the gathered slices are converted to floats, not the whole constant.
     """
     data, indices, scales, zeros = (*inputs, None)[:4]
     arrays = [None if x is None else constant_array(x) for x in (data, scales, zeros)]

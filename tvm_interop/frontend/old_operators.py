@@ -46,7 +46,7 @@ def in_later_form(
             own[SHRINKING] = b"ceil"
         if own.get("mode", b"nearest") == b"bilinear":
             own["mode"] = b"linear"
-        # The result keeps the importer's list type: an index past the end gives None.
+        # The new inputs have the importer's list type, which gives None for an index past the end.
         return "Resize", type(inputs)([inputs[0], None, scales]), own, _RESIZE_OPSET
     if op_type == "RoiAlign" and opset >= _HALF_PIXELS:
         own.setdefault("coordinate_transformation_mode", b"half_pixel")

@@ -176,7 +176,8 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
         TVM writes this warning to standard error.
         """
-        with contextlib.suppress(tvm.error.InternalError):  # TVM raises this if no block is open.
+        # TVM raises an `InternalError` once no block is open.
+        with contextlib.suppress(tvm.error.InternalError):
             while True:
                 self.bb._end_block()
 
@@ -195,9 +196,11 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         used = {name for node in nodes_of(named) for name in node.input}
         used.update(value.name for value in graph.output)
         for node in named.node:
+            # Old models name the mask of a dropout as an output, but never read it.
             if node.op_type == "Dropout" and not used.intersection(node.output[1:]):
-                del node.output[1:]  # Old models declare the mask of a dropout but never read it.
-        # TVM's importer would keep an `If` unchanged, and it does not support loops.
+                del node.output[1:]
+        # This package replaces control flow itself, because TVM's importer would keep an `If`
+        # unchanged and does not support loops.
         for is_control_flow, nodes in itertools.groupby(
             named.node, lambda node: node.op_type in CONTROL_FLOW
         ):

@@ -80,7 +80,7 @@ def shapes_of_dims(
     Raises
     ------
     InputError
-        The model has no open dimension of that name, or a size is below 1.
+        `sizes` names a dimension that the model lacks or that is not open, or a size is below 1.
     UnsupportedModelError
         The model cannot be read, as for `models.source.read_onnx`.
     """
@@ -120,7 +120,9 @@ def check_all_given(
 
 
 def axes_of_dim(model: str | os.PathLike[str] | onnx.ModelProto, name: str) -> dict[str, int]:
-    """Return the axis that has the dimension `name`, by the name of each input that has it.
+    """Return, for each input with the dimension `name`, the axis of this dimension.
+
+    The keys are the names of the inputs.
 
     Raises
     ------
@@ -145,7 +147,9 @@ def axes_of_dim(model: str | os.PathLike[str] | onnx.ModelProto, name: str) -> d
 def axes_by_name(
     model: str | os.PathLike[str] | onnx.ModelProto,
 ) -> dict[str, frozenset[int]]:
-    """Return the axes that have each name, by name. Names that occur in sums are left out.
+    """Return, for each name of a dimension, the axes of inputs that have this dimension.
+
+    A name that occurs in a sum, such as `past + 1`, is left out.
 
     Raises
     ------
@@ -176,7 +180,7 @@ def _inputs_of(model: str | os.PathLike[str] | onnx.ModelProto) -> dict[str, Dim
     Raises
     ------
     InputError
-        The model is not ONNX.
+        The model is neither an ONNX model nor a program of `torch.export`.
     """
     if isinstance(model, str | os.PathLike) and os.fspath(model).endswith(SUFFIX):
         return {**dims_of_program(read_exported_program(model))}

@@ -110,9 +110,10 @@ def places_kernel(
     none, zero = loops.index(-1), loops.index(0)
 
     def offer(image: Any, at: Sequence[Any]) -> tirx.Stmt:
-        """Return a statement that stores the position `at` in `best` if its element is larger.
+        """Return a statement that stores the position `at` in `best` if it is better.
 
-        The statement does nothing if the position is outside of the data.
+        The position is better if its element is larger than the element at `best`, or if `best` is
+        -1. The statement does nothing if the position is outside of the data.
         """
         flat = _flat(at, lengths)
         exists = [tirx.And(i >= zero, i < n) for i, n in zip(at, lengths, strict=True)]

@@ -123,7 +123,8 @@ class _Importer:
         The shapes are (length, batch, hidden) and (batch, hidden).
         """
         gates = _GATES[self._op_type]
-        bias = self._of(self._b, direction)  # First input biases, then recurrent biases.
+        # ONNX joins two vectors: the biases of the inputs, followed by the recurrent biases.
+        bias = self._of(self._b, direction)
         after_reset = self._op_type == "GRU" and bool(self._attrs.get("linear_before_reset", 0))
         weights = relax.op.permute_dims(self._of(self._w, direction), [1, 0])
         inputs = relax.op.reshape(self._x, [self._length * self._batch, -1])

@@ -53,7 +53,7 @@ def import_resize(
     shape, mode = static_shape(x.ty), _text(attrs, "coordinate_transformation_mode", "half_pixel")
     given = [None if v is None else constant_array(v) for v in (scales, sizes)]
     if shape is None or all(v is None or v.size == 0 for v in given):
-        return None  # TVM's converter raises an error that says what is missing.
+        return None  # TVM's converter then raises an error that says what is missing.
     axes = [int(axis) % len(shape) for axis in attrs.get("axes", range(len(shape)))]
     factors, new_sizes = _factors(shape, axes, attrs, *given)
     is_nearest = _text(attrs, "mode", "nearest") == "nearest"
@@ -67,7 +67,7 @@ def import_resize(
         and list(shape[:2]) == [new_sizes[0], new_sizes[1]]
         and len(shape) in (3, 4, 5)
         and not (mode == "align_corners" and 1 in new_sizes.values())
-        # TVM divides by the new size of the region minus 1.
+        # TVM divides by the new size minus 1, which is 0 for a new size of 1.
         and not (mode.startswith("tf_crop") and (len(shape) == 5 or 1 in _of_image(new_sizes)))
         and not (SHRINKING in attrs and min(factors.values()) < 1)
         and (not is_nearest or _has_no_ties(factors.values(), attrs, mode))

@@ -51,7 +51,7 @@ def import_split_to_sequence(
                 f"its input `split` is {each}, and a part has 1 or more rows"
             )
         lengths = [min(each, size - begin) for begin in range(0, size, each)]
-    if lengths or size:  # A tensor without elements has no parts.
+    if lengths or size:  # A tensor without elements may be split into no parts.
         check_lengths(lengths, size, axis)
     parts = parts_of(bb, x, axis, lengths)
     if not has_sizes and not attrs.get("keepdims", 1):

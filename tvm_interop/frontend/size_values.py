@@ -9,8 +9,8 @@ with the sizes: by the same amount for each further row.
 In tensors that grow, such as positions or a causal mask, each element must grow evenly.
 
 A size of 1 is examined separately, since a single row is compiled separately. If the model treats a
-single row differently from several rows, the difference is returned, because a server must not join
-such rows.
+single row differently from several rows, the difference is returned, because a server must not run
+single rows of different requests as one batch.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ with sizes. A larger tensor that is computed from constants alone is not followe
 _SMALL = 4096
 """Tensors with at most this many elements are computed for all sizes."""
 _MOST_WORK = 1 << 28
-"""Tensors with more than `_SMALL` elements are computed for so few sizes that about this many
-numbers are made in all."""
+"""Tensors with more than `_SMALL` elements are computed only for some sizes, so that they have
+about this many elements in total."""
 _OF_SHAPE = ("Shape", "Size")
 
 Shape = tuple[int, ...]
@@ -45,7 +45,10 @@ _Values = dict[str, np.ndarray]
 
 
 class UnevenSizesError(Exception):
-    """A number does not grow evenly with the sizes. The text names the node that uses it."""
+    """A number in a model does not grow evenly with the sizes of the inputs.
+
+    The message names the node that uses the number.
+    """
 
 
 def follow_sizes(
@@ -180,7 +183,9 @@ class _Follower:
             return False
         if weights and not given - weights - self._constants:
             return False  # It depends on weights alone.
-        for name in weights:  # For example, a size may be a `Gather`'s index into a weight.
+        # The node combines sizes with weights, which are read now. For example, a `Gather` takes a
+        # row of a weight at an index that is a size.
+        for name in weights:
             self.most[name] = onnx.numpy_helper.to_array(self._weights[name])
             self._constants.add(name)
         return True
@@ -198,7 +203,7 @@ class _Follower:
         try:
             evaluator = ReferenceEvaluator(named, opsets=self._opsets)
             self.most.update(computed(named, evaluator, self.most))
-        except Exception:  # The importer may support a node that ONNX's reference does not.
+        except Exception:  # ONNX's reference may fail on a node that the importer supports.
             return False
         if all(name in self._constants for name in names if name):
             if any(self.most[name].size > _MOST_ELEMENTS for name in node.output if name):
@@ -211,7 +216,11 @@ class _Follower:
         return True
 
     def _refuse_sizes_inside(self, node: onnx.NodeProto) -> None:
-        """Refuse sizes in a subgraph, unless the subgraph is a branch that is always taken."""
+        """Refuse a node if one of its subgraphs uses the size of a tensor.
+
+        For an `If` whose condition follows from the sizes, `_take_branch` is called instead of this
+        method.
+        """
         for inner in inner_nodes(node):
             if inner.op_type in _OF_SHAPE:
                 raise UnevenSizesError(
@@ -233,7 +242,10 @@ class _Numbers:
         self._from_sizes.update(self._sources)
 
     def special(self) -> dict[int, str]:
-        """How the model treats a size of 1 differently from larger sizes; raises `_Uneven`."""
+        """How the model treats a size of 1 differently from larger sizes, by dimension.
+
+        `_Uneven` is raised if a number of the model does not grow evenly with the sizes.
+        """
         for name, node in self._sources.items():
             if name in self._needed:
                 self._shapes[node.input[0]] = self._growth_of_shape(node.input[0], node)
@@ -264,10 +276,10 @@ class _Numbers:
         return growth
 
     def _series(self) -> dict[str, dict[Sizes, np.ndarray]]:
-        """Numbers that must grow evenly, for each value in `uses`, by name and by size.
+        """Numbers that must grow evenly, by the name of a value in `uses` and by the sizes.
 
-        For a small value whose shape is the same for all sizes, the numbers are the value's
-        elements. For any other value, they are the numbers of `_distance`.
+        For a small value whose shape is the same for all sizes, these numbers are the value's
+        elements. For any other value, they are the numbers that `_distance` returns.
         """
         steps = [(node, run) for node, run in self._steps if self._needed.intersection(node.output)]
         made = {name for node, _ in steps for name in node.output}
@@ -325,10 +337,11 @@ class _Numbers:
         return own
 
     def _distance(self, name: str, array: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """The shape of a value, followed by 0 if the value fits the law for larger sizes, else 1.
+        """The shape of a value, and 0 if its elements grow as for the largest sizes, else 1.
 
-        The value must fit the law for sizes like `sizes`, in which the same dimensions have size 1
-        (see `_laws`). Otherwise `_Uneven` is raised.
+        A `Law` states how the elements of a value grow with the sizes. The value must fit the `Law`
+        for sizes in which the same dimensions are 1 as in `sizes` (see `_laws`). Otherwise
+        `_Uneven` is raised.
         """
         laws, ones = self._laws[name], ones_of(sizes)
         if ones not in laws or not laws[ones].fits(sizes, array):
@@ -353,14 +366,14 @@ class _Numbers:
 
 
 def _corners(sizes: Sequence[Sizes]) -> list[Sizes]:
-    """The combinations in which each size is its largest, its largest minus 1, or 1."""
+    """The combinations in `sizes` of extreme sizes: the largest, the largest minus 1, or 1."""
     most, known = np.max(sizes, 0), set(sizes)
     each = [sorted({size for size in (1, n - 1, n) if size >= 1}) for n in map(int, most)]
     return [found for found in itertools.product(*each) if found in known]
 
 
 def _laws(corners: Mapping[Sizes, np.ndarray]) -> dict[tuple[bool, ...], Law]:
-    """The law by which a tensor grows, for each choice of the dimensions whose size is 1."""
+    """How a tensor's elements grow with the sizes, for each choice of the dimensions of size 1."""
     groups: dict[tuple[bool, ...], dict[Sizes, np.ndarray]] = {}
     for sizes, array in corners.items():
         groups.setdefault(ones_of(sizes), {})[sizes] = array

@@ -113,7 +113,8 @@ def import_exported_program(program: Any, origin: str) -> tvm.IRModule:
         table.pop(overload, None)
     try:
         with warnings.catch_warnings():
-            # PyTorch copies the program, and warns of its own use of an old class.
+            # When PyTorch copies the program, it warns that it uses an old class of its own. Users
+            # cannot do anything about this warning, so it is hidden.
             warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)
             return _import(program.run_decompositions(table))
     except UnsupportedModelError as err:

@@ -1,8 +1,8 @@
-"""Transposes large weights when they are read, so that memory never holds both forms.
+"""Transposes large weights when they are read, so that memory never holds a weight twice.
 
 PyTorch exports a linear layer as a `Gemm` with `transB`, or as a `Transpose` and a `MatMul`. If the
-transpositions were folded only after the import, memory would hold both forms of every weight until
-the end of the import.
+transpositions were folded only after the import, memory would hold every weight together with its
+transpose until the end of the import.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ from ..models.external_weights import is_outside
 
 
 def turned_weights(graph: onnx.GraphProto) -> frozenset[str]:
-    """Return the matrices outside the model's file that only a transposing node reads."""
+    """Return the names of the matrices to transpose.
+
+    These are matrices outside the model's file that a single node reads, and that this node
+    transposes.
+    """
     outside = {
         tensor.name for tensor in graph.initializer if is_outside(tensor) and len(tensor.dims) == 2
     }

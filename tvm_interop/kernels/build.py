@@ -30,7 +30,8 @@ Count: TypeAlias = Callable[[int, int], None]
 """A progress callback: it is called with the amount that is done and the total amount."""
 
 _ELF_CLASS, _64_BITS = 4, 2
-"""The place in a library's file that says for how many bits it is, and the value for 64 bits."""
+"""The position of the byte in a library's file that says for how many bits the library is, and the
+value of this byte for 64 bits."""
 
 _ONLY_FOR_GPUS = ("s_tir.InjectPermutedLayout", "s_tir.InjectVirtualThread")
 """TVM's passes for shared memory and virtual threads, which no kernel for a CPU has. Without them
@@ -84,7 +85,7 @@ def build_kernels(
 def _check_imports(code: bytes) -> None:
     """Raise DeviceError if the library needs a function that the runtime library does not have."""
     if code[_ELF_CLASS] != _64_BITS:
-        return  # The runtime library is for systems of 64 bits only.
+        return  # The runtime library is for 64 bits only, so other libraries are not checked.
     unknown = _native.unknown_imports(code)
     if unknown:
         raise DeviceError(
@@ -116,8 +117,9 @@ def _compiled(
         for i in range(0, len(some), _TOGETHER)
     ] or [(tvm.target.Target(target), [])]
     context = tvm.transform.PassContext.current()
-    # TVM's pass instruments, such as its timing of passes, work on one thread only.
-    built: list[int] = []  # The numbers that name the kernels in the files that are written so far.
+    built: list[int] = []  # The number of kernels in each file that is written so far.
+    # One thread is used with TVM's pass instruments, such as its timing of passes, because they do
+    # not work on several threads.
     threads = 1 if context.instruments else min(_native.num_threads(), len(files))
 
     def build(number: int) -> str:

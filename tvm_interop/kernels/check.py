@@ -296,7 +296,8 @@ class Traits:
     def kinds(self) -> tuple[Kind, ...]:
         """The kinds of numbers on which the kernel is tried, in order."""
         if self.rounds_to_integers and self.below is not None:
-            return ("ordinary",)  # The kernel may use a rounded float as an index.
+            # A rounded float may be an index, so large and special floats are not tried.
+            return ("ordinary",)
         if self.operations > _LONGEST:
             return ("ordinary",)
         special: Kind = "infinite" if self.has_extremes else "special"
@@ -307,7 +308,7 @@ class Traits:
         return (special, "denormal", "large", "ordinary")
 
     def terms(self, size: int) -> float:
-        """An estimate of the number of terms in the sum of each of `size` result elements."""
+        """An estimate of how many terms are added up for each of `size` elements of a result."""
         return max(self.operations / max(size, 1), 1.0)
 
 
@@ -428,7 +429,8 @@ class _Tolerance:
             return unequal if self._moved is None else unequal & (self._moved == 0)
         want, have = _as_doubles(self.want), _as_doubles(got)
         far = np.abs(want - have)
-        if self._moved is None and np.isfinite(far).all():  # A shortcut for the usual case.
+        # Usually all differences are finite. Then the tests for NaN and infinity below are skipped.
+        if self._moved is None and np.isfinite(far).all():
             scale = float(max(want.max(initial=0.0), -want.min(initial=0.0)))
             return np.asarray(far > self._allowed(scale))
         finite = np.isfinite(want)

@@ -94,9 +94,9 @@ class _Nest:
         products *= op.kernel[0] * op.kernel[1]
         kind = _parallel_from(products, _PARALLEL_PRODUCTS)
         # The outer loop goes over pixels or over channels. Over pixels, the image is read once, and
-        # the weight is read repeatedly from a cache. Over channels, the weight is read once. The
-        # larger of the two should be read once. If one tile has all pixels, the image and the
-        # weight are both read once. In any case, the outer loop needs enough tiles for several
+        # the weight is read repeatedly from a cache. Over channels, the weight is read once, and
+        # the image repeatedly. The larger of image and weight should be read once. If one tile has
+        # all pixels, both are read once. In any case, the outer loop needs enough tiles for several
         # threads.
         pixel_tiles, channel_tiles = (
             sum(part[1] for part in parts) for parts in (self._pixel_parts(), self._channel_parts())
@@ -320,8 +320,8 @@ class _Nest:
                     for j in range(tile.channels)
                 )
 
-            # A packed input has room after its last pixel for a whole vector. An input that is not
-            # packed has none.
+            # A packed input has room for a whole vector after its last pixel. An input that is not
+            # packed has no such room, so the last pixels are computed by a shorter vector.
             whole = tile.pixels // lanes if self._in_place else vectors
             parts = [loops.loop(whole, lambda v: vector(v * lanes, lanes), tirx.ForKind.UNROLLED)]
             if whole < vectors:

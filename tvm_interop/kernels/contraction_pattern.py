@@ -154,7 +154,7 @@ class _Matcher:
         self._analyzer = tvm.sym.Analyzer()
 
     def terms(self, block: s_tir.SBlock) -> _Terms | None:
-        """The terms of `block`; None unless it adds products of two tensors to an initial zero."""
+        """The products that `block` adds to zero; None if it computes anything else."""
         axes = [var.var for var in block.iter_vars]
         kinds = [var.iter_type for var in block.iter_vars]
         outer = len([kind for kind in kinds if kind == _SPATIAL])

@@ -85,7 +85,7 @@ def schedule_kernel(
         return func
     try:
         return _scheduled(func, registers).with_attr(SCHEDULED, True)
-    except Exception as error:  # A kernel without a schedule still runs.
+    except Exception as error:  # A kernel without a schedule still runs, only more slowly.
         if is_refusal(error) or isinstance(error, _NoRuleError):
             _log.debug("kernel `%s` stays as it is: %s", name, error)
         else:

@@ -34,12 +34,12 @@ Such a short sum would not keep a thread block busy.
 class DefaultCUDASchedule:
     """Schedule each kernel of a module for a GPU.
 
-    The `Matmul` rule of dlight tiles convolutions and matrix products, and its `GEMV` rule products
-    with a vector. Depthwise convolutions and pooling have short sums. They get one thread for each
-    element (`short_sums`), where dlight would use a whole thread block. Then dlight's rules for
-    reductions are tried. Reductions that TVM cannot share among threads, such as the position of a
-    maximum, are scheduled by `short_sums`, however long they are. Kernels that no rule fits get
-    dlight's fallback, which uses one thread for each element.
+    The `Matmul` rule of dlight tiles convolutions and matrix products. Its `GEMV` rule schedules
+    products with a vector. Depthwise convolutions and pooling have short sums. These kernels get
+    one thread for each element (`short_sums`), where dlight would use a whole thread block for an
+    element. Then dlight's rules for reductions are tried. Reductions that TVM cannot share among
+    threads, such as the position of a maximum, are scheduled by `short_sums`, however long they
+    are. Kernels that no rule fits get dlight's fallback, which uses one thread for each element.
 
     A kernel that is marked as scheduled stays unchanged. The module given is not changed. Equal
     kernels get equal schedules.

@@ -20,7 +20,7 @@ from tvm import tirx
 from ..errors import DeviceError
 
 CUDA_PIPELINE = "tvm_interop.cuda"
-"""The name under which TVM finds its own pipeline with `_Note` after it."""
+"""The name under which TVM finds a pipeline of passes: its own passes, then the pass `_Note`."""
 
 _DYNAMIC_SHARED = "tirx.use_dyn_shared_memory"
 """TVM's name for the launch parameter that holds the number of bytes of dynamic shared memory."""

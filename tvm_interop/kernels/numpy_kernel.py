@@ -28,8 +28,9 @@ caches."""
 _FACTORS_TOGETHER = 1 << 21
 """The number of elements of a factor in a sum of products that are converted to doubles at once.
 
-These doubles take 16 MiB. For arrays of 32 MiB or more, the C library takes new memory from the
-system each time. To provide it takes longer than to convert and to multiply the elements.
+These doubles take 16 MiB. For arrays of 32 MiB or more, the C library asks the system for new
+memory each time. The system needs longer for this than NumPy needs to convert and to multiply the
+elements.
 """
 _LEAST_OF_GROUP = 1 << 16
 """The least number of products of a group whose places are evaluated in a part of their own."""
@@ -284,7 +285,8 @@ def _evaluate(step: _Step, places: Places) -> None:
     else:
         values = _combined(step, places, summed)
         if target.dtype.kind in "iu" and values.dtype.kind == "f":
-            values = values.astype(np.int64)  # A cast from int64 keeps the low bits.
+            # The cast to the smaller type below keeps the low bits of an int64, but not of a float.
+            values = values.astype(np.int64)
         values = values.astype(target.dtype)
         first = places.value(step.first).astype(target.dtype)
         values = step.combined(first, values)
@@ -332,7 +334,8 @@ def _combined(step: _Step, places: Places, summed: tuple[int, ...]) -> Array:
         values = values.astype(np.float64, copy=False) if as_doubles else values
         found = np.asarray(step.combined.reduce(values, axis=summed))
     if is_extreme and np.isnan(found).any():
-        raise UndefinedError  # Whether TVM's own maximum keeps NaN depends on the operands' order.
+        # Whether TVM's own maximum keeps NaN depends on the operands' order.
+        raise UndefinedError
     return found
 
 

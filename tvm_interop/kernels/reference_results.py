@@ -41,7 +41,7 @@ class Room:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, nbytes: int) -> bool:
-        """Take `nbytes` bytes if so many are left, and return whether they were taken."""
+        """Reserve `nbytes` bytes for a result if so many are left; return whether they were."""
         with self._lock:
             if nbytes > self.left:
                 return False

@@ -190,8 +190,8 @@ def _steps_of_store(store: Any, lane: Any, lanes: Any, held: list[Any]) -> list[
         return tvm.ir.Call(call.op, held_args, call.attrs, ret_ty=call.ty)
 
     def with_floats_held(cast: Any) -> Any:
-        # TVM cannot make vectors of a variable in a number that is rounded to an integer, if the
-        # value of the variable was rounded too.
+        # TVM fails to vectorise a cast to an integer in one case: the number contains a variable,
+        # and the value of the variable was itself rounded.
         has_variables = _has_function(cast.value) or _nodes(cast.value, tirx.Let)
         is_rounded = str(cast.ty.dtype).startswith(("int", "uint"))
         return tirx.Cast(cast.ty.dtype, keep(cast.value)) if is_rounded and has_variables else cast

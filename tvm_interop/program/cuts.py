@@ -34,7 +34,7 @@ class Cut:
 
 
 WHOLE = Cut(None)
-"""Each part takes the whole argument."""
+"""The `Cut` of an argument that is not divided: each part takes the whole argument."""
 
 
 @dataclass(frozen=True)
@@ -102,10 +102,10 @@ def along_rows(op: Tensors) -> list[Cut] | None:
 
 
 def aligned_step(op: Tensors, shapes: Sequence[tuple[int, ...]], axis: int) -> int:
-    """The smallest step along `axis`, in indices, from one aligned address to another.
+    """The smallest number of indices of `axis` from one aligned address to another.
 
-    The step fits plain tensors of these shapes, with any type that a tensor of the operator has in
-    memory.
+    The number is right for plain tensors of all given shapes, and for all types in which the
+    operator's tensors are stored.
     """
     itemsize = min(np.dtype(dtype).itemsize for dtype in op.stored_types)
     inner = (itemsize * prod(shape[axis + 1 :]) for shape in shapes)
@@ -113,10 +113,10 @@ def aligned_step(op: Tensors, shapes: Sequence[tuple[int, ...]], axis: int) -> i
 
 
 def aligned_steps(op: Tensors, argument: int, axis: int) -> int:
-    """The smallest step along `axis`, in indices, between two aligned addresses.
+    """The smallest number of indices of `axis` from one aligned address to another.
 
-    `argument` is the index of the tensor. All elements of the tensor that have the same index along
-    `axis` must be contiguous in memory.
+    `argument` is the index of the operator's tensor. All elements of the tensor that have the same
+    index along `axis` must be contiguous in memory.
     """
     step = list(op.shapes[argument])
     step[axis] = 1

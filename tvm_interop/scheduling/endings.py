@@ -106,7 +106,7 @@ def endings(
     successors: for each operator of the block, in topological order, the set of its readers.
     remaining: the set of operators that remain.
     max_group_ops, max_groups: largest number of operators in a group, and of groups in an ending,
-        both 1 or more; r and s in the paper.
+        both 1 or more; r and s in the paper on IOS.
     """
     # Holds, for each operator, the set of the operator and all its direct and indirect readers. An
     # ending that holds the operator must hold this whole set.

@@ -181,7 +181,7 @@ def gpg_scored(
 
 @dataclass(frozen=True)
 class _Way:
-    """The endings chosen so far, their total latency, and an estimate for the other operators."""
+    """The endings chosen so far, their latency, and an estimate for the operators that remain."""
 
     spent_us: float
     rest_us: float

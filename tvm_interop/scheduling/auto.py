@@ -223,8 +223,8 @@ def auto(
     winner = entered.candidates[verdict.winner].schedule
     _LOG.info("auto: `%s` wins", verdict.winner)
     again = 0
-    # The stages of a winner that ran against `sequential` are not measured again, because runs of the
-    # whole network say more about its time than the latencies of single stages.
+    # The stages of a winner that ran against `sequential` are not measured again. Runs of the whole
+    # network say more about its time than the latencies of single stages.
     if verdict.winner != "sequential" and verdict.confirmation is None:
         again = winner.measure_again(graph, BudgetedLatency(model, op_us, budget))
     return replace(

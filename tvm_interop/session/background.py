@@ -25,7 +25,7 @@ from .compiled_once import Order, is_own_scheduler, is_plain
 _LOG = logging.getLogger("tvm_interop")
 
 LENGTH_BYTES = 8
-"""The process is first sent the length of the job, as a number of this many bytes."""
+"""The compiling process is first sent the length of its job, as a number of this many bytes."""
 _ENDS_WITHIN_S = 5.0
 """A process that is told to end has this many seconds to do so, and is then killed."""
 _MOST_SAID = 600
@@ -75,7 +75,7 @@ class Background:
         self._states: dict[tuple[Any, ...], CompileState] = {}
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
-        self._in_use = threading.RLock()  # The thread that holds it may close the session.
+        self._in_use = threading.RLock()  # Reentrant: its owner may close the session.
         self._thread: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._is_closed = False
@@ -89,7 +89,7 @@ class Background:
         return [_of_fork(state) for state in states]
 
     def note_whole(self, order: Order) -> None:
-        """Record that the session runs a whole artifact for the shapes of `order`."""
+        """Record that the session runs a completely compiled artifact for the shapes of `order`."""
         self._note(CompileState(order.shapes, "whole", _now(), "done"))
 
     def forget(self, shapes: Sequence[tuple[int, ...]]) -> None:
@@ -101,7 +101,8 @@ class Background:
         """Compile in the background; this object's thread then calls `use` with the artifact."""
         is_fork = os.getpid() != self._pid
         if is_fork:
-            # The lock of the old condition may have been held at the time of the fork.
+            # If another thread held the old condition's lock at the time of the fork, the lock is
+            # never released in this process.
             self._changed = threading.Condition()
         self._note(CompileState(order.shapes, "quick", _now(), "waiting"))
         if is_fork:
@@ -133,7 +134,7 @@ class Background:
         If the session changes to a new artifact at this moment, wait until it has changed.
         """
         if os.getpid() != self._pid:
-            return  # This process was forked. Its parent ends the compiling process.
+            return  # In a forked child: the parent process ends the compiling process.
         self._is_closed = True
         self._jobs.put(None)
         with self._in_use:

@@ -37,7 +37,7 @@ class Pool:
 
     @property
     def own_nbytes(self) -> int:
-        """The number of bytes of all instances' tensors that `turns_nbytes` does not count."""
+        """The bytes of all instances' tensors, without the bytes that `turns_nbytes` counts."""
         if self._shares_memory:
             return self._ports_nbytes * self.modules.maxsize
         plan = self.first.plan
@@ -78,7 +78,7 @@ class Pool:
         return inputs, outputs
 
     def count_with(self, other: Pool) -> None:
-        """Add all runs of this pool to the counts of `other`. No run of this pool has begun yet."""
+        """From now on, count runs of this pool as runs of `other`; no run has begun yet here."""
         for module in self.modules.queue:
             module.count_with(other.first)
 

@@ -23,7 +23,8 @@ MARGIN = 128
 
 _RULER, _STRIP, _HEAD, _LANE, _GAP, _MEMORY = 20, 16, 20, 30, 14, 54
 _LABEL_PX = 34
-"""Smallest width of a box with a label, in pixels. A drawing that a page can stretch ignores it."""
+"""Smallest width of a box with a label, in pixels. The limit does not hold on a page, which can
+stretch the drawing."""
 _DIGIT_PX = 7
 
 
@@ -203,7 +204,7 @@ def _draw_operator(
 
 
 def _draw_waits(root: Element, record: Record, rows: _Rows, scale_us: float) -> None:
-    """Draw a line per wait, from the end of the awaited operator to the start of the other."""
+    """Draw a line per wait, from the end of the awaited operator to the start of its waiter."""
     for op in record.operators:
         for w in op.waits:
             awaited = record.operators[w]

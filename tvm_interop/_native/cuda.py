@@ -188,7 +188,7 @@ def make_staging(streams: CudaStreams, ports: Sequence[Sequence[Any]]) -> CudaSt
 
     Parameters
     ----------
-    ports: for each input or output, its tensors on GPUs. Only the first tensor is read.
+    ports: for each input or output, its tensors on GPUs. `fetch` copies only the first tensor.
 
     Raises
     ------
@@ -324,7 +324,7 @@ def make_executor(
     Parameters
     ----------
     values: the tensors on GPUs. The executor keeps them alive.
-    operators: the operators in the order of launching. Their `share` is None. A kernel is a
+    operators: the operators in the order of launching, each without a `share`. A kernel is a
         `CudaLibraryKernel`, a `PeerCopy`, or a packed function. A packed function takes its stream
         from tvm-ffi's environment.
     dispatch: how a run gets its operators to the GPU. If the graph cannot be made, `dispatch_of`

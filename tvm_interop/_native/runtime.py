@@ -209,7 +209,7 @@ class NativeModelInstance:
         """
         self._handle = ctypes.c_void_p()
         self._library = _library()
-        self.model = model  # Descriptions of inputs and outputs live as long as the model.
+        self.model = model  # The model owns the descriptions of inputs and outputs.
         _check(self._library.tvi_instance_create(handle, shape, ctypes.byref(self._handle)))
         self._num_inputs = len(model.inputs[shape])
         self._ports = [*model.inputs[shape], *model.outputs[shape]]

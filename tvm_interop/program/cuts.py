@@ -21,7 +21,7 @@ poolings and depthwise convolutions. A core takes some microseconds to read so m
 
 @dataclass(frozen=True)
 class Cut:
-    """How one argument is divided: along `axis`, at multiples of `step` indices of this axis.
+    """How an argument of an operator is divided: along `axis`, at multiples of `step` indices.
 
     If `axis` is None, the argument is not divided. If `lies_apart` is set, the elements of a part
     of the argument are not contiguous in memory. Each part of the operator then gets the whole

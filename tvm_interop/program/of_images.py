@@ -1,4 +1,4 @@
-"""The common parts of the kinds of operators that work on images."""
+"""The base classes of the kinds of operators that work on images."""
 
 from __future__ import annotations
 

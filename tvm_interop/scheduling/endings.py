@@ -108,8 +108,9 @@ def endings(
     max_group_ops, max_groups: largest number of operators in a group, and of groups in an ending,
         both 1 or more; r and s in the paper on IOS.
     """
-    # Holds, for each operator, the set of the operator and all its direct and indirect readers. An
-    # ending that holds the operator must hold this whole set.
+    # Maps an operator to the set of the operator and all its direct and indirect readers. An ending
+    # that holds the operator must hold this whole set. A set of more than `max_group_ops` operators
+    # is left out.
     behind: dict[int, Mask] = {}
     for op in reversed(bits(remaining)):
         mask = 1 << op

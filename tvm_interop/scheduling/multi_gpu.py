@@ -180,8 +180,8 @@ def _on_one_gpu(
         for scheduler in (lios, lios_plus, nimble, opara):
             schedule = scheduler(graph, latency, streams=streams)
             makespan = schedule.simulate(graph, latency)
-            # The predicted makespan does not include the contention between operators. So it is
-            # right only if operators do not slow each other down.
+            # The predicted makespan does not include the contention between operators. So the
+            # prediction is right only if operators do not slow each other down.
             if makespan < best_us and _run_freely(prices, schedule):
                 candidates.append(_Candidate(schedule, makespan))
                 best_us = makespan

@@ -75,7 +75,7 @@ class Background:
         self._states: dict[tuple[Any, ...], CompileState] = {}
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
-        self._in_use = threading.RLock()  # Reentrant: its owner may close the session.
+        self._in_use = threading.RLock()  # Reentrant: the holding thread may close the session.
         self._thread: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._is_closed = False
@@ -152,7 +152,7 @@ class Background:
             assert thread is not None
             thread.join()
 
-    # In the thread.
+    # The thread of this object runs `_work`.
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None and not self._is_closed:
@@ -229,7 +229,7 @@ def job_of(order: Order) -> dict[str, Any]:
     else:
         given = model.SerializeToString(deterministic=True)
     options = {name: value for name, value in order.options.items() if name != "progress"}
-    for name in order.shapes:  # Given as `shapes` again.
+    for name in order.shapes:  # The job passes these shapes as `shapes`.
         options["input_shapes"] = {**options["input_shapes"]}
         del options["input_shapes"][name]
     if not options.get("input_shapes", True):

@@ -108,7 +108,7 @@ class KeptArtifacts:
             return None  # The file is unreadable; the next compilation raises the error again.
 
     def keep_refusal(self, name: str, key: str, error: CannotFillUpError) -> None:
-        """Store the error of a compilation for ranges of sizes; later sessions need not compile."""
+        """Store the error of a compilation for ranges of sizes, so that later sessions find it."""
         if why_not_trusted(self.folder) is None:
             with contextlib.suppress(OSError):
                 make_own_folder(self.folder)

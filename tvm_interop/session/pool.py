@@ -31,7 +31,7 @@ class Pool:
             module = GraphModule(artifact)
             module.count_with(self.first)
             self.modules.put(module)
-        if self._shares_memory:  # Further sizes take little memory.
+        if self._shares_memory:  # Instances for further sizes take little more memory.
             for module in self.modules.queue:
                 module.open_all_sizes()
 
@@ -78,7 +78,7 @@ class Pool:
         return inputs, outputs
 
     def count_with(self, other: Pool) -> None:
-        """From now on, count runs of this pool as runs of `other`; no run has begun yet here."""
+        """Count later runs of this pool as runs of `other`. No run of this pool has begun yet."""
         for module in self.modules.queue:
             module.count_with(other.first)
 

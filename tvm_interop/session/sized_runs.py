@@ -43,7 +43,10 @@ class SizedRuns:
 
     @property
     def why_not_filled_up(self) -> str | None:
-        """Why each size is compiled at its first run, and not padded; None if sizes are padded."""
+        """Why inputs are not padded, so that each size is compiled at its first run.
+
+        None if inputs are padded, or if the model has no ranges of sizes.
+        """
         return None if self._by_size is None else self._by_size.why
 
     def run_lines(self) -> list[str]:

@@ -13,7 +13,7 @@ from ..library_op import DescribedOp, LibraryOp, kind
 
 
 class Product(DescribedOp, frozen=True, kw_only=True):
-    """The common part of matrix products of floats and of integers."""
+    """The base class of matrix products of floats and of matrix products of integers."""
 
     ending: Ending = Ending()
 

@@ -117,7 +117,8 @@ def auto(
     3. The finalists are `sequential`, the best staged candidate, the best streamed candidate, and
        the best of the others. Predictions of staged and streamed schedules cannot be compared,
        because only the latency of a stage includes contention between operators. `evaluate`
-       runs the finalists against each other, with `sequential` twice, and the fastest is chosen.
+       runs the finalists against each other, and the fastest is chosen. Each round runs
+       `sequential` twice, which shows how noisy the machine is.
        A finalist runs only if it is predicted to be 1% faster than `sequential`. A streamed
        schedule must also be predicted to be 1% faster if each part of an operator takes as long as
        it takes in `baseline`, beside the operator's other parts (`Candidates.promises_gain`).

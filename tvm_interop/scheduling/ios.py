@@ -57,10 +57,10 @@ def ios(
         own stream.
     max_transitions: largest number of transitions that the search keeps, at 8 bytes each. A
         transition is a state and one of its endings. In all, the search needs a few times as much
-        memory. The blocks share the transitions. A block that needs more than its share is not
-        searched completely; see "Large blocks" below. All large blocks together get a quarter of
-        the transitions that are left when the other blocks have been searched. With the default
-        number, their search takes one or two seconds.
+        memory as these transitions. The blocks share the transitions. A block that needs more than
+        its share is not searched completely; see "Large blocks" below. All large blocks together
+        get a quarter of the transitions that are left when the other blocks have been searched.
+        With the default number, their search takes one or two seconds.
     time_budget_s: seconds after which the search of large blocks ends; the number of its
         transitions is then not limited. If time is short, fewer blocks are searched completely. The
         schedule then depends on the machine. If the budget is None, only `max_transitions` limits

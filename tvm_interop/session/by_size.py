@@ -81,7 +81,7 @@ class BySize:
                     wanted = str(least) if least == most else f"{least} to {most}"
                     raise InputError(
                         f"input `{name}` has {dimension} {size}, and the session was made for "
-                        f"{dimension} {wanted}: make a session for a larger range, or divide the inputs"
+                        f"{dimension} {wanted}: make one for a larger range, or divide the inputs"
                     )
                 before, other = found.setdefault(dimension, (size, name))
                 if before != size:

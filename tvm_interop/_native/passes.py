@@ -182,7 +182,7 @@ stage_book_make: Callable[[], Any] = _find("stage_book_make")
 # Stores the latencies of the stages in the batch `stages`.
 # Parameters: book, stages, op_us, price_us.
 stage_book_write: Callable[[Any, Sequence[bytes], bytes, bytes], None] = _find("stage_book_write")
-# Returns the latency of each stage in the batch `stages`, or NaN if the book does not have it.
+# Returns the stored latency of each stage in the batch `stages`; NaN if no latency is stored.
 # Parameters: book, stages, op_us.
 stage_book_read: Callable[[Any, Sequence[bytes], bytes], bytes] = _find("stage_book_read")
 # Prepares a beam search over the states of IOS. `ops` are the operators to schedule. `set_of`

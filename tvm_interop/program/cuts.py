@@ -125,6 +125,6 @@ def aligned_steps(op: Tensors, argument: int, axis: int) -> int:
 
 
 def lies_apart(op: Tensors, argument: int, axis: int) -> bool:
-    """Whether neighbouring rows of this image, along `axis`, are not contiguous in memory."""
+    """Whether neighbouring rows of the image `argument`, along `axis`, lie apart in memory."""
     shape = op.shapes[argument]
     return axis == 2 and (shape[0] > 1 or shape[1] > block_of(op.layouts[argument]))

@@ -94,7 +94,10 @@ class Pooling(OfWindows, frozen=True, kw_only=True):
 
 
 class OfQuantisedWindows(OfWindows, frozen=True, kw_only=True):
-    """Slides a window over images of integers (N,H,W,C). The rows of an image are contiguous."""
+    """An operator that slides a window over images of integers (N,H,W,C).
+
+    The rows of an image are contiguous.
+    """
 
     is_quantised: ClassVar[bool] = True
 

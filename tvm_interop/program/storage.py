@@ -1,4 +1,4 @@
-"""Layouts and sizes of tensors in memory, and dependencies of operators that follow from them."""
+"""Layouts and sizes of tensors in memory, and which operators read what others have written."""
 
 from __future__ import annotations
 

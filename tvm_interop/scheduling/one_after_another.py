@@ -1,4 +1,4 @@
-"""A baseline schedule for divided operators, which runs only the parts of an operator at once."""
+"""A baseline schedule, in which only the parts of a divided operator run side by side."""
 
 from __future__ import annotations
 

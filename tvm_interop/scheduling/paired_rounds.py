@@ -274,8 +274,8 @@ def take_rounds(
             needed = _rounds_needed(np.abs(apart))
             if needed <= len(taken) or (ends is not None and ends(so_far)):
                 break
-            # Check the needed number again before all these rounds are taken, because fewer rounds
-            # are enough if the noise falls.
+            # Estimate the needed number of rounds again before all these rounds are taken, because
+            # fewer rounds are enough if the noise falls.
             growth = 2.0 if is_cheap(so_far) else _DEAR_GROWTH
             wanted = int(min(needed, math.ceil(growth * len(taken))))
     return np.array(taken)

@@ -292,7 +292,7 @@ def _command() -> list[str]:
 
 
 def _answer(process: subprocess.Popen[bytes], payload: bytes) -> dict[str, Any]:
-    """Pass the job to the process and return its answer.
+    """Send the job to the compiling process, and return the answer of the process.
 
     The answer is empty if the process ended too early.
     """

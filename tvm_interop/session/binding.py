@@ -145,7 +145,8 @@ class Binding:
             self._module.set_output_zero_copy(name, array)
             self._in_place.add(name)
         except (InputError, DeviceError):
-            if name in self._in_place:  # Write to the instance's memory, not to the old array.
+            if name in self._in_place:
+                # A run must not write to the array that was bound before.
                 self._module.set_output_zero_copy(name)
                 self._in_place.discard(name)
             self._copied_out[name] = array

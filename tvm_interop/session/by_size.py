@@ -29,7 +29,7 @@ class BySize:
     def __init__(
         self, source: Source, options: Mapping[str, Any], error: CannotFillUpError, most: int
     ) -> None:
-        """Take the ranges from the options, and log that each size is compiled at its first run.
+        """Take the ranges of sizes from the options, and log that each size is compiled separately.
 
         Parameters
         ----------
@@ -127,7 +127,7 @@ class BySize:
             raise InputError(f"input `{name}` has shape {shape}, and the model has ({told})")
 
     def _check_sums(self, shapes: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int]) -> None:
-        """Check dimensions that are sums, such as `past + 1`."""
+        """Check the sizes of dimensions that are sums, such as `past + 1`."""
         for name, shape in shapes.items():
             for dimension, size in zip(self._inputs[name], shape, strict=True):
                 if dimension is None or isinstance(dimension, int) or dimension in sizes:

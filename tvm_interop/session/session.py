@@ -192,7 +192,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         self.close()
 
     def close(self) -> None:
-        """Wait for runs in the background, stop compilations there, and free memory and threads."""
+        """Wait for background runs, stop background compilations, and free memory and threads."""
         self._is_closed = True
         if self._background is not None:
             self._background.close()

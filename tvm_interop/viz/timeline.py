@@ -96,7 +96,7 @@ def timeline(record: Record, scale_us: float, width: float | str = "100%") -> El
         _draw_stages(root, record, rows, scale_us, width)
     for y in (*rows.measured, *rows.predicted):
         child(root, "line", x1="0%", x2="100%", y1=y + _LANE, y2=y + _LANE, stroke="#BBBBBB")
-    _draw_waits(root, record, rows, scale_us)  # The boxes are drawn later, over these lines.
+    _draw_waits(root, record, rows, scale_us)  # The boxes are drawn later, over the lines.
     for i, op in enumerate(record.operators):
         _draw_operator(
             root, i, op, (op.start_us, op.end_us), rows.measured[op.stream], scale_us, width

@@ -72,7 +72,7 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
 
     @property
     def reads_rows_of_whole(self) -> bool:
-        """Whether parts read their rows out of the whole image.
+        """Whether each part of a division by rows gets the whole image and reads its rows there.
 
         The parts do so if the image is plain or has several blocks of channels, because the image's
         rows are then not contiguous in memory. A part may begin at any row of such an image. The
@@ -104,7 +104,7 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
         return 0 < self.shapes[0][1] % cut.step < MOST_CHANNELS
 
     def part(self, shapes: tuple[tuple[int, ...], ...], cut: tuple[int, ...]) -> LibraryOp:
-        """The part with tensors of these `shapes`, which decide the number of groups."""
+        """The part with tensors of these `shapes`. The shapes decide the number of groups."""
         groups = shapes[0][1] // shapes[1][1]
         return msgspec.structs.replace(self, shapes=shapes, cut=cut, groups=groups)
 

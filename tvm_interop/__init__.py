@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from typing import Any as _Any
 
 # By default TVM binds every thread that calls a kernel to the same core, so streams would take
-# turns. TVM reads the variable TVM_BIND_THREADS only when the first kernel runs.
+# turns. The value 0 prevents this. TVM reads the variable only when the first kernel runs.
 _os.environ.setdefault("TVM_BIND_THREADS", "0")
 
 from . import _pass_hook
@@ -143,7 +143,7 @@ def __dir__() -> list[str]:
 
 
 def _require_compiler(name: str) -> None:
-    """Raise DeviceError if only TVM's runtime is loaded: it runs artifacts, but cannot compile."""
+    """Raise DeviceError if only TVM's runtime is loaded, which cannot compile models."""
     if _util.find_spec(".compiler", __name__) is None:
         raise only_runtime(f"`tvm_interop.{name}`")
     import tvm

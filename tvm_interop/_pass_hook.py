@@ -1,6 +1,6 @@
 """Adds the pass `InterOpSchedule` to TVM's module `tvm.relax.transform`.
 
-If TVM is not imported yet, the pass is added when it is.
+If TVM is not imported yet, the pass is added when TVM is imported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PASS = "InterOpSchedule"
 
 
 def install() -> None:
-    """Add the pass to TVM's module: now if TVM is already imported, otherwise on its import."""
+    """Add the pass to TVM's module: now if the module is imported, otherwise on its import."""
     if _MODULE in sys.modules:
         _hang(sys.modules[_MODULE])
     elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):

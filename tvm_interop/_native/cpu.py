@@ -175,7 +175,10 @@ def make_executor(
 
 
 def executor_of(instance: int) -> Executor:
-    """Return the executor of the `tvi_instance` at an address. It must outlive the executor."""
+    """Return the executor of the `tvi_instance` at an address.
+
+    The instance must outlive the executor.
+    """
     executor: Executor = _function("executor_of")(ctypes.c_void_p(instance))
     return executor
 

@@ -48,7 +48,7 @@ class CudaLoader(tvm_ffi.Object):  # type: ignore[misc]
 
 @tvm_ffi.register_object("tvm_interop.CudaStaging", init=False)
 class CudaStaging(tvm_ffi.Object):  # type: ignore[misc]
-    """Pinned memory with a slot for each input and output of an instance. Opaque to Python."""
+    """Pinned memory with a slot for each input and output of a model. Opaque to Python."""
 
 
 @tvm_ffi.register_object("tvm_interop.PeerCopy", init=False)
@@ -153,7 +153,7 @@ def fill_with_zeros(streams: CudaStreams, memory: CudaMemory) -> None:
 
 
 def make_loader(streams: CudaStreams) -> CudaLoader:
-    """Make a loader, which has 4 MiB of pinned memory.
+    """Make a loader, which copies tensors to and from GPUs through 4 MiB of pinned memory.
 
     Raises
     ------
@@ -184,11 +184,11 @@ def unload(loader: CudaLoader, device: Any, host: Any) -> None:
 
 
 def make_staging(streams: CudaStreams, ports: Sequence[Sequence[Any]]) -> CudaStaging:
-    """Make the pinned memory for the inputs and outputs of an instance.
+    """Make the pinned memory for the inputs and outputs of an instance of a model.
 
     Parameters
     ----------
-    ports: for each input or output, its tensors on GPUs. Only the first tensor is read.
+    ports: for each input or output, its tensors on GPUs. `fetch` copies only the first tensor.
 
     Raises
     ------
@@ -218,7 +218,10 @@ def fetch(staging: CudaStaging, port: int) -> None:
 
 
 def take(staging: CudaStaging, port: int, host: Any) -> None:
-    """Wait until the port's last `fetch` has ended, and copy its data to `host`, in host memory."""
+    """Wait for the last `fetch` of an input or output (a port), and copy its data to `host`.
+
+    `host` is a tensor in host memory.
+    """
     _function("take")(staging, port, host)
 
 
@@ -301,7 +304,7 @@ def workspace_limit() -> int:
 
 
 def set_workspace_limit(nbytes: int) -> None:
-    """Set the limit of `workspace_limit`, for kernels that are prepared from now on."""
+    """Set the limit that `workspace_limit` returns, for kernels that are prepared from now on."""
     _function("set_workspace_limit")(nbytes)
 
 
@@ -321,7 +324,7 @@ def make_executor(
     Parameters
     ----------
     values: the tensors on GPUs. The executor keeps them alive.
-    operators: the operators in the order of launching, without shares of kernels. A kernel is a
+    operators: the operators in the order of launching, each without a `share`. A kernel is a
         `CudaLibraryKernel`, a `PeerCopy`, or a packed function. A packed function takes its stream
         from tvm-ffi's environment.
     dispatch: how a run gets its operators to the GPU. If the graph cannot be made, `dispatch_of`

@@ -47,7 +47,8 @@ def native_function(group: str, name: str) -> Any:
 def cpu_timings(flat: Iterable[Any]) -> list[OperatorTiming]:
     """Convert timings of the native CPU runtime from numbers to objects.
 
-    `flat` holds six numbers for each operator. Times in `flat` are in nanoseconds.
+    `flat` holds six numbers for each operator, in the order of the fields of `OperatorTiming`.
+    Times in `flat` are in nanoseconds.
     """
     return [
         OperatorTiming(int(op), int(stream), start / 1e3, end / 1e3, int(thread), on_core / 1e3)
@@ -58,7 +59,8 @@ def cpu_timings(flat: Iterable[Any]) -> list[OperatorTiming]:
 def gpu_timings(flat: Iterable[Any]) -> list[OperatorTiming]:
     """Convert timings of the native CUDA runtime from numbers to objects.
 
-    `flat` holds four numbers for each operator. Times in `flat` are in nanoseconds.
+    `flat` holds four numbers for each operator, in the order of the first fields of
+    `OperatorTiming`. Times in `flat` are in nanoseconds.
     """
     return [
         OperatorTiming(int(op), int(stream), start / 1e3, end / 1e3)

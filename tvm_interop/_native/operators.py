@@ -32,5 +32,5 @@ class BoundOperator(NamedTuple):
 
 
 def as_native(operators: Sequence[BoundOperator]) -> list[BoundOperator]:
-    """Return the same operators with their tuples as lists, which tvm-ffi accepts."""
+    """Return copies of the operators with lists in place of tuples, as tvm-ffi needs them."""
     return [op._replace(args=list(op.args), waits=list(op.waits)) for op in operators]

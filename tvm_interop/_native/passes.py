@@ -182,7 +182,7 @@ stage_book_make: Callable[[], Any] = _find("stage_book_make")
 # Stores the latencies of the stages in the batch `stages`.
 # Parameters: book, stages, op_us, price_us.
 stage_book_write: Callable[[Any, Sequence[bytes], bytes, bytes], None] = _find("stage_book_write")
-# Returns the latency of each stage in the batch `stages`, or NaN if the book does not have it.
+# Returns the stored latency of each stage in the batch `stages`; NaN if no latency is stored.
 # Parameters: book, stages, op_us.
 stage_book_read: Callable[[Any, Sequence[bytes], bytes], bytes] = _find("stage_book_read")
 # Prepares a beam search over the states of IOS. `ops` are the operators to schedule. `set_of`
@@ -198,7 +198,7 @@ stage_beam_make: Callable[[OpGraph, Ids, bytes, int, int, bool, Ids], Any] = _fi
 stage_beam_run: Callable[[Any, int, bool, float, float, float, int, IsOver, Any], Any] = _find(
     "stage_beam_run"
 )
-# Sets latencies of stages that are known from elsewhere. `stages` holds the indices of the stages.
+# Stores latencies that the caller already knows. `stages` holds the indices of their stages.
 # Parameters: pricing, stages, price_us.
 ios_pricing_give: Callable[[IosPricing, bytes, bytes], None] = _find("ios_pricing_give")
 # Returns a batch of the stages to measure next: at least `at_least` stages, if there are as many.
@@ -254,10 +254,11 @@ check_stream_program: Callable[[bytes, bytes, bytes, bytes], tuple[bytes, bytes]
 
 # The functions below simulate a server, on which several programs share a device. `device` holds
 # these float64 numbers: cores, bandwidth, interference, and the microseconds that a wait, a barrier
-# and a launch take. `present` says which parts of a program run, with one bit for each part.
+# and a launch take. A program has one or more parts, which do not depend on each other. A run may
+# leave out parts: `present` has one bit for each part, which says whether the part runs.
 
 # `places` has a row of three int64 numbers for each operator: the number of its waits, the index of
-# its segment and the index of its part.
+# its segment and the index of its part. A segment starts when the segment before it has ended.
 # Parameters: graph, streams, op_us, op_cores, memory_share, places, has_barriers.
 served_program_make: Callable[
     [OpGraph, IdLists, bytes, bytes, bytes, bytes, bool], ServedProgram
@@ -278,6 +279,7 @@ serving_engine_start: Callable[[ServingEngine, ServedProgram, int, bool], int] =
 serving_engine_advance: Callable[[ServingEngine, float], int] = _find("serving_engine_advance")
 serving_engine_now: Callable[[ServingEngine], float] = _find("serving_engine_now")
 serving_engine_busy: Callable[[ServingEngine], float] = _find("serving_engine_busy")
+# A model is a chain of blocks. A program runs a combined block: blocks of several models at once.
 # `places` has two lists for each model: the index of the program that runs each block of the model,
 # and the block's part of that program. `interval_us` holds, for each model, the least time between
 # two requests that leave its queue. `buffer` is the most requests that wait for a block.
@@ -290,16 +292,16 @@ simulate_combined: Callable[
     [bytes, Sequence[ServedProgram], Sequence[IdLists], bytes, int, Sequence[bytes], float],
     Sequence[bytes],
 ] = _find("simulate_combined")
-# The functions below simulate the server one time window after another. The queues, and the
-# combined block that is running, go on from one window to the next.
+# The functions below simulate the server one time window after another. A new window begins with
+# the queues and the running program (a combined block) of the window before.
 # Parameters: device, followers.
 combined_serving_make: Callable[[bytes, bytes], CombinedServing] = _find("combined_serving_make")
 # Parameters: serving, programs, places, interval_us, buffer.
 combined_serving_decide: Callable[
     [CombinedServing, Sequence[ServedProgram], Sequence[IdLists], bytes, int], None
 ] = _find("combined_serving_decide")
-# `arrivals` holds the times and the models of further arrivals, and `at_us` the times at which to
-# observe. The comments in `passes/ffi/serving.cc` describe the result.
+# `arrivals` holds the times and the models of further arrivals. `at_us` holds the times at which to
+# observe the server. The comments in `passes/ffi/serving.cc` describe the result.
 # Parameters: serving, arrivals, until_us, at_us.
 combined_serving_run: Callable[
     [CombinedServing, Sequence[bytes], float, bytes], Sequence[bytes]

@@ -135,7 +135,7 @@ class NativeModel:
 
     @property
     def ranges(self) -> dict[str, tuple[int, ...]]:
-        """For each dimension with a range, by name, its number of rows in each set of shapes."""
+        """For each dimension with a range of sizes, by name, its size in each set of shapes."""
         count = self._library.tvi_model_num_ranges(self._handle)
         return {
             self._library.tvi_model_range_dimension(self._handle, number).decode(): tuple(
@@ -147,7 +147,7 @@ class NativeModel:
 
     @property
     def row_masks(self) -> dict[str, str]:
-        """For each mask, by name, the position at which the mask must be 1 in a filled-up run."""
+        """For each mask, by name, where it must be 1 in a padded run (see `RowMask.one_at`)."""
         found = {}
         for i, port in enumerate(self.inputs[0]):
             one_at = self._library.tvi_model_row_mask(self._handle, i)
@@ -169,9 +169,10 @@ class NativeModel:
         return NativeModelInstance(self, self._handle, shape)
 
     def _sizes(self, size_of: Callable[..., int]) -> tuple[int, ...]:
-        """The size that `size_of` gives for each set of shapes; empty if a set has the size 0.
+        """The size that the C function `size_of` returns for each set of shapes.
 
-        The size 0 means that the sets of shapes do not stand for sizes.
+        The function returns 0 if the sets of shapes do not stand for sizes. The result is then
+        empty.
         """
         found = tuple(size_of(self._handle, shape) for shape in range(len(self.inputs)))
         return found if all(found) else ()
@@ -208,7 +209,7 @@ class NativeModelInstance:
         """
         self._handle = ctypes.c_void_p()
         self._library = _library()
-        self.model = model  # Descriptions of inputs and outputs live as long as the model.
+        self.model = model  # The model owns the descriptions of inputs and outputs.
         _check(self._library.tvi_instance_create(handle, shape, ctypes.byref(self._handle)))
         self._num_inputs = len(model.inputs[shape])
         self._ports = [*model.inputs[shape], *model.outputs[shape]]

@@ -21,7 +21,7 @@ poolings and depthwise convolutions. A core takes some microseconds to read so m
 
 @dataclass(frozen=True)
 class Cut:
-    """How one argument is divided: along `axis`, at multiples of `step` indices of this axis.
+    """How an argument of an operator is divided: along `axis`, at multiples of `step` indices.
 
     If `axis` is None, the argument is not divided. If `lies_apart` is set, the elements of a part
     of the argument are not contiguous in memory. Each part of the operator then gets the whole
@@ -34,7 +34,7 @@ class Cut:
 
 
 WHOLE = Cut(None)
-"""Each part takes the whole argument."""
+"""The `Cut` of an argument that is not divided: each part takes the whole argument."""
 
 
 @dataclass(frozen=True)
@@ -102,10 +102,10 @@ def along_rows(op: Tensors) -> list[Cut] | None:
 
 
 def aligned_step(op: Tensors, shapes: Sequence[tuple[int, ...]], axis: int) -> int:
-    """The smallest step along `axis`, in indices, from one aligned address to another.
+    """The smallest number of indices of `axis` from one aligned address to another.
 
-    The step fits plain tensors of these shapes, with any type that a tensor of the operator has in
-    memory.
+    The number is right for plain tensors of all given shapes, and for all types in which the
+    operator's tensors are stored.
     """
     itemsize = min(np.dtype(dtype).itemsize for dtype in op.stored_types)
     inner = (itemsize * prod(shape[axis + 1 :]) for shape in shapes)
@@ -113,10 +113,10 @@ def aligned_step(op: Tensors, shapes: Sequence[tuple[int, ...]], axis: int) -> i
 
 
 def aligned_steps(op: Tensors, argument: int, axis: int) -> int:
-    """The smallest step along `axis`, in indices, between two aligned addresses.
+    """The smallest number of indices of `axis` from one aligned address to another.
 
-    `argument` is the index of the tensor. All elements of the tensor that have the same index along
-    `axis` must be contiguous in memory.
+    `argument` is the index of the operator's tensor. All elements of the tensor that have the same
+    index along `axis` must be contiguous in memory.
     """
     step = list(op.shapes[argument])
     step[axis] = 1
@@ -125,6 +125,6 @@ def aligned_steps(op: Tensors, argument: int, axis: int) -> int:
 
 
 def lies_apart(op: Tensors, argument: int, axis: int) -> bool:
-    """Whether neighbouring rows of this image, along `axis`, are not contiguous in memory."""
+    """Whether neighbouring rows of the image `argument`, along `axis`, lie apart in memory."""
     shape = op.shapes[argument]
     return axis == 2 and (shape[0] > 1 or shape[1] > block_of(op.layouts[argument]))

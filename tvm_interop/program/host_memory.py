@@ -16,7 +16,7 @@ ALIGNMENT = 64
 def memory_nbytes() -> int:
     """Return the size of this machine's memory, without swap space.
 
-    The system may promise more memory than there is, and end the process that uses it.
+    The system may allocate more memory than this size, and kill a process when it uses the memory.
     """
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 

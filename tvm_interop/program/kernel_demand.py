@@ -37,7 +37,7 @@ class KernelDemand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.static_shared_bytes + self.dynamic_shared_bytes
 
     def fault(self) -> str | None:
-        """Describe the first field whose number no launch can have; None if there is none."""
+        """Describe the first field with an impossible number; None if all numbers are possible."""
         least = {"blocks": 1, "threads": 1}
         for field, number in msgspec.structs.asdict(self).items():
             if isinstance(number, bool) or not isinstance(number, int):

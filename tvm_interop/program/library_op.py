@@ -114,7 +114,7 @@ class LibraryOp:
 
     @property
     def reads_rows_of_whole(self) -> bool:
-        """Whether each part by rows gets the whole image, and finds its rows in it (see `cut`)."""
+        """Whether a part of some rows gets the whole image and reads its rows there; see `cut`."""
         return False
 
     @property
@@ -127,7 +127,7 @@ class LibraryOp:
         return []
 
     def ends_too_narrow(self, cut: Cut) -> bool:
-        """Whether the last step of `cut` has too few elements to be a part of its own."""
+        """Whether the remainder after the last whole step of `cut` is too small to be a part."""
         return False
 
     def part(self, shapes: tuple[tuple[int, ...], ...], cut: tuple[int, ...]) -> LibraryOp:
@@ -137,7 +137,7 @@ class LibraryOp:
     def part_by_rows(
         self, rows: RowCut, shapes: tuple[tuple[int, ...], ...], cut: tuple[int, ...]
     ) -> LibraryOp:
-        """The part that makes the rows `rows`; `shapes` and `cut` are the fields of the part."""
+        """The part that makes the rows `rows.made`; `shapes` and `cut` are fields of the part."""
         return self.part(shapes, cut)
 
     # The methods below write and read the operator's fields.

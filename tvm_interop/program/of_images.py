@@ -1,4 +1,4 @@
-"""The common parts of the kinds of operators that work on images."""
+"""The base classes of the kinds of operators that work on images."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class OfWindows(OfImages, frozen=True, kw_only=True):
     def part_by_rows(
         self, rows: RowCut, shapes: tuple[tuple[int, ...], ...], cut: tuple[int, ...]
     ) -> LibraryOp:
-        """The part of the operator that makes these rows, with the padding of `rows`."""
+        """The part that makes the rows `rows.made`, with the padding that `rows` says."""
         _, left, _, right = self.window.padding
         padding = (rows.top, left, rows.bottom, right)
         return self.with_fields(shapes=shapes, cut=cut, padding=padding)
@@ -94,7 +94,10 @@ class Pooling(OfWindows, frozen=True, kw_only=True):
 
 
 class OfQuantisedWindows(OfWindows, frozen=True, kw_only=True):
-    """Slides a window over images of integers (N,H,W,C). The rows of an image are contiguous."""
+    """An operator that slides a window over images of integers (N,H,W,C).
+
+    The rows of an image are contiguous.
+    """
 
     is_quantised: ClassVar[bool] = True
 

@@ -161,7 +161,7 @@ class Program:
         return found
 
     def edges(self) -> list[tuple[int, int]]:
-        """Producer and consumer of each tensor that an operator reads; repeated reads count."""
+        """Producer and consumer of each read of a tensor; a tensor read twice has two pairs."""
         return dependencies(self.values, self.operators)
 
     def graph(self) -> OpGraph:

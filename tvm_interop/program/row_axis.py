@@ -1,4 +1,8 @@
-"""Finds the axes along which a tensor has the rows of a batch, or the positions of a sequence."""
+"""Finds the axes along which a tensor has the rows of a batch, or the positions of a sequence.
+
+A range stands for a dimension of the model, such as the batch, that may have several sizes. A model
+is compiled for some of these sizes. A row is one index of such a dimension.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ def axis_of_rows(shapes: Sequence[Sequence[int]], sizes: Sequence[int]) -> int |
 def axes_of_ranges(
     shapes: Sequence[Sequence[int]], sizes: Sequence[Sequence[int]]
 ) -> list[int | None]:
-    """For each range, the axis along which its rows lie; None if the tensor has no such rows.
+    """For each range of sizes, the axis along which its rows lie; None if there is no such axis.
 
     Parameters
     ----------
@@ -49,14 +53,14 @@ def axes_of_ranges(
 
 
 def grows_with_rows(shapes: Sequence[Sequence[int]], sizes: Sequence[Sequence[int]]) -> bool:
-    """Whether each range makes the tensor grow along an axis of its own, or not at all.
+    """Whether the tensor grows with each range of sizes along a separate axis, or not at all.
 
     For the parameters see `axes_of_ranges`.
     """
     axes = axes_of_ranges(shapes, sizes)
     known = {axis: number for number, axis in enumerate(axes) if axis is not None}
     if len(known) < len(axes) - axes.count(None):
-        return False  # The rows of two ranges lie along the same axis.
+        return False  # The rows of two ranges of sizes lie along the same axis.
 
     def expected(each: Sequence[int]) -> list[int]:
         return [
@@ -68,7 +72,7 @@ def grows_with_rows(shapes: Sequence[Sequence[int]], sizes: Sequence[Sequence[in
 
 
 def next_larger(sizes: Sequence[Sequence[int]], rows: Sequence[int]) -> int:
-    """The index of the smallest combination of sizes that is large enough in each range.
+    """The index of the smallest compiled combination of sizes into which the given rows fit.
 
     The smallest combination is the one with the least product of its sizes, because the time of a
     run grows with the number of computed elements. There is a shape for each combination of sizes,
@@ -76,8 +80,8 @@ def next_larger(sizes: Sequence[Sequence[int]], rows: Sequence[int]) -> int:
 
     Parameters
     ----------
-    sizes: the number of rows of each range, for each shape.
-    rows: the numbers of rows to fit, within the ranges.
+    sizes: the combinations: for each shape, the number of rows of each range of sizes.
+    rows: the number of rows to fit, for each range of sizes.
     """
     fit = [size for size in sizes if all(s >= r for s, r in zip(size, rows, strict=True))]
     return sizes.index(min(fit, key=lambda size: (math.prod(size), size)))

@@ -1,4 +1,4 @@
-"""Layouts and sizes of tensors in memory, and dependencies of operators that follow from them."""
+"""Layouts and sizes of tensors in memory, and which operators read what others have written."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Stored(Protocol):
 
 
 class Writer(Protocol):
-    """An operator, of which only the tensors that it reads and writes are of interest."""
+    """The fields of an operator that this file needs: the tensors that it reads and writes."""
 
     @property
     def inputs(self) -> tuple[int, ...]: ...
@@ -90,7 +90,7 @@ def span(values: Sequence[Stored], value: int) -> tuple[int, int, int]:
 
 
 def dependencies(values: Sequence[Stored], operators: Sequence[Writer]) -> list[tuple[int, int]]:
-    """Producer and consumer of each read of another operator's tensor; repeated reads count.
+    """Producer and consumer of each read of another operator's tensor; two reads make two pairs.
 
     An operator that reads a tensor of several parts depends on the writers of all parts.
     """
@@ -98,7 +98,7 @@ def dependencies(values: Sequence[Stored], operators: Sequence[Writer]) -> list[
 
 
 class Read(NamedTuple):
-    """A read of bytes that `producer` wrote by `consumer`: `begin` to `end` of `root`'s storage."""
+    """`consumer` reads what `producer` wrote: bytes `begin` to `end` of the storage of `root`."""
 
     producer: int
     consumer: int

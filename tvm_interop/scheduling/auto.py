@@ -53,11 +53,11 @@ _SEARCH_SHARE = 0.65
 """Share of the time budget for the search if schedules can be run. The runs get the rest."""
 _SEARCHING_S = 8.0
 """The most seconds for the search if schedules can be run, with the default time budget or a
-smaller one. A larger time budget raises it in proportion. Few networks need that much."""
+smaller one. A larger time budget raises this limit in proportion. Few networks need so much."""
 _LARGE_GAIN = 0.05
-"""A network gets all of this time if it can gain at least this share of its time.
+"""A network gets the whole search time if it can gain at least this share of its own time.
 
-A network that can gain less gets less time.
+A network that can gain less gets less time for the search.
 """
 _LONG_US = 5000.0
 """If a network can gain little, and its sequential execution takes longer than this, the search for
@@ -117,11 +117,12 @@ def auto(
     3. The finalists are `sequential`, the best staged candidate, the best streamed candidate, and
        the best of the others. Predictions of staged and streamed schedules cannot be compared,
        because only the latency of a stage includes contention between operators. `evaluate`
-       runs the finalists against each other, with `sequential` twice, and the fastest is chosen.
-       A finalist runs only if it is predicted to gain 1%. A streamed schedule must also be
-       predicted to gain 1% if each part of an operator takes as long as it takes in `baseline`,
-       beside the operator's other parts (`Candidates.promises_gain`). Without `evaluate`, the
-       finalist with the shortest predicted makespan wins.
+       runs the finalists against each other, and the fastest is chosen. Each round runs
+       `sequential` twice, which shows how noisy the machine is.
+       A finalist runs only if it is predicted to be 1% faster than `sequential`. A streamed
+       schedule must also be predicted to be 1% faster if each part of an operator takes as long as
+       it takes in `baseline`, beside the operator's other parts (`Candidates.promises_gain`).
+       Without `evaluate`, the finalist with the shortest predicted makespan wins.
     4. The fastest of several measured schedules is partly the fastest by chance. So `evaluate` runs
        the chosen schedule again, against `sequential` only. The chosen schedule wins if it is
        faster by more than 1% in these new rounds, at a significance level of 5% (`paired_rounds`).
@@ -223,7 +224,8 @@ def auto(
     winner = entered.candidates[verdict.winner].schedule
     _LOG.info("auto: `%s` wins", verdict.winner)
     again = 0
-    # Runs of the whole network against sequential execution say more than its stages one by one.
+    # The stages of a winner that ran against `sequential` are not measured again. Runs of the whole
+    # network say more about its time than the latencies of single stages.
     if verdict.winner != "sequential" and verdict.confirmation is None:
         again = winner.measure_again(graph, BudgetedLatency(model, op_us, budget))
     return replace(
@@ -396,7 +398,7 @@ def _choose(
     baseline = schedules["sequential"]
     left = [name for name in schedules if name != "sequential"]
     medians_us: dict[str, float] = {}
-    dropped_us = 0.0  # The time, in all rounds, of finalists that dropped out.
+    dropped_us = 0.0  # The total time of all runs of finalists that dropped out.
     taken: Floats | None = None
     while True:
         running = [baseline, baseline, *(schedules[name] for name in left)]
@@ -450,8 +452,8 @@ def _is_settled(so_far: Floats) -> bool:
 
     No more rounds are needed in two cases. In the first case, all finalists are too slow to gain
     anything over `sequential` (`may_gain`). In the second case, the best finalist is at most 2%
-    slower than each other finalist, at the significance level `_SURE`, or `LEVEL` once the rounds
-    took long.
+    slower than each other finalist, at the significance level `_SURE`, or `LEVEL` if the rounds so
+    far have taken long (`is_cheap`).
 
     Parameters
     ----------

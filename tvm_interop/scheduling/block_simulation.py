@@ -84,7 +84,7 @@ def _launches(
     kernels: Sequence[Sequence[BlockKernel]],
     launch_us: float,
 ) -> tuple[list[Launch], dict[int, int]]:
-    """The launches in order, and the number of the last launch of each operator."""
+    """The launches in order, and the index of the last launch of each operator."""
     before = {op: ops[place - 1] for ops in streams for place, op in enumerate(ops) if place > 0}
     launches: list[Launch] = []
     last_of: dict[int, int] = {}

@@ -112,7 +112,7 @@ class BudgetedLatency(LatencyModel):
         return prices
 
     def _without_asking(self, groups: Sequence[Sequence[int]]) -> float:
-        """Latency of a stage that is never refused, in microseconds; inf for any other stage."""
+        """Microseconds of a stage that is never refused; inf for a stage that may be refused."""
         ops = [op for group in groups for op in group]
         if len(ops) == 1:
             return float(self._op_us[ops[0]] + self.stage_us)

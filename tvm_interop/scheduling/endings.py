@@ -106,10 +106,11 @@ def endings(
     successors: for each operator of the block, in topological order, the set of its readers.
     remaining: the set of operators that remain.
     max_group_ops, max_groups: largest number of operators in a group, and of groups in an ending,
-        both 1 or more; r and s in the paper.
+        both 1 or more; r and s in the paper on IOS.
     """
-    # Holds, for each operator, the set of the operator and all its direct and indirect readers. An
-    # ending that holds the operator must hold this whole set.
+    # Maps an operator to the set of the operator and all its direct and indirect readers. An ending
+    # that holds the operator must hold this whole set. A set of more than `max_group_ops` operators
+    # is left out.
     behind: dict[int, Mask] = {}
     for op in reversed(bits(remaining)):
         mask = 1 << op

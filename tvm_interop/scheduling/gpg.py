@@ -103,7 +103,7 @@ def gpg_scored(
     width: int = 6,
     streams: int | None = None,
 ) -> Schedule:
-    """GPG that scores each ending by two estimates: the latency of its stage and of the rest.
+    """GPG that scores endings by two estimates: latencies of the stage and of what remains.
 
     `gpg-scored` is not in the paper. It differs from `gpg` only in how an ending is chosen. In
     `gpg`, the ending that a number m stands for changes with the number of endings, and the policy
@@ -181,7 +181,7 @@ def gpg_scored(
 
 @dataclass(frozen=True)
 class _Way:
-    """The endings chosen so far, their total latency, and an estimate for the other operators."""
+    """The endings chosen so far, their latency, and an estimate for the operators that remain."""
 
     spent_us: float
     rest_us: float

@@ -210,7 +210,11 @@ class Block:
         return path, remaining @ self.us
 
     def state_scalars(self, remaining: Bools, leaves: Bools) -> Floats:
-        """(k, STATE_SCALARS) scalars of each state: total latency, path, use of device, leaves."""
+        """(k, STATE_SCALARS) scalars of each state.
+
+        They stand for its total latency, its longest path, its use of cores and memory, and its
+        number of leaves.
+        """
         path, total = self.bounds_us(remaining)
         below = np.maximum(total, 1e-12)
         return np.stack(

@@ -27,8 +27,8 @@ def heft(
     The priority is that of HIOS, which equals the upward rank of HEFT if all GPUs are alike.
 
     Then neighbouring operators on a GPU are merged into a stage if this makes the schedule shorter.
-    The operators of a stage start together. This step is the same as in `hios-lp`, except that
-    operators are visited by start time.
+    The operators of such a stage, called a window, start together. This step is the same as in
+    `hios-lp`, except that operators are visited by start time.
 
     Ties: operators of equal priority are placed in topological order. Among equally good GPUs or
     windows, the lowest GPU and the smallest window win.

@@ -26,7 +26,7 @@ def hios_mr(
     operator on each GPU. To do so, it keeps one mapping for each GPU: the best mapping in which the
     previous operator runs on that GPU. It then extends each of these mappings by the next operator.
     At the end, neighbouring operators on a GPU are merged into a stage if this makes the schedule
-    shorter (see `hios-lp`). The operators of a stage start together.
+    shorter (see `hios-lp`). The operators of such a stage, called a window, start together.
 
     The printed Algorithm 3 chooses the mapping in which the last operator ends first. But another
     operator without readers may end later than the last operator. So this scheduler chooses, from

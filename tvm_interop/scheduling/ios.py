@@ -57,10 +57,10 @@ def ios(
         own stream.
     max_transitions: largest number of transitions that the search keeps, at 8 bytes each. A
         transition is a state and one of its endings. In all, the search needs a few times as much
-        memory. The blocks share the transitions. A block that needs more than its share is not
-        searched completely; see "Large blocks" below. All large blocks together get a quarter of
-        the transitions that are left when the other blocks have been searched. With the default
-        number, their search takes one or two seconds.
+        memory as these transitions. The blocks share the transitions. A block that needs more than
+        its share is not searched completely; see "Large blocks" below. All large blocks together
+        get a quarter of the transitions that are left when the other blocks have been searched.
+        With the default number, their search takes one or two seconds.
     time_budget_s: seconds after which the search of large blocks ends; the number of its
         transitions is then not limited. If time is short, fewer blocks are searched completely. The
         schedule then depends on the machine. If the budget is None, only `max_transitions` limits
@@ -105,13 +105,14 @@ def ios(
     Large blocks. For a block that is too large, the search keeps the fastest sequence of stages
     known. At first that is one operator per stage, or the stages of `greedy` if they are faster.
     Beams then look for faster sequences. A beam builds sequences stage by stage, from either end.
-    For each number of operators done, it keeps the best 1, 2, 4, ... sequences. Sequences are
-    ranked by their latency so far plus an estimate for the remaining operators. The estimate is the
-    longer of two times. The first is the longest path through these operators. The second is their
-    total latency divided by the parallelism of the best sequence known. A sequence that cannot
-    become faster than the best sequence known is dropped. After the beams, the search takes windows
-    of neighbouring stages and finds the fastest stages for their operators. The search repeats this
-    step with other borders and with wider windows until no window gets better.
+    Of the sequences with the same number of operators, the first beam keeps the best one, and the
+    next beams keep the best 2, 4, ... sequences. Sequences are ranked by their latency so far plus
+    an estimate for the remaining operators. The estimate is the longer of two times. The first is
+    the longest path through these operators. The second is their total latency divided by the
+    parallelism of the best sequence known. A sequence that cannot become faster than the best
+    sequence known is dropped. After the beams, the search takes windows of neighbouring stages and
+    finds the fastest stages for their operators. The search repeats this step with other borders
+    and with wider windows until no window gets better.
 
     If the latency model is costly to ask (`is_costly`), beams use estimated latencies. The model is
     then asked only for the stages that the beams choose. A stage that gets no latency, for example

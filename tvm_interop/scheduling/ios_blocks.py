@@ -136,7 +136,7 @@ class LargeBlock:
         self.offer(self._greedy())
 
     def offer(self, stages: StageBatch) -> None:
-        """Replace the sequence by `stages` if they are faster. They must respect the limits."""
+        """Replace the sequence by `stages`, which must respect the limits, if they are faster."""
         us = self._prices.of(stages)
         cost_us = math.fsum(us)
         if cost_us < self.cost_us:

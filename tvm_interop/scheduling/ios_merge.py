@@ -1,4 +1,4 @@
-"""IOS with operator merge: several convolutions, or products, of one tensor become a wider one."""
+"""IOS with operator merge: convolutions or products of one tensor become one wider operator."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _makespan_us(made: Schedule) -> float:
 
 
 def _in_turn(stages: Iterable[Stage]) -> Iterator[Stage]:
-    """Split the stages that are not merged into stages of a single group."""
+    """Give each group a stage of its own; merged stages stay as they are."""
     for stage in stages:
         if stage.kind == "merge":
             yield stage
@@ -146,7 +146,7 @@ def _in_turn(stages: Iterable[Stage]) -> Iterator[Stage]:
 
 
 class _InOrder(LatencyTable):
-    """Latencies on one stream. The latency of a stage is the sum of the latencies of its operators.
+    """A latency model of one stream: a stage takes the sum of the latencies of its operators.
 
     The latencies of merged operators come from `model`.
     """

@@ -193,10 +193,10 @@ class _StageSearch:
                         yield tuple(stage for stage in pair if stage)
 
     def _with(self, op: int, streams: _Streams, skip: int = -1) -> Iterator[_Streams]:
-        """Add `op` to a stage, and give one result for each stream that `op` can join.
+        """Add `op` to a stage, and yield a new stage for each stream that `op` can join.
 
         If `op` and operators of one stream depend on each other directly, `op` joins that stream.
-        If `op` has such dependencies with operators of several streams, there is no result.
+        If `op` has such dependencies with operators of several streams, no stage is yielded.
         Otherwise `op` can join each stream, and a new stream if the stage has room for one. `op`
         does not join the stream with the index `skip`.
         """

@@ -73,7 +73,8 @@ def multi_gpu(
     """Find the best schedule over at most `gpus` GPUs within the time budget.
 
     1. `hios-lp`, `hios-mr`, `heft` and HEFT with look-ahead (Bittencourt et al., 2010) make
-       schedules over all GPUs. Neighbouring operators are merged into windows as in `hios-lp`.
+       schedules over all GPUs. As in `hios-lp`, neighbouring operators on a GPU are merged into
+       stages, called windows, whose operators start together.
     2. `sequential`, `hios-lp`, `greedy` and `ios` make schedules for one GPU. `lios`, `lios+`,
        `nimble` and `opara` make schedules for one GPU too. A schedule of these last four counts
        only if its operators do not slow each other down when they run side by side, according to
@@ -179,8 +180,8 @@ def _on_one_gpu(
         for scheduler in (lios, lios_plus, nimble, opara):
             schedule = scheduler(graph, latency, streams=streams)
             makespan = schedule.simulate(graph, latency)
-            # The predicted makespan does not include the contention between operators. So it is
-            # right only if operators do not slow each other down.
+            # The predicted makespan does not include the contention between operators. So the
+            # prediction is right only if operators do not slow each other down.
             if makespan < best_us and _run_freely(prices, schedule):
                 candidates.append(_Candidate(schedule, makespan))
                 best_us = makespan
@@ -251,7 +252,7 @@ class _Search:
         return _Candidate(refined, float(makespan))
 
     def _price_windows(self, stages: GpuStages, budget: Budget) -> None:
-        """Ask for the latencies of windows, and of operator pairs that start at about one time."""
+        """Ask for the latencies of windows, and of pairs of operators with close start times."""
         if self._window < 2:
             return
         orders = [[op for stage in gpu for op in stage] for gpu in stages]

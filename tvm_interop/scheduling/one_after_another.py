@@ -1,4 +1,4 @@
-"""A baseline schedule for divided operators, which runs only the parts of an operator at once."""
+"""A baseline schedule, in which only the parts of a divided operator run side by side."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ def one_after_another(program: Program, streams: int) -> Schedule:
         for begin in range(0, len(groups), streams):
             some = tuple(groups[begin : begin + streams])
             stages.append(Stage(groups=some, streams=tuple(range(len(some)))))
-    # Both times are 0, because there is no search and no latency model.
+    # The times are 0, because no schedule is searched and no latency model is asked.
     stats = {"search_us": 0.0, "pricing_us": 0.0}
     return Schedule("sequential", names, stages=tuple(stages), stats=stats)

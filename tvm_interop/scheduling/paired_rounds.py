@@ -41,7 +41,8 @@ faster."""
 _EARLY_LEVEL = 0.0005
 """Significance level of each test that may end the rounds early."""
 _FIRST_EARLY_TEST = 24
-"""Number of rounds before the first such test. The number doubles from one test to the next."""
+"""Number of rounds before the first test that may end the rounds early. The number doubles from one
+test to the next."""
 LEAST_GAIN = 0.01
 """Share by which a schedule must be faster to pass the test. Two copies of one program can differ
 by this share just because their tensors have different addresses."""
@@ -66,7 +67,7 @@ _DEAR_LEVEL = 0.2
 """Significance level at which a gain is given up once the rounds have taken `_CHEAP_US`."""
 _DEAR_GROWTH = 1.4
 """How much the number of rounds grows between two checks for an early stop, once the rounds have
-taken `_CHEAP_US`. Before that it doubles."""
+taken `_CHEAP_US`. Before that, the number of rounds doubles."""
 MOST_ROUNDS = 500
 """Largest number of rounds, however noisy the machine is."""
 _EARLY_TESTS = (MOST_ROUNDS // _FIRST_EARLY_TEST).bit_length()
@@ -273,8 +274,8 @@ def take_rounds(
             needed = _rounds_needed(np.abs(apart))
             if needed <= len(taken) or (ends is not None and ends(so_far)):
                 break
-            # Check the needed number again before all these rounds are taken, because fewer rounds
-            # are enough if the noise falls.
+            # Estimate the needed number of rounds again before all these rounds are taken, because
+            # fewer rounds are enough if the noise falls.
             growth = 2.0 if is_cheap(so_far) else _DEAR_GROWTH
             wanted = int(min(needed, math.ceil(growth * len(taken))))
     return np.array(taken)
@@ -341,10 +342,10 @@ def _rounds_needed(apart: Floats) -> float:
 def _signed_rank_quantile(rounds: int, level: float) -> int | None:
     """A quantile of the number of Walsh averages above 0, if the contestants are equally fast.
 
-    The quantile is the largest k for which the probability of k or fewer averages above 0 is at
-    most `level`. The quantile is None if the probability is higher than `level` even for k = 0. The
-    distribution is exact: the number is a sum of the ranks 1, 2, ..., each counted with probability
-    1/2.
+    A Walsh average is the mean of the log ratios of two rounds (`_walsh_averages`). The quantile is
+    the largest k for which the probability of k or fewer averages above 0 is at most `level`. The
+    quantile is None if the probability is higher than `level` even for k = 0. The distribution is
+    exact: the number is a sum of the ranks 1, 2, ..., each counted with probability 1/2.
     """
     chances = np.ones(1)
     for rank in range(1, rounds + 1):

@@ -97,7 +97,7 @@ def schedulers() -> list[str]:
 
 def is_own(name: str) -> bool:
     """Whether scheduler `name` belongs to this package. If not, a user has registered it."""
-    module: str | None = _lookup(name).__module__  # None if `exec` made the function.
+    module: str | None = _lookup(name).__module__  # The module is None if `exec` made the function.
     return module is not None and module.startswith(f"{__package__}.")
 
 

@@ -102,7 +102,10 @@ def unpack_stages(native: Any) -> tuple[Stage, ...]:
 
 
 def side_by_side(ops: Sequence[int], gpu: int, first_stream: int) -> Stage:
-    """Make a stage of operators that start together on `gpu`, from stream `first_stream` on."""
+    """Make a stage of operators that start together on `gpu`, each on its own stream.
+
+    The first operator is on stream `first_stream`.
+    """
     return Stage(
         groups=tuple((op,) for op in ops),
         streams=tuple(range(first_stream, first_stream + len(ops))),

@@ -25,7 +25,7 @@ from .compiled_once import Order, is_own_scheduler, is_plain
 _LOG = logging.getLogger("tvm_interop")
 
 LENGTH_BYTES = 8
-"""The process is first sent the length of the job, as a number of this many bytes."""
+"""The compiling process is first sent the length of its job, as a number of this many bytes."""
 _ENDS_WITHIN_S = 5.0
 """A process that is told to end has this many seconds to do so, and is then killed."""
 _MOST_SAID = 600
@@ -75,7 +75,7 @@ class Background:
         self._states: dict[tuple[Any, ...], CompileState] = {}
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
-        self._in_use = threading.RLock()  # The thread that holds it may close the session.
+        self._in_use = threading.RLock()  # Reentrant: the holding thread may close the session.
         self._thread: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._is_closed = False
@@ -89,7 +89,7 @@ class Background:
         return [_of_fork(state) for state in states]
 
     def note_whole(self, order: Order) -> None:
-        """Record that the session runs a whole artifact for the shapes of `order`."""
+        """Record that the session runs a completely compiled artifact for the shapes of `order`."""
         self._note(CompileState(order.shapes, "whole", _now(), "done"))
 
     def forget(self, shapes: Sequence[tuple[int, ...]]) -> None:
@@ -101,7 +101,8 @@ class Background:
         """Compile in the background; this object's thread then calls `use` with the artifact."""
         is_fork = os.getpid() != self._pid
         if is_fork:
-            # The lock of the old condition may have been held at the time of the fork.
+            # If another thread held the old condition's lock at the time of the fork, the lock is
+            # never released in this process.
             self._changed = threading.Condition()
         self._note(CompileState(order.shapes, "quick", _now(), "waiting"))
         if is_fork:
@@ -133,7 +134,7 @@ class Background:
         If the session changes to a new artifact at this moment, wait until it has changed.
         """
         if os.getpid() != self._pid:
-            return  # This process was forked. Its parent ends the compiling process.
+            return  # In a forked child: the parent process ends the compiling process.
         self._is_closed = True
         self._jobs.put(None)
         with self._in_use:
@@ -151,7 +152,7 @@ class Background:
             assert thread is not None
             thread.join()
 
-    # In the thread.
+    # The thread of this object runs `_work`.
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None and not self._is_closed:
@@ -228,7 +229,7 @@ def job_of(order: Order) -> dict[str, Any]:
     else:
         given = model.SerializeToString(deterministic=True)
     options = {name: value for name, value in order.options.items() if name != "progress"}
-    for name in order.shapes:  # Given as `shapes` again.
+    for name in order.shapes:  # The job passes these shapes as `shapes`.
         options["input_shapes"] = {**options["input_shapes"]}
         del options["input_shapes"][name]
     if not options.get("input_shapes", True):
@@ -291,7 +292,7 @@ def _command() -> list[str]:
 
 
 def _answer(process: subprocess.Popen[bytes], payload: bytes) -> dict[str, Any]:
-    """Pass the job to the process and return its answer.
+    """Send the job to the compiling process, and return the answer of the process.
 
     The answer is empty if the process ended too early.
     """

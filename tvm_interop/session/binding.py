@@ -50,9 +50,9 @@ class Binding:
 
         Parameters
         ----------
-        current: a function that returns the artifact that the session runs now, and a module of the
-            session, which also counts the runs of the binding. It returns None if the session was
-            closed.
+        current: a function that returns the artifact that the session runs now, and the module of
+            the session that counts runs. The runs of the binding are counted there too. The
+            function returns None if the session was closed.
         """
         found = current()
         assert found is not None, "a session makes no binding after its end"
@@ -145,7 +145,8 @@ class Binding:
             self._module.set_output_zero_copy(name, array)
             self._in_place.add(name)
         except (InputError, DeviceError):
-            if name in self._in_place:  # The instance writes to its memory again.
+            if name in self._in_place:
+                # A run must not write to the array that was bound before.
                 self._module.set_output_zero_copy(name)
                 self._in_place.discard(name)
             self._copied_out[name] = array

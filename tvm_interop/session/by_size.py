@@ -1,4 +1,4 @@
-"""Lets a session compile each size separately, if runs cannot be filled up (padded) to a size."""
+"""Lets a session compile each size separately, if inputs cannot be padded to a larger size."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from .source import Source
 
 _LOG = logging.getLogger("tvm_interop")
 _NOT_FOR_ONE = ("shapes", "most_sizes")
-"""The options of `compile` that only a range has."""
+"""The options of `compile` that have a meaning only for ranges of sizes."""
 
 
 class BySize:
-    """The ranges of a session whose model is compiled for each size at the first run of this size.
+    """The ranges of sizes of a session that compiles its model for each size separately.
+
+    A size is compiled at its first run.
 
     Attributes
     ----------
-    why: why runs cannot be filled up (padded) to another size.
+    why: why the inputs of a run cannot be padded (filled up) to a larger size.
     """
 
     def __init__(
         self, source: Source, options: Mapping[str, Any], error: CannotFillUpError, most: int
     ) -> None:
-        """Take the ranges from the options, and log that each size is compiled at its first run.
+        """Take the ranges of sizes from the options, and log that each size is compiled separately.
 
         Parameters
         ----------
@@ -79,7 +81,7 @@ class BySize:
                     wanted = str(least) if least == most else f"{least} to {most}"
                     raise InputError(
                         f"input `{name}` has {dimension} {size}, and the session was made for "
-                        f"{dimension} {wanted}: make it for a larger range, or divide the inputs"
+                        f"{dimension} {wanted}: make one for a larger range, or divide the inputs"
                     )
                 before, other = found.setdefault(dimension, (size, name))
                 if before != size:
@@ -96,7 +98,7 @@ class BySize:
         self._counts.count(tuple(sizes), tuple(sizes))
 
     def forget(self, shapes: Sequence[tuple[int, ...]]) -> None:
-        """Forget the runs at the sizes that the open inputs with these `shapes` have."""
+        """Forget the counted runs at the sizes that follow from the `shapes` of the open inputs."""
         self._counts.forget(self.sizes_of(dict(zip(self._open, shapes, strict=True))))
 
     @property
@@ -125,7 +127,7 @@ class BySize:
             raise InputError(f"input `{name}` has shape {shape}, and the model has ({told})")
 
     def _check_sums(self, shapes: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int]) -> None:
-        """Check dimensions that are sums, such as `past + 1`."""
+        """Check the sizes of dimensions that are sums, such as `past + 1`."""
         for name, shape in shapes.items():
             for dimension, size in zip(self._inputs[name], shape, strict=True):
                 if dimension is None or isinstance(dimension, int) or dimension in sizes:
@@ -141,5 +143,5 @@ class BySize:
 
 
 def without_ranges(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options for `compile` that are left for a single size."""
+    """Return `options` without the options that `compile` takes only for ranges of sizes."""
     return {name: value for name, value in options.items() if name not in _NOT_FOR_ONE}

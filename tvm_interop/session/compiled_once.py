@@ -107,7 +107,7 @@ class Order(NamedTuple):
 
     @contextlib.contextmanager
     def _refusal_kept(self) -> Iterator[None]:
-        """Store a CannotFillUpError, so that the next session need not compile to find it."""
+        """Store a CannotFillUpError, so that the next session raises it without compiling."""
         try:
             yield
         except CannotFillUpError as error:

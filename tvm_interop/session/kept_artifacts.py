@@ -30,7 +30,7 @@ _LOG = logging.getLogger("tvm_interop")
 
 _FOLDER = "artifacts"
 _REFUSED = ".refused.json"
-"""Suffix of a file that says why a model cannot be compiled for ranges."""
+"""Suffix of a file that says why a model cannot be compiled for ranges of sizes."""
 _LOCK = ".compiling"
 """The file that is locked by the process that compiles in the background."""
 MAX_BYTES = 8 << 30
@@ -97,7 +97,7 @@ class KeptArtifacts:
         return None
 
     def find_refusal(self, name: str, key: str) -> CannotFillUpError | None:
-        """Return the stored error of a compilation for ranges, or None if there is none."""
+        """Return the stored error of a compilation for ranges of sizes; None if there is none."""
         path = self.path_of(name, key).with_suffix(_REFUSED)
         if not path.is_file() or why_not_trusted(path) is not None:
             return None
@@ -108,7 +108,7 @@ class KeptArtifacts:
             return None  # The file is unreadable; the next compilation raises the error again.
 
     def keep_refusal(self, name: str, key: str, error: CannotFillUpError) -> None:
-        """Store the error of a compilation for ranges, so that no session compiles to find it."""
+        """Store the error of a compilation for ranges of sizes, so that later sessions find it."""
         if why_not_trusted(self.folder) is None:
             with contextlib.suppress(OSError):
                 make_own_folder(self.folder)

@@ -31,13 +31,13 @@ class Pool:
             module = GraphModule(artifact)
             module.count_with(self.first)
             self.modules.put(module)
-        if self._shares_memory:  # Further sizes take little memory.
+        if self._shares_memory:  # Instances for further sizes take little more memory.
             for module in self.modules.queue:
                 module.open_all_sizes()
 
     @property
     def own_nbytes(self) -> int:
-        """The number of bytes of all instances' tensors that `turns_nbytes` does not count."""
+        """The bytes of all instances' tensors, without the bytes that `turns_nbytes` counts."""
         if self._shares_memory:
             return self._ports_nbytes * self.modules.maxsize
         plan = self.first.plan
@@ -78,7 +78,7 @@ class Pool:
         return inputs, outputs
 
     def count_with(self, other: Pool) -> None:
-        """Add all runs of this pool to the counts of `other`. No run of this pool has begun yet."""
+        """Count later runs of this pool as runs of `other`. No run of this pool has begun yet."""
         for module in self.modules.queue:
             module.count_with(other.first)
 

@@ -46,7 +46,10 @@ class ReadyShapes:
         return self._by_shape.get(key)
 
     def use(self, key: Key, count: Count) -> Pool | None:
-        """Return the instances for the shapes `key` and call `count`; None if there are none."""
+        """Return the instances for the shapes `key`, and call `count`, which counts a run.
+
+        If there are no such instances, return None and do not call `count`.
+        """
         with self._lock:
             pool = self._by_shape.get(key)
             if pool is not None:
@@ -56,9 +59,10 @@ class ReadyShapes:
             return pool
 
     def add(self, key: Key, pool: Pool, count: Count) -> list[Key]:
-        """Add instances and call `count`. Return the shapes whose instances were dropped for them.
+        """Add instances, and call `count`, which counts a run.
 
-        The least recently used shapes are dropped first.
+        Return the shapes whose instances were dropped to make room. The least recently used shapes
+        are dropped first.
 
         Raises
         ------

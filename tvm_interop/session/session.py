@@ -48,9 +48,9 @@ _MOST_SHAPES = 64
 The instances for the least recently used shapes are dropped first.
 """
 _MOST_BYTES = 4 << 30
-"""The largest total size of the tensors of these instances, in bytes.
+"""The largest total size of the tensors of a session's instances, in bytes.
 
-The instances for the last shapes are kept even if they alone are larger.
+The instances for the last shapes are kept even if their own tensors are larger.
 """
 Callback = Callable[[list[np.ndarray] | None, Any, str], object]
 """A function that is called when a run of `run_async` has ended, as in onnxruntime.
@@ -71,9 +71,9 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
     with open dimensions is compiled for each combination of input shapes that `run` gets. With
     `compile_in_background` the session answers before the compilation has ended: see `states`.
 
-    With ranges in `shapes`, all sizes run without further compilation if a run may be filled up
-    (padded) to a larger size. Otherwise a warning says why not, and each size is compiled at its
-    first run. The same happens for a run whose mask does not allow it to be filled up.
+    With ranges in `shapes`, all sizes run without further compilation if inputs may be padded
+    (filled up) to a larger size. Otherwise a warning says why not, and each size is compiled at its
+    first run. If only the mask of one run forbids padding, only the size of this run is compiled.
 
     Attributes
     ----------
@@ -192,7 +192,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         self.close()
 
     def close(self) -> None:
-        """Wait for runs in the background, stop compilations there, and free memory and threads."""
+        """Wait for background runs, stop background compilations, and free memory and threads."""
         self._is_closed = True
         if self._background is not None:
             self._background.close()
@@ -364,8 +364,9 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
     def states(self) -> list[CompileState]:
         """The state of each combination of input shapes, if `compile_in_background` was given.
 
-        Each element says whether the quick or the whole artifact runs and since when, and gives the
-        state of the compilation in the background, with the error if it failed. Without
+        Each element says since when which artifact runs: the one compiled without measurements
+        (`quick`) or the completely compiled one (`whole`). It also gives the state of the
+        compilation in the background, with the error if the compilation failed. Without
         `compile_in_background`, or if the session was made from an artifact, the list is empty.
         """
         return [] if self._background is None else self._background.states()
@@ -379,8 +380,8 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
 
         Returns
         -------
-        Whether whole artifacts run now for all shapes. False if `timeout` has passed, a compilation
-        failed, or the session was closed.
+        Whether completely compiled artifacts run now for all shapes. False if `timeout` has passed,
+        a compilation failed, or the session was closed.
         """
         return self._background is None or self._background.wait(timeout)
 
@@ -390,7 +391,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         return order_of(source, without_ranges(self._options) if shapes else self._options, shapes)
 
     def _compiled(self, order: Order) -> tuple[Artifact, bool]:
-        """Return the artifact to run now, and whether it was compiled quickly."""
+        """Return the artifact to run now, and whether it was compiled without measurements."""
         found = order.found()
         if self._background is None:
             return found or order.compiled(), False
@@ -452,8 +453,8 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
 
         Parameters
         ----------
-        error: the reason why the instances for ranges refused these inputs; None if no such
-            instance was asked to run them.
+        error: the reason why the instances for ranges of sizes refused these inputs; None if no
+            such instance was asked to run them.
         """
         if self._pool is not None and error is None:
             return self._pool
@@ -467,9 +468,9 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
         pool = self._by_shape.use(key, count)
         if pool is not None:
             return pool
-        with self._compiling:  # One compilation at a time. Shapes that are ready still run.
+        with self._compiling:  # Only compilations wait for each other; ready instances still run.
             self._check_is_open()
-            pool = self._by_shape.use(key, count)  # Another thread may have compiled it just now.
+            pool = self._by_shape.use(key, count)  # Another thread may have compiled by now.
             if pool is not None:
                 return pool
             order = self._order(self._source, shapes)

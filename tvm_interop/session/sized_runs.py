@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class SizedRuns:
-    """The part of a session that knows its ranges and counts its runs."""
+    """The part of a session that knows its ranges of sizes and counts its runs."""
 
     _pool: Pool | None
     _by_size: BySize | None
@@ -36,14 +36,17 @@ class SizedRuns:
 
     @property
     def run_counts(self) -> dict[tuple[int, ...], RunCounts]:
-        """For each size: the runs, the number that were filled up, and the share of filled rows."""
+        """For each size: its runs, how many of them were padded to it, and the share of padding."""
         if self._by_size is not None:
             return self._by_size.counts()
         return {} if self._pool is None else self._pool.first.run_counts
 
     @property
     def why_not_filled_up(self) -> str | None:
-        """Why each size of the ranges is compiled at its first run; None if no size is."""
+        """Why inputs are not padded, so that each size is compiled at its first run.
+
+        None if inputs are padded, or if the model has no ranges of sizes.
+        """
         return None if self._by_size is None else self._by_size.why
 
     def run_lines(self) -> list[str]:
@@ -62,6 +65,6 @@ class SizedRuns:
         return () if self._pool is None else self._pool.first.range_dimensions
 
     def _count_at_own_size(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Count a run that was not filled up, but ran on instances for exactly its own size."""
+        """Count a run that was not padded, but ran on instances that were compiled for its size."""
         if self._by_size is None and self._pool is not None:
             self._pool.first.count_elsewhere(shapes)

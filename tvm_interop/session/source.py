@@ -99,7 +99,7 @@ def _source_of_path(path: Path) -> Source:
     try:
         # The weights may take gigabytes and are not needed yet.
         model = onnx.load(path, format="protobuf", load_external_data=False)
-    except Exception:  # protobuf's `DecodeError` has no stable module.
+    except Exception:  # Any error, as protobuf's `DecodeError` has no stable module.
         # `path` may be the name of a network. Otherwise `read_onnx` raises an error.
         model = read_onnx(path)
         digest = _digest_of_message(model)

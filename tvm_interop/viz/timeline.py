@@ -23,7 +23,8 @@ MARGIN = 128
 
 _RULER, _STRIP, _HEAD, _LANE, _GAP, _MEMORY = 20, 16, 20, 30, 14, 54
 _LABEL_PX = 34
-"""Smallest width of a box with a label, in pixels. A drawing that a page can stretch ignores it."""
+"""Smallest width of a box with a label, in pixels. The limit does not hold on a page, which can
+stretch the drawing."""
 _DIGIT_PX = 7
 
 
@@ -95,7 +96,7 @@ def timeline(record: Record, scale_us: float, width: float | str = "100%") -> El
         _draw_stages(root, record, rows, scale_us, width)
     for y in (*rows.measured, *rows.predicted):
         child(root, "line", x1="0%", x2="100%", y1=y + _LANE, y2=y + _LANE, stroke="#BBBBBB")
-    _draw_waits(root, record, rows, scale_us)  # The boxes are drawn later, over these lines.
+    _draw_waits(root, record, rows, scale_us)  # The boxes are drawn later, over the lines.
     for i, op in enumerate(record.operators):
         _draw_operator(
             root, i, op, (op.start_us, op.end_us), rows.measured[op.stream], scale_us, width
@@ -203,7 +204,7 @@ def _draw_operator(
 
 
 def _draw_waits(root: Element, record: Record, rows: _Rows, scale_us: float) -> None:
-    """Draw a line per wait, from the end of the awaited operator to the start of the other."""
+    """Draw a line per wait, from the end of an operator to the start of the one that waits."""
     for op in record.operators:
         for w in op.waits:
             awaited = record.operators[w]

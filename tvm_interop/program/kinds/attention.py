@@ -34,7 +34,7 @@ class Attention(DescribedOp, frozen=True, kw_only=True):
 
     @property
     def flops(self) -> int:
-        """The floating-point operations of both products; two for each product of two numbers."""
+        """The floating-point operations of the two matrix products; two per product of numbers."""
         *heads, rows, depth = self.shapes[0]
         positions, width = self.shapes[2][-2:]
         return 2 * prod(heads) * rows * positions * (depth + width)

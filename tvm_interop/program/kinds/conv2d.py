@@ -72,7 +72,7 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
 
     @property
     def reads_rows_of_whole(self) -> bool:
-        """Whether parts read their rows out of the whole image.
+        """Whether each part of a division by rows gets the whole image and reads its rows there.
 
         The parts do so if the image is plain or has several blocks of channels, because the image's
         rows are then not contiguous in memory. A part may begin at any row of such an image. The
@@ -94,7 +94,7 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
         return most_products(self, shares_weight=shares_weight)
 
     def ends_too_narrow(self, cut: Cut) -> bool:
-        """Whether the last step of `cut` has too few channels for a vector kernel.
+        """Whether the channels after the last whole step of `cut` are too few for a vector kernel.
 
         oneDNN has no vector kernel for a depthwise convolution in bfloat16 with fewer channels than
         a block. Without a vector kernel, a convolution of 8 channels of 56x56 took 3.3 ms.
@@ -104,7 +104,7 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
         return 0 < self.shapes[0][1] % cut.step < MOST_CHANNELS
 
     def part(self, shapes: tuple[tuple[int, ...], ...], cut: tuple[int, ...]) -> LibraryOp:
-        """The part with these shapes. Its number of groups follows from its number of channels."""
+        """The part with tensors of these `shapes`. The shapes decide the number of groups."""
         groups = shapes[0][1] // shapes[1][1]
         return msgspec.structs.replace(self, shapes=shapes, cut=cut, groups=groups)
 
@@ -116,7 +116,7 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
         read, made = (self.shapes[i][1] // self.groups for i in (0, -1))
         block = max(map(block_of, self.layouts))
         if read % block or made % block:
-            return None  # A part would begin in the middle of a block of channels.
+            return None  # Not divided: a part would begin in the middle of a block of channels.
         by_group = Cut(1, made)
         more = [Cut(0, made)] * self.has_bias + [by_group] * self.has_sum
         return [Cut(1, read), Cut(0, made), *more, by_group]

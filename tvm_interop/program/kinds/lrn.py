@@ -20,8 +20,8 @@ class Lrn(OfImages, frozen=True, kw_only=True):
         size * sum of squares over `size` channels) to the power of beta.
     """
 
-    # oneDNN's kernel cubes the divisor, which overflows for inputs above about 1e8;
-    # docs/numbers.rst shows the results. TVM's kernel takes six times as long.
+    # oneDNN's kernel cubes the divisor. The cube overflows for inputs above about 1e8, as
+    # docs/numbers.rst shows. TVM's kernel takes six times as long.
     takes_large: ClassVar[bool] = False
     layer: ClassVar[str] = "normalise"
 

@@ -13,7 +13,7 @@ from ..library_op import DescribedOp, LibraryOp, kind
 
 
 class Product(DescribedOp, frozen=True, kw_only=True):
-    """The common part of matrix products of floats and of integers."""
+    """The base class of matrix products of floats and of matrix products of integers."""
 
     ending: Ending = Ending()
 
@@ -85,8 +85,8 @@ class Matmul(Product, frozen=True, kw_only=True):
     def product_sizes(self) -> tuple[int, int, int]:
         """The number of matrix products, and the rows and columns of each.
 
-        If all matrices on the left have the same right factor, they are one product. Otherwise each
-        of them is a product.
+        If all left matrices have the same right factor, they are stacked into one product.
+        Otherwise there is a product for each left matrix.
         """
         *outer, rows, columns = self.shapes[-1]
         if len(self.shapes[1]) == 2:

@@ -33,7 +33,7 @@ class QuantisedConv2d(OfQuantisedWindows, frozen=True, kw_only=True):
 
     @property
     def reads_rows_of_whole(self) -> bool:
-        """Whether parts read their rows out of the whole image.
+        """Whether each part of a division by rows gets the whole image and reads its rows there.
 
         The parts do so if there is a single image, and some of its rows begin at unaligned
         addresses.

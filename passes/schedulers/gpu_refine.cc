@@ -9,8 +9,8 @@
 namespace tvm_interop {
 namespace {
 
-// The temperatures at the beginning and at the end of the search, as shares of the mean latency of
-// an operator.
+// The temperatures of the simulated annealing at the beginning and at the end of the search, as
+// shares of the mean latency of an operator.
 constexpr double kHottest = 0.2;
 constexpr double kColdest = 0.002;
 constexpr int kTrialsBetweenClocks = 64;

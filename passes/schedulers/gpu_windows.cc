@@ -128,8 +128,8 @@ class Sequence {
   }
 
   // Returns the time at which the stage's inputs have arrived and its GPU is free. Also returns the
-  // stage that this stage waits for longest, or -1 if it waits for none. For stages from position
-  // `from` on, uses the end times that the last Visit computed.
+  // stage whose end or copy determines this time, or -1 if the stage waits for no other stage. For
+  // stages from position `from` on, uses the end times that the last Visit computed.
   std::pair<double, int> Start(const Stage& stage, int from) const {
     std::pair<double, int> start = {0, -1};
     const auto wait = [&](int s, double copy_us) {

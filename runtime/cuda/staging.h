@@ -77,7 +77,7 @@ class PinnedPart {
 class CudaLoader {
  public:
   explicit CudaLoader(std::shared_ptr<CudaStreams> streams);
-  // Both functions throw std::runtime_error if the streams are in use or have no stream on
+  // The next two functions throw std::runtime_error if the streams are in use or have no stream on
   // `device`.
   void ToDevice(int device, void* to, const void* from, size_t nbytes);
   void ToHost(int device, void* to, const void* from, size_t nbytes);

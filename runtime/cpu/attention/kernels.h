@@ -52,9 +52,9 @@ static inline int64_t RoundedUp(int64_t number, int64_t step) {
   return (number + step - 1) / step * step;
 }
 
-// Returns the distance between two rows of scores. A row is filled up to whole vectors, and one
-// vector more is left between two rows. Otherwise the distance could be a power of two, and then
-// the rows would share few sets of a cache.
+// Returns the distance between two rows of scores. A row is padded to whole vectors, and one vector
+// more is left between two rows. Otherwise the distance could be a power of two, and then the rows
+// would share few sets of a cache.
 static inline int64_t ScoresStride(int64_t lanes, const Sizes& sizes) {
   return RoundedUp(sizes.positions, lanes) + lanes;
 }
@@ -83,8 +83,8 @@ static inline int64_t ScratchSize(const Kernels& kernels, const Sizes& sizes) {
   return sizes.rows * (sizes.depth + ScoresStride(kernels.lanes, sizes) + kernels.columns + 1);
 }
 
-// Kernels for CPUs with AVX-512, and for CPUs with AVX2 and FMA. Null where the compiler is for
-// other CPUs.
+// Kernels for CPUs with AVX-512, and for CPUs with AVX2 and FMA. Null if this library was compiled
+// for CPUs of another architecture than x86-64.
 const Kernels* Avx512Kernels();
 const Kernels* Avx2Kernels();
 

@@ -74,7 +74,8 @@ class Workspaces {
 
  private:
   static constexpr uint64_t kAlignment = 64;
-  // Larger blocks are given back at once: a thread should not hold them while it does other work.
+  // A block larger than this many bytes is given back at once: a thread should not hold it while
+  // the thread does other work.
   static constexpr uint64_t kMostKept = uint64_t{1} << 22;
   struct Block {
     void* memory = nullptr;

@@ -211,8 +211,8 @@ int RuntimeCall(const char* name, Body&& body) {
 // may call the fake CUDA meanwhile.
 int AwaitAll(const Moments& moments);
 
-// For calls that "may be unsafe" during a capture. They are refused, and invalidate the capture, if
-// this thread has a capture that is not relaxed, or if any thread has a global capture.
+// Refuses a call that "may be unsafe" during a capture, and invalidates the capture, if this thread
+// has a capture that is not relaxed, or if any thread has a global capture.
 int RefuseWhileCapturing();
 
 // Why nothing can be put on a stream now: it is destroyed, its capture is invalid, or it is the

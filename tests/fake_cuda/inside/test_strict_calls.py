@@ -130,7 +130,7 @@ def test_much_shared_memory_must_be_allowed(fatbin: bytes) -> None:
     assert launch(plain, shared_bytes=48 << 10) == 0
     assert launch(plain, shared_bytes=(48 << 10) + 1) == 1
     assert launch(shared, shared_bytes=44 << 10) == 0
-    assert launch(shared, shared_bytes=(44 << 10) + 1) == 1  # The kernel declares 4 KiB too.
+    assert launch(shared, shared_bytes=(44 << 10) + 1) == 1  # The kernel itself declares 4 KiB.
     assert driver.cuFuncSetAttribute(plain, most_dynamic_shared_bytes, 228 << 10) == 1
     assert driver.cuFuncSetAttribute(plain, most_dynamic_shared_bytes, 100 << 10) == 0
     assert launch(plain, shared_bytes=100 << 10) == 0

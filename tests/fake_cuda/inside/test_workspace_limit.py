@@ -169,7 +169,7 @@ def test_an_operator_whose_algorithms_are_all_refused_is_named() -> None:
 
 @pytest.mark.parametrize("dispatch", DISPATCHES)
 def test_an_operator_that_fails_after_it_was_chosen_is_named(dispatch: _cuda.Dispatch) -> None:
-    """An algorithm may fail later, for example if another program has taken the memory."""
+    """An algorithm may be chosen and fail later, for example if other programs take the memory."""
     for op, status, name in (
         (conv(6), ALLOC_FAILED, "cudnnConvolutionForward` failed: CUDNN_STATUS_ALLOC_FAILED"),
         (conv(6), EXECUTION_FAILED, "cudnnConvolutionForward` failed: CUDNN_STATUS_EXECUTION_"),

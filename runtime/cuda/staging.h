@@ -109,7 +109,7 @@ class CudaStaging {
   // memory may be changed.
   void Write(size_t port, const void* from);
   // Begins to copy a port to its slot of pinned memory after the last run, and does not wait. The
-  // caller has a lease of the streams.
+  // caller must hold a lease of the streams.
   void Fetch(size_t port);
   // Works like `Fetch`, but takes the lease of the streams itself.
   void FetchAlone(size_t port);

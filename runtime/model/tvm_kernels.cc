@@ -24,7 +24,8 @@ namespace {
 
 constexpr int32_t kTensorPointer = 7;  // kTVMFFIDLTensorPtr
 constexpr int kCpu = 1;                // kDLCPU
-// The variable with the modules that a library's code for the host calls.
+// The name of the variable that holds the saved modules, such as GPU code. The library's host code
+// calls these modules.
 constexpr const char* kSavedModules = "__tvm_ffi__library_bin";
 
 // The latest error that a kernel reported on this thread.

@@ -181,7 +181,8 @@ class Call {
   Call& operator=(const Call&) = delete;
   // Why CUDA itself refuses every call of this process: a failure of the GPU, or a fork.
   int process_status() const { return process_status_; }
-  // The status with which a test made this call fail, or success.
+  // The status that this call must return because a test injected a failure; `kSuccess` if no
+  // failure was injected.
   int injected() const { return injected_; }
 
  private:
@@ -267,9 +268,10 @@ class Line {
   std::string text_;
 };
 
-// The status with which a test made the next call of this name fail, or success.
+// The status that a test injected for the next call of this name; `kSuccess` if there is none.
 int FailureOfNextCall(const std::string& name);
-// The status with which a test makes the next work of this name fail on the GPU, or success.
+// The status that a test injected for the next work of this name, which then fails on the GPU;
+// `kSuccess` if there is none.
 int FailureOfNextWork(const std::string& name);
 
 }  // namespace fake_cuda

@@ -231,7 +231,7 @@ class TestWaits:
 
     @planted
     def test_a_piece_of_a_loader_is_filled_after_the_copy(self, is_planted: bool) -> None:
-        """A loader has two pieces of 2 MiB."""
+        """A loader has two pieces of pinned memory, of 2 MiB each."""
         instance = doubled()
         count = 3 << 19
         block = _cuda.make_memory(0, 4 * count)

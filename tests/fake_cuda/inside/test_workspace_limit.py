@@ -73,7 +73,7 @@ def test_a_slower_algorithm_runs_if_the_fastest_needs_too_much() -> None:
 
 
 def test_products_keep_to_the_limit_too(tmp_path: Path) -> None:
-    """In the fake cuBLASLt, algorithm 0 needs 64 KiB, and algorithm 1 needs no workspace."""
+    """In the fake cuBLASLt, algorithm 0 needs a workspace of 64 KiB, and algorithm 1 needs none."""
     op, log = matmul((3, 77), (77, 4)), tmp_path / "calls.jsonl"
     for most, algorithm in ((1 << 16, 0), ((1 << 16) - 1, 1)):
         tvm_interop.set_workspace_limit(most)

@@ -29,7 +29,7 @@ class Recurrence {
   template <typename Visit>
   void WalkBack(int rank, int gpu, Visit visit);
   // Tries the operator `rank` on each GPU. The operators of lower ranks are mapped as in the best
-  // mapping in which the previous operator is on GPU `before`.
+  // mapping in which the operator of rank `rank` - 1 is on GPU `before`.
   void Extend(int rank, int before);
 
   const GpuCosts& costs_;

@@ -126,8 +126,8 @@ class ThreadPool : public std::enable_shared_from_this<ThreadPool> {
   // destroyed.
   void WaitUntilLeft(const Job* job);
 
-  // Counts the calling thread as a caller while this object lives, and makes `pool` the current
-  // one. Nested objects count the thread once.
+  // Counts the calling thread as a caller while this object lives, and makes `pool` the pool in
+  // which the thread runs a model. Nested objects count the thread once.
   class CallerCount {
    public:
     explicit CallerCount(ThreadPool* pool);

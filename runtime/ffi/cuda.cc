@@ -49,7 +49,7 @@ class PackedCudaKernel : public CudaKernel {
       Use(stream.device, before, nullptr);
       throw;
     }
-    // The earlier stream is restored for PyTorch and other users in this thread.
+    // tvm-ffi's earlier stream is restored, for PyTorch and other users of tvm-ffi in this thread.
     Use(stream.device, before, nullptr);
   }
 

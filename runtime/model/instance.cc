@@ -166,9 +166,9 @@ void Instance::MakePorts() {
     const bool may_move = times == 1 && plan_.values[v].storage == Storage::kOutput;
     outputs_.push_back(with_rows(port_of(v, may_move), outputs_.size(), &Plan::outputs));
   }
-  // A plan may store a value as an input or output although the value is not an input or output of
-  // the model. An example is an output of which the model returns only parts. Such values need
-  // memory too.
+  // A plan may give a value the storage of an input or output although the model does not take or
+  // return this value. For example, the model may return only parts of a tensor, which then has the
+  // storage of an output. Such values need memory too.
   for (size_t v = 0; v < plan_.values.size(); ++v) {
     const Storage storage = plan_.values[v].storage;
     if (storage != Storage::kInput && storage != Storage::kOutput) continue;
@@ -336,7 +336,7 @@ void Instance::FindOverlaps() {
   std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
     return std::less<const char*>()(a.begin, b.begin);
   });
-  // The tensor that ends last, of the tensors that the loop has passed.
+  // Of the tensors that the loop has passed, the tensor that ends at the highest address.
   const Range* longest = nullptr;
   for (const Range& range : ranges) {
     if (longest != nullptr && std::less<const char*>()(range.begin, longest->end)) {

@@ -36,14 +36,14 @@ struct ElementType {
   int64_t nbytes() const { return bits / 8; }
 };
 
-// Returns a * b, or `kMaxBytes` + 1 if the product is larger than that. `a` and `b` may not be
-// negative.
+// Returns the type called `name`, or null if there is none.
 const ElementType* FindElementType(const std::string& name);
 
 enum class Storage { kInput, kWeight, kOutput, kArena, kAlias };
 const char* NameOf(Storage storage);
 
-// Returns a * b, or `kMaxBytes` + 1 if the product is larger than that. Neither may be negative.
+// Returns a * b, or `kMaxBytes` + 1 if the product is larger than that. `a` and `b` may not be
+// negative.
 int64_t BoundedProduct(int64_t a, int64_t b);
 // Returns the number of elements of a tensor, or `kMaxBytes` + 1 if there are more.
 int64_t BoundedElements(const std::vector<int64_t>& shape);

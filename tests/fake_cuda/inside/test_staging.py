@@ -307,7 +307,7 @@ def test_runs_that_nobody_waits_for_keep_their_order(
 
 
 def calls_of(log: Path, body: Callable[[], object]) -> dict[str, int]:
-    """The number of calls of each function in `body`."""
+    """How often `body` calls each function of CUDA."""
     fake_gpu.start_log(log)
     body()
     fake_gpu.stop_log()

@@ -246,7 +246,7 @@ def test_a_copy_goes_where_its_kind_says() -> None:
     assert copy(memory, host, 64, to_host) == 1
     assert copy(host, memory, 64, to_device) == 1
     assert copy(memory, host, 64, within) == 1
-    assert copy(memory, host, 65, to_device) == 1  # The copy ends outside of the memory.
+    assert copy(memory, host, 65, to_device) == 1  # The memory has only 64 bytes.
     assert runtime.cudaMemsetAsync(memory, 0, ctypes.c_size_t(65), stream) == 1
     assert runtime.cudaStreamSynchronize(stream) == 0
 

@@ -24,7 +24,7 @@
 namespace tvm_interop {
 
 // Remembers the algorithm that was chosen for each operator, on each kind of GPU, under each limit
-// of the workspace's size. It remembers it until the process ends. Equal GPUs share a choice.
+// of the workspace's size. A choice lasts until the process ends. Equal GPUs share a choice.
 // Otherwise one operator could give different bits on two equal GPUs.
 template <typename Choice>
 class RememberedChoices {

@@ -9,8 +9,8 @@ namespace {
 
 enum State : char { kNew, kOpen, kDone };
 
-// The largest number of 32-bit words that all rows of `known_` together may have. So many words
-// take 256 MiB.
+// The largest size that the relation may have, in 32-bit words, summed over all rows of `known_`.
+// It is 256 MiB.
 constexpr size_t kMostWords = size_t{1} << 26;
 
 }  // namespace

@@ -24,7 +24,8 @@ struct Segment {
 
 using Segments = std::map<int64_t, Segment>;  // the segments of a buffer, by first byte
 
-// The most steps that a walk may take. A step looks at or copies one access of a segment.
+// The most steps that a walk may take. In a step, the walk looks at or copies one access of a
+// segment (a range of bytes with the same earlier accesses).
 constexpr size_t kMostSteps = size_t{1} << 25;
 
 bool IsAnotherShare(const Segment& segment, const Access& write) {

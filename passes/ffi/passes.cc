@@ -166,7 +166,8 @@ IosSearchRef IosWindows(OpGraphRef graph, int64_t max_group_ops, int64_t max_gro
                                                      max_transitions, AsksWhether(is_over)));
 }
 // Returns the number of parts of the graph that are searched separately, and how many transitions
-// (a state and one of its endings) were looked at to find these parts.
+// were looked at to find these parts. A transition is a state (the operators that are left) and a
+// set of operators that may run last in this state.
 IntList IosEffort(IosSearchRef search) {
   return {static_cast<int64_t>(search->search.parts().size()), search->search.transitions_tried()};
 }
@@ -225,9 +226,9 @@ ffi::Array<ffi::Bytes> IosPricingNext(IosPricingRef pricing, int64_t at_least) {
   const std::vector<size_t> next = pricing->pricing.Next(static_cast<size_t>(at_least));
   return FromBatch(pricing->search->search.stages().Select(next));
 }
-// Takes the latencies (prices) of the stages that were to be priced next. Returns how many of them
-// were below the lower bound that the search had for the stage, and the factor by which all bounds
-// are now multiplied.
+// Takes the latencies (prices) of the stages that were to be priced next. Returns how many of these
+// prices were below the lower bounds that the search had computed for them, and the factor by which
+// all bounds are now multiplied.
 ffi::Array<ffi::Any> IosPricingPrices(IosPricingRef pricing, ffi::Bytes price_us) {
   const int64_t below = pricing->pricing.SetPrices(Unpack<double>(price_us));
   return {below, pricing->pricing.scale()};

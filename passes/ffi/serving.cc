@@ -106,9 +106,10 @@ class CombinedServingRef : public ffi::ObjectRef {
                                              CombinedServingObj);
 };
 
-// `places` holds two lists for each model. For each block of the model, the first list gives the
-// combined block that holds the block (several blocks that run as one program). The second list
-// gives the number of the block's part in the program of the combined block.
+// A combined block consists of several blocks of models that run as one program. Each of these
+// blocks is a part of the program. `places` holds two lists for each model, with one entry for each
+// block of the model: the number of the combined block that holds the block, and the number of the
+// block's part in the program.
 Combination ToCombination(const ffi::Array<ServedProgramRef>& programs,
                           const ffi::Array<IntLists>& places, const ffi::Bytes& interval_us,
                           int64_t buffer) {

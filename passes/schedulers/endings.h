@@ -83,8 +83,9 @@ class EndingEnumerator {
       found_.Insert(group);
     });
     if (!limits_.single_root) {
-      // Any connected group is a union of rooted groups. It grows from one rooted group, and each
-      // further rooted group has an operator in common with the union so far.
+      // A rooted group holds an operator and all operators that it reaches. Any connected group is
+      // a union of rooted groups. It grows from one rooted group, and each further rooted group has
+      // an operator in common with the union so far.
       for (size_t i = 0; i < found_.size() && found_.size() <= max_groups; ++i) {
         const Set group = found_[i];
         for (const auto& [root, rooted] : rooted_) {

@@ -9,8 +9,8 @@
 namespace tvm_interop {
 namespace {
 
-// The temperatures at the beginning and at the end of the search, as shares of the mean latency of
-// an operator.
+// The temperatures of the simulated annealing at the beginning and at the end of the search, as
+// shares of the mean latency of an operator.
 constexpr double kHottest = 0.2;
 constexpr double kColdest = 0.002;
 constexpr int kTrialsBetweenClocks = 64;
@@ -32,7 +32,8 @@ RefineResult RefineOnGpus(const GpuCosts& costs, const GpuStages& initial,
   double heat_us = hottest_us;
   const double longest_path_us = state.longest_path_us();
   RefineResult result;
-  // No schedule is shorter than the longest path without copies.
+  // No schedule is shorter than the longest path through the graph, counted without the time of
+  // copies.
   for (; result.trials < options.trials && best.makespan_us > longest_path_us; ++result.trials) {
     if (result.trials % kTrialsBetweenClocks == 0) {
       const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - started;

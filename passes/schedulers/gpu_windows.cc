@@ -115,8 +115,9 @@ class Sequence {
   // The part of the sequence from the first to the last operator to merge.
   struct Region {
     int first;
-    // The stages of the region before and after the merge. In `new_order`, the first merged stage
-    // stands for all merged stages.
+    // The stages of the region (the part of the sequence that a merge changes), in their order
+    // before the merge and in their order after it. In `new_order`, the first merged stage stands
+    // for all merged stages.
     std::vector<int> old_order, new_order;
     bool has_circle = false;
   };
@@ -128,8 +129,8 @@ class Sequence {
   }
 
   // Returns the time at which the stage's inputs have arrived and its GPU is free. Also returns the
-  // stage that this stage waits for longest, or -1 if it waits for none. For stages from position
-  // `from` on, uses the end times that the last Visit computed.
+  // stage whose end or copy determines this time, or -1 if the stage waits for no other stage. For
+  // stages from position `from` on, uses the end times that the last Visit computed.
   std::pair<double, int> Start(const Stage& stage, int from) const {
     std::pair<double, int> start = {0, -1};
     const auto wait = [&](int s, double copy_us) {
@@ -195,8 +196,8 @@ class Sequence {
     region.first = stages_[kept].position;
     const int last = stages_[stage_of_[ranks.back()]].position;
     region.old_order.assign(sequence_.begin() + region.first, sequence_.begin() + last + 1);
-    // For each position in the region, whether its stage is one of the stages to merge, or waits
-    // for one of them.
+    // For each position in the part of the sequence that the merge changes, whether its stage is
+    // one of the stages to merge, or waits for one of them.
     std::vector<char> is_behind(region.old_order.size());
     const auto waits_behind = [&](int s) {
       const int at = stages_[s].position - region.first;

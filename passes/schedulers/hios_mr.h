@@ -9,9 +9,9 @@
 
 namespace tvm_interop {
 
-// The table of Algorithm 3 of HIOS. For each rank and GPU, it holds the earliest finish of the
-// operator of this rank on this GPU. It also holds the GPU of the previous operator, of rank - 1,
-// in the mapping with this finish. The operator of rank r is tried only on the GPUs 0 to r. For
+// The table of Algorithm 3 of HIOS. For each rank r and each GPU, it holds the earliest finish of
+// the operator of rank r if the operator runs on this GPU. It also holds the GPU on which the
+// operator of rank r - 1 then runs. The operator of rank r is tried only on the GPUs 0 to r. For
 // other GPUs, the finish is infinity and the GPU is -1.
 class Recurrence {
  public:
@@ -29,7 +29,7 @@ class Recurrence {
   template <typename Visit>
   void WalkBack(int rank, int gpu, Visit visit);
   // Tries the operator `rank` on each GPU. The operators of lower ranks are mapped as in the best
-  // mapping in which the previous operator is on GPU `before`.
+  // mapping in which the operator of rank `rank` - 1 is on GPU `before`.
   void Extend(int rank, int before);
 
   const GpuCosts& costs_;

@@ -138,8 +138,8 @@ IosSearch::IosSearch(const OpGraph& graph, const IosOptions& options,
     return too_large;
   };
   std::vector<size_t> too_large = search(easy_first, false);
-  // The other blocks may not have used all their transitions, so the blocks that were too large are
-  // searched again with the transitions that are left.
+  // Blocks that were small enough may have left some of their transitions unused. So the blocks
+  // that were too large are searched again with the transitions that are left.
   if (options.cuts) {
     early_first = EarlyFirst(graph, op_us);
     search(too_large, true);
@@ -164,7 +164,8 @@ IosSearch::IosSearch(const OpGraph& graph, const EndingLimits& limits,
   size_t width = 2;  // how many stages to try first: as many as in the last window
   size_t widest = std::max<size_t>(first_window, 1);
   for (size_t first = 0; first < stages.size();) {
-    // Takes as many neighbouring stages as `max_transitions_of_window` transitions allow.
+    // Makes a window of as many neighbouring stages as `max_transitions_of_window` transitions
+    // allow.
     std::vector<Part> fitting;
     size_t fits = 1;
     bool grows = true;

@@ -11,10 +11,10 @@ namespace tvm_interop {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// The search looks only at sequences of stages that cost at most a gap more than the cheapest
-// sequence. Each call asks for more stages than the last call. So it starts with a gap of
-// kGapGrowth times the gap that the last call needed. If a gap is too small, a second search is
-// needed, which costs more time than one search with a gap that is too large.
+// The search looks only at sequences of stages whose cost exceeds the cost of the cheapest sequence
+// by at most a limit, called the gap. Each call asks for more stages than the last call. So it
+// starts with a gap of kGapGrowth times the gap that the last call needed. If a gap is too small, a
+// second search is needed, which costs more time than one search with a gap that is too large.
 constexpr double kGapGrowth = 1.25;
 
 std::vector<double> WorkOf(const StageBatch& stages, const std::vector<double>& op_us) {

@@ -13,8 +13,9 @@
 namespace tvm_interop {
 namespace {
 
-// A search may store at most as many 64-bit words of sets of operators as the limit on transitions
-// says, plus `kSmall`. The same limit holds for the numbers that describe the search's stages.
+// A limit on the number of transitions also limits the memory for sets and stages. With a limit of
+// L transitions, the sets of operators may take L + `kSmall` 64-bit words, and the lists that
+// describe the stages may have L + `kSmall` numbers.
 constexpr size_t kSmall = 1 << 16;
 constexpr size_t kLook = 256;  // the number of states between two calls of `is_over`
 
@@ -34,7 +35,7 @@ class PartSearchOf : public PartSearch {
   bool Enumerate(int64_t max_transitions, const std::function<bool()>& is_over,
                  StageBatch* stages) override {
     const size_t limit = static_cast<size_t>(max_transitions);
-    // Sets and stages may take as much memory as the transitions, plus a constant.
+    // The limit on transitions also limits the memory for sets and stages: see `kSmall`.
     const size_t max_sets = (limit + kSmall) / empty_.words().size();
     const size_t max_numbers = limit + kSmall;
     if (!MayFit(limit, max_sets, is_over)) return false;

@@ -121,7 +121,8 @@ class StageBeamOf : public StageBeam {
     std::swap(before_, after_);
   }
 
-  // The longest path from each operator to the end, in the direction of the search.
+  // Sets, for each operator, the longest path from it to the end of the part. If the search runs
+  // backward, the path leads to the beginning of the part instead.
   void SetPaths() {
     path_us_ = us_;
     const int n = static_cast<int>(ops_.size());
@@ -326,7 +327,8 @@ class StageBeamOf : public StageBeam {
   std::vector<double> us_;
   std::vector<int> set_of_;
   bool is_backward_ = false;
-  // The operators right before and right after each operator, in the direction of the search.
+  // The operators right before and right after each operator. If the search runs backward, the two
+  // lists are exchanged.
   std::vector<std::vector<int>> before_, after_;
   std::vector<double> path_us_;
   // The stages found so far and their prices. Only the first price_us_.size() stages have prices

@@ -75,7 +75,8 @@ class StageBeam {
                                          const std::vector<int>& set_of = {});
   virtual ~StageBeam() = default;
 
-  // Searches once. `ask` is called for a few large batches, and never twice for the same stage.
+  // Runs a search with these options. `ask` is called for a few large batches, and never twice for
+  // the same stage.
   virtual BeamResult Run(const BeamOptions& options, const AskPrices& ask) = 0;
 };
 

@@ -260,8 +260,8 @@ class CombinedServing::State {
   }
 
   bool IsBetter(int program, int than) const {
-    // To compare two shares of blocks exactly, without division, each number of blocks with input
-    // is multiplied by the number of parts of the other program.
+    // Compares the shares of blocks with input of two programs. Both shares are multiplied by both
+    // numbers of parts, so the comparison is exact and needs no division.
     const int64_t share =
         static_cast<int64_t>(has_input_[program].blocks) * combination_.programs[than]->num_parts();
     const int64_t other =

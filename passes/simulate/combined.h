@@ -92,7 +92,8 @@ class CombinedServing {
   // of an unknown model, and for a time before the time of an earlier request.
   void Add(const std::vector<double>& at_us, const std::vector<int>& models);
 
-  // Serves until `until_us`, and observes at the times `at_us`, which are ascending.
+  // Serves until `until_us`. At each of the times `at_us`, which are ascending, it records the
+  // state of the queues and blocks.
   CombinedWindow Run(double until_us, const std::vector<double>& at_us);
 
   // All requests so far, in order of arrival.

@@ -39,8 +39,8 @@ namespace tvm_interop {
 // thread had leased during the fork stays leased in the child, which makes a new one.
 
 // The kind of a user of scratch memory. Kernels and instances share no blocks, because an instance
-// holds its block while its kernels take their blocks. If they shared blocks, each thread would
-// take another block in each run.
+// holds its block while its kernels take their blocks. If they shared blocks, a thread would in
+// each run take another block than in its last run, whose pages are in the thread's caches.
 enum class ScratchUser : size_t { kKernel, kInstance };
 
 // The amount of scratch memory that one user needs. The object exists as long as its user. When the

@@ -31,9 +31,10 @@ uint64_t HashOf(const void* data, size_t bytes);
 template <typename Form>
 class SharedConstants {
  public:
-  // Returns `constant`, which has the hash `hash`, in the form `form`, which takes `bytes`. If no
-  // kernel holds such memory yet, `pack` fills new memory, which is zero at first. Several threads
-  // may call this function at the same time.
+  // Returns the tensor `constant`, which has the hash `hash`, packed in the form `form`. The packed
+  // tensor takes `bytes` bytes. If no kernel holds this packed tensor yet, allocates memory, which
+  // is zero at first, and lets `pack` fill it. Several threads may call this function at the same
+  // time.
   template <typename Pack>
   std::shared_ptr<void> Get(const void* constant, uint64_t hash, Form form, size_t bytes,
                             const Pack& pack) {

@@ -11,7 +11,7 @@
 
 namespace tvm_interop {
 
-// The work that a run does for each operator.
+// The interface through which a run executes its operators.
 class OperatorWork {
  public:
   virtual ~OperatorWork() = default;

@@ -291,8 +291,8 @@ std::atomic<Job*>* ThreadPool::Enlist(Job* job) {
     std::atomic<Job*>& slot = jobs_[i];
     Job* none = nullptr;
     if (slot.load(std::memory_order_relaxed) != nullptr) continue;
-    // The number of slots grows before the job is stored. A helper that looks in between finds an
-    // empty slot, which does no harm.
+    // Each slot can hold one job. The number of slots grows before the job is stored. A helper that
+    // looks in between finds an empty slot, which does no harm.
     int slots = num_slots_.load(std::memory_order_relaxed);
     while (slots <= i &&
            !num_slots_.compare_exchange_weak(slots, i + 1, std::memory_order_seq_cst)) {

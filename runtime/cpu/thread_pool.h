@@ -63,8 +63,8 @@ struct GuestThreads {
   // The largest number of threads of the program's pool that help at the same time.
   int number = 0;
   // Asks the program's pool to call `task(argument)` once on one of its threads. Returns false if
-  // the pool cannot take the task; then it never calls it. May be called by any thread, and must
-  // not throw.
+  // the pool cannot take the task; the pool must then never call the task. May be called by any
+  // thread, and must not throw.
   std::function<bool(void (*task)(void*), void* argument)> submit;
 };
 
@@ -126,8 +126,8 @@ class ThreadPool : public std::enable_shared_from_this<ThreadPool> {
   // destroyed.
   void WaitUntilLeft(const Job* job);
 
-  // Counts the calling thread as a caller while this object lives, and makes `pool` the current
-  // one. Nested objects count the thread once.
+  // Counts the calling thread as a caller while this object lives, and makes `pool` the pool in
+  // which the thread runs a model. Nested objects count the thread once.
   class CallerCount {
    public:
     explicit CallerCount(ThreadPool* pool);
@@ -161,7 +161,8 @@ class ThreadPool : public std::enable_shared_from_this<ThreadPool> {
   void MoveOff(Helper* helper, int cpu);
   void RunHelper(Helper* helper, int number);
   bool HasGuests() const { return guests_.submit != nullptr; }
-  // Whether there is a helper that does not look for work, but would if it were called.
+  // Whether there is a helper that a call could bring in: a sleeping thread of this library, or a
+  // guest that has not been called.
   bool CanWakeHelpers() const;
   void InviteGuests(int guests);
   // The task that a thread of the program's own pool runs when `InviteGuests` has called it.

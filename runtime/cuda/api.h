@@ -197,8 +197,8 @@ struct Closer {
  private:
   template <typename Object>
   static void Close(int (*destroy)(Object), Object object) {
-    // Reads the error if the call failed, because CUDA would otherwise report it to the next user
-    // of CUDA in this thread.
+    // If the call failed, reads the error, which clears it. Otherwise CUDA would report the error
+    // to the next user of CUDA in this thread.
     if (IsUsable() && destroy(object) != kSuccess) Api::Get().GetLastError();
   }
 };

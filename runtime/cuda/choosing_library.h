@@ -23,9 +23,9 @@
 
 namespace tvm_interop {
 
-// Remembers the algorithm that was chosen for each operator on each kind of GPU within each limit
-// of workspaces, until the process ends. Equal GPUs share a choice. Otherwise one operator could
-// give different bits on two equal GPUs.
+// Remembers the algorithm that was chosen for each operator, on each kind of GPU, under each limit
+// of the workspace's size. A choice lasts until the process ends. Equal GPUs share a choice.
+// Otherwise one operator could give different bits on two equal GPUs.
 template <typename Choice>
 class RememberedChoices {
  public:

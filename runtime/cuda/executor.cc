@@ -106,7 +106,8 @@ void CudaExecutor::ReserveWorkspaces() {
   }
 }
 
-// Executors that share streams may have different workspaces.
+// Makes the streams use this executor's workspaces. Other executors that share the streams may have
+// other workspaces.
 void CudaExecutor::UseWorkspaces() {
   for (size_t s = 0; s < workspaces_.size(); ++s) {
     streams_->stream(static_cast<int>(s)).resources->Use(workspaces_[s].get());

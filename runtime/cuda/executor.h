@@ -128,7 +128,7 @@ class CudaExecutor : public Timed {
 
   void Launch();
   void LaunchStreams();
-  // Puts a run on the streams, with a time before and after each operator.
+  // Puts a run on the streams. Before and after each operator, an event records the time.
   void LaunchMarked(const Marks& marks, cuda::RecordFlags flags);
   std::vector<OpTiming> TimingsOf(const Marks& marks) const;
   void Fork();

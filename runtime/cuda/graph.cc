@@ -9,8 +9,8 @@ cuda::OwnedGraph CaptureGraph(cuda::Stream origin, const std::function<void()>& 
   try {
     issue();
   } catch (...) {
-    // The streams cannot be used until the capture has ended. The status of this call is ignored,
-    // because the capture is known to have failed.
+    // The streams cannot be used until the capture has ended. The status of the call that ends it
+    // is ignored, because the capture is known to have failed.
     api.StreamEndCapture(origin, &graph);
     if (graph != nullptr) api.GraphDestroy(graph);
     api.GetLastError();

@@ -18,7 +18,8 @@ std::string NameOf(int status) {
 }  // namespace
 
 CudaModule::~CudaModule() {
-  // CUDA may not be usable any more: the process may have been forked, or the GPU may have failed.
+  // If CUDA is not usable any more, the modules are left alone. This happens after a fork, or after
+  // a failure of the GPU.
   if (modules_.empty() || !cuda::IsUsable()) return;
   try {
     for (const auto& [device, module] : modules_) {
@@ -26,7 +27,7 @@ CudaModule::~CudaModule() {
       cuda::Api::Get().driver.ModuleUnload(module);
     }
   } catch (const std::exception&) {
-    // An error is ignored, because nobody could act on it.
+    // An error of unloading is ignored, because nobody could act on it.
   }
 }
 

@@ -77,7 +77,7 @@ class PinnedPart {
 class CudaLoader {
  public:
   explicit CudaLoader(std::shared_ptr<CudaStreams> streams);
-  // Both functions throw std::runtime_error if the streams are in use or have no stream on
+  // The next two functions throw std::runtime_error if the streams are in use or have no stream on
   // `device`.
   void ToDevice(int device, void* to, const void* from, size_t nbytes);
   void ToHost(int device, void* to, const void* from, size_t nbytes);
@@ -109,7 +109,7 @@ class CudaStaging {
   // memory may be changed.
   void Write(size_t port, const void* from);
   // Begins to copy a port to its slot of pinned memory after the last run, and does not wait. The
-  // caller has a lease of the streams.
+  // caller must hold a lease of the streams.
   void Fetch(size_t port);
   // Works like `Fetch`, but takes the lease of the streams itself.
   void FetchAlone(size_t port);

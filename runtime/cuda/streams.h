@@ -56,16 +56,17 @@ class CudaStreams {
   void ReleaseEvent(int device, cuda::OwnedEvent event);
 
   // Lets all later work on the stream `later` wait for the work that is now on the stream
-  // `earlier`. The caller has a lease. The streams need not be of this pool.
+  // `earlier`. The caller must hold a `Lease`. The streams need not be of this pool.
   void Order(const CudaStream& earlier, const CudaStream& later);
 
-  // Waits until the first stream has done its work, such as copies of `BetweenRuns`. The caller has
-  // a lease. Kernels that are tried one by one, on any stream, need this before they begin.
+  // Waits until the first stream has done its work, such as copies of `BetweenRuns`. The caller
+  // must hold a `Lease`. Kernels that are tried one by one, on any stream, need this before they
+  // begin.
   void Settle() const;
 
   // Calls `put` with the first stream of a GPU. The work that `put` puts on it happens after all
   // earlier runs and before all later runs, because every run begins and ends on the pool's first
-  // stream. The caller has a lease.
+  // stream. The caller must hold a `Lease`.
   template <typename Put>
   void BetweenRuns(int device, Put&& put) {
     const CudaStream origin = stream(0);

@@ -53,7 +53,8 @@ class Stopwatch {
   cuda::OwnedEvent ended_;
 };
 
-// Tries a step with each alternative, and notes the alternatives for which the step fails.
+// Tries an action, such as a launch, with each alternative, and notes the alternatives for which
+// the action fails.
 class Trials {
  public:
   explicit Trials(Fastest* fastest) : fastest_(fastest) {}

@@ -49,7 +49,7 @@ class PackedCudaKernel : public CudaKernel {
       Use(stream.device, before, nullptr);
       throw;
     }
-    // The earlier stream is restored for PyTorch and other users in this thread.
+    // tvm-ffi's earlier stream is restored, for PyTorch and other users of tvm-ffi in this thread.
     Use(stream.device, before, nullptr);
   }
 
@@ -232,8 +232,8 @@ ffi::Array<int64_t> Profile(const CudaExecutorRef& executor) {
   });
 }
 
-// Runs the plan once and copies the named ports to pinned memory. The host waits once, for the run
-// and the copies together.
+// Runs the plan once and copies the inputs and outputs with the numbers `ports` to pinned memory.
+// The host waits once, for the run and the copies together.
 void RunAndFetch(const CudaExecutorRef& executor, const CudaStagingRef& staging,
                  const ffi::Array<int64_t>& ports) {
   GuardedCuda([&] {

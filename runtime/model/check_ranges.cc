@@ -90,7 +90,7 @@ void CheckRanges(const std::vector<RowRange>& ranges,
       for (const int64_t size : value.shape) elements *= size;
       for (size_t r = 0; r < ranges.size(); ++r) rows *= axes[r] < 0 ? 1 : ranges[r].sizes[0];
       const auto mask = masks.find(value.name);
-      // If a mask must be 1 in at least one row, it has one element in each row.
+      // A mask with the condition `any` has exactly one element in each row.
       if (mask == masks.end() || mask->second != "any" || elements == rows) {
         can_be_masks.insert(value.name);
       }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kNewest = 2;
 
-// The operators that `operators` lists. Other fields may name only these.
+// The operators that the field `operators` lists. Other fields may name only these operators.
 using Names = std::set<std::string>;
 
 void CheckNames(const JsonValue& list, const Names& known) {

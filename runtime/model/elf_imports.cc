@@ -113,7 +113,8 @@ void SetImport(void* handle, const std::string& name, void* function) {
   const ElfW(Sym)* symbols = nullptr;
   const char* names = nullptr;
   Relocations tables[2];
-  // The loader has turned the addresses in these entries into addresses of this process.
+  // The loader has already turned the addresses in the library's dynamic section into addresses of
+  // this process.
   for (const ElfW(Dyn)* entry = library->l_ld; entry->d_tag != DT_NULL; ++entry) {
     const auto address = entry->d_un.d_ptr;
     if (entry->d_tag == DT_SYMTAB) symbols = reinterpret_cast<const ElfW(Sym)*>(address);

@@ -25,8 +25,8 @@ bool IsAligned(const void* address) {
   return reinterpret_cast<uintptr_t>(address) % kTensorAlignment == 0;
 }
 
-// Refuses what is larger than the memory of the machine. The system itself may promise such memory,
-// and end the process when it is used.
+// Refuses a model whose tensors need more memory than the machine has. The system itself may
+// promise such memory, and end the process when the memory is used.
 void RequireMemory(size_t nbytes) {
   const auto there =
       static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -99,8 +99,8 @@ void Instance::PlaceTensors() {
       in_arena_.emplace_back(v, *value.offset);
     }
   }
-  // Places the parts of weights and of tensors in the arena. Parts of inputs and outputs move with
-  // their tensors.
+  // A tensor may be a part of another tensor. Places the parts of weights, and the parts of tensors
+  // that lie in the arena. Parts of inputs and outputs move with their tensors.
   for (size_t v = 0; v < plan_.values.size(); ++v) {
     const PlannedValue& value = plan_.values[v];
     if (value.storage != Storage::kAlias) continue;
@@ -135,8 +135,8 @@ void Instance::MakePorts() {
   for (size_t r = 0; r < ranges.size(); ++r) {
     all_rows_[r] = static_cast<size_t>(ranges[r].sizes[shape_]);
   }
-  // Adds to a port where its rows lie in memory. The port is number `i` of the list `values` of
-  // each plan.
+  // Notes in a port (an input or output of the model) where its rows lie in memory. The port has
+  // the index `i` in the list `values` of each plan.
   const auto with_rows = [&](Port port, size_t i, const std::vector<int64_t> Plan::* values) {
     if (ranges.empty()) return port;
     std::vector<const std::vector<int64_t>*> shapes;
@@ -166,9 +166,9 @@ void Instance::MakePorts() {
     const bool may_move = times == 1 && plan_.values[v].storage == Storage::kOutput;
     outputs_.push_back(with_rows(port_of(v, may_move), outputs_.size(), &Plan::outputs));
   }
-  // A plan may store a value as an input or output although the value is not an input or output of
-  // the model. An example is an output of which the model returns only parts. Such values need
-  // memory too.
+  // A plan may give a value the storage of an input or output although the model does not take or
+  // return this value. For example, the model may return only parts of a tensor, which then has the
+  // storage of an output. Such values need memory too.
   for (size_t v = 0; v < plan_.values.size(); ++v) {
     const Storage storage = plan_.values[v].storage;
     if (storage != Storage::kInput && storage != Storage::kOutput) continue;
@@ -306,7 +306,8 @@ void Instance::Bind(const void* const* inputs, void* const* outputs, const RowCo
   FindOverlaps();
   for (std::vector<Port>* ports : {&inputs_, &outputs_}) {
     for (Port& port : *ports) {
-      // An output that cannot move is copied to its own buffer after each run.
+      // A port for which the caller gives no memory needs a buffer of its own. This also holds for
+      // an output that cannot be moved, because each run then copies the output to this buffer.
       if (port.given == nullptr) OwnBuffer(&port);
       if (!port.may_move) continue;
       const bool in_place = port.given != nullptr && !port.is_copied;
@@ -335,7 +336,7 @@ void Instance::FindOverlaps() {
   std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
     return std::less<const char*>()(a.begin, b.begin);
   });
-  // Of the ranges that the loop has passed, `longest` is the range that ends last.
+  // Of the tensors that the loop has passed, the tensor that ends at the highest address.
   const Range* longest = nullptr;
   for (const Range& range : ranges) {
     if (longest != nullptr && std::less<const char*>()(range.begin, longest->end)) {
@@ -361,9 +362,9 @@ void Instance::RunRows(const std::vector<int64_t>& rows, const void* const* inpu
                            std::to_string(sizes[shape_]) +
                            ": make an instance of the shape that tvi_model_find_sizes finds");
     }
-    // The compiler's proof that missing rows may be filled up holds only for two rows or more. If a
-    // dimension is 1, a model may compute something else, which only the shape that was compiled
-    // for 1 computes.
+    // The compiler's proof that a run may be padded with further rows holds only for runs of two
+    // rows or more. If a dimension is 1, a model may compute something else, which only the shape
+    // that was compiled for 1 computes.
     if (rows[r] == 1 && sizes[shape_] != 1) {
       throw ModelError(ErrorCode::kInvalidArgument,
                        "the number of rows" + NameOf(ranges, r) +

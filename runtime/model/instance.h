@@ -72,8 +72,8 @@ class Instance : public Runnable, public Timed {
   void* OwnBuffer(Port* port);
   void Place(const Port& port, void* address);
   void Run(const void* const* inputs, void* const* outputs, const RowCounts& rows);
-  // Places all inputs and outputs for a run at these addresses. Tensors with rows have `rows` rows
-  // there.
+  // Places all inputs and outputs for a run at the addresses in `inputs` and `outputs`. A tensor
+  // with a dimension of rows has `rows` rows at its address.
   void Bind(const void* const* inputs, void* const* outputs, const RowCounts& rows);
   // The product of the numbers of rows of all ranges.
   uint64_t NumberOf(const RowCounts& rows) const;
@@ -82,8 +82,8 @@ class Instance : public Runnable, public Timed {
   void FindOverlaps();
   // Copies the inputs that are not read in place.
   void CopyInputs();
-  // Fills a mask up with 0. Throws ModelError with `kInvalidArgument` if the mask does not allow a
-  // run to be filled up.
+  // Pads a mask with 0. Throws ModelError with `kInvalidArgument` if the mask does not allow a run
+  // to be padded to the rows of the instance's shape.
   void FillMask(const Port& port);
   // Copies the outputs that were not written in place.
   void CopyOutputs();

@@ -27,8 +27,9 @@ struct Manifest {
   // The ranges that the shapes cover, at most two; see `RowSizes` in
   // `tvm_interop/artifact/manifest.py`.
   std::vector<RowRange> ranges;
-  // For each input that is filled up with 0, by its name, the position at which it must be 1:
-  // `first`, `any`, `all` or `nowhere`; see `RowMask` in `tvm_interop/artifact/manifest.py`.
+  // The masks, which are the inputs that are padded with 0. For each mask, by its name, the
+  // position at which it must be 1: `first`, `any`, `all` or `nowhere`; see `RowMask` in
+  // `tvm_interop/artifact/manifest.py`.
   std::map<std::string, std::string> masks;
 };
 

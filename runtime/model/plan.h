@@ -42,7 +42,8 @@ const ElementType* FindElementType(const std::string& name);
 enum class Storage { kInput, kWeight, kOutput, kArena, kAlias };
 const char* NameOf(Storage storage);
 
-// Returns a * b, or `kMaxBytes` + 1 if the product is larger than that. Neither may be negative.
+// Returns a * b, or `kMaxBytes` + 1 if the product is larger than that. `a` and `b` may not be
+// negative.
 int64_t BoundedProduct(int64_t a, int64_t b);
 // Returns the number of elements of a tensor, or `kMaxBytes` + 1 if there are more.
 int64_t BoundedElements(const std::vector<int64_t>& shape);
@@ -60,9 +61,9 @@ struct PlannedValue {
   std::optional<std::string> device;
   std::optional<int64_t> copy_of;
 
-  // The shape in memory. It is larger than `shape` if the layout fills up the last block.
+  // The shape in memory. It is larger than `shape` if the layout pads the last block of channels.
   std::vector<int64_t> StoredShape() const;
-  // The bytes that the tensor takes. At most kMaxBytes + 1 for a tensor that is larger.
+  // The number of bytes that the tensor takes, or kMaxBytes + 1 if the number is larger than that.
   int64_t Nbytes() const;
 };
 

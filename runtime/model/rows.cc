@@ -34,7 +34,7 @@ bool MaskOfTypeFits(const RowPieces& pieces, const RowCounts& counts, size_t ran
   const size_t width = pieces.nbytes / sizeof(T);
   const auto all = AllRows(pieces), given = FirstRows(pieces, counts);
   const size_t positions_axis = pieces.axes[0].range == static_cast<int>(range) ? 0 : 1;
-  // How many ones the mask has in each row of the other range.
+  // For each row of the range other than `range`, how many ones the mask has in the row.
   std::vector<size_t> ones(given[1 - positions_axis]);
   for (size_t o = 0; o < pieces.outer; ++o) {
     for (size_t i = 0; i < given[0]; ++i) {

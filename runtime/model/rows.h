@@ -22,7 +22,7 @@ void CheckNumberOfRanges(const std::vector<RowRange>& ranges, size_t count);
 std::string NameOf(const std::vector<RowRange>& ranges, size_t range);
 // Returns the index of the shape that runs these numbers of rows, one for each range. It is the
 // shape with the least numbers of rows that are large enough. Throws ModelError with
-// `kInvalidArgument` if the model has other ranges, or if a number is out of its range.
+// `kInvalidArgument` if the model has more or fewer ranges, or if a number is out of its range.
 size_t FindShape(const std::vector<RowRange>& ranges, const std::vector<int64_t>& rows);
 
 // Where the rows of an input or output lie in memory. The tensor is seen as a tensor of the shape
@@ -55,9 +55,9 @@ std::vector<int> AxesOf(const std::vector<const std::vector<int64_t>*>& shapes,
 RowPieces PiecesOf(const std::vector<int64_t>& shape, const std::vector<int>& axes,
                    const RowCounts& counts, size_t element_nbytes);
 
-// How missing rows of an input are filled up, and the condition that the input must meet. kLastRow
-// copies the last row. All other values write 0 along the last range. The numbers of a mask must be
-// from 0 to 1. They must be 1 in its first row (kMaskFirst), in at least one row (kMaskAny) or in
+// How an input is padded to more rows, and the condition that the input must meet. kLastRow copies
+// the last row. All other values write 0 along the last range. The numbers of a mask must be from 0
+// to 1. They must be 1 in the mask's first row (kMaskFirst), in at least one row (kMaskAny) or in
 // all rows (kMaskAll).
 enum class Filling { kLastRow, kZero, kMaskFirst, kMaskAny, kMaskAll };
 
@@ -71,10 +71,11 @@ void FillWithZeros(const RowPieces& pieces, size_t range, size_t count, void* te
 bool MaskFits(const RowPieces& pieces, const RowCounts& counts, size_t range, Filling filling,
               const std::string& type, const void* mask);
 
-// Copies `from`, which has `counts` rows, into the first rows of `to`, which has the pieces
-// `pieces`, and fills the other rows of `to` with copies of the last row of `from`.
+// Pads `from` to the size of `to`: copies `from`, which has `counts` rows, into the first rows of
+// `to`, and fills the other rows of `to` with copies of the last row of `from`. `pieces` says where
+// the rows of `to` lie.
 void FillUp(const RowPieces& pieces, const RowCounts& counts, const void* from, void* to);
-// Copies the first `counts` rows of `from`, which has the pieces `pieces`, to `to`.
+// Copies the first `counts` rows of `from` to `to`. `pieces` says where the rows of `from` lie.
 void CutOff(const RowPieces& pieces, const RowCounts& counts, const void* from, void* to);
 
 }  // namespace tvm_interop

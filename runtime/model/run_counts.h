@@ -7,8 +7,8 @@
 namespace tvm_interop {
 
 // Counts the runs of all instances of one shape of a model. Programs read the counts to find out
-// which sizes their requests have, and what it costs to fill them up. Any thread may count and
-// read.
+// which sizes their requests have, and how many rows are computed only because requests are padded
+// to the shape's size. Any thread may count and read.
 class RunCounts {
  public:
   struct Counts {

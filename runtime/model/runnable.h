@@ -33,9 +33,9 @@ class Runnable {
 
   // Runs the model once, as `Run` does, on inputs and outputs with `rows` rows, one number for each
   // range of the model. Each number is at least the smallest number of its range, and at most the
-  // number of the instance's shape. The inputs are filled up with copies of their last row, and
-  // masks with 0. If there are fewer rows than in the instance's shape, tensors with rows are
-  // always copied, whatever their address. The instance's own buffers then hold the rows at their
+  // number of the instance's shape. If there are fewer rows than in the instance's shape, inputs
+  // are padded with copies of their last row, and masks with 0. Tensors with rows are then always
+  // copied, whatever their address, and the instance's own buffers hold the rows at their
   // beginning.
   //
   // Throws ModelError with `kInvalidArgument` if the numbers of rows do not fit the model's ranges,

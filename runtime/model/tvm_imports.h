@@ -8,10 +8,11 @@ namespace tvm_interop {
 // The function of tvm-ffi with which a kernel reports an error.
 constexpr const char* kRaiseImport = "TVMFFIErrorSetRaisedFromCStrParts";
 
-// Whether kernels may import the function or variable `name`: `kRaiseImport`, functions of the C
-// library, its mathematics and the compiler's own library, and weak names that a compiler puts into
-// every library. The list holds all imports that were seen in the kernels of networks, of ONNX's
-// node tests and of random graphs (`tests/kernel_imports.py`), and others of the same kinds.
+// Whether kernels may import the function or variable `name`. The list has `kRaiseImport`,
+// functions of the C library, of its mathematics library and of the compiler's own library, and
+// weak names that a compiler puts into every library. It holds all imports that were seen in the
+// kernels of networks, of ONNX's node tests and of random graphs (`tests/kernel_imports.py`), and
+// others of the same kinds.
 bool IsKnownImport(const std::string& name);
 
 }  // namespace tvm_interop

@@ -24,7 +24,8 @@ namespace {
 
 constexpr int32_t kTensorPointer = 7;  // kTVMFFIDLTensorPtr
 constexpr int kCpu = 1;                // kDLCPU
-// The variable with the modules that a library's code for the host calls.
+// The name of the variable that holds the saved modules, such as GPU code. The library's host code
+// calls these modules.
 constexpr const char* kSavedModules = "__tvm_ffi__library_bin";
 
 // The latest error that a kernel reported on this thread.
@@ -74,7 +75,8 @@ class Workspaces {
 
  private:
   static constexpr uint64_t kAlignment = 64;
-  // Larger blocks are given back at once: a thread should not hold them while it does other work.
+  // A block larger than this many bytes is given back at once: a thread should not hold it while
+  // the thread does other work.
   static constexpr uint64_t kMostKept = uint64_t{1} << 22;
   struct Block {
     void* memory = nullptr;

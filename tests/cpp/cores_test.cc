@@ -261,9 +261,9 @@ class CallerAndHelper {
     CallerAndHelper* all;
   };
 
-  // Whether the other thread is in its operator now. Both threads get the same answer. A thread
-  // that waits in vain ends the meeting. The operator that comes later, perhaps on the same thread,
-  // then meets nobody.
+  // Whether the caller and the helper are in their operators at the same time. Both get the same
+  // answer. The first to come waits for the other. If it waits in vain, it returns false, and then
+  // so does the operator that comes later, perhaps on the same thread.
   bool Meet() {
     Meeting seen = Meeting::kNobody;
     if (!meeting_.compare_exchange_strong(seen, Meeting::kOneWaits)) {

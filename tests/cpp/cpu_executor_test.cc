@@ -207,7 +207,7 @@ TEST_CASE(ATimedRunIsPrimedIfAskedFor) {
   CHECK_EQ(other.count, 8);
 }
 
-// A contestant that only claims to take a given time, so that no test waits for it.
+// Stands for an executor in a measurement. It takes no time, but says that each run took `seconds`.
 class TakesSeconds : public tvm_interop::Timed {
  public:
   explicit TakesSeconds(double seconds) : seconds_(seconds) {}

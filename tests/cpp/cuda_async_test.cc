@@ -105,7 +105,7 @@ struct RandomGraph {
   std::vector<int> stream_of;
 };
 
-// The memory of a graph: for each operator its output and its number of runs, after the input.
+// The memory of a graph: first the input, then for each operator its output and its number of runs.
 struct Values {
   explicit Values(float* first) : input(first) {}
   float* output(int op) const { return input + (1 + 2 * op) * kNumbers; }

@@ -21,7 +21,7 @@ std::string BytesOf(const Plain& plain) {
   return {reinterpret_cast<const char*>(&plain), sizeof(plain)};
 }
 
-// A text as TVM writes it.
+// A text as TVM saves it in a library: its length in eight bytes, then its characters.
 inline std::string Saved(const std::string& text) { return BytesOf(uint64_t{text.size()}) + text; }
 
 // Machine code for GPUs of an architecture such as 90, in which the kernels are empty sections.
@@ -67,7 +67,8 @@ inline std::string Fatbin(const std::vector<std::string>& kernels, uint32_t arch
   return BytesOf(whole) + BytesOf(entry) + cubin;
 }
 
-// A kernel of TVM's table: `num_tensors` pointers and an integer of 32 bits, blocks and threads.
+// An entry of TVM's table of kernels. The kernel's parameters are `num_tensors` pointers and an
+// integer of 32 bits, followed by the numbers of blocks and of threads.
 inline std::string SavedKernel(const std::string& name, int num_tensors,
                                const std::string& first_tag = "blockIdx.x") {
   std::string text = Saved(name) + BytesOf(uint64_t(num_tensors) + 1);

@@ -36,7 +36,8 @@ Function* Switch(const char* name) {
 
 float* At(int64_t address) { return reinterpret_cast<float*>(address); }
 
-// What the kernels compute. The number of elements is an integer of 32 bits.
+// Functions that compute on the host what the kernels compute. `values` are the kernel's
+// parameters. The number of elements is an integer of 32 bits.
 void Twice(const int64_t* values) {
   for (int32_t i = 0; i < static_cast<int32_t>(values[2]); ++i) {
     At(values[1])[i] = 2 * At(values[0])[i];

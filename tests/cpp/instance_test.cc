@@ -178,7 +178,7 @@ TEST_CASE(AnInstanceKeepsItsMemoryUntilItsRunEnds) {
                                         [&] { instance.Profile(nullptr, nullptr); },
                                         [&] { instance.Time(1); }};
   for (const auto& run : ways) {
-    // Runs in quick succession do not ask for guests each time.
+    // If runs follow each other quickly, not every run asks the program's pool for guests.
     for (int i = 0; i < 1000 && taken == nullptr; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       is_running = true;

@@ -93,8 +93,8 @@ TEST_CASE(ABlockWithTooManyTransitionsIsCut) {
 TEST_CASE(TheLimitIsExact) {
   int tested = 0;
   for (unsigned seed = 0; seed < 200; ++seed) {
-    // Some graphs have no edges. For such graphs, the lower bound that comes from the graph's
-    // width, and can save a search, is exact.
+    // Some graphs have no edges. For such graphs, the lower bound from the graph's width is exact.
+    // The bound can save a search.
     const OpGraph graph = RandomGraph(2 + seed % 7, 0.1 * (seed % 4), seed);
     IosOptions options;
     options.limits.max_groups = static_cast<int>(seed % 5);

@@ -13,7 +13,7 @@
 #include "tests/cpp/check.h"
 #include "tests/cpp/random_graph.h"
 
-// Sanitizers slow each run down. They also find faults in fewer runs.
+// With a sanitizer, each run takes longer, but fewer runs are enough to find a fault.
 #ifdef TVM_INTEROP_FORCED_PREEMPTION
 inline constexpr int kGraphs = 12;
 inline constexpr int kRuns = 60;
@@ -22,8 +22,8 @@ inline constexpr int kGraphs = 40;
 inline constexpr int kRuns = 300;
 #endif
 
-// Adds up its operands in plain memory. If a claim or a wait misses an order, ThreadSanitizer
-// reports a race. If a wait is missing, the sum is wrong.
+// Adds up its operands in plain memory. If a claim of a stream or a wait for an operator does not
+// order two accesses, ThreadSanitizer reports a race. If a wait is missing, the sum is wrong.
 class SumKernel : public tvm_interop::Kernel {
  public:
   void Run() override {

@@ -37,7 +37,7 @@ using tvm_interop::ThreadPool;
 
 namespace {
 
-// Sanitizers slow each run down. They also find faults in fewer runs.
+// With a sanitizer, each run takes longer, but fewer runs are enough to find a fault.
 #ifdef TVM_INTEROP_FORCED_PREEMPTION
 constexpr int kRounds = 300;
 #else

@@ -1,6 +1,6 @@
 // Macros that compare our declarations of a vendor's interface with the vendor's own header. CMake
-// includes this file at the head of each source of `vendor_headers_test`. So the files of oneDNN's
-// kinds compare their own declarations.
+// includes this file at the head of each source of `vendor_headers_test`. So the files in
+// `runtime/cpu/onednn/kinds` compare their own declarations.
 #ifndef TESTS_CPP_VENDOR_HEADERS_H_
 #define TESTS_CPP_VENDOR_HEADERS_H_
 
@@ -51,7 +51,8 @@ struct Same<R (*)(A...), S (*)(B...)> {
 #define EXPECT_NUMBER(ours, theirs) \
   static_assert(static_cast<long long>(ours) == static_cast<long long>(theirs), #theirs);
 
-// The files of oneDNN's kinds use these two macros: see `runtime/cpu/onednn/kind_function.h`.
+// The files in `runtime/cpu/onednn/kinds` use these two macros: see
+// `runtime/cpu/onednn/kind_function.h`.
 #ifdef HAS_ONEDNN
 #define TVM_INTEROP_SAME_FUNCTION(signature, theirs) \
   EXPECT_SAME(std::add_pointer_t<signature>, theirs)

@@ -266,9 +266,9 @@ def test_what_a_compiler_refuses_is_not_executed() -> None:
 def run(
     source: str, block: int, arrays: list[np.ndarray], folder: Path, head: str = ""
 ) -> list[np.ndarray]:
-    """The results of a kernel `k` that is written by hand, below the lines `head`.
+    """The results of a kernel `k` that is written by hand. The lines `head` come before the kernel.
 
-    It has one input, one block, and four bytes of dynamic shared memory for each thread.
+    The kernel has one input, one block, and four bytes of dynamic shared memory for each thread.
     """
     inputs, results = arrays[:1], [np.empty_like(array) for array in arrays[1:]]
     launch = Launch("k", tuple(range(len(arrays))), (1, 1, 1), (block, 1, 1), 4 * block)

@@ -181,7 +181,8 @@ class Call {
   Call& operator=(const Call&) = delete;
   // Why CUDA itself refuses every call of this process: a failure of the GPU, or a fork.
   int process_status() const { return process_status_; }
-  // The status with which a test made this call fail, or success.
+  // The status that this call must return because a test injected a failure; `kSuccess` if no
+  // failure was injected.
   int injected() const { return injected_; }
 
  private:
@@ -211,8 +212,8 @@ int RuntimeCall(const char* name, Body&& body) {
 // may call the fake CUDA meanwhile.
 int AwaitAll(const Moments& moments);
 
-// For calls that "may be unsafe" during a capture. They are refused, and invalidate the capture, if
-// this thread has a capture that is not relaxed, or if any thread has a global capture.
+// Refuses a call that "may be unsafe" during a capture, and invalidates the capture, if this thread
+// has a capture that is not relaxed, or if any thread has a global capture.
 int RefuseWhileCapturing();
 
 // Why nothing can be put on a stream now: it is destroyed, its capture is invalid, or it is the
@@ -267,9 +268,10 @@ class Line {
   std::string text_;
 };
 
-// The status with which a test made the next call of this name fail, or success.
+// The status that a test injected for the next call of this name; `kSuccess` if there is none.
 int FailureOfNextCall(const std::string& name);
-// The status with which a test makes the next work of this name fail on the GPU, or success.
+// The status that a test injected for the next work of this name, which then fails on the GPU;
+// `kSuccess` if there is none.
 int FailureOfNextWork(const std::string& name);
 
 }  // namespace fake_cuda

@@ -82,9 +82,9 @@ def algorithm_times(ms: Mapping[int, float]) -> AbstractContextManager[None]:
 def _algorithms_with(
     functions: Sequence[Any], settings: Mapping[int, Any], normal: Any
 ) -> Iterator[None]:
-    """Context in which `functions` have set each algorithm to its entry in `settings`.
+    """Context in which `functions` have given each algorithm its entry in `settings`.
 
-    Afterwards the algorithms are set to `normal`.
+    At the end, they give each of these algorithms the setting `normal`.
     """
 
     def set_all(settings: Mapping[int, Any]) -> None:
@@ -167,7 +167,7 @@ def larger_workspaces(nbytes: int) -> Iterator[None]:
 
 
 def allocated(device: int = 0) -> tuple[int, int]:
-    """The bytes and the blocks of a GPU's memory that are allocated now; -1 is pinned memory."""
+    """The bytes and the blocks allocated now in a GPU's memory; for GPU -1, in pinned memory."""
     nbytes, blocks = ctypes.c_int64(), ctypes.c_int64()
     _DRIVER.FakeCudaAllocated(device, ctypes.byref(nbytes), ctypes.byref(blocks))
     return nbytes.value, blocks.value
@@ -228,7 +228,7 @@ def new_stream(flags: int = 1) -> ctypes.c_void_p:
 
 
 def new_event(flags: int = 0) -> ctypes.c_void_p:
-    """Make an event. By default it has a time."""
+    """Make an event. By default it records the time."""
     event = ctypes.c_void_p()
     assert _RUNTIME.cudaEventCreateWithFlags(ctypes.byref(event), flags) == 0
     return event

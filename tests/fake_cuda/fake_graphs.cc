@@ -185,7 +185,8 @@ int cudaGraphInstantiate(void** exec, void* graph, unsigned long long flags) {
   });
 }
 
-// Work of the stream that a capture cannot contain.
+// Refuses a call that puts work on the stream if a capture cannot contain this work. The capture
+// then becomes invalid.
 static int RefuseInCapture(Stream* stream) {
   if (const int refused = fake_cuda::RefuseStream(stream)) return refused;
   if (stream->capture == nullptr) return kSuccess;

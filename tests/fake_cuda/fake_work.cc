@@ -98,7 +98,7 @@ void RunOnClocks(const std::vector<Node>& nodes) {
 
 }  // namespace
 
-// A thread that does the work of one stream in order. The thread keeps its worker alive.
+// Does the work of one stream in order, in a thread of its own. The thread keeps this object alive.
 class Worker : public std::enable_shared_from_this<Worker> {
  public:
   void Start() {

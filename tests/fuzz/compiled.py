@@ -37,7 +37,7 @@ def _kept(path: Path, make: Callable[[], Any]) -> bytes:
 
 
 def _quantised() -> onnx.ModelProto:
-    """A convolution and a product of integers, between floats."""
+    """A quantised convolution and a quantised matrix product; input and output are floats."""
     net, rng = nets.Net(), np.random.default_rng(0)
 
     def step(number: float, zero: int, dtype: Any = np.uint8) -> list[str]:

@@ -54,7 +54,7 @@ def test_what_does_not_hold_is_known() -> None:
 
 
 def test_another_result_would_be_seen() -> None:
-    """If a figure changes by 30%, at least one check fails."""
+    """If the points of a row of a figure change by 30%, at least one check fails."""
     before = {check.what for check in checks(FOUND) if check.holds}
     for figure in FIGURES:
         for row in ("hios-lp, clock", "hios-mr, clock", "hios-lp, exact"):

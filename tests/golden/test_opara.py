@@ -47,7 +47,7 @@ def test_recorded_demands_give_the_recorded_schedule(name: str, arch: str) -> No
 
 @pytest.mark.parametrize(("name", "arch"), CASES)
 def test_launches_are_algorithm_2(name: str, arch: str) -> None:
-    """A plain transcription of Algorithm 2 launches in the same order."""
+    """A plain transcription of Algorithm 2 finds the same launch order as the scheduler."""
     graph = kernel_demands.graph_of(NETWORKS[name])
     traits = kernel_demands.traits_of(NETWORKS[name], arch)
     assert algorithm_2(graph, traits) == NETWORKS[name]["opara"][arch]["launch_order"]

@@ -21,7 +21,8 @@ constexpr int64_t kFewestRows = 64;
 // The fewest floating-point operations of a task. A smaller task would take less time than waking a
 // thread.
 constexpr double kFewestFlops = 1e6;
-// The number of operations that the softmax counts as, for each score.
+// The number of operations that the softmax takes for each score. It is an estimate, for dividing
+// the work into tasks.
 constexpr int64_t kSoftmaxFlops = 32;
 
 const Kernels* BestKernels() {
@@ -102,7 +103,7 @@ class AttentionKernel : public LibraryKernel {
     return head;
   }
 
-  // Computes one task's share of the parts.
+  // Computes the parts (some rows of a head each) that belong to one task.
   static int Task(int task, int tasks, void* data) {
     const AttentionKernel& self = *static_cast<AttentionKernel*>(data);
     const Sizes& sizes = self.sizes_;

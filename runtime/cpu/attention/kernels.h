@@ -52,18 +52,17 @@ static inline int64_t RoundedUp(int64_t number, int64_t step) {
   return (number + step - 1) / step * step;
 }
 
-// Returns the distance between two rows of scores. A row is filled up to whole vectors, and one
-// vector more is left between two rows. Otherwise the distance could be a power of two, and then
-// the rows would share few sets of a cache.
+// Returns the distance between two rows of scores. A row is padded to whole vectors, and one vector
+// more is left between two rows. Otherwise the distance could be a power of two, and then the rows
+// would share few sets of a cache.
 static inline int64_t ScoresStride(int64_t lanes, const Sizes& sizes) {
   return RoundedUp(sizes.positions, lanes) + lanes;
 }
 
-// Returns how many numbers the packed keys and values of a head have. Both are matrices that are
-// divided into blocks of `columns` columns. In the matrix of the keys, each key is a column, and
-// each of a key's numbers has a row. In the matrix of the values, each value is a row. If the last
-// block has no more columns than a vector has lanes, it is a single vector wide. Zeros fill up the
-// last block.
+// Returns how many numbers the packed keys and values of a head have. The keys form a matrix with a
+// column for each key, and the values form a matrix with a row for each value. Both matrices are
+// divided into blocks of `columns` columns. If the last block has no more columns than a vector has
+// lanes, it is a single vector wide. Zeros pad the last block.
 static inline int64_t PackedSize(const Kernels& kernels, const Sizes& sizes) {
   return RoundedUp(sizes.positions, kernels.lanes) * sizes.depth +
          RoundedUp(sizes.width, kernels.lanes) * sizes.positions;
@@ -83,8 +82,8 @@ static inline int64_t ScratchSize(const Kernels& kernels, const Sizes& sizes) {
   return sizes.rows * (sizes.depth + ScoresStride(kernels.lanes, sizes) + kernels.columns + 1);
 }
 
-// Kernels for CPUs with AVX-512, and for CPUs with AVX2 and FMA. Null where the compiler is for
-// other CPUs.
+// Kernels for CPUs with AVX-512, and for CPUs with AVX2 and FMA. Null if this library was compiled
+// for CPUs of another architecture than x86-64.
 const Kernels* Avx512Kernels();
 const Kernels* Avx2Kernels();
 

@@ -37,7 +37,7 @@ struct Computes {
     for (; k < wide; ++k) to[k] = 0;
   }
 
-  // Returns the width of the next block of a matrix of which `there` columns are left.
+  // Returns the width of the next block of a matrix that has `there` columns left.
   static int64_t Wide(int64_t there) { return there > kLanes ? kColumns : kLanes; }
 
   // Packs a matrix of `rows` rows and `columns` columns into blocks of columns. Reads the matrix in

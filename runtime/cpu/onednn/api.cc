@@ -14,7 +14,7 @@ std::vector<const char*>& KindFunctionNames() {
 
 Layout Api::Blocked() const {
   // Kernels with AVX-512 take 16 channels at a time, and kernels for older x86 CPUs take 8. On
-  // other processors, oneDNN names no instructions, so the number is 0.
+  // other processors, oneDNN names no set of instructions and returns 0.
   const int isa = get_effective_cpu_isa();
   return isa == 0 || (isa & kAvx512) != 0 ? Layout::kBlocked16 : Layout::kBlocked8;
 }
@@ -41,8 +41,8 @@ Api Api::Load(const std::string& path) {
 #undef TVM_INTEROP_FIND
   for (const char* name : KindFunctionNames()) api.of_kinds.push_back(library.Find<void()>(name));
   if (version.cpu_runtime == kOpenMP) {
-    // The search includes the library's own dependencies, so it finds the OpenMP that the library
-    // uses.
+    // The loader looks for these functions also in the library's own dependencies, so it finds the
+    // OpenMP that the library uses.
     api.set_team_size = library.Find<void(int)>("omp_set_num_threads");
     api.team_size = library.Find<int()>("omp_get_max_threads");
   }

@@ -152,7 +152,8 @@ struct Version {
   F(int, primitive_execute, (Primitive, Stream, int number, const BoundArgument*))                 \
   F(int, primitive_destroy, (Primitive))
 
-// The names of the functions that the files of kinds declare, as oneDNN exports them.
+// The names, in oneDNN, of the functions that only the kernels of one kind of operator call (see
+// `kind_function.h`).
 std::vector<const char*>& KindFunctionNames();
 
 // The functions of oneDNN. For example, `api.memory_create` is `dnnl_memory_create`.
@@ -161,7 +162,7 @@ struct Api {
   TVM_INTEROP_ONEDNN_FUNCTIONS(TVM_INTEROP_DECLARE)
 #undef TVM_INTEROP_DECLARE
 
-  // The functions that the files of kinds declare, in the order of `KindFunctionNames()`.
+  // The functions whose names `KindFunctionNames()` returns, in the same order.
   std::vector<void (*)()> of_kinds;
 
   // OpenMP's functions for the calling thread's team size. Both are null if the library was built

@@ -44,7 +44,8 @@ class Descs {
     return {desc, api_.memory_desc_destroy};
   }
 
-  // Describes the first numbers of a larger tensor: as many along each axis as `shape` says.
+  // Describes a part of a larger tensor. The part has the shape `shape` and begins at index 0 along
+  // each axis.
   Owned<MemoryDesc> FirstOf(const Owned<MemoryDesc>& whole, const Shape& shape) const {
     const Shape begins(shape.size(), 0);
     MemoryDesc desc = nullptr;

@@ -38,7 +38,7 @@ int OneDnnKernel::AddArgument(const KernelArgument& argument, const MemoryDescOb
 }
 
 int OneDnnKernel::AddBuffer(const MemoryDescObject* desc) {
-  // All buffers of a kernel lie side by side, because oneDNN may use any of them in any call.
+  // The buffers of a kernel share no bytes, because oneDNN may use several of them in one call.
   const int index = AddTensor(desc, nullptr);
   tensors_[index].is_scratch = true;
   tensors_[index].offset = scratch_.nbytes();

@@ -29,7 +29,7 @@ class KindFunction<Result(Args...)> {
   size_t index_;
 };
 
-// The test `vendor_headers_test` compiles the files of the kinds once more. The test defines the
+// The test `vendor_headers_test` compiles the files in `kinds/` once more. The test defines the
 // next two macros, which then compare our declarations with oneDNN's own header. In other builds
 // the macros are empty.
 #ifndef TVM_INTEROP_SAME_FUNCTION

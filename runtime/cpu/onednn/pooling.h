@@ -22,9 +22,10 @@ inline int MeanOf(bool counts_padding) {
   return counts_padding ? kPoolingAverageWithPadding : kPoolingAverageWithoutPadding;
 }
 
-// Returns why oneDNN cannot compute an average pooling that counts padding, or an empty string if
-// it can. `from` and `to` are the shapes N,C,H,W of the source and the result. If the output's size
-// is rounded up, oneDNN would also count the elements beyond the edge of the padding.
+// Returns why oneDNN cannot compute an average pooling whose means include the padding, or an empty
+// string if it can. `from` and `to` are the shapes N,C,H,W of the source and the result. If the
+// output's size is rounded up, oneDNN would also include the elements beyond the edge of the
+// padding.
 std::string WhyNotMean(const Window& window, const Shape& from, const Shape& to);
 
 }  // namespace onednn

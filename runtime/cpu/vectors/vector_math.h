@@ -73,8 +73,8 @@ void MultiplyUpTo(int64_t rows, const float* left, int64_t stride, const float* 
   Multiply<Vector, kRows, kWide, kTerms>(left, stride, right, terms, to, to_stride);
 }
 
-// The exponential function of numbers from -87 to 88. Other numbers are taken as the nearest of
-// these. The result for NaN is NaN.
+// The exponential function of numbers from -87 to 88. A number below -87 counts as -87, and a
+// number above 88 counts as 88. The result for NaN is NaN.
 template <typename Vector>
 typename Vector::Type VectorExp(typename Vector::Type x) {
   x = Vector::Min(Vector::All(88.0f), Vector::Max(Vector::All(-87.0f), x));

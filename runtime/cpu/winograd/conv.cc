@@ -50,8 +50,8 @@ Last LastOf(Activation activation) {
   }
 }
 
-// Returns the matrix G of Winograd's algorithm. For each point of evaluation, it has a row with the
-// three factors of a polynomial's value at this point.
+// Returns the matrix G of Winograd's algorithm. It has a row for each point at which polynomials
+// are evaluated. The row has three factors, one for each coefficient of a polynomial of degree 2.
 std::vector<double> Factors() {
   const double points[] = {0, kNear, -kNear, kFar, -kFar};
   std::vector<double> factors;
@@ -64,7 +64,8 @@ std::vector<double> Factors() {
   return factors;
 }
 
-// Writes G g G^T for each window g, as `PackedSize` describes.
+// Writes the transformed weights G g G^T of each 3x3 window g, in the order that `PackedSize`
+// describes. G is the matrix of `Factors`.
 void Pack(const Kernels& kernels, const float* windows, int64_t channels, int64_t made, float* to) {
   const std::vector<double> factors = Factors();
   for (int64_t first = 0; first < made; first += kernels.columns) {

@@ -47,9 +47,10 @@ struct Convolution {
 
 // The kernels for one width of vectors.
 struct Kernels {
-  // Numbers in a vector. A block of a blocked image has a multiple of this number of channels.
+  // How many numbers a vector has. A block of a blocked image has a multiple of this number of
+  // channels.
   int lanes;
-  // Channels of the result whose products are computed together.
+  // How many channels of the result have their products computed together.
   int columns;
   // Computes the tiles from `begin` to `end`. `scratch` has `ScratchSize` numbers for this number
   // of tiles.
@@ -65,7 +66,7 @@ inline int64_t PackedSize(const Kernels& kernels, int64_t channels, int64_t made
   return (made + lanes - 1) / lanes * lanes * kProducts * channels;
 }
 
-// The numbers of scratch memory that `compute` needs for `tiles` tiles.
+// Returns how many numbers of scratch memory `compute` needs for `tiles` tiles.
 inline int64_t ScratchSize(const Kernels& kernels, int64_t channels, int64_t tiles) {
   const int64_t lanes = kernels.lanes;
   const int64_t padded = (channels + lanes - 1) / lanes * lanes;
@@ -78,8 +79,8 @@ inline int64_t ScratchSize(const Kernels& kernels, int64_t channels, int64_t til
 constexpr double kNear = 0.70710678118654752440;
 constexpr double kFar = 1.41421356237309504880;
 
-// Kernels for CPUs with AVX-512, and for CPUs with AVX2 and FMA. Null where the
-// compiler is for other CPUs.
+// Kernels for CPUs with AVX-512, and for CPUs with AVX2 and FMA. Null if this library was compiled
+// for CPUs of another architecture than x86-64.
 const Kernels* Avx512Kernels();
 const Kernels* Avx2Kernels();
 

@@ -45,7 +45,8 @@ struct Computes {
            channel % image.block;
   }
 
-  // Multiplies B^T by the six vectors at `in`, which lie `step` numbers apart.
+  // Multiplies the matrix B^T of Winograd's algorithm by the six vectors at `in`, which lie `step`
+  // numbers apart.
   static inline __attribute__((always_inline)) void ToPoints(const float* in, int64_t step,
                                                              V* out) {
     const V d0 = Vector::Load(in), d1 = Vector::Load(in + step), d2 = Vector::Load(in + 2 * step);

@@ -35,8 +35,8 @@ enum PreferenceAttribute : int {
   kAlignmentD = 8,
 };
 enum Epilogue : uint32_t { kNothing = 1, kRelu = 2, kBias = 4, kReluBias = 6 };
-// How the parts of a divided sum are added up. `kInComputeType` means that a kernel adds them up
-// afterwards, in float32.
+// How partial sums are added up if cuBLASLt divides the sums of a product among several blocks
+// (split-K). `kInComputeType` means that a kernel adds them up afterwards, in float32.
 enum ReductionScheme : uint32_t { kInComputeType = 2 };
 
 struct Algorithm {

@@ -198,7 +198,8 @@ class CublasLtMatmul : public CudaLibraryKernel {
                          sizeof(value));
   }
 
-  // cuBLASLt takes these factors in float32, even for float16 matrices.
+  // cuBLASLt multiplies the product and the added matrix by factors. It takes these factors in
+  // float32, even for float16 matrices.
   static constexpr float kOne = 1;
   static constexpr float kZero = 0;
 

@@ -227,7 +227,8 @@ class CudnnConvolution : public CudaLibraryKernel {
     }
   }
 
-  // cuDNN takes these factors in float32, even for float16 tensors.
+  // The calls of cuDNN multiply their operands by factors. cuDNN takes these factors in float32,
+  // even for float16 tensors.
   static constexpr float kOne = 1;
   static constexpr float kZero = 0;
 

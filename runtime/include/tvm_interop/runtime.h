@@ -174,9 +174,10 @@ TVI_EXPORT size_t tvi_model_num_ranges(const tvi_model* model);
 TVI_EXPORT const char* tvi_model_range_dimension(const tvi_model* model, size_t range);
 /* The number of rows of a shape along a range's dimension; 0 if there is no such range or shape. */
 TVI_EXPORT int64_t tvi_model_range_size(const tvi_model* model, size_t range, size_t shape);
-/* A mask is an input whose missing rows are filled up with 0. The result says where input number
- * `input` must be 1 so that a run may be filled up: in the "first" row, in at least one row
- * ("any"), in "all" rows, or "nowhere". NULL if the input is not a mask. For "first", "any" and
+/* If a run has fewer rows than its shape, its inputs are filled up to the rows of the shape. A mask
+ * is an input that is filled up with 0. The result says where input number `input` must be 1 so
+ * that a run may be filled up: in the "first" row, in at least one row ("any"), in "all" rows, or
+ * "nowhere". NULL if the input is not a mask. For "first", "any" and
  * "all", all numbers of the mask must be from 0 to 1. With two ranges, the rows are the rows of the
  * second range, and the condition must hold for each row of the first range. */
 TVI_EXPORT const char* tvi_model_row_mask(const tvi_model* model, size_t input);

@@ -24,7 +24,7 @@
 #define __CUDACC_VER_MAJOR__ 13
 #define __CUDACC_VER_MINOR__ 0
 
-// Barriers. The line in the source tells one place where threads wait from another.
+// Barriers. The line number in the source identifies the barrier at which a thread waits.
 inline void __syncthreads(int line = __builtin_LINE()) {
   cuda_emulation::Wait(cuda_emulation::WaitsFor::kBarrier, line);
 }

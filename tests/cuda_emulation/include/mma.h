@@ -17,7 +17,8 @@ inline void MeetWholeWarp(const char* function, int line) {
   }
 }
 
-// Checks that all lanes of a warp give the same matrix in memory, at an address as CUDA wants it.
+// Checks that all lanes of a warp give the same matrix in memory, with the alignment that CUDA
+// requires.
 template <typename T>
 void CheckMatrix(const char* function, const T* matrix, unsigned stride, int line) {
   const std::string at = "at line " + std::to_string(line) + ", `" + function + "` is given ";
@@ -34,7 +35,8 @@ void CheckMatrix(const char* function, const T* matrix, unsigned stride, int lin
 }
 
 constexpr int kMostFragmentNumbers = 32 * 16;
-// The factors of a product, which the lanes of a warp give to each other.
+// The two factors of a warp's matrix product. Each lane writes its share of the numbers, and then
+// reads the numbers of all lanes.
 struct Factors {
   float left[kMostFragmentNumbers], right[kMostFragmentNumbers];
 };

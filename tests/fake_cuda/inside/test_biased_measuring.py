@@ -193,7 +193,8 @@ def test_prices_of_stages_add_up_to_the_network(
     today_us = sum(model.op(op) for op in ops)
     assert LAUNCH_US + START_US + today_us == pytest.approx(true_us, abs=0.05)
     old_us = sum(old_price_us(compilation, [[op]]) for op in ops)
-    # With the old way of measuring, the price of each operator included the start of a graph.
+    # If a single launch of a graph is timed, the price of each operator includes the start of a
+    # graph.
     assert old_us == pytest.approx(today_us + len(names) * START_US, abs=0.05)
 
 
@@ -209,5 +210,6 @@ def test_the_old_prices_made_stages_look_too_good(
     assert one_after_another == pytest.approx(1, abs=0.02)
     single = sum(old_price_us(compilation, [[op]]) for op in range(3))
     old = old_price_us(compilation, [[0, 1, 2]]) / single
-    # With the old way of measuring, the same work looked much faster as one stage than as three.
+    # If single launches of graphs are timed, the same work looks much faster as one stage than as
+    # three.
     assert old < 0.6

@@ -184,7 +184,7 @@ def test_the_longest_chain_runs_on_the_preferred_stream(
 ) -> None:
     program = random_program(seed)
     plan = make_plan(program, random_schedule(program, 3, seed), device="cuda:0")
-    slow = plan.operators[seed].name  # Takes longer than all others together.
+    slow = plan.operators[seed].name  # This operator takes longer than all others together.
     op_us = [100.0 if op.name == slow else 1.0 for op in plan.operators]
     preferring = prefer_longest_chain(plan, op_us)
     priorities: dict[bool, dict[str, int]] = {}

@@ -359,7 +359,7 @@ def test_products_are_chosen_too(tmp_path: Path, check_log: Callable[..., list[s
     [
         (new_conv(13), {3}),  # CUDNN_FMA_MATH
         (new_conv(13, allow_tf32=True), {0}),  # CUDNN_DEFAULT_MATH
-        # CUDNN_TENSOR_OP_MATH is allowed too, because it rounds the numbers no further.
+        # CUDNN_TENSOR_OP_MATH is allowed too, because it does not round float16 numbers further.
         (new_conv(13, dtype="float16"), {0, 1}),
         (new_conv(13, dtype="float16", allow_tf32=True), {0, 1}),
         (matmul((3, 8), (8, 2)), {68}),  # CUBLAS_COMPUTE_32F

@@ -142,7 +142,7 @@ def test_a_stage_that_cannot_be_captured_has_no_price() -> None:
 
 
 def test_a_timer_makes_its_tensors_with_few_calls(tmp_path: Path) -> None:
-    """A timer has two tensors for each value, so calls for each tensor would take long."""
+    """A timer has two tensors for each value, so CUDA calls for each tensor would take long."""
     options = CompileOptions("cuda", latency_db=":memory:", streams=2)
     compilation = Compilation(convolutions(), options)
     timer = compilation._lowered.stage_timer(compilation.program, 2, 1)

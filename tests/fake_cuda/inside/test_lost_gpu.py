@@ -176,7 +176,7 @@ def test_a_forked_process_is_told_that_it_has_no_gpu() -> None:
                 use()
             except DeviceError as error:
                 os.write(writing, f"{error}\n".encode())
-        del instance  # The objects of the parent's GPU are left alone.
+        del instance  # A forked child leaves the parent's CUDA objects alone.
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as pipe:

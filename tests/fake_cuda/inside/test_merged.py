@@ -44,7 +44,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def computing(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Let instances of compilations run kernels that compute."""
+    """Let each instance of a compilation run emulated kernels, which really compute."""
     made: dict[Any, EmulatedKernels] = {}
 
     def kernels_of(lowered: LoweredForCuda) -> EmulatedKernels:
@@ -158,7 +158,7 @@ def test_a_cut_at_a_wrong_place_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_merged_operators_are_measured_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the fake GPU, one merged operator takes less time than two, and no part is cut out."""
+    """On the fake GPU, one merged operator takes less time than two. No kernel cuts its output."""
     monkeypatch.setattr(cuda_timer, "_IN_A_ROW", 1)
     artifact = tvm_interop.compile(
         fire(),

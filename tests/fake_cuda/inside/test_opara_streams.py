@@ -85,7 +85,7 @@ def test_streams_that_do_not_wait_give_other_bits(dispatch: _cuda.Dispatch) -> N
 def test_operators_are_launched_in_oparas_order(
     dispatch: _cuda.Dispatch, tmp_path: Path, check_log: Callable[..., list[str]]
 ) -> None:
-    """A CUDA graph gets the kernels in the same order. Each run is then one launch of the graph."""
+    """A CUDA graph gets the kernels in launch order. Each run is then one launch of the graph."""
     program, plan = planned("sm_80")
     made = NETWORK["opara"]["sm_80"]
     wanted = [NETWORK["operators"][op][0] for op in made["launch_order"]]

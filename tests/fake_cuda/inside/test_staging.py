@@ -231,7 +231,7 @@ class TestWaits:
 
     @planted
     def test_a_piece_of_a_loader_is_filled_after_the_copy(self, is_planted: bool) -> None:
-        """A loader has two pieces of 2 MiB."""
+        """A loader has two pieces of pinned memory, of 2 MiB each."""
         instance = doubled()
         count = 3 << 19
         block = _cuda.make_memory(0, 4 * count)
@@ -307,7 +307,7 @@ def test_runs_that_nobody_waits_for_keep_their_order(
 
 
 def calls_of(log: Path, body: Callable[[], object]) -> dict[str, int]:
-    """The number of calls of each function in `body`."""
+    """How often `body` calls each function of CUDA."""
     fake_gpu.start_log(log)
     body()
     fake_gpu.stop_log()

@@ -130,7 +130,7 @@ def test_much_shared_memory_must_be_allowed(fatbin: bytes) -> None:
     assert launch(plain, shared_bytes=48 << 10) == 0
     assert launch(plain, shared_bytes=(48 << 10) + 1) == 1
     assert launch(shared, shared_bytes=44 << 10) == 0
-    assert launch(shared, shared_bytes=(44 << 10) + 1) == 1  # The kernel declares 4 KiB too.
+    assert launch(shared, shared_bytes=(44 << 10) + 1) == 1  # The kernel itself declares 4 KiB.
     assert driver.cuFuncSetAttribute(plain, most_dynamic_shared_bytes, 228 << 10) == 1
     assert driver.cuFuncSetAttribute(plain, most_dynamic_shared_bytes, 100 << 10) == 0
     assert launch(plain, shared_bytes=100 << 10) == 0
@@ -246,7 +246,7 @@ def test_a_copy_goes_where_its_kind_says() -> None:
     assert copy(memory, host, 64, to_host) == 1
     assert copy(host, memory, 64, to_device) == 1
     assert copy(memory, host, 64, within) == 1
-    assert copy(memory, host, 65, to_device) == 1  # The copy ends outside of the memory.
+    assert copy(memory, host, 65, to_device) == 1  # The memory has only 64 bytes.
     assert runtime.cudaMemsetAsync(memory, 0, ctypes.c_size_t(65), stream) == 1
     assert runtime.cudaStreamSynchronize(stream) == 0
 

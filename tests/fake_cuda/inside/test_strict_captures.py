@@ -100,7 +100,7 @@ def test_memory_cannot_be_freed_during_a_capture() -> None:
     assert runtime.cudaFree(memory) == 1  # The memory is freed already.
 
 
-# Streams of one capture, and of several captures.
+# Tests how streams begin, join and end captures.
 
 
 def test_a_capture_begins_on_a_stream_of_its_own() -> None:

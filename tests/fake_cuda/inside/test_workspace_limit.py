@@ -73,7 +73,7 @@ def test_a_slower_algorithm_runs_if_the_fastest_needs_too_much() -> None:
 
 
 def test_products_keep_to_the_limit_too(tmp_path: Path) -> None:
-    """In the fake cuBLASLt, algorithm 0 needs 64 KiB, and algorithm 1 needs no workspace."""
+    """In the fake cuBLASLt, algorithm 0 needs a workspace of 64 KiB, and algorithm 1 needs none."""
     op, log = matmul((3, 77), (77, 4)), tmp_path / "calls.jsonl"
     for most, algorithm in ((1 << 16, 0), ((1 << 16) - 1, 1)):
         tvm_interop.set_workspace_limit(most)
@@ -169,7 +169,7 @@ def test_an_operator_whose_algorithms_are_all_refused_is_named() -> None:
 
 @pytest.mark.parametrize("dispatch", DISPATCHES)
 def test_an_operator_that_fails_after_it_was_chosen_is_named(dispatch: _cuda.Dispatch) -> None:
-    """An algorithm may fail later, for example if another program has taken the memory."""
+    """An algorithm may be chosen and fail later, for example if other programs take the memory."""
     for op, status, name in (
         (conv(6), ALLOC_FAILED, "cudnnConvolutionForward` failed: CUDNN_STATUS_ALLOC_FAILED"),
         (conv(6), EXECUTION_FAILED, "cudnnConvolutionForward` failed: CUDNN_STATUS_EXECUTION_"),

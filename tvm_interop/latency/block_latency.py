@@ -17,10 +17,10 @@ class BlockLatency(LatencyModel):
     """Simulates the kernels of a stage's groups side by side, each group on its own stream.
 
     The host launches the first operator of each group, then the second of each group, and so on.
-    It launches the first kernel while the previous stage still runs, so no kernel waits for this
-    launch. But the host needs `gpu.launch_us` for each kernel of the stage, so the latency is at
-    least the sum of these times. The latency includes the gap after the last kernel. A stage of k
-    groups also has 2 (k - 1) waits of `gpu.wait_us`, as in `LatencyTable`.
+    It launches the first kernel while the previous stage still runs, so the first kernel does not
+    wait for its launch. But the host needs `gpu.launch_us` for each kernel of the stage, so the
+    latency is at least the sum of these times. The latency includes `gpu.gap_us` after the last
+    kernel. A stage of k groups also has 2 (k - 1) waits of `gpu.wait_us`, as in `LatencyTable`.
 
     Stages of equal kernels are simulated once. IOS still asks for as few stages as it can
     (`is_costly`), since the simulation of a stage takes about a millisecond.

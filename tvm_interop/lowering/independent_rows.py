@@ -236,7 +236,7 @@ def _structure(program: Program) -> Any:
 
 
 class _KernelProof:
-    """The proof for one kernel. Its forms for all sizes are compared statement by statement."""
+    """The proof for one kernel, whose versions for all sizes are compared by statements."""
 
     def __init__(
         self,
@@ -282,7 +282,7 @@ class _KernelProof:
         return Buffers(size, names, counters)
 
     def _declared(self) -> dict[int, int]:
-        """The block of each parameter, of a kernel that names the axis of rows of each of them.
+        """The block of each parameter of a kernel whose attribute `ROWS` lists their axes of rows.
 
         The docstring of this module says what the block of a tensor is.
         """
@@ -339,7 +339,7 @@ class _KernelProof:
     def _possible_blocks(
         self, stores: Sequence[Store], blocks: Sequence[Mapping[Any, int]], is_new: bool
     ) -> list[int | None]:
-        """The possible blocks of a statement's buffer; None if the buffer has no rows."""
+        """The possible blocks of the buffer that a statement writes; None stands for no rows."""
         if not is_new:
             return [blocks[0].get(stores[0].buffer)]
         shapes = [[int(size) for size in store.buffer.shape] for store in stores]

@@ -1,18 +1,18 @@
-"""Proves that the filled positions of a sequence do not change results at the other positions.
+"""Proves that the padded positions of a sequence do not change results at the other positions.
 
-To run a sequence that is shorter than the compiled length, positions are filled up (padded) at its
-end. Attention mixes positions, so the steps of a sequence are not independent like the rows of a
-batch (`independent_rows`). A run may be filled up if two things are proven of the lowered kernels:
+To run a sequence that is shorter than the compiled length, the sequence is padded at its end.
+Attention mixes positions, so the steps of a sequence are not independent like the rows of a batch
+(`independent_rows`). A run may be padded if two things are proven of the lowered kernels:
 
 - Each statement computes an element at some positions from elements at the same positions, or at a
   fixed position such as the first, in the same way for all lengths (`position_form`).
 - A statement that combines positions, such as the sum of a product or the maximum of a softmax,
-  gets nothing from the filled positions: exactly 0 in a sum, and less than another value in a
-  maximum (`padding_bounds`). Usually a mask among the inputs causes this. The mask is filled up
-  with 0.
+  gets nothing from the padded positions: exactly 0 in a sum, and less than another value in a
+  maximum (`padding_bounds`). Usually a mask among the inputs causes this. The mask is padded with
+  0.
 
-So the results at the given positions, which are not filled up, have the same bits whatever numbers
-the filled positions hold, except for the sign of a zero. This holds under the condition that
+So the results at the given positions, which are not padded, have the same bits whatever numbers the
+padded positions hold, except for the sign of a zero. This holds under the condition that
 `padding_bounds` states.
 """
 

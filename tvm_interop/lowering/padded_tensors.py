@@ -80,9 +80,9 @@ def _sources(store: Store) -> list[Any]:
 
 
 def _read_through(stores: Sequence[Store], i: int) -> list[Store]:
-    """The statements without number `i`.
+    """The statements without statement `i`.
 
-    Where other statements read the buffer that this statement wrote, they now compute the value.
+    Where other statements read the buffer that statement `i` wrote, they now compute the value.
     """
     own = stores[i]
     variables = [variable for variable, _ in own.loops]

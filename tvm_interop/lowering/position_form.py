@@ -45,7 +45,7 @@ class Known(NamedTuple):
     Attributes
     ----------
     length: the length of the sequence.
-    least: the least length of the range. Positions below it are never filled up.
+    least: the least length of the range. Positions below it are never padded.
     names: the names of all buffers, equal for all lengths.
     layouts: the layout of each buffer that has positions.
     numbers: the number in each constant that consists of a single integer.
@@ -87,7 +87,7 @@ class Form(NamedTuple):
 
 
 def axes_of_layout(shape: Sequence[int], layout: Layout, length: int) -> list[int | None]:
-    """For each axis, how many consecutive indices one position has; None without positions.
+    """For each axis: consecutive indices per position; None for an axis without positions.
 
     Raises
     ------
@@ -170,7 +170,7 @@ class _Reader:
         self._store, self._known = store, known
         self._analyzer = sym.Analyzer()
         self._positions: dict[str, Any] = {}
-        # Variables for the number of whole sequences before an index.
+        # A variable for the multiple of the length in each index that is read from `places`.
         self._sequences: dict[str, Any] = {}
         self._problems: list[UnprovenError] = []
         self._values: dict[Any, Any] = {}
@@ -319,7 +319,7 @@ class _Reader:
         return tuple(positions), tuple(places)
 
     def _earlier(self, index: Any) -> Position | None:
-        """The position `index` if it lies before a loop's position, but not before 0; else None."""
+        """`index` as a position from 0 on, before the position of a loop; None if it is not."""
         if not self._known.is_padded:
             return None
         for name, position in self._positions.items():

@@ -121,7 +121,8 @@ class _Splitter:
     def _parts_by_rows(self, op: Operator, parts: int, axis: int) -> list[Operator]:
         """The parts of `op`, each of which computes some rows of the result.
 
-        A part reads the rows that its windows reach, so neighbouring parts share some rows.
+        A part reads the input rows that its windows (of a convolution or a pooling) reach, so
+        neighbouring parts share some rows.
 
         Parameters
         ----------

@@ -2,8 +2,8 @@
 
 Networks that are trained with parallel branches, such as RepVGG and MobileOne, are often exported
 with these branches. A convolution is linear in its weights, so the sum of the branches is one
-convolution, whose weights are the sum of their weights. A smaller window lies within a larger one,
-with zeros around it, and a scale of channels is a window of one pixel.
+convolution, whose weights are the sum of their weights. A smaller kernel is padded with zeros to
+the size of the largest kernel, and a scale of the channels counts as a 1x1 kernel.
 
 Source: Ding et al., RepVGG: Making VGG-style ConvNets Great Again, CVPR 2021, section 3.3.
 """
@@ -173,7 +173,7 @@ def _window_of_conv(conv: relax.Call) -> _Window | None:
 
 
 def _window_of_scale(scale: relax.Call) -> _Window | None:
-    """The scale of an image's channels by constants, as a window of one pixel for each channel."""
+    """The scale of an image's channels by constants, as a 1x1 kernel for each channel."""
     image, factors = scale.args
     shape = static_shape(image.ty)
     if not isinstance(image, relax.Var) or shape is None or not _is_constant(factors):
@@ -195,9 +195,9 @@ def _total_shift(leaves: list[relax.Expr]) -> relax.Expr | None:
 def _merged(
     windows: dict[relax.Expr, _Window],
 ) -> tuple[dict[relax.Expr, relax.Call], set[relax.Expr]]:
-    """The convolutions that stand for several summands, and the summands that are left out.
+    """The merged convolutions, each for several summands, and the summands that are left out.
 
-    Each convolution takes the place of its summand with the largest window; ties: the first
+    Each merged convolution takes the place of its summand with the largest kernel; ties: the first
     summand.
     """
     groups: dict[Hashable, list[relax.Expr]] = {}
@@ -237,7 +237,7 @@ def _kind(window: _Window) -> Hashable:
 
 
 def _may_hold(window: _Window, scale: _Window) -> bool:
-    """Whether a convolution's result has one number for each number of the scaled image."""
+    """Whether a convolution reads the scaled image, with stride 1 and as many output channels."""
     assert window.conv is not None
     return (
         window.image.same_as(scale.image)

@@ -136,11 +136,11 @@ class CudaStageTimer:
         return ""
 
     def implementation(self, op: int) -> str:
-        """Return "", because libraries for GPUs choose implementations by measuring them."""
+        """Return "" for an unknown name: GPU libraries choose implementations by measuring them."""
         return ""
 
     def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:
-        """Do the jobs one after the other.
+        """Do the jobs, which measure stages, one after the other.
 
         Raises
         ------

@@ -140,7 +140,7 @@ class FarmStageTimer:
         return ""
 
     def implementation(self, op: int) -> str:
-        """Return "", because servers run only TVM's kernels."""
+        """Return "", which stands for a kernel of TVM: servers run only such kernels."""
         return ""
 
     def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:

@@ -81,8 +81,8 @@ def counter(progress: Progress | None) -> Progress | None:
 class MeasuredLatency(LatencyModel):
     """Latencies measured by running stages on a device, in microseconds.
 
-    A stage runs as it will in the model: its groups are packed onto the streams by the same rule,
-    and run at once on the same executor. Stages run interleaved, in random order. A timed stage
+    A stage runs as it will in the model: its groups are packed onto the streams as in a plan, and
+    run at once on the model's executor. Stages run interleaved, in random order. A timed stage
     runs right after an untimed run of the same stage, so that its time does not depend on the work
     before it. Without the untimed run, a stage could seem faster than its own operators, if the
     operators were timed after larger operators that emptied the caches.

@@ -178,8 +178,8 @@ class StageOperators:
         array = aligned_empty(stored_shape(described.shape, described.layout), described.dtype)
         # Integers are 0, because 0 is a valid index. Floats are neither denormal, infinite nor NaN.
         if not is_computed and _is_float(array.dtype):
-            # The random numbers of each tensor begin at another place. If two tensors were equal,
-            # an operator that subtracts them would compute only zeros.
+            # Each tensor begins at another place in `self._random`. If two tensors were equal, an
+            # operator that subtracts them would compute only zeros.
             first = _STEP * value % _RANDOM
             _fill(array, self._random[first : first + _RANDOM])
         else:

@@ -87,8 +87,8 @@ class StageSpace:
     def cheapest(self) -> Found:
         """The fastest sequence of measured stages.
 
-        If the measured stages cannot run all operators, the sequence has unmeasured stages too, and
-        a huge latency.
+        If no sequence of measured stages runs all operators, the result has unmeasured stages too,
+        and a huge latency.
         """
         price_us = np.where(np.isnan(self.price_us), _NEVER_US, self.price_us)
         stages, makespan_us = native.ios_solve(self._search, price_us[self._kind_of].tobytes())

@@ -283,7 +283,7 @@ def _median_s(runners: Sequence[Runner]) -> float:
 
 
 def _tries_s(runners: Sequence[Runner], least: int) -> list[float]:
-    """Return the seconds of each try, for at least `least` tries."""
+    """Return the seconds of each try, which calls all runners at once; `least` tries or more."""
     took: list[float] = []
     end = time.perf_counter() + _TRIES_S
     while len(took) < least or time.perf_counter() < end:

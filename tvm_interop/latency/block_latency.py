@@ -55,7 +55,7 @@ class BlockLatency(LatencyModel):
         return np.array([self.stage(groups) for groups in stages])
 
     def kernels_us(self, groups: Sequence[Sequence[Sequence[BlockKernel]]]) -> float:
-        """Microseconds of a stage whose groups consist of operators with these kernels."""
+        """Microseconds of a stage, from the kernels of each operator of each group."""
         key = tuple(tuple(tuple(of_op) for of_op in group) for group in groups)
         if key not in self._known_us:
             self._known_us[key] = self._simulated(key)

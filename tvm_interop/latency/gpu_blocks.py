@@ -286,7 +286,7 @@ class _Alike:
             self.taken[resource] = sum(c.count * c.running.share[resource] for c in self.cohorts)
 
     def has_room(self, running: _Running) -> bool:
-        """Whether one more block of the kernel fits on each of these multiprocessors."""
+        """Whether one more block of the kernel fits on each multiprocessor of this group."""
         blocks, threads, registers, shared = self.taken
         of_block = running.share
         return (
@@ -297,12 +297,12 @@ class _Alike:
         )
 
     def split(self, size: int) -> _Alike:
-        """Split off the last `size` multiprocessors."""
+        """Split off the last `size` multiprocessors of this group."""
         self.size -= size
         return _Alike(size, [_Cohort(c.running, c.count, c.left) for c in self.cohorts])
 
     def add(self, running: _Running) -> None:
-        """Start one block on each of these multiprocessors."""
+        """Start one block on each multiprocessor of this group."""
         last = self.cohorts[-1] if self.cohorts else None
         if last is not None and last.running is running and last.left == 1.0:
             last.count += 1

@@ -180,7 +180,7 @@ MAKES_IMAGES: set[str] = set()
 
 
 def recognises(operator: str, *, makes_images: bool = False) -> Callable[[Recogniser], Recogniser]:
-    """Register a recogniser of groups that begin with this Relax operator.
+    """Register a recogniser of groups that begin with the Relax operator named `operator`.
 
     Parameters
     ----------

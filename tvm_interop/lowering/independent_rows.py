@@ -210,7 +210,7 @@ def check_alike(programs: Sequence[Program], grows: str) -> None:
 
 
 def take_operators(programs: Sequence[Program], take: Callable[[Sequence[Operator]], None]) -> None:
-    """Call `take` for each operator, in order, with this operator of each of the programs.
+    """Call `take` for each operator in order, with the operator as it is in each program.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Merges convolutions, or products, of the same tensor into a wider one (IOS, operator merge)."""
+"""Merges convolutions or matrix products of one tensor into a wider operator, as IOS does."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def _apart(
     data: relax.Var,
     builder: relax.BlockBuilder,
 ) -> relax.Var:
-    """Bind the calls of a chain as they are in the model, but on `data`; returns the last variable.
+    """Bind copies of a chain's calls that read `data` instead; returns the last variable.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def _merges(main: relax.Function, groups: Sequence[Sequence[str]]) -> list[_Merg
 
 
 def pick_chains(chains: dict[str, Chain], names: Sequence[str]) -> list[Chain]:
-    """The chains with these names.
+    """The chains that `names` lists.
 
     Raises
     ------

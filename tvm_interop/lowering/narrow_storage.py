@@ -182,7 +182,7 @@ class _Rewriter:
         return self._new.get(var, var)
 
     def _group(self, var: relax.Var, value: relax.Call, flags: Sequence[bool]) -> Any:
-        """A function that widens the unit's narrow arguments, computes it, and rounds its result.
+        """A function that widens the narrow arguments of a unit, runs it, and rounds its result.
 
         The result is rounded only if `var` is narrow.
 

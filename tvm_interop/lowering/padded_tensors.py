@@ -1,4 +1,4 @@
-"""Removes padded tensors from kernels, so that a convolution over positions reads its input itself.
+"""Removes padded tensors from kernels, so that convolutions over positions read unpadded inputs.
 
 A convolution first copies its input into a longer tensor, with zeros before the first position. The
 longer tensor does not have a whole number of elements for each position. So each read of an element

@@ -120,7 +120,7 @@ def reads_later(forms: Sequence[Form]) -> bool:
 
 
 def _each(form: Form, bound: Callable[[Mapping[str, str]], Bound]) -> Bounds:
-    """The bounds of a statement's result; `bound` has one argument, the `where` of `bound_of`."""
+    """The bounds of a statement's result; `bound` takes the argument `where` of `bound_of`."""
     return Bounds(
         bound({}),
         tuple(bound(_elsewhere_given(form, p, "filled")) for p in form.positions),
@@ -246,7 +246,7 @@ def _combined(form: Form, known: Mapping[str, Bounds]) -> Bounds:
         if not where:
             of_all = bound(where)
         found = _repeated(kind, old, of_all, dtype)
-        there = bound(where, "anchor")  # The maximum or minimum includes this value.
+        there = bound(where, "anchor")  # A maximum includes the anchor.
         if kind == "max":
             return Bound(max(found.least, there.least), found.greatest)
         if kind == "min":

@@ -250,7 +250,8 @@ class _Reader:
     def _always_holds(self, node: Any) -> bool:
         """Whether a comparison holds for all indices, such as the check for a padded tensor's end.
 
-        The check contains the length, so it would differ between lengths, and is left out.
+        Forms leave such a comparison out, because it contains the length of the sequence, and forms
+        must be the same for all lengths.
         """
         if not self._known.is_padded or _has_loads(node, {}):
             return False

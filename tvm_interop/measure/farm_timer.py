@@ -114,7 +114,7 @@ class FarmStageTimer:
     def __init__(
         self, served: Sequence[ServedProgram], setting: Setting, answer_s: float = _ANSWER_S
     ) -> None:
-        """Use these servers. Each server holds the program whose stages it runs.
+        """Use the servers of `served`. Each server holds the program whose stages it runs.
 
         Parameters
         ----------

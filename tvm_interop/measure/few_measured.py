@@ -197,7 +197,7 @@ class FewMeasured(LatencyModel):
         self._learn_operators(new)
 
     def measure(self, stages: Sequence[Sequence[Sequence[int]]]) -> tuple[Floats, Floats]:
-        """Measure unknown stages of several operators, of different kinds, and learn from them.
+        """Measure `stages` and learn from them. Each stage is unknown and has several operators.
 
         Returns
         -------

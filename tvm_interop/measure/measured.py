@@ -263,7 +263,7 @@ class MeasuredLatency(LatencyModel):
                 self._witness = (streams, us)
 
     def _wait_for_cores(self) -> None:
-        """Wait, for a limited time, until this virtual machine's cores run on separate cores again.
+        """Wait, for a limited time, until this machine's virtual cores run on separate cores again.
 
         The host of a virtual machine sometimes runs two virtual cores on one core. Everything that
         runs side by side then takes twice as long. The virtual machine's own counters do not show
@@ -303,7 +303,7 @@ class MeasuredLatency(LatencyModel):
         return self.measured - before
 
     def answer_from_store(self, stages: Sequence[Sequence[Sequence[int]]]) -> None:
-        """Give these stages the latencies that a later process would read from the database.
+        """Give `stages` the latencies that a later process would read from the database.
 
         The database holds the estimates from all runs of a stage (see `measure_again`).
         """

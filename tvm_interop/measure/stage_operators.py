@@ -19,7 +19,7 @@ from .stage_timer import Streams
 
 
 def measured_by(clock: Clock, executors: Sequence[Any], seed: int) -> Measure:
-    """A function that times executors against each other, in random order.
+    """A function that runs executors in turns, in random order, and times them.
 
     `seed` determines the order.
     """
@@ -43,7 +43,7 @@ class SharedTensors:
         self._made: dict[tuple[Any, ...], Any] = {}
 
     def get(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """The tensor of this key; `make` makes it when it is first asked for."""
+        """The tensor stored under `key`; `make` makes the tensor when it is first asked for."""
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]

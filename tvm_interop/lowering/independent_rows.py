@@ -121,7 +121,7 @@ class _Proof:
         raise RowsDependError(f"{name} is not the same for all rows")
 
     def _take_operator(self, ops: Sequence[Operator]) -> None:
-        """Find the block of each output of an operator; an output without rows has none."""
+        """Find the block of each output of an operator; an output without rows has no block."""
         pairs = zip(self._programs, ops, strict=True)
         kernels = [program.kernels[op.kernel] for program, op in pairs]
         stored = [self._programs[0].storage_of(v) for v in ops[0].inputs]

@@ -76,12 +76,12 @@ class StageSpace:
 
     @property
     def num_priced(self) -> int:
-        """Number of stages, not kinds, whose latency is known."""
+        """Number of stages whose latency is known; all stages of a kind are counted."""
         return int(np.isfinite(self.price_us[self._kind_of]).sum())
 
     @property
     def unmeasured(self) -> npt.NDArray[np.intp]:
-        """Indices of the kinds that nobody has measured."""
+        """Indices of the kinds of stages that nobody has measured."""
         return np.flatnonzero(np.isnan(self.price_us))
 
     def cheapest(self) -> Found:

@@ -1,4 +1,4 @@
-"""Simulates operators and stages block by block, instead of measuring them."""
+"""Simulates operators and stages, by the thread blocks of their kernels, on a GPU."""
 
 from __future__ import annotations
 

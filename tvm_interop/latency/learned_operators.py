@@ -39,8 +39,8 @@ class LearnedOperators:
     other programs. The third comes from the operators of this program that were measured so far
     (`observe`): the median of their differences from the sum of the first two terms. If enough
     operators of this program were measured, other trees learn from them what the median leaves of
-    each difference. So records of another CPU or another target help, because their error is nearly
-    the same for all operators.
+    each difference. So records of another CPU or another target help too: predictions from them err
+    by nearly the same factor for all operators, and the median corrects this factor.
 
     Parameters
     ----------
@@ -151,8 +151,8 @@ class LearnedOperators:
 
         Returns
         -------
-        For each operator, the logarithm of the measured latency less the predicted logarithm, less
-        the median of these differences. Then the median itself.
+        For each operator, the logarithm of the measured latency minus the predicted logarithm,
+        minus the median of these differences. Then the median itself.
         """
         if not len(self._own_log_us):
             return np.empty(0), 0.0

@@ -236,7 +236,7 @@ def _structure(program: Program) -> Any:
 
 
 class _KernelProof:
-    """The proof for one kernel, whose versions for all sizes are compared by statements."""
+    """The proof for one kernel. All sizes of the kernel are compared, statement by statement."""
 
     def __init__(
         self,

@@ -144,7 +144,7 @@ class _Proof:
         self._layouts: dict[int, Layout] = {}
         self._numbers: dict[int, int] = {}
         self._places: dict[int, int] = {}
-        self._of_all: set[int] = set()  # Results that depend on padded positions too.
+        self._of_all: set[int] = set()  # Results that depend on all positions.
         self._forms: list[tuple[Form, ...] | None] = []  # None: the kernel has `STEPS`.
         self._known: dict[Any, tuple[tuple[Form, ...], dict[int, Layout]]] = {}
 

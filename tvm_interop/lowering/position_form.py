@@ -137,7 +137,7 @@ def form_of(store: Store, known: Known, loops: Mapping[int, PositionLoop]) -> Fo
 
     Parameters
     ----------
-    loops: the loops over positions, by their number among the loops around the statement.
+    loops: the loops over positions, by their indices among all loops around the statement.
 
     Raises
     ------
@@ -320,7 +320,7 @@ class _Reader:
         return tuple(positions), tuple(places)
 
     def _earlier(self, index: Any) -> Position | None:
-        """`index` as a position from 0 on, before the position of a loop; None if it is not."""
+        """The position `index`, if it is at least 0 and before a loop's position; else None."""
         if not self._known.is_padded:
             return None
         for name, position in self._positions.items():

@@ -33,9 +33,9 @@ class SummedConvs:
     """Merge convolutions of one image whose results are only added to each other.
 
     The convolutions must agree in strides and groups, have float32 numbers and constant weights,
-    and no dilation. A batch norm of the image is a scale of its channels here, and is merged with
-    them. The results change as little as by folding a batch norm: the weights are summed in
-    float64, and rounded once.
+    and no dilation. A batch norm of the image has become a scale of its channels before this pass,
+    and is merged with the convolutions. The results change as little as by folding a batch norm:
+    the weights are summed in float64, and rounded once.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -237,7 +237,7 @@ def _kind(window: _Window) -> Hashable:
 
 
 def _may_hold(window: _Window, scale: _Window) -> bool:
-    """Whether a convolution reads the scaled image, with stride 1 and as many output channels."""
+    """Whether a convolution has stride 1, and the input and number of channels of a scale."""
     assert window.conv is not None
     return (
         window.image.same_as(scale.image)

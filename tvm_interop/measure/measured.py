@@ -389,7 +389,7 @@ class MeasuredLatency(LatencyModel):
         return f"wait:{self._key(self._on_streams([[self._smallest_op()]]))}"
 
     def _smallest_op(self) -> int:
-        """The operator with the fewest bytes of inputs and outputs, and of these the lowest id."""
+        """The operator with the fewest bytes of inputs and outputs; ties: the lowest id."""
 
         def nbytes(op: int) -> int:
             operator = self._program.operators[op]

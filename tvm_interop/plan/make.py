@@ -153,7 +153,8 @@ def _values_by_kind(program: Program, placement: Placement | None) -> tuple[Plan
             return "input"
         if index not in written:
             assert index in copy_of, f"value `{program.values[index].name}` has no producer"
-            return storage(copy_of[index])  # A copy of an input or weight is stored as one.
+            # A copy of an input is stored as an input, and a copy of a weight as a weight.
+            return storage(copy_of[index])
         return "output" if index in outputs else "arena"
 
     return tuple(

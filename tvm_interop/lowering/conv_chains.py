@@ -103,7 +103,7 @@ class ConvChain(Chain):
         )
 
     def shaped_bias(self, bias: Array) -> Array:
-        """The bias with an axis for each axis of the output."""
+        """The bias, reshaped so that it has as many axes as the output."""
         return bias.reshape(1, -1, 1, 1)
 
 

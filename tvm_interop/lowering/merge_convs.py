@@ -166,7 +166,7 @@ def _apart(
     data: relax.Var,
     builder: relax.BlockBuilder,
 ) -> relax.Var:
-    """Bind copies of a chain's calls that read `data` instead; returns the last variable.
+    """Bind copies of a chain's calls, with `data` as input; returns the last variable.
 
     Parameters
     ----------

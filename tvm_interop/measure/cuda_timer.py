@@ -199,7 +199,7 @@ class CudaStageTimer:
 
 
 class _Arena:
-    """The memory of all tensors of a timer: one block of the GPU, allocated at the first tensor."""
+    """The memory of all tensors of a timer: one block, allocated with the first tensor."""
 
     def __init__(self, streams: _cuda.CudaStreams, program: Program) -> None:
         self._streams, self._end = streams, 0

@@ -1,4 +1,4 @@
-"""A latency model for any scheduler that measures little and predicts the rest.
+"""A latency model that measures little and predicts the rest, for any scheduler.
 
 `few_search.py` decides which operators and stages are measured.
 """

@@ -151,7 +151,7 @@ class MeasuredLatency(LatencyModel):
         self.timer.close()
 
     def op(self, op: int) -> float:
-        """Microseconds that operator `op` takes by itself; the first call measures all."""
+        """Microseconds that operator `op` takes alone; the first call measures all operators."""
         self._measure_ops()
         return self._op_us[op]
 
@@ -170,8 +170,8 @@ class MeasuredLatency(LatencyModel):
             return False
         (key,) = self.keys([[[op]]])
         if key not in self._only_reference:
-            # To answer, the library packs the weights of the operator, which takes time. So the
-            # library is asked only once about equal operators.
+            # To choose an implementation, the library packs the weights of the operator, which takes
+            # time. So the library is asked only once about equal operators.
             self._only_reference[key] = self.timer.implementation(op).startswith("ref")
         return self._only_reference[key]
 
@@ -251,7 +251,7 @@ class MeasuredLatency(LatencyModel):
         return self._known[key] / max(sum(self._op_us[op] for op in ops) for ops in running)
 
     def _find_witness(self, measured: Programs) -> None:
-        """Remember the shortest stage that runs well side by side.
+        """Remember the shortest stage whose groups run well side by side.
 
         `_wait_for_cores` runs this stage later, to see whether two threads still have a core each.
         """

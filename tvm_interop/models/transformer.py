@@ -1,4 +1,4 @@
-"""Attention and normalisation, which the encoders have in common."""
+"""Attention and normalisation, which the encoders of BERT and T5 share."""
 
 from __future__ import annotations
 

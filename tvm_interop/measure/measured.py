@@ -170,8 +170,8 @@ class MeasuredLatency(LatencyModel):
             return False
         (key,) = self.keys([[[op]]])
         if key not in self._only_reference:
-            # To choose an implementation, the library packs the weights of the operator, which takes
-            # time. So the library is asked only once about equal operators.
+            # To choose an implementation, the library packs the operator's weights. That takes
+            # time, so the library is asked only once about equal operators.
             self._only_reference[key] = self.timer.implementation(op).startswith("ref")
         return self._only_reference[key]
 

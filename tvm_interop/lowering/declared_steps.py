@@ -45,7 +45,7 @@ def layouts_after(
 
     Parameters
     ----------
-    kernel: the operator's kernel for this length, which `goes_through_positions`.
+    kernel: the operator's kernel for one length. `goes_through_positions` is true of the kernel.
     layouts: the layouts of the inputs that have positions, by the inputs' indices.
 
     Raises

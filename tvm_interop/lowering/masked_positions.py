@@ -95,9 +95,9 @@ def masked_in_all(
     ----------
     each: for each model, its programs by length, and the number of independent rows of each input
         (`independent_rows`), by name. If a mask must be 1 at `any` position, each of these rows
-        must have a 1, and may have it at another position than the other rows. For an independent
-        row has the same results in a batch of copies of itself, which all have their 1 at the same
-        position.
+        must have a 1, perhaps at different positions. Different positions are allowed because an
+        independent row has the same results in a batch of copies of itself, which all have their 1
+        at the same position.
 
     Raises
     ------

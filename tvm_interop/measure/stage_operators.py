@@ -54,9 +54,9 @@ class StageOperators:
 
     A value has two tensors. Its consumers read the first, and its producer writes the second. So no
     stage changes the tensors that another stage reads, and a time does not depend on earlier
-    measurements. Otherwise tensors could come to hold denormal numbers, as results of many
-    operators one after the other, and denormal numbers make some kernels 20 times slower. Only
-    operators of the same stage read each other's results.
+    measurements. With one tensor for each value, tensors could come to hold denormal numbers, as
+    results of many operators one after the other, and denormal numbers make some kernels 20 times
+    slower. Only operators of the same stage read each other's results.
     """
 
     def __init__(

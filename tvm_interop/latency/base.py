@@ -78,8 +78,8 @@ class LatencyModel(ABC):
     def mergeable(self) -> Sequence[Sequence[int]]:
         """Disjoint sets of operators. Two or more operators of a set might be merged into one.
 
-        If an operator is divided into parts, all of its parts are in the same set, and are merged
-        only all together. There are no such sets unless a subclass overrides this method.
+        If an operator is divided into parts, all of its parts are in the same set. Either all of
+        the parts are merged, or none. There are no sets unless a subclass overrides this method.
         """
         return ()
 
@@ -127,7 +127,7 @@ class LatencyOver(LatencyModel):
         return self._base.transfer(u, v)
 
     def mergeable(self) -> Sequence[Sequence[int]]:
-        """The sets that `base` gives of operators that might be merged."""
+        """Sets of operators that might be merged, as `base` gives them."""
         return self._base.mergeable()
 
     def merges(self, sets: Sequence[Sequence[int]]) -> npt.NDArray[np.float64]:
@@ -226,7 +226,7 @@ class LatencyTable(LatencyModel):
         return self._transfers[u, v]
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
-        """Microseconds of a stage: its longest group or stream, plus `stage_us` and the waits."""
+        """Microseconds of a stage: longest group or stream, `stage_us`, waits between streams."""
         return float(self._price(StageBatch.from_stages([groups]))[0])
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:

@@ -67,11 +67,11 @@ class StageBatch(Sequence[Groups]):
 
     @classmethod
     def from_bytes(cls, parts: Iterable[bytes]) -> StageBatch:
-        """Take over the three arrays as the native functions return them."""
+        """Make a batch of its three arrays, in the form in which native functions return them."""
         return cls(*(np.frombuffer(part, dtype=np.int64) for part in parts))
 
     def to_bytes(self) -> list[bytes]:
-        """The three arrays as the native functions take them."""
+        """The three arrays of the batch, in the form in which native functions take them."""
         parts = (self.ops, self.group_ends, self.stage_ends)
         return [np.ascontiguousarray(part, dtype=np.int64).tobytes() for part in parts]
 

@@ -99,8 +99,8 @@ def described_latency(
 ) -> ContendedLatency:
     """The latencies of operators and stages on a described device.
 
-    The latency of an operator is the sum of a launch, its arithmetic on the cores that it keeps
-    busy, and its memory traffic.
+    The latency of an operator is the sum of three times: for a launch, for its arithmetic on the
+    cores that it keeps busy, and for its memory traffic.
 
     Parameters
     ----------

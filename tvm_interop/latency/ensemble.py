@@ -89,8 +89,8 @@ class TreeEnsemble:
         return members.mean(axis=0), np.sqrt(members.var(axis=0) + self._noise)
 
     def _train(self, member: int, trees: int) -> Any:
-        # With several threads, the order of additions, and so the rounding, would vary between
-        # runs.
+        # If several threads trained the trees, the order of additions, and so the rounding, would
+        # vary between runs.
         parameters = {
             "objective": "reg:squarederror",
             "base_score": 0.0,

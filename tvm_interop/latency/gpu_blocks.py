@@ -113,9 +113,9 @@ class Launch:
     kernel: the kernel; None for an operator that launches nothing, such as a view. It takes no
         time.
     arrives_us: the earliest time at which the kernel can run.
-    after: numbers of earlier launches on the same stream that must have ended. After the end of a
+    after: indices of earlier launches on the same stream that must have ended. After the end of a
         kernel, `gap_us` of the GPU passes.
-    waits: numbers of earlier launches on other streams that must have ended. After the end of each
+    waits: indices of earlier launches on other streams that must have ended. After the end of each
         of their kernels, `wait_us` of the GPU passes.
     """
 
@@ -190,7 +190,7 @@ def run_launches(launches: Sequence[Launch], on: BlockGpu) -> tuple[list[float],
 
     def finish(number: int) -> None:
         end_us[number] = now_us
-        # An operator that launches nothing adds no gap after itself.
+        # After an operator that launches nothing, `gap_us` does not pass.
         gap_us = 0.0 if launches[number].kernel is None else on.gap_us
         for reader in readers[number]:
             passes_us = on.wait_us if number in launches[reader].waits else gap_us
@@ -286,7 +286,7 @@ class _Alike:
             self.taken[resource] = sum(c.count * c.running.share[resource] for c in self.cohorts)
 
     def has_room(self, running: _Running) -> bool:
-        """Whether one more block of the kernel fits on each of these multiprocessors."""
+        """Whether one more block of the kernel fits on each multiprocessor of this group."""
         blocks, threads, registers, shared = self.taken
         of_block = running.share
         return (
@@ -297,12 +297,12 @@ class _Alike:
         )
 
     def split(self, size: int) -> _Alike:
-        """Split off the last `size` multiprocessors."""
+        """Split off the last `size` multiprocessors of this group."""
         self.size -= size
         return _Alike(size, [_Cohort(c.running, c.count, c.left) for c in self.cohorts])
 
     def add(self, running: _Running) -> None:
-        """Start one block on each of these multiprocessors."""
+        """Start one block on each multiprocessor of this group."""
         last = self.cohorts[-1] if self.cohorts else None
         if last is not None and last.running is running and last.left == 1.0:
             last.count += 1
@@ -331,8 +331,8 @@ class _Gpu:
         while running.waiting and fits:
             _, place, alike = heapq.heappop(fits)
             if alike.size > running.waiting:
-                # Fewer blocks wait than there are multiprocessors here. Split off the
-                # multiprocessors that get no block.
+                # Fewer blocks wait than `alike` has multiprocessors. Split off the multiprocessors
+                # that get no block.
                 self._all.insert(place + 1, alike.split(alike.size - running.waiting))
             alike.add(running)
             running.waiting -= alike.size

@@ -39,8 +39,8 @@ class LearnedOperators:
     other programs. The third comes from the operators of this program that were measured so far
     (`observe`): the median of their differences from the sum of the first two terms. If enough
     operators of this program were measured, other trees learn from them what the median leaves of
-    each difference. So records of another CPU or another target help, because their error is nearly
-    the same for all operators.
+    each difference. So records of another CPU or another target help too: predictions from them err
+    by nearly the same factor for all operators, and the median corrects this factor.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class LearnedOperators:
 
         Parameters
         ----------
-        settings, workloads, latency_us: the setting, the work and the microseconds of each.
+        settings, workloads, latency_us: the setting, work and microseconds of each operator.
         """
         if not len(workloads):
             return
@@ -84,7 +84,7 @@ class LearnedOperators:
         self._elsewhere.add(features.astype(np.float32), rest)
 
     def observe_records(self, records: Iterable[Record], workloads: Mapping[str, Workload]) -> None:
-        """Learn from the records of single operators in a database that `samples_of` can use."""
+        """Learn from a database's records of single operators, if `samples_of` can use them."""
         settings: list[Setting] = []
         work: list[Workload] = []
         us: list[float] = []
@@ -134,7 +134,7 @@ class LearnedOperators:
         return Prediction(np.maximum(np.exp(log_us), LEAST_US), spread)
 
     def _before(self, features: Floats) -> tuple[Floats, Floats]:
-        """Predict the logarithms of latencies by the line and by the trees of other programs.
+        """Predict logarithms of latencies by the first two terms that the class describes.
 
         Returns
         -------
@@ -151,8 +151,8 @@ class LearnedOperators:
 
         Returns
         -------
-        For each operator, the difference of the logarithms less their median difference. Then the
-        median difference itself.
+        For each operator, the logarithm of the measured latency minus the predicted logarithm,
+        minus the median of these differences. Then the median itself.
         """
         if not len(self._own_log_us):
             return np.empty(0), 0.0
@@ -162,7 +162,7 @@ class LearnedOperators:
 
 
 def _features(workloads: Sequence[Workload], settings: Sequence[Setting]) -> Floats:
-    """The features of each operator, shape (n, 12). The first three decide the straight line."""
+    """The features of each operator, shape (n, 12). The straight line uses the first three."""
     rows = [
         (
             np.log1p(work.flops),

@@ -1,4 +1,4 @@
-"""Prices merged convolutions on a device whose latencies are computed, not measured.
+"""Gives latencies of merged convolutions, on a device whose latencies are not measured.
 
 IOS merges convolutions of the same tensor into a wider one (Ding et al., MLSys 2021, section 3).
 """
@@ -73,17 +73,17 @@ class ConvShape:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """A key that is equal for convolutions that could be merged, if their windows allow it."""
+        """A key that is equal for convolutions that could be merged, if their sizes allow it."""
         return self.data, self.strides, self.output, self.activation, self.images
 
 
 def merged_conv(convs: Sequence[ConvShape]) -> ConvShape | None:
     """The convolution into which `convs` are merged; None if they cannot be merged.
 
-    There must be two or more convolutions, all of the same `kind`. The merged window has the
-    largest height and width of all windows, and the merged padding is the largest padding. Each
-    window is placed into the merged window, at an offset of the largest padding minus its own
-    padding, and must fit there. The other weights of the merged window are 0. Compilations merge by
+    There must be two or more convolutions, all of the same `kind`. The merged kernel has the
+    largest height and width of all kernels, and the merged padding is the largest padding. Each
+    kernel is placed into the merged kernel, at an offset of the largest padding minus its own
+    padding, and must fit there. The other weights of the merged kernel are 0. Compilations merge by
     the same rules (`lowering.conv_chains`).
     """
     first = convs[0] if convs else None
@@ -105,7 +105,7 @@ def merged_conv(convs: Sequence[ConvShape]) -> ConvShape | None:
 
 
 class MergingConvs(LatencyOver):
-    """Adds prices of merged convolutions to a latency model that knows none.
+    """Adds the latencies of merged convolutions to a latency model that does not know them.
 
     The merged operator takes as long as `price` says. At batch 1, cutting its output into the
     outputs of the single convolutions takes no time, because each of these outputs is one

@@ -45,7 +45,7 @@ class LatencyOfSome(LatencyOver):
         return self._base.transfer(self._ops[u], self._ops[v])
 
     def mergeable(self) -> Sequence[Sequence[int]]:
-        """The sets of these operators that might be merged, by their new numbers."""
+        """Sets of this model's operators that might be merged, by the operators' new ids."""
         sets = ([op for op in ops if op in self._place] for ops in self._base.mergeable())
         return [[self._place[op] for op in ops] for ops in sets if len(ops) > 1]
 

@@ -62,7 +62,7 @@ class AsImages(ABC):
 
     @abstractmethod
     def anchor(self, call: relax.Call) -> relax.Expr | None:
-        """The operator of images that replaces the anchor `call`; None if `call` stays as it is."""
+        """The operator of images for `call`, one of the `anchors`; None to keep `call` as it is."""
 
     @abstractmethod
     def to_image(self, expr: relax.Expr, shape: Shape) -> relax.Expr:

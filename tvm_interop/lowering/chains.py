@@ -133,7 +133,7 @@ class ChainFinder:
 
         Parameters
         ----------
-        axis: the axis of the outputs, along which a bias goes.
+        axis: the axis along which a bias has one number for each output.
         """
         chain = [var]
         bias = activation = None

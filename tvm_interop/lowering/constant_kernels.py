@@ -38,7 +38,7 @@ def run_on_constants(mod: tvm.IRModule, function: relax.Function) -> Constants:
 
     Parameters
     ----------
-    mod: has the kernels.
+    mod: the module that holds the kernels.
     """
     found: Constants = {}
     for binding in bindings_of(function):
@@ -76,7 +76,7 @@ def _constants(value: relax.Expr, known: Constants) -> list[tvm.ir.GenericConst]
 def _called(
     mod: tvm.IRModule, call: relax.Call, known: Constants
 ) -> list[tvm.ir.GenericConst] | None:
-    kernel = mod.functions.get(call.args[0])  # None if the importer made the kernel.
+    kernel = mod.functions.get(call.args[0])  # None for an importer's kernel.
     given = _constants(call.args[1], known) if len(call.args) == 2 else None
     if not given or not isinstance(kernel, tirx.PrimFunc):
         return None
@@ -113,7 +113,7 @@ def _kernel(kernel: tirx.PrimFunc) -> _Run:
 def _build(kernel: tirx.PrimFunc) -> _Run:
     try:
         module: Any = tirx.build(kernel, "llvm")
-    except Exception:  # `FoldConstant` also keeps a call whose kernel cannot be built.
+    except Exception:  # `FoldConstant` does not fold a call whose kernel cannot be built, either.
         return None
     run: _Run = module[_SYMBOL]
     return run

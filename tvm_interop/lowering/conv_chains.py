@@ -53,12 +53,12 @@ class ConvChain(Chain):
         )
 
     def why_not_merged(self, group: Sequence[Chain]) -> str | None:
-        """The reason why these convolutions cannot be merged (IOS, section 3); None if they can.
+        """The reason why the convolutions of `group` cannot be merged; None if they can.
 
-        The convolutions must have the same strides, and the same output height and width. The
-        merged kernel has the largest height and width of all kernels. Each kernel is placed into
-        the merged kernel at an offset, and must fit there. This offset is the largest padding less
-        the kernel's own padding.
+        The convolutions must have the same strides, and the same output height and width (IOS,
+        section 3). The merged kernel has the largest height and width of all kernels. Each kernel
+        is placed into the merged kernel at an offset, and must fit there. This offset is the
+        largest padding less the kernel's own padding.
         """
         chains = cast(Sequence[ConvChain], group)
         for chain in chains:
@@ -103,7 +103,7 @@ class ConvChain(Chain):
         )
 
     def shaped_bias(self, bias: Array) -> Array:
-        """The bias with an axis for each axis of the output."""
+        """The bias, reshaped so that it has as many axes as the output."""
         return bias.reshape(1, -1, 1, 1)
 
 

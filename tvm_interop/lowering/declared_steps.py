@@ -1,8 +1,8 @@
 """Proves facts about kernels that go through a sequence from the first step to the last.
 
 Such a kernel has the attribute `kernels.loops.STEPS`: it computes each position from the same
-position and from earlier ones. A sequence is filled up behind its given positions, so no result at
-a given position depends on a filled position. The kernel's last state does depend on the filled
+position and from earlier ones. A sequence is padded behind its given positions, so no result at a
+given position depends on a padded position. The kernel's last state does depend on the padded
 positions.
 """
 
@@ -45,7 +45,7 @@ def layouts_after(
 
     Parameters
     ----------
-    kernel: the operator's kernel for this length, which `goes_through_positions`.
+    kernel: the operator's kernel for one length. `goes_through_positions` is true of the kernel.
     layouts: the layouts of the inputs that have positions, by the inputs' indices.
 
     Raises
@@ -65,7 +65,7 @@ def layouts_after(
 
 
 def results_of_all(op: Operator, kernel: tirx.PrimFunc) -> set[int]:
-    """The results that depend on all positions, even on filled ones, such as the last state."""
+    """The results that depend on all positions, even on padded ones, such as the last state."""
     axes = _axes(kernel)[len(op.inputs) :]
     return {v for v, axis in zip(op.outputs, axes, strict=True) if axis == AFTER_LAST_STEP}
 
@@ -75,7 +75,7 @@ def bounds_after(
 ) -> dict[int, Bounds]:
     """Compute the bounds of an operator's results from the bounds of its inputs.
 
-    A filled position may get numbers from given positions, so its bound is the bound of all
+    A padded position may get numbers from given positions, so its bound is the bound of all
     elements.
 
     Raises
@@ -101,7 +101,8 @@ def _of_sum(each: Bound, count: int, dtype: str) -> Bound:
     """The bound of a sum of at most `count` numbers.
 
     The sum may be exactly 0, so its bound must be narrower than `WIDE`, or unknown. With a wider
-    bound the sum would count as data, and the proof assumes that a divisor that is data is not 0.
+    bound the sum would count as data, about which nothing is known, and the proof assumes that a
+    divisor that is data is not 0.
     """
     found, whole = Bound(count * min(each.least, 0), count * max(each.greatest, 0)), ordinary(dtype)
     is_small = found.greatest - found.least <= WIDE
@@ -115,13 +116,13 @@ def _of_sum(each: Bound, count: int, dtype: str) -> Bound:
 
 
 def _is_data(bounds: Bounds) -> bool:
-    """Whether the elements are data (see `WIDE`), apart from zeros at filled positions."""
+    """Whether the elements are data (see `WIDE`), apart from zeros at padded positions."""
     each = (bounds.all, *(b for b in (*bounds.filled, bounds.all_filled) if b != ZERO))
     return all(b.greatest - b.least > WIDE for b in each)
 
 
 def _is_ordinary(bounds: Bounds) -> bool:
-    """Whether all elements have an ordinary size, and none of them is NaN."""
+    """Whether all elements are at most `ORDINARY` in size, and none of them is NaN."""
     each = (bounds.all, *bounds.filled, bounds.all_filled)
     return all(b.least >= -ORDINARY and b.greatest <= ORDINARY for b in each)
 

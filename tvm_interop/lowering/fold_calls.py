@@ -96,7 +96,7 @@ def _computed(bindings: list[relax.VarBinding]) -> dict[relax.Var, relax.Expr]:
         return [relax.VarBinding(binding.var, relax.Tuple(fields) if is_tuple else fields[0])]
 
     mod.update_func(mod.get_global_var(_FOLDED), replace_bindings(mod[_FOLDED], as_constant))
-    # TVM folds the other operators, for example operators without arguments.
+    # TVM folds the operators that are left, for example operators without arguments.
     for step in (relax.transform.FoldConstant(), relax.transform.CanonicalizeBindings()):
         mod = step(mod)
     made: dict[relax.Var, relax.Expr] = {b.var: b.value for b in bindings_of(mod[_FOLDED])}

@@ -139,7 +139,7 @@ class Dataflow:
         self.uses.update(_occurrences(main.body.body))
 
     def comes_from_library(self, expr: relax.Expr) -> bool:
-        """Whether `expr` is an image that a library makes, perhaps with an activation after it."""
+        """Whether `expr` is an image computed by a library, perhaps with an activation after it."""
         for _ in range(MOST_OPERATORS):
             value: Any = self.values.get(expr)
             if not is_operator(value):
@@ -180,7 +180,7 @@ MAKES_IMAGES: set[str] = set()
 
 
 def recognises(operator: str, *, makes_images: bool = False) -> Callable[[Recogniser], Recogniser]:
-    """Register a recogniser of groups that begin with this Relax operator.
+    """Register a recogniser of groups that begin with the Relax operator named `operator`.
 
     Parameters
     ----------

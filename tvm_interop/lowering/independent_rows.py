@@ -121,7 +121,7 @@ class _Proof:
         raise RowsDependError(f"{name} is not the same for all rows")
 
     def _take_operator(self, ops: Sequence[Operator]) -> None:
-        """Find the block of each output of an operator; an output without rows has none."""
+        """Find the block of each output of an operator; an output without rows has no block."""
         pairs = zip(self._programs, ops, strict=True)
         kernels = [program.kernels[op.kernel] for program, op in pairs]
         stored = [self._programs[0].storage_of(v) for v in ops[0].inputs]
@@ -210,7 +210,7 @@ def check_alike(programs: Sequence[Program], grows: str) -> None:
 
 
 def take_operators(programs: Sequence[Program], take: Callable[[Sequence[Operator]], None]) -> None:
-    """Call `take` for each operator, in order, with this operator of each of the programs.
+    """Call `take` for each operator in order, with the operator as it is in each program.
 
     Raises
     ------
@@ -236,7 +236,7 @@ def _structure(program: Program) -> Any:
 
 
 class _KernelProof:
-    """The proof for one kernel. Its forms for all sizes are compared statement by statement."""
+    """The proof for one kernel. All sizes of the kernel are compared, statement by statement."""
 
     def __init__(
         self,
@@ -282,7 +282,7 @@ class _KernelProof:
         return Buffers(size, names, counters)
 
     def _declared(self) -> dict[int, int]:
-        """The block of each parameter, of a kernel that names the axis of rows of each of them.
+        """The block of each parameter of a kernel whose attribute `ROWS` lists their axes of rows.
 
         The docstring of this module says what the block of a tensor is.
         """
@@ -339,7 +339,7 @@ class _KernelProof:
     def _possible_blocks(
         self, stores: Sequence[Store], blocks: Sequence[Mapping[Any, int]], is_new: bool
     ) -> list[int | None]:
-        """The possible blocks of a statement's buffer; None if the buffer has no rows."""
+        """The possible blocks of the buffer that a statement writes; None stands for no rows."""
         if not is_new:
             return [blocks[0].get(stores[0].buffer)]
         shapes = [[int(size) for size in store.buffer.shape] for store in stores]

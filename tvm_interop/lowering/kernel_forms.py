@@ -123,7 +123,7 @@ class KernelForms:
         yield from layouts_of(shapes, self._lengths)
 
     def _loops(self, stores: Sequence[Store]) -> Iterator[dict[int, PositionLoop]]:
-        """Yield each choice of a `PositionLoop` for the loops that grow with the length."""
+        """Yield each way to describe the loops that grow with the length by a `PositionLoop`."""
         if len({len(store.loops) for store in stores}) > 1:
             raise UnprovenError("has other loops for another length")
         growing: dict[int, list[PositionLoop]] = {}

@@ -31,7 +31,7 @@ class Store:
     conditions: list[Any]
 
     def with_values(self, values: Mapping[Any, Any]) -> Store:
-        """The same statement, with variables replaced by expressions."""
+        """This statement, with variables replaced by the expressions `values`."""
         return replace(
             self,
             indices=[with_values(index, values) for index in self.indices],

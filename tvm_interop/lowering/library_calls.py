@@ -187,7 +187,7 @@ def _add_tensor(group: Group, graph: Dataflow, taken: set[relax.Var]) -> bool:
 
 
 def _is_by_channel(shape: Shape, op: LibraryOp) -> bool:
-    """Whether a tensor of this shape, added to the output, has one number for each channel."""
+    """Whether a tensor of shape `shape`, added to the output, has one number per channel."""
     output = op.shapes[-1]
     padded = (1,) * (len(output) - len(shape)) + shape
     axis = op.channel_axis

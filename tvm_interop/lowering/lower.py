@@ -75,7 +75,7 @@ class LowerToUnits:
         directly in its result.
     int8_libraries
         The members of `libraries` that compute the products of a quantised model in integers (see
-        `QuantisedProducts`). Without any, these products are computed in floats.
+        `QuantisedProducts`). If it is empty, these products are computed in floats.
     narrow
         The pass that lets units store their results as bfloat16 (see `NarrowStorage`); None leaves
         every tensor as it is.

@@ -1,18 +1,18 @@
-"""Proves that the filled positions of a sequence do not change results at the other positions.
+"""Proves that the padded positions of a sequence do not change results at the other positions.
 
-To run a sequence that is shorter than the compiled length, positions are filled up (padded) at its
-end. Attention mixes positions, so the steps of a sequence are not independent like the rows of a
-batch (`independent_rows`). A run may be filled up if two things are proven of the lowered kernels:
+To run a sequence that is shorter than the compiled length, the sequence is padded at its end.
+Attention mixes positions, so the steps of a sequence are not independent like the rows of a batch
+(`independent_rows`). A run may be padded if two things are proven of the lowered kernels:
 
 - Each statement computes an element at some positions from elements at the same positions, or at a
   fixed position such as the first, in the same way for all lengths (`position_form`).
 - A statement that combines positions, such as the sum of a product or the maximum of a softmax,
-  gets nothing from the filled positions: exactly 0 in a sum, and less than another value in a
-  maximum (`padding_bounds`). Usually a mask among the inputs causes this. The mask is filled up
-  with 0.
+  gets nothing from the padded positions: exactly 0 in a sum, and less than another value in a
+  maximum (`padding_bounds`). Usually a mask among the inputs causes this. The mask is padded with
+  0.
 
-So the results at the given positions, which are not filled up, have the same bits whatever numbers
-the filled positions hold, except for the sign of a zero. This holds under the condition that
+So the results at the given positions, which are not padded, have the same bits whatever numbers the
+padded positions hold, except for the sign of a zero. This holds under the condition that
 `padding_bounds` states.
 """
 
@@ -50,14 +50,14 @@ Anchor: TypeAlias = 'Literal["first", "any", "all", "nowhere"]'
 
 
 class Masks(NamedTuple):
-    """The inputs that must be 0 at filled (padded) positions.
+    """The inputs that must be 0 at padded positions.
 
     Attributes
     ----------
     names: the inputs.
     anchor: a further condition for right results. For `first`, `any` or `all`, the inputs are
         masks: each of their numbers must be from 0 to 1, and they must be 1 at the first position,
-        at any position, or at all positions. For `nowhere`, there is no further condition.
+        at one or more positions, or at all positions. For `nowhere`, there is no further condition.
     """
 
     names: tuple[str, ...]
@@ -67,7 +67,7 @@ class Masks(NamedTuple):
 def masked_positions(
     programs: Mapping[int, Program], inputs: Mapping[str, int], least: int
 ) -> Masks:
-    """Prove that positions may be filled up, or raise an error.
+    """Prove that a sequence may be padded at its end, or raise an error.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def masked_positions(
     Raises
     ------
     RowsDependError
-        There is no proof. Filling up may be right all the same.
+        There is no proof. Padding may be right all the same.
     """
     assert len(programs) > 1, "one length alone does not say what grows with it"
     return masked_in_all([(programs, {})], inputs, least)
@@ -89,14 +89,15 @@ def masked_in_all(
     inputs: Mapping[str, int],
     least: int,
 ) -> Masks:
-    """Prove that positions may be filled up in several models, all with the same masks.
+    """Prove that sequences may be padded in several models, all with the same masks.
 
     Parameters
     ----------
     each: for each model, its programs by length, and the number of independent rows of each input
-        (`independent_rows`), by name. A mask that must be 1 at `any` position must be so in each of
-        these rows. Rows may differ in the position, because an independent row has the same results
-        as in a batch of its copies, and all copies have their 1 at the same position.
+        (`independent_rows`), by name. If a mask must be 1 at `any` position, each of these rows
+        must have a 1, perhaps at different positions. Different positions are allowed because an
+        independent row has the same results in a batch of copies of itself, which all have their 1
+        at the same position.
 
     Raises
     ------
@@ -143,7 +144,7 @@ class _Proof:
         self._layouts: dict[int, Layout] = {}
         self._numbers: dict[int, int] = {}
         self._places: dict[int, int] = {}
-        self._of_all: set[int] = set()  # Results that depend on filled positions too.
+        self._of_all: set[int] = set()  # Results that depend on all positions.
         self._forms: list[tuple[Form, ...] | None] = []  # None: the kernel has `STEPS`.
         self._known: dict[Any, tuple[tuple[Form, ...], dict[int, Layout]]] = {}
 
@@ -344,7 +345,7 @@ class _Proof:
 
 
 def _split_shape(layout: Layout, length: int) -> tuple[int, ...]:
-    """The shape of a tensor of this layout, with an axis for each of its positions."""
+    """The shape `(a, length, b, length, c)` of a tensor of layout `(a, b, c)`."""
     return (layout[0], *(size for each in layout[1:] for size in (length, each)))
 
 
@@ -361,8 +362,8 @@ def _bounds_of(array: np.ndarray, layout: Layout, length: int, anchor: Anchor) -
     filled, at_anchor = [], []
     for axis in axes:
         if len(axes) == 2:
-            # The bounds `filled` are for elements whose other position is given. The other position
-            # therefore lies before the filled position.
+            # The bounds `filled` are for elements with a padded position on `axis` and a given
+            # position on the other axis. A given position lies before all padded positions.
             turned = np.moveaxis(split, (axis, 4 - axis), (0, 1))
             filled.append(_bound(turned[np.tril_indices(length, -1)]))
         else:

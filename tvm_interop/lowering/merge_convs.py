@@ -1,4 +1,4 @@
-"""Merges convolutions, or products, of the same tensor into a wider one (IOS, operator merge)."""
+"""Merges convolutions or matrix products of one tensor into a wider operator, as IOS does."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def merged_alone(
 ) -> tuple[tvm.IRModule, list[int]]:
     """A module of only the merged operators of `mod`, to measure their latencies.
 
-    For each group in turn, `main` returns the parts that are cut out of the wider output. If only a
-    concat reads them, side by side, `main` returns the wider output itself. Groups may have
-    operators in common.
+    For each group in turn, `main` returns the outputs of the group's operators, as slices of the
+    merged operator's output. If only a concat reads these slices, side by side, `main` returns the
+    merged operator's output as a whole. Groups may have operators in common.
 
     Returns
     -------
@@ -115,8 +115,9 @@ def merged_beside_apart(
     """A module with the separate and the merged operators of each group, to compare them.
 
     For each group in turn, `main` returns the results of the separate operators, and then the same
-    results cut out of the merged operator. Operators have their names of `mod`, and of the module
-    that `MergeConvs` makes of it. No operator may be in two groups.
+    results as slices of the merged operator's output. The separate operators have the names that
+    they have in `mod`, and the merged operators have the names that `MergeConvs` gives them. No
+    operator may be in two groups.
 
     Returns
     -------
@@ -165,7 +166,7 @@ def _apart(
     data: relax.Var,
     builder: relax.BlockBuilder,
 ) -> relax.Var:
-    """Bind the calls of a chain as they are in the model, but on `data`; returns the last variable.
+    """Bind copies of a chain's calls, with `data` as input; returns the last variable.
 
     Parameters
     ----------
@@ -187,7 +188,7 @@ def _merges(main: relax.Function, groups: Sequence[Sequence[str]]) -> list[_Merg
 
 
 def pick_chains(chains: dict[str, Chain], names: Sequence[str]) -> list[Chain]:
-    """The chains with these names.
+    """The chains that `names` lists.
 
     Raises
     ------
@@ -278,9 +279,9 @@ def _first_var(main: relax.Function, merge: _Merge) -> relax.Var:
 def _reading_whole(
     binding: relax.Binding, wholes: Sequence[tuple[_Merge, relax.Var]]
 ) -> relax.Binding:
-    """Replace the parts by the wider output in a concat that reads all of them in order.
+    """Replace the outputs of a merge's operators by the wider output in a concat.
 
-    Any other binding is returned unchanged.
+    The concat must read all of these outputs in order. Any other binding is returned unchanged.
     """
     for merge, whole in wholes:
         parts = [chain.result for chain in merge.chains]
@@ -311,7 +312,7 @@ def _ordered(main: relax.Function, chains: list[Chain]) -> list[Chain]:
 
 
 def _is_read_whole(main: relax.Function, merge: _Merge) -> bool:
-    """Whether the only reader of the parts is a concat that reads all of them once, in order."""
+    """Whether only a concat reads the outputs of a merge's operators, each once and in order."""
     results = [chain.result for chain in merge.chains]
     readers = [b for b in bindings_of(main) if _reads(b.value, results)]
     if len(readers) != 1 or _reads(main.body.body, results):

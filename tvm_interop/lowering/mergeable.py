@@ -1,4 +1,4 @@
-"""Finds the operators of a model that can be merged with others, or says why they cannot."""
+"""Finds operators of a model that might be merged, and says why a set cannot be merged."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def mergeable_sets(chains: dict[str, Chain]) -> list[tuple[str, ...]]:
 
 
 def why_not_merged(chains: Sequence[Chain]) -> str | None:
-    """The reason why these operators cannot be merged; None if they can.
+    """The reason why the operators of `chains` cannot be merged; None if they can.
 
     The operators must be all convolutions or all products, read the same tensor, and have the same
     data type and activation. `ConvChain.why_not_merged` has more conditions for convolutions.

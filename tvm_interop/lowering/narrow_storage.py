@@ -182,7 +182,7 @@ class _Rewriter:
         return self._new.get(var, var)
 
     def _group(self, var: relax.Var, value: relax.Call, flags: Sequence[bool]) -> Any:
-        """A function that widens the unit's narrow arguments, computes it, and rounds its result.
+        """A function that widens the narrow arguments of a unit, runs it, and rounds its result.
 
         The result is rounded only if `var` is narrow.
 
@@ -282,8 +282,9 @@ def _may_be_joined(mod: tvm.IRModule, call: relax.Call) -> bool:
     """Whether `FuseTIR` can join a kernel with the kernels that widen and round its tensors.
 
     The kernels that widen and round have sizes of 64 bits, and their tensors begin at the start of
-    their memory. Some other kernels, such as running sums, have sizes of 32 bits. Others, such as
-    TVM's `scatter_elements`, allow for an offset.
+    their memory. Two kinds of kernels differ from them and cannot be joined: those with sizes of 32
+    bits, such as running sums, and those that allow for an offset of a tensor in its memory, such
+    as TVM's `scatter_elements`.
     """
     buffers = [param.ty for param in mod[call.args[0]].params]
     return all(

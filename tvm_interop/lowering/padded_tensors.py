@@ -1,4 +1,4 @@
-"""Removes padded tensors from kernels, so that a convolution over positions reads its input itself.
+"""Removes padded tensors from kernels, so that convolutions over positions read unpadded inputs.
 
 A convolution first copies its input into a longer tensor, with zeros before the first position. The
 longer tensor does not have a whole number of elements for each position. So each read of an element
@@ -80,9 +80,9 @@ def _sources(store: Store) -> list[Any]:
 
 
 def _read_through(stores: Sequence[Store], i: int) -> list[Store]:
-    """The statements without number `i`.
+    """The statements without statement `i`.
 
-    Where other statements read the buffer that this statement wrote, they now compute the value.
+    Where other statements read the buffer that statement `i` wrote, they now compute the value.
     """
     own = stores[i]
     variables = [variable for variable, _ in own.loops]

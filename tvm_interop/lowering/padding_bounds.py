@@ -1,20 +1,20 @@
-"""Bounds the values of a tensor where its positions are filled up (padded).
+"""Bounds the values of a tensor where its positions are padded.
 
 An element may have several positions, such as one for queries and one for keys (`position_form`).
 A tensor has these bounds:
 
 - `all` holds for all elements.
-- `filled` has a bound for each position: it holds if this position is filled up, and the other
+- `filled` has a bound for each position: it holds if this position is padded, and the other
   positions of the element are given.
 - `anchor` has a bound for each position: it holds if this position is the anchor, which is a
   position that the mask keeps, whatever the other positions are.
-- `given` holds if all positions of the element are given, and `all_filled` if all are filled up.
+- `given` holds if all positions of the element are given, and `all_filled` if all are padded.
 
-The bounds rest on one condition: all floats that the model computes, at given and at filled
+The bounds rest on one condition: all floats that the model computes, at given and at padded
 positions, are finite and at most `ORDINARY` in size. The condition does not include floats that the
-bounds themselves show to be larger, such as the summand of a mask. A filled position holds the
-numbers that the model computes for a longer sequence, in which the last element is repeated at the
-filled positions with a mask of 0.
+bounds themselves show to be larger, such as the very negative number that a mask adds to a score. A
+padded position holds the numbers that the model computes for a longer sequence, in which the last
+element is repeated at the padded positions with a mask of 0.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Bounds(NamedTuple):
     Attributes
     ----------
     all: the bound of all elements.
-    filled, anchor: for each position of an element, the bound if the position is filled up, and the
+    filled, anchor: for each position of an element, the bound if the position is padded, and the
         bound if it is the anchor.
-    given, all_filled: the bounds if all positions are given, and if all are filled up.
+    given, all_filled: the bounds if all positions are given, and if all are padded.
     """
 
     all: Bound
@@ -76,13 +76,13 @@ def after(form: Form, known: Mapping[str, Bounds], is_first: bool) -> Bounds:
 
     Parameters
     ----------
-    known: the bounds of all buffers before it.
+    known: the bounds of all buffers before the statement.
     is_first: whether no statement has written the buffer before.
 
     Raises
     ------
     UnprovenError
-        The statement combines positions, and filled positions may change the result.
+        The statement combines positions, and padded positions may change the result.
     """
     parts = (form.value, *form.conditions, *form.places)
     if form.mixed and any(_is_mixed(part, form) for part in parts):
@@ -120,7 +120,7 @@ def reads_later(forms: Sequence[Form]) -> bool:
 
 
 def _each(form: Form, bound: Callable[[Mapping[str, str]], Bound]) -> Bounds:
-    """The bounds of a statement's result; `bound` has one argument, the `where` of `bound_of`."""
+    """The bounds of a statement's result; `bound` takes the argument `where` of `bound_of`."""
     return Bounds(
         bound({}),
         tuple(bound(_elsewhere_given(form, p, "filled")) for p in form.positions),
@@ -131,7 +131,7 @@ def _each(form: Form, bound: Callable[[Mapping[str, str]], Bound]) -> Bounds:
 
 
 def _all(form: Form, at: str) -> dict[str, str]:
-    """The place `at`, such as `given`, for each loop whose positions a statement writes."""
+    """Map each loop whose positions a statement writes to `at`, a word such as `given`."""
     return dict.fromkeys(map(str, form.positions), at)
 
 
@@ -190,8 +190,8 @@ def _is_mixed(part: Any, form: Form) -> bool:
 
 
 def _repeated(kind: str, old: Bound, new: Bound, dtype: str) -> Bound:
-    """The bound of a value in the bound `old` after it is combined with one or more values in
-    the bound `new`."""
+    """The bound of a value within `old` after it is combined with one or more values within
+    `new`."""
     if kind == "max":
         return Bound(max(old.least, new.least), max(old.greatest, new.greatest))
     if kind == "min":
@@ -208,7 +208,7 @@ def _repeated(kind: str, old: Bound, new: Bound, dtype: str) -> Bound:
 def _combined(form: Form, known: Mapping[str, Bounds]) -> Bounds:
     """The bounds of a statement that combines positions.
 
-    In a sum, the terms of filled positions must be 0. In a maximum, the values of filled positions
+    In a sum, the terms of padded positions must be 0. In a maximum, the values of padded positions
     must be below the value at the anchor, the position that the mask keeps. In a minimum, they must
     be above the value at the anchor.
     """
@@ -246,7 +246,7 @@ def _combined(form: Form, known: Mapping[str, Bounds]) -> Bounds:
         if not where:
             of_all = bound(where)
         found = _repeated(kind, old, of_all, dtype)
-        there = bound(where, "anchor")  # The anchor's value is combined too.
+        there = bound(where, "anchor")  # A maximum includes the anchor.
         if kind == "max":
             return Bound(max(found.least, there.least), found.greatest)
         if kind == "min":
@@ -271,8 +271,8 @@ def bound_of(tree: Tree, known: Mapping[str, Bounds], where: Mapping[str, str]) 
 
     Parameters
     ----------
-    where: for some loops over positions, whether their position is `filled`, `given`, or the
-        `anchor`, which is a given position. All other loops may be at any position.
+    where: for some loops over positions, whether their position is padded (`filled`), `given`, or
+        the `anchor`, which is a given position. All other loops may be at any position.
     """
     kind, dtype = tree[0], tree[-1]
     if kind == "const":
@@ -310,7 +310,7 @@ def _of_load(bounds: Bounds, positions: tuple[Position, ...], where: Mapping[str
     """The bound of an element that is read."""
     at = [where.get(p, "") if isinstance(p, str) else "" for p in positions]
     are_given = [_is_given(p, where) for p in positions]
-    # A position before a filled position may be filled or given.
+    # A position before a padded position may be padded or given.
     loops = [p[1] if isinstance(p, tuple) else p for p in positions]
     may_be_filled = [bounds.filled[i] for i, p in enumerate(loops) if where.get(str(p)) == "filled"]
     is_alone = are_given.count(False) == 1  # All other positions are given.
@@ -319,7 +319,7 @@ def _of_load(bounds: Bounds, positions: tuple[Position, ...], where: Mapping[str
     if at and at.count("filled") == len(at) > 1:
         may_be_filled = [bounds.all_filled]
     if ANY in may_be_filled:
-        return ANY  # The element may be NaN at a filled position, whatever the other bounds say.
+        return ANY  # The element may be NaN at a padded position, whatever the other bounds say.
     hold = [bounds.all, *(bounds.anchor[i] for i, each in enumerate(at) if each == "anchor")]
     if all(are_given):
         hold.append(bounds.given)
@@ -329,7 +329,7 @@ def _of_load(bounds: Bounds, positions: tuple[Position, ...], where: Mapping[str
 
 
 def _is_given(position: Position, where: Mapping[str, str]) -> bool:
-    """Return whether an element that is read lies at a given position, not at a filled one.
+    """Return whether an element that is read lies at a given position, not at a padded one.
 
     A constant position, such as the first, counts as given.
     """
@@ -340,7 +340,7 @@ def _is_given(position: Position, where: Mapping[str, str]) -> bool:
 
 
 def _at_filled(tree: Tree, where: Mapping[str, str]) -> bool:
-    """Whether an expression reads an element at a filled position."""
+    """Whether an expression reads an element at a padded position."""
     if tree[0] == "load":
         inside = any(isinstance(part, tuple) and _at_filled(part, where) for part in tree[3])
         loops = (p[1] if isinstance(p, tuple) else str(p) for p in tree[2])

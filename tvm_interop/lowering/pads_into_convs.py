@@ -1,4 +1,4 @@
-"""Folds zero padding into the convolution that reads it, so that its input is not copied."""
+"""Folds zero padding into the convolution that follows, so that padding copies no tensor."""
 
 from __future__ import annotations
 

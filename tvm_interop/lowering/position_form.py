@@ -45,7 +45,7 @@ class Known(NamedTuple):
     Attributes
     ----------
     length: the length of the sequence.
-    least: the least length of the range. Positions below it are never filled up.
+    least: the least length of the range. Positions below it are never padded.
     names: the names of all buffers, equal for all lengths.
     layouts: the layout of each buffer that has positions.
     numbers: the number in each constant that consists of a single integer.
@@ -87,7 +87,7 @@ class Form(NamedTuple):
 
 
 def axes_of_layout(shape: Sequence[int], layout: Layout, length: int) -> list[int | None]:
-    """For each axis, how many consecutive indices one position has; None without positions.
+    """For each axis: consecutive indices per position; None for an axis without positions.
 
     Raises
     ------
@@ -137,7 +137,7 @@ def form_of(store: Store, known: Known, loops: Mapping[int, PositionLoop]) -> Fo
 
     Parameters
     ----------
-    loops: the loops over positions, by their number among the loops around the statement.
+    loops: the loops over positions, by their indices among all loops around the statement.
 
     Raises
     ------
@@ -170,7 +170,7 @@ class _Reader:
         self._store, self._known = store, known
         self._analyzer = sym.Analyzer()
         self._positions: dict[str, Any] = {}
-        # Variables for the number of whole sequences before an index.
+        # A variable for the multiple of the length in each index that is read from `places`.
         self._sequences: dict[str, Any] = {}
         self._problems: list[UnprovenError] = []
         self._values: dict[Any, Any] = {}
@@ -250,7 +250,8 @@ class _Reader:
     def _always_holds(self, node: Any) -> bool:
         """Whether a comparison holds for all indices, such as the check for a padded tensor's end.
 
-        The check contains the length, so it would differ between lengths, and is left out.
+        Forms leave such a comparison out, because it contains the length of the sequence, and forms
+        must be the same for all lengths.
         """
         if not self._known.is_padded or _has_loads(node, {}):
             return False
@@ -319,7 +320,7 @@ class _Reader:
         return tuple(positions), tuple(places)
 
     def _earlier(self, index: Any) -> Position | None:
-        """The position `index` if it lies before a loop's position, but not before 0; else None."""
+        """The position `index`, if it is at least 0 and before a loop's position; else None."""
         if not self._known.is_padded:
             return None
         for name, position in self._positions.items():

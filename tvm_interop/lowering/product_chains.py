@@ -1,8 +1,8 @@
 """Finds matrix products that can be merged into one, with the bias and activation after each.
 
 Queries, keys and values of attention are such products, and the gates of a mixture of experts. Each
-column of a merged product is the sum of the same terms as before, so no condition on numbers is
-needed. Products of the same tensor always fit together, because a column of a weight is an output.
+column of a merged product sums the same terms as before, whatever numbers the tensors hold.
+Products of the same tensor always fit together, because each column of a weight gives one output.
 """
 
 from __future__ import annotations

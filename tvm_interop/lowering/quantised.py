@@ -4,7 +4,8 @@ A model in QDQ format has operators of floats between roundings: `DequantizeLine
 or matrix product, a bias, ReLU or clip, `QuantizeLinear`. Each such chain becomes one operator of
 integers that a kernel library computes. Operators that only move or select numbers (reshapes,
 max-pooling, concatenations with one scale) work on the integers directly. All other operators stay
-in floats between the roundings. The attribute `QUANTISED` lists them.
+in floats between the roundings. The attribute `QUANTISED` counts the operators of integers, and
+lists the operators of floats.
 """
 
 from __future__ import annotations

@@ -242,7 +242,7 @@ def _in_steps(low: float, high: float, words: tuple[float, int, str]) -> tuple[f
 
 
 def _steps(chain: Chain, then: Sum) -> tuple[Step, ...]:
-    """The steps that follow a product with a sum.
+    """The steps after a product whose rounded result is added to another tensor.
 
     They round the product, add the other tensor, and scale the sum to the result. The integers of
     the other tensor are added unchanged, so the product is first rescaled to that tensor's scale.

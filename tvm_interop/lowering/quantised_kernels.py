@@ -74,7 +74,7 @@ def finished(
     data: te.Tensor,
     addend: te.Tensor | None = None,
 ) -> te.Tensor:
-    """Apply the steps of `integers`, the activation and the rounding to `data`.
+    """Apply the steps of `integers` (see `Integers`), the activation and the rounding to `data`.
 
     Parameters
     ----------

@@ -107,8 +107,8 @@ class _Form:
         self._store, self._buffers, self._blocks, self._loop = store, buffers, blocks, loop
         self._analyzer = sym.Analyzer()
         self._row = tirx.Var("row", "int64")
-        # For the text of each element that is read from a counter, a variable for the element's
-        # value in the first row.
+        # Maps the text of each element that is read from a `Counter` to a variable for the value of
+        # this element in the first row.
         self._bases: dict[str, Any] = {}
         self._problems: list[UnprovenError] = []
         self._values: dict[Any, Any] = {}
@@ -176,7 +176,10 @@ class _Form:
         return self._bases[str(found)] + tirx.Cast(dtype, self._row * counter.step)
 
     def _in_one_row(self, buffer: Any, indices: Sequence[Any]) -> list[Any]:
-        """The indices within one row, if the buffer has rows. The row must be the loop's."""
+        """The indices within one row, if the buffer has rows.
+
+        The element must lie in the row that the loop over rows is at.
+        """
         analyzer, row, size = self._analyzer, self._row, self._buffers.size
         found = [analyzer.simplify(index) for index in indices]
         if buffer in self._blocks:

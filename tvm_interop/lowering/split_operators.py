@@ -60,7 +60,7 @@ def split_operators(program: Program, parts: int) -> Program:
 
 
 def parts_in(names: Iterable[str]) -> int:
-    """The largest number of parts of an operator, read from operators' names; 1 without parts."""
+    """The most parts of an operator, read from operators' names; 1 if none is divided."""
     found = (_PART_NAME.search(name) for name in names)
     return max((int(match[1]) for match in found if match), default=1)
 
@@ -121,7 +121,8 @@ class _Splitter:
     def _parts_by_rows(self, op: Operator, parts: int, axis: int) -> list[Operator]:
         """The parts of `op`, each of which computes some rows of the result.
 
-        A part reads the rows that its windows reach, so neighbouring parts share some rows.
+        A part reads the input rows that its windows (of a convolution or a pooling) reach, so
+        neighbouring parts share some rows.
 
         Parameters
         ----------

@@ -2,8 +2,8 @@
 
 Networks that are trained with parallel branches, such as RepVGG and MobileOne, are often exported
 with these branches. A convolution is linear in its weights, so the sum of the branches is one
-convolution, whose weights are the sum of their weights. A smaller window lies within a larger one,
-with zeros around it, and a scale of channels is a window of one pixel.
+convolution, whose weights are the sum of their weights. A smaller kernel is padded with zeros to
+the size of the largest kernel, and a scale of the channels counts as a 1x1 kernel.
 
 Source: Ding et al., RepVGG: Making VGG-style ConvNets Great Again, CVPR 2021, section 3.3.
 """
@@ -33,9 +33,9 @@ class SummedConvs:
     """Merge convolutions of one image whose results are only added to each other.
 
     The convolutions must agree in strides and groups, have float32 numbers and constant weights,
-    and no dilation. A batch norm of the image is a scale of its channels here, and is merged with
-    them. The results change as little as by folding a batch norm: the weights are summed in
-    float64, and rounded once.
+    and no dilation. A batch norm of the image has become a scale of its channels before this pass,
+    and is merged with the convolutions. The results change as little as by folding a batch norm:
+    the weights are summed in float64, and rounded once.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -173,7 +173,7 @@ def _window_of_conv(conv: relax.Call) -> _Window | None:
 
 
 def _window_of_scale(scale: relax.Call) -> _Window | None:
-    """The scale of an image's channels by constants, as a window of one pixel for each channel."""
+    """The scale of an image's channels by constants, as a 1x1 kernel for each channel."""
     image, factors = scale.args
     shape = static_shape(image.ty)
     if not isinstance(image, relax.Var) or shape is None or not _is_constant(factors):
@@ -195,9 +195,9 @@ def _total_shift(leaves: list[relax.Expr]) -> relax.Expr | None:
 def _merged(
     windows: dict[relax.Expr, _Window],
 ) -> tuple[dict[relax.Expr, relax.Call], set[relax.Expr]]:
-    """The convolutions that stand for several summands, and the summands that are left out.
+    """The merged convolutions, each for several summands, and the summands that are left out.
 
-    Each convolution takes the place of its summand with the largest window; ties: the first
+    Each merged convolution takes the place of its summand with the largest kernel; ties: the first
     summand.
     """
     groups: dict[Hashable, list[relax.Expr]] = {}
@@ -237,7 +237,7 @@ def _kind(window: _Window) -> Hashable:
 
 
 def _may_hold(window: _Window, scale: _Window) -> bool:
-    """Whether a convolution's result has one number for each number of the scaled image."""
+    """Whether a convolution has stride 1, and the input and number of channels of a scale."""
     assert window.conv is not None
     return (
         window.image.same_as(scale.image)

@@ -106,7 +106,8 @@ def vector_registers(target: Any) -> Registers:
     """Return the vector registers that kernels compiled for `target` may use."""
     attrs = dict(target.attrs)
     if not str(attrs.get("mtriple", platform.machine())).startswith("x86_64"):
-        return Registers(32, 16)  # AArch64's registers; for other CPUs, LLVM adapts vectors.
+        # These are AArch64's registers. On other CPUs, LLVM splits vectors that are too long.
+        return Registers(32, 16)
     features = target_features(target)
     if "avx512f" in features:
         return Registers(32, 64)

@@ -120,7 +120,7 @@ def library_identity(name: str) -> str | None:
     try:
         return file_identity(_library(name).place.find())
     except OSError:
-        return library_version(name)  # The system's loader may still find the file.
+        return library_version(name)  # The system's loader may find the file in its own folders.
 
 
 def why_missing(name: str) -> str | None:

@@ -28,7 +28,8 @@ class LibraryFile(NamedTuple):
         if override:
             return override
         beside_python = os.path.join(sys.prefix, "lib", self.file)
-        if os.path.isfile(beside_python):  # The usual place; no metadata needs to be read.
+        # Look in the usual place first, without reading the package's metadata.
+        if os.path.isfile(beside_python):
             return os.path.realpath(beside_python)
         import importlib.metadata
 

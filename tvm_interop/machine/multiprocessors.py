@@ -62,7 +62,7 @@ def _before_80(blocks: int, warps: int, shared_kib: int) -> Multiprocessor:
 def _since_80(blocks: int, warps: int, shared_kib: int) -> Multiprocessor:
     """Describe a multiprocessor since compute capability 8.0.
 
-    A block may use all of its shared memory but 1 KiB.
+    A block may use all shared memory of the multiprocessor but 1 KiB.
     """
     return Multiprocessor(blocks, warps, shared_kib * _KIB, (shared_kib - 1) * _KIB)
 
@@ -72,7 +72,7 @@ def _before_70(
 ) -> Multiprocessor:
     """Describe a multiprocessor before compute capability 7.0.
 
-    A block may use at most 48 KiB of its shared memory.
+    A block may use at most 48 KiB of the multiprocessor's shared memory.
     """
     return Multiprocessor(
         blocks, 64, shared_kib * _KIB, 48 * _KIB, 256, 0, registers, block_registers

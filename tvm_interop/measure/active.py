@@ -144,13 +144,13 @@ class ActiveSearch:
     the result is the best schedule that has only measured stages. While the model has few samples,
     the stages to measure are drawn at random. Such random rounds do not count among the three.
 
-    If a block exceeds its share of `max_transitions`, it has too many stages to consider all of
-    them. Scheduler `ios` then finds a schedule by its beam search, with expected latencies. The
-    faster of this schedule and the best schedule known before is divided into windows of
-    neighbouring stages, and only stages made of the operators of one window are considered. When
-    further rounds gain nothing, the beam search is repeated with other windows, and with the model,
-    which has learned meanwhile. The search ends when two repetitions in a row have gained less than
-    1% each.
+    Scheduler `ios` searches the graph block by block. If a block exceeds its share of
+    `max_transitions`, it has too many stages to consider all of them. Scheduler `ios` then finds a
+    schedule by its beam search, with expected latencies. The faster of this schedule and the best
+    schedule known before is divided into windows of neighbouring stages, and only stages made of
+    the operators of one window are considered. When further rounds gain nothing, the beam search is
+    repeated with other windows, and with the model, which has learned meanwhile. The search ends
+    when two repetitions in a row have gained less than 1% each.
 
     Attributes
     ----------
@@ -332,8 +332,8 @@ class ActiveSearch:
     def _windows(self) -> StageSpace:
         """The stages made of the operators of one window of a schedule.
 
-        A window is a range of neighbouring stages. The schedule is the faster of the best one by
-        expected latencies and the best known one.
+        A window is a range of neighbouring stages. The schedule is the best schedule by expected
+        latencies, or the best schedule of measured stages if that is at least as fast.
         """
         started = time.perf_counter()
         most = min(self._options.max_transitions, _EXPECTED_TRANSITIONS)
@@ -366,7 +366,7 @@ class ActiveSearch:
         return StageBatch.from_bytes(flat)
 
     def _wanted(self) -> npt.NDArray[np.intp]:
-        """Kinds of stages to measure next, the most important first; empty if no kind is needed."""
+        """Kinds of stages (see `_take`) to measure next, the most important first; may be empty."""
         unmeasured = self._space.unmeasured
         if not len(unmeasured):
             return unmeasured
@@ -399,7 +399,10 @@ class ActiveSearch:
         return time.perf_counter() - self._started <= self._time_budget_s
 
     def _take(self, kinds: npt.NDArray[np.intp]) -> Floats:
-        """Measure kinds of stages and learn from them; returns the microseconds of each kind."""
+        """Measure a stage of each kind, learn from it, and return the microseconds of each kind.
+
+        Stages that run the same kernels are of one kind.
+        """
         stages = [self._space.kinds[int(i)] for i in kinds]
         price_us = np.asarray(self._device.stages(stages), dtype=np.float64)
         self._space.price_us[kinds] = price_us

@@ -89,7 +89,7 @@ class CpuStageTimer:
         return _runtime.implementation(kernel)
 
     def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:
-        """Do the jobs one after the other."""
+        """Do the jobs, which measure stages, one after the other."""
         return (job(self._rounds) for job in jobs)
 
     def close(self) -> None:

@@ -136,11 +136,11 @@ class CudaStageTimer:
         return ""
 
     def implementation(self, op: int) -> str:
-        """Return "", because libraries for GPUs choose implementations by measuring them."""
+        """Return "" for an unknown name: GPU libraries choose implementations by measuring them."""
         return ""
 
     def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:
-        """Do the jobs one after the other.
+        """Do the jobs, which measure stages, one after the other.
 
         Raises
         ------
@@ -199,7 +199,7 @@ class CudaStageTimer:
 
 
 class _Arena:
-    """The memory of all tensors of a timer: one block of the GPU, allocated at the first tensor."""
+    """The memory of all tensors of a timer: one block, allocated with the first tensor."""
 
     def __init__(self, streams: _cuda.CudaStreams, program: Program) -> None:
         self._streams, self._end = streams, 0

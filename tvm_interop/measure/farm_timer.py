@@ -114,7 +114,7 @@ class FarmStageTimer:
     def __init__(
         self, served: Sequence[ServedProgram], setting: Setting, answer_s: float = _ANSWER_S
     ) -> None:
-        """Use these servers. Each server holds the program whose stages it runs.
+        """Use the servers of `served`. Each server holds the program whose stages it runs.
 
         Parameters
         ----------
@@ -140,7 +140,7 @@ class FarmStageTimer:
         return ""
 
     def implementation(self, op: int) -> str:
-        """Return "", because servers run only TVM's kernels."""
+        """Return "", which stands for a kernel of TVM: servers run only such kernels."""
         return ""
 
     def do(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:

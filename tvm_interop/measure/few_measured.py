@@ -1,4 +1,4 @@
-"""A latency model for any scheduler that measures little and predicts the rest.
+"""A latency model that measures little and predicts the rest, for any scheduler.
 
 `few_search.py` decides which operators and stages are measured.
 """
@@ -197,7 +197,7 @@ class FewMeasured(LatencyModel):
         self._learn_operators(new)
 
     def measure(self, stages: Sequence[Sequence[Sequence[int]]]) -> tuple[Floats, Floats]:
-        """Measure unknown stages of several operators, of different kinds, and learn from them.
+        """Measure `stages` and learn from them. Each stage is unknown and has several operators.
 
         Returns
         -------

@@ -140,9 +140,9 @@ class _Search:
         )
 
     def _by_operators(self, made: Schedule) -> Schedule:
-        """Measure operators until the predictions of the others are certain enough.
+        """Measure operators until the predictions of all other operators are certain enough.
 
-        Returns the last schedule.
+        Returns the schedule that the scheduler made last.
         """
         if not self._few.was_asked:
             return made

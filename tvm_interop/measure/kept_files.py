@@ -104,7 +104,7 @@ class KeptFiles:
             is_there = self.folder.exists()
             reason = why_not_trusted(self.folder)
             if reason is None and not is_there:
-                return True  # Check again later: another user may make the folder.
+                return True  # Check the folder again later: another user may make it.
             self._is_trusted = reason is None
             if reason is not None:
                 _LOG.warning(

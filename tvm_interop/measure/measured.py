@@ -81,8 +81,8 @@ def counter(progress: Progress | None) -> Progress | None:
 class MeasuredLatency(LatencyModel):
     """Latencies measured by running stages on a device, in microseconds.
 
-    A stage runs as it will in the model: its groups are packed onto the streams by the same rule,
-    and run at once on the same executor. Stages run interleaved, in random order. A timed stage
+    A stage runs as it will in the model: its groups are packed onto the streams as in a plan, and
+    run at once on the model's executor. Stages run interleaved, in random order. A timed stage
     runs right after an untimed run of the same stage, so that its time does not depend on the work
     before it. Without the untimed run, a stage could seem faster than its own operators, if the
     operators were timed after larger operators that emptied the caches.
@@ -151,7 +151,7 @@ class MeasuredLatency(LatencyModel):
         self.timer.close()
 
     def op(self, op: int) -> float:
-        """Microseconds that operator `op` takes by itself; the first call measures all."""
+        """Microseconds that operator `op` takes alone; the first call measures all operators."""
         self._measure_ops()
         return self._op_us[op]
 
@@ -170,8 +170,8 @@ class MeasuredLatency(LatencyModel):
             return False
         (key,) = self.keys([[[op]]])
         if key not in self._only_reference:
-            # To answer, the library packs the weights of the operator, which takes time. So the
-            # library is asked only once about equal operators.
+            # To choose an implementation, the library packs the operator's weights. That takes
+            # time, so the library is asked only once about equal operators.
             self._only_reference[key] = self.timer.implementation(op).startswith("ref")
         return self._only_reference[key]
 
@@ -251,7 +251,7 @@ class MeasuredLatency(LatencyModel):
         return self._known[key] / max(sum(self._op_us[op] for op in ops) for ops in running)
 
     def _find_witness(self, measured: Programs) -> None:
-        """Remember the shortest stage that runs well side by side.
+        """Remember the shortest stage whose groups run well side by side.
 
         `_wait_for_cores` runs this stage later, to see whether two threads still have a core each.
         """
@@ -263,7 +263,7 @@ class MeasuredLatency(LatencyModel):
                 self._witness = (streams, us)
 
     def _wait_for_cores(self) -> None:
-        """Wait, for a limited time, until this virtual machine's cores run on separate cores again.
+        """Wait, for a limited time, until this machine's virtual cores run on separate cores again.
 
         The host of a virtual machine sometimes runs two virtual cores on one core. Everything that
         runs side by side then takes twice as long. The virtual machine's own counters do not show
@@ -303,7 +303,7 @@ class MeasuredLatency(LatencyModel):
         return self.measured - before
 
     def answer_from_store(self, stages: Sequence[Sequence[Sequence[int]]]) -> None:
-        """Give these stages the latencies that a later process would read from the database.
+        """Give `stages` the latencies that a later process would read from the database.
 
         The database holds the estimates from all runs of a stage (see `measure_again`).
         """
@@ -389,7 +389,7 @@ class MeasuredLatency(LatencyModel):
         return f"wait:{self._key(self._on_streams([[self._smallest_op()]]))}"
 
     def _smallest_op(self) -> int:
-        """The operator with the fewest bytes of inputs and outputs, and of these the lowest id."""
+        """The operator with the fewest bytes of inputs and outputs; ties: the lowest id."""
 
         def nbytes(op: int) -> int:
             operator = self._program.operators[op]

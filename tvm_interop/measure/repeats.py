@@ -61,7 +61,7 @@ Its runs cost little, and vary more than those of long stages."""
 
 
 def run_repeatedly(measure: Measure, count: int, care: Care = THOROUGH) -> list[list[float]]:
-    """Run `count` stages against each other; returns the seconds of each run of each stage.
+    """Run `count` stages in turns; returns the seconds of each run of each stage.
 
     Every stage first runs `REPEATS[0]` times, or once if it takes very long. The median of its runs
     so far decides how often the stage runs in all (`repeats_for`). Each stage has its own median,

@@ -19,7 +19,7 @@ from .stage_timer import Streams
 
 
 def measured_by(clock: Clock, executors: Sequence[Any], seed: int) -> Measure:
-    """A function that times executors against each other, in random order.
+    """A function that runs executors in turns, in random order, and times them.
 
     `seed` determines the order.
     """
@@ -43,7 +43,7 @@ class SharedTensors:
         self._made: dict[tuple[Any, ...], Any] = {}
 
     def get(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """The tensor of this key; `make` makes it when it is first asked for."""
+        """The tensor stored under `key`; `make` makes the tensor when it is first asked for."""
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]
@@ -54,9 +54,9 @@ class StageOperators:
 
     A value has two tensors. Its consumers read the first, and its producer writes the second. So no
     stage changes the tensors that another stage reads, and a time does not depend on earlier
-    measurements. Otherwise tensors could come to hold denormal numbers, as results of many
-    operators one after the other, and denormal numbers make some kernels 20 times slower. Only
-    operators of the same stage read each other's results.
+    measurements. With one tensor for each value, tensors could come to hold denormal numbers, as
+    results of many operators one after the other, and denormal numbers make some kernels 20 times
+    slower. Only operators of the same stage read each other's results.
     """
 
     def __init__(
@@ -178,8 +178,8 @@ class StageOperators:
         array = aligned_empty(stored_shape(described.shape, described.layout), described.dtype)
         # Integers are 0, because 0 is a valid index. Floats are neither denormal, infinite nor NaN.
         if not is_computed and _is_float(array.dtype):
-            # The random numbers of each tensor begin at another place. If two tensors were equal,
-            # an operator that subtracts them would compute only zeros.
+            # Each tensor begins at another place in `self._random`. If two tensors were equal, an
+            # operator that subtracts them would compute only zeros.
             first = _STEP * value % _RANDOM
             _fill(array, self._random[first : first + _RANDOM])
         else:

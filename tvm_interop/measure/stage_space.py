@@ -76,19 +76,19 @@ class StageSpace:
 
     @property
     def num_priced(self) -> int:
-        """Number of stages, not kinds, whose latency is known."""
+        """Number of stages whose latency is known; all stages of a kind are counted."""
         return int(np.isfinite(self.price_us[self._kind_of]).sum())
 
     @property
     def unmeasured(self) -> npt.NDArray[np.intp]:
-        """Indices of the kinds that nobody has measured."""
+        """Indices of the kinds of stages that nobody has measured."""
         return np.flatnonzero(np.isnan(self.price_us))
 
     def cheapest(self) -> Found:
         """The fastest sequence of measured stages.
 
-        If the measured stages cannot run all operators, the sequence has unmeasured stages too, and
-        a huge latency.
+        If no sequence of measured stages runs all operators, the result has unmeasured stages too,
+        and a huge latency.
         """
         price_us = np.where(np.isnan(self.price_us), _NEVER_US, self.price_us)
         stages, makespan_us = native.ios_solve(self._search, price_us[self._kind_of].tobytes())

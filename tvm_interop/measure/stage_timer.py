@@ -31,7 +31,7 @@ class StageTimer(Protocol):
     ----------
     setting: the device, and the numbers of streams and threads that stages run on; part of each
         record.
-    stages_per_job: how many stages are measured against each other in one job.
+    stages_per_job: how many stages one job measures, running them in turns.
     waits_of_stage: how many waits between streams, one after the other, are in the time of a stage
         on two streams: 2 if streams fork before the stage and join after it.
     """

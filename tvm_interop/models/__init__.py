@@ -1,8 +1,8 @@
 """Networks by name, as ONNX models that are made on the spot: nothing is downloaded.
 
-`list` gives the names of the networks, including all that the papers measure. `build` makes a
-network, and `skeleton` makes it without weights. `light` makes the architectures that come with the
-onnx package.
+`list` gives the names of the networks, including all that the six papers in `CITATION.cff` measure.
+`build` makes a network, and `skeleton` makes it without weights. `light` makes the architectures
+that come with the onnx package.
 """
 
 from . import light

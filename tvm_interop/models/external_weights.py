@@ -78,7 +78,7 @@ def _with_outside(
         else:
             tensor.raw_data = array_of(tensor, Path(path)).tobytes()
             del tensor.external_data[:]
-        tensor.data_location = TensorProto.DEFAULT  # So the loader below skips the tensor.
+        tensor.data_location = TensorProto.DEFAULT  # The loader below skips DEFAULT tensors.
     try:
         external_data_helper.load_external_data_for_model(model, str(Path(path).parent))
     except ValueError as error:

@@ -21,10 +21,10 @@ _HEAD_CHANNELS = 1280
 def randwire(net: OnnxNet, batch: int, image_size: int) -> None:
     """RandWire for images of 3x224x224 by default; four Watts-Strogatz graphs WS(4, 0.75).
 
-    The graphs have 16, 32, 32 and 32 operators with 154, 308, 616 and 1232 channels. An operator
-    sums its inputs and applies a 3x3 ReLU-SepConv. Operators without inputs in their graph read the
-    input of the stage with stride 2. Operators that no other operator reads are summed up to the
-    output of the stage.
+    Each graph is a stage of the network. The graphs have 16, 32, 32 and 32 operators with 154, 308,
+    616 and 1232 channels. An operator sums its inputs and applies a 3x3 ReLU-SepConv. Operators
+    without inputs in their graph read the input of the stage with stride 2. The output of the stage
+    is the sum of the results that no operator of the graph reads.
 
     The wiring has a seed of its own, `GRAPH_SEED` (291), and does not depend on the seed of the
     weights. 291 is the first seed whose graphs have as many schedule units and edges as the papers

@@ -110,7 +110,7 @@ def _is_of_torch(path: Path) -> bool:
         with zipfile.ZipFile(path) as file:
             return any(name.endswith("/data.pkl") for name in file.namelist())
     with open(path, "rb") as opened:
-        return opened.read(2) == b"\x80\x02"  # The pickle of torch.save before PyTorch 1.6.
+        return opened.read(2) == b"\x80\x02"  # torch.save wrote a pickle before PyTorch 1.6.
 
 
 def _nothing_there(path: Path) -> str:

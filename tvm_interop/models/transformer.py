@@ -1,4 +1,4 @@
-"""Attention and normalisation, which the encoders have in common."""
+"""Attention and normalisation, which the encoders of BERT and T5 share."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def attention(
         scores = net.op("Div", [scores, root], f"{name}/scaled", square)
     scores = net.add([scores, bias_to_scores], f"{name}/scores")
     weights = net.op("Softmax", [scores], f"{name}/softmax", square, 1.0, axis=-1)
-    # The mean square of the result is about the sum of the squared weights of a row, which is about
-    # 2 / length.
+    # The mean square of the result is about the sum of the squared attention weights of one query,
+    # which is about 2 / length.
     mean = net.op(
         "MatMul", [weights, value], f"{name}/context", (batch, heads, length, width), 2.0 / length
     )

@@ -158,7 +158,7 @@ def _fields(data: mmap.mmap, begin: int, end: int) -> Iterator[_Field]:
 
 
 def _varint(data: mmap.mmap, at: int, end: int) -> tuple[int, int]:
-    """The number at position `at`, and the position after it."""
+    """The integer of variable length (varint) at position `at`, and the position after it."""
     value = 0
     for place in range(at, min(at + 10, end)):
         byte = data[place]

@@ -32,7 +32,7 @@ _RESAMPLES = 2000
 
 @dataclass(frozen=True)
 class Timing:
-    """How long contestants run.
+    """How long contestants (engines with a model) run.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Found:
-    """The results of a contestant.
+    """The results of a contestant, which is an engine with a model.
 
     Latencies are in microseconds. If requests come at a given rate, the latency of a request begins
     when the request is due.

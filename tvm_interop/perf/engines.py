@@ -264,12 +264,13 @@ def thread_choices() -> tuple[int, ...]:
 
 
 def best_of(candidates: Mapping[Any, Sequence[Runner]]) -> Any:
-    """Return the key of the fastest candidate.
+    """Return the key of the fastest candidate, such as a setting of an engine.
 
-    In one try, all runners of a candidate are called at once, each in a thread. First come tries
-    that do not count, for a tenth of a second. The time of a candidate is then the median of its
-    tries in another tenth of a second, or of five tries if five tries take longer. Before each
-    candidate there is a rest, because onnxruntime's threads spin for some time after a run.
+    A runner is a function that runs the model once. In one try, all runners of a candidate are
+    called at once, each in a thread. First come tries that do not count, for a tenth of a second.
+    The time of a candidate is then the median of its tries in another tenth of a second, or of five
+    tries if five tries take longer. Before each candidate there is a rest, because onnxruntime's
+    threads spin for some time after a run.
     """
     if len(candidates) == 1:
         return next(iter(candidates))
@@ -283,7 +284,7 @@ def _median_s(runners: Sequence[Runner]) -> float:
 
 
 def _tries_s(runners: Sequence[Runner], least: int) -> list[float]:
-    """Return the seconds of each try, for at least `least` tries."""
+    """Return the seconds of each try, which calls all runners at once; `least` tries or more."""
     took: list[float] = []
     end = time.perf_counter() + _TRIES_S
     while len(took) < least or time.perf_counter() < end:

@@ -1,4 +1,6 @@
-"""Sends requests to runners, in a closed loop or in an open loop, and measures latencies.
+"""Sends requests to runners, in a closed or an open loop, and measures latencies.
+
+A runner is a function that runs a model once.
 
 In a closed loop, a runner gets a new request as soon as it has finished a request. In an open loop,
 requests arrive at given times, whether or not runners are free. The latency of such a request

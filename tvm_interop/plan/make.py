@@ -50,7 +50,7 @@ def make_plan(
     """
     graph = program.graph()
     schedule.validate(graph)
-    ids = schedule.ids_in(graph)  # The schedule may list operators in another order.
+    ids = schedule.ids_in(graph)  # The schedule's ids may differ from the graph's.
     stream_orders = [[ids[op] for op in ops] for ops in schedule.streams if ops]
     devices = _stream_devices(schedule, device)
     ordering = [(ids[before], ids[after]) for before, after in schedule.ordering_edges()]
@@ -153,7 +153,8 @@ def _values_by_kind(program: Program, placement: Placement | None) -> tuple[Plan
             return "input"
         if index not in written:
             assert index in copy_of, f"value `{program.values[index].name}` has no producer"
-            return storage(copy_of[index])  # The value copies an input or weight.
+            # A copy of an input is stored as an input, and a copy of a weight as a weight.
+            return storage(copy_of[index])
         return "output" if index in outputs else "arena"
 
     return tuple(

@@ -60,7 +60,7 @@ class PlannedValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
-        """The shape in memory, larger than `shape` if the layout fills up the last block."""
+        """The shape in memory, larger than `shape` if the layout pads the last block."""
         return stored_shape(self.shape, self.layout)
 
     @property

@@ -121,11 +121,11 @@ def _in_words(ranges: Mapping[str, Sequence[int]]) -> str:
 def check_masks(
     masks: Mapping[str, str], ranges: Mapping[str, Sequence[int]], plans: Sequence[Plan]
 ) -> None:
-    """Check that the inputs that are filled up with 0 can be masks.
+    """Check that the inputs that are padded with 0 can be masks.
 
     Parameters
     ----------
-    masks: for each mask, by name, the position at which it must be 1 in a filled-up run; see
+    masks: for each mask, by name, the position at which it must be 1 in a padded run; see
         `artifact.manifest.RowMask`.
     ranges: the number of rows in each plan, by the name of the dimension; the last dimension is
         that of the masks' positions. The ranges have passed `check_row_sizes`.

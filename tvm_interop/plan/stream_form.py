@@ -77,7 +77,7 @@ def _buffers(plan: Plan) -> dict[str, int]:
 
 
 def _nbytes(stored: PlannedValue) -> int:
-    """The size of a tensor in memory, in bytes. A blocked layout is filled up to full blocks."""
+    """The size of a tensor in memory, in bytes. A blocked layout is padded to full blocks."""
     shape = list(stored.shape)
     if stored.layout != "plain":
         block = int(stored.layout.removeprefix("blocked"))

@@ -78,7 +78,7 @@ def attention(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None
 
 
 def _pays(shapes: tuple[Shape, ...], scores: Shape) -> bool:
-    """Whether attention of these shapes takes less time as one operator."""
+    """Whether attention of these `shapes` takes less time as one operator than as several."""
     numbers = shapes[0][-1] + shapes[2][-1]
     enough = prod(scores) >= FEWEST_SCORES and scores[-2] >= FEWEST_QUERIES
     return enough and numbers <= MOST_NUMBERS

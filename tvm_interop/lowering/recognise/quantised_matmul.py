@@ -12,7 +12,7 @@ from ..quantised_kernels import computes, dims, scaled
 def quantised_matmul(
     op: QuantisedMatmul, left: te.Tensor, right: te.Tensor, *more: te.Tensor
 ) -> te.Tensor:
-    """The product of integers, with the scale, the bias, the steps and the rounding."""
+    """The product of integers, with scale, bias, steps (see `Integers`) and rounding."""
     return scaled(op, op.ending, op.integers, _products(op, left, right), *more)
 
 

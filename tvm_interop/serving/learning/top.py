@@ -1,9 +1,9 @@
 """The whole of TOP in one training: Algorithm 2 (GPG) inside Algorithm 1 (the agents).
 
 TOP is the system of Lin et al., TPDS 36(2), 2025. A training first trains GPG on combined blocks of
-the served models. Then it trains the agents. Each combined block that the agents choose gets its
-stages from this GPG, once. There are two configurations: `PAPER` and `OURS`. `DIFFERENCES` says why
-they differ, field by field.
+the served models. Then it trains the agents. The trained GPG divides each combined block that the
+agents choose into stages, when the block is first chosen. There are two configurations: `PAPER` and
+`OURS`. `DIFFERENCES` says why they differ, field by field.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class TopConfig:
         return max((least, most) for least, most in self.most if least <= max(cores, 1))[1]
 
     def fields(self) -> dict[str, Any]:
-        """Return all fields.
+        """Return all fields of the configuration, by name.
 
-        The fields of the two trainings are named `gpg.NAME` and `agents.NAME`.
+        The fields of `gpg` and `agents` are named `gpg.NAME` and `agents.NAME`.
         """
         found: dict[str, Any] = {}
         for name, value in asdict(self).items():
@@ -222,7 +222,10 @@ class TopTraining:
         return self._with_weights(self.weights)
 
     def run(self, every: int = 250, quiet: bool = True) -> dict[str, Any]:
-        """Do the part of the training that is left. Return the curves and this process's seconds.
+        """Do the part of the training that is left.
+
+        Returns the learning curves of GPG and of the agents, and the CPU seconds that this process
+        spent on each.
 
         Parameters
         ----------
@@ -257,7 +260,7 @@ class TopTraining:
         return self._process(self.programs(), self.schedule)
 
     def estimate_s(self, steps: int = 20) -> float:
-        """Return the seconds that the whole training will take, from the time of a few steps.
+        """Estimate the seconds of the whole training from the time of a few steps.
 
         The steps belong to a separate training, which is not kept. Its GPG has random
         weights, so combined blocks take as long to schedule as at the beginning of the real

@@ -76,7 +76,7 @@ def _compared(heads: int, queries: int, positions: int, depth: int, rounds: int)
     first = _described("matmul", shapes[0], shapes[1], scores)
     softmax = _described("softmax", scores, scores)
     second = _described("matmul", scores, shapes[2], result)
-    # Tensors are queries, keys, values, scores, powers, and the result.
+    # Tensors are queries, keys, values, scores, softmax of the scores, and the result.
     tensors = (*shapes, scores, scores, result)
     three = [(first, [0, 1, 3]), (softmax, [3, 4]), (second, [4, 2, 5])]
     one = [(_described("attention", *shapes, result), [0, 1, 2, 5])]

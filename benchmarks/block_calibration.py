@@ -58,7 +58,8 @@ class Parameters:
 
     Attributes
     ----------
-    tile: height and width of the tile of a product that a block computes; see `paper_kernels`.
+    tile: height and width of the tile of a matrix product that one thread block computes; see
+        `paper_kernels`.
     efficiency: share of the data sheet's flops that a busy multiprocessor reaches.
     depthwise: the same share for depthwise convolutions, relative to `efficiency`.
     launch_us: microseconds from one launch to the next.
@@ -97,9 +98,8 @@ def simulated_ms(network: PaperGraph, found: Parameters, form: str) -> float:
     latency = paper_latency(network, device(found), found.tile, found.depthwise)
     options = SEARCH if form in ("ios-parallel", "ios-both") else {}
     made = schedule(network.graph, form, latency, **options)
-    # A makespan is a sum of stage latencies. So the time of `ios-merge` does not include the gain
-    # from launching an operator while the operator before it still runs. Nor does the time of
-    # `sequential`.
+    # A makespan is a sum of stage latencies. So the times of `ios-merge` and `sequential` do not
+    # include the gain from launching an operator while the operator before it still runs.
     us = made.makespan if made.makespan is not None else made.simulate(network.graph, latency)
     return us / 1e3
 

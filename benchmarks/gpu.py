@@ -297,7 +297,7 @@ class Bench:
         return verdict
 
     def _look_for_first_wrong(self) -> None:
-        """If the numbers are wrong, find the first operator whose numbers are wrong."""
+        """If outputs of the network are wrong, find the first operator with wrong results."""
         if self.report.numbers == "right":
             return
         samples = dict(np.load(self._folder / SAMPLES_FILE))
@@ -333,7 +333,7 @@ class Bench:
             model = onnx.load(self._folder / "model.onnx")
             peer = torch_gpu.TorchRunner(model, way, self._inputs(0))
             error = self._worst_error(lambda which: _run_on(peer, self._inputs(which)))
-        except Exception as failure:  # PyTorch and its compiler raise many kinds of errors.
+        except Exception as failure:  # PyTorch and its compiler may raise any error.
             text = (str(failure).splitlines() or [""])[0]
             self.report.not_run.append(f"{name}: {type(failure).__name__}: {text}")
             return
@@ -455,7 +455,7 @@ class Bench:
 
 
 def _way(name: str, dispatch: str) -> str:
-    """The name of a schedule that runs in a certain way."""
+    """The name of a schedule, with the way in which it is launched unless that is `captured`."""
     suffix = {"streams": ", uncaptured", "captured": "", "linked": ", linked"}
     return name + suffix[dispatch]
 

@@ -154,7 +154,7 @@ def _same(some: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> bool:
 
 
 def look(ways: Ways, facts: Facts) -> int:
-    """Compare all ways, and keep the findings; return the exit code of the step."""
+    """Compare all ways to run the network, and keep the findings; return the step's exit code."""
     wrong, missing = [], []
     expected = [ways.by_host_arrays(which) for which in (0, 1)]
     for got, reference in zip(expected, ways.reference, strict=True):

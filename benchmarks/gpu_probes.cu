@@ -166,7 +166,8 @@ void Device() {
       connections == nullptr ? "null" : connections);
 }
 
-// Two events with nothing, an empty kernel, or a graph of one empty kernel between them.
+// The time between two events with nothing, an empty kernel, or a graph of one empty kernel between
+// them.
 void Events(cudaStream_t stream) {
   const auto nothing = [] {};
   const auto kernel = [&] { Nothing<<<1, 1, 0, stream>>>(); };

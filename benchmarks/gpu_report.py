@@ -1,4 +1,4 @@
-"""Defines the report of `gpu.py` on one network, and measures for that report."""
+"""Defines the report of `gpu.py` on one network, and helpers that measure figures of the report."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ TWO_CORES = DeviceDescription(200e3, 20e3, 0.5, 2, math.inf, 1.5)
 
 @dataclass(frozen=True)
 class PaperNetwork:
-    """The schedule units of a network, with their latencies on a simulated device.
+    """A network of the IOS paper's operators (schedule units) and its simulated latencies.
 
     Attributes
     ----------

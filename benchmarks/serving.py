@@ -8,7 +8,7 @@ In each cell of the grid, the policy `auto` is compared with the best of the oth
 - `--figures` makes the figures of the TOP paper instead, and the table of its claims, in
   `benchmarks/results/serving`.
 - `--quick` runs a part of the grid in under three minutes. It also checks the simulator against
-  this CPU on one network. Its last line is one JSON object,
+  this CPU on one network. The last line of the output is one JSON object,
   `{"rows": [...], "validation": [...]}`.
 - `--go-on` keeps the cells that FILE has already.
 

@@ -1,4 +1,4 @@
-"""Trains the whole of TOP, GPG inside the agents, and compares it with policies and a search.
+"""Trains the whole of TOP, and compares it with policies and a search.
 
     python -m benchmarks.top_whole [--seconds S] [--only NAME ...] [--folder DIR] [--estimate]
 
@@ -54,7 +54,7 @@ class Mix:
     Attributes
     ----------
     networks: number of blocks of each network.
-    shares: requests of each model for each whole mix.
+    shares: number of requests of each model in one whole mix.
     """
 
     networks: dict[str, int]
@@ -254,7 +254,7 @@ CALLS = 1000
 
 
 def trainings() -> Iterator[tuple[Place, str, int, float]]:
-    """Yield place, configuration, seed and share of the steps of each training, in order.
+    """Yield the device and mix, configuration, seed and share of the steps of each training.
 
     The trainings with all steps come last, because they take most time.
     """

@@ -34,9 +34,10 @@ TABLE_2 = {
     "ios", "Table 1", "operators, transitions and schedules of the largest blocks", seconds=5
 )
 def table_1() -> Record:
-    """Count with the endings that the authors' code enumerates, without limits r and s.
+    """Count with the endings that the authors' code enumerates.
 
-    An ending is a set of operators that can be the last stage.
+    An ending is a set of operators that can be the last stage. IOS's limits on the operators of a
+    group (r) and on the groups of an ending (s) are not set.
     """
     checks, rows = [], []
     for name, (ops, width, bound, transitions, schedules) in TABLE_1.items():

@@ -74,7 +74,7 @@ def learned() -> Record:
 
 
 def _where_it_does_not_pay(rows: list[dict[str, Any]]) -> str:
-    """Sentences that name the schedulers whose search takes longer, or whose schedule is slower."""
+    """Sentences that name the schedulers that few measurements make slower to search or to run."""
     longer = [r for r in rows if r["seconds"]["few"] >= r["seconds"]["full"]]
     slower = [r for r in rows if r["ratio_interval"][0] > 1]
     said = []
@@ -195,7 +195,7 @@ def target_table(title: str, rows: list[dict[str, Any]]) -> Table:
 
 
 def interval(numbers: dict[str, float]) -> str:
-    """A mean and its interval as text; the mean alone if nothing was drawn."""
+    """A mean and its interval as text; the mean alone if the interval has no width."""
     if numbers["low"] == numbers["high"]:
         return f"{numbers['mean']:.3f}"
     return f"{numbers['mean']:.3f} ({numbers['low']:.3f} to {numbers['high']:.3f})"

@@ -48,7 +48,7 @@ SPEEDUP = {"randwire": 1.13, "nasnet_a": 1.36, "inception_v3": 1.59}
 
 @experiment("lios", "Table III", "the running example, step by step", seconds=1)
 def table_3() -> Record:
-    """Schedule the example onto three streams."""
+    """Schedule the paper's running example onto three streams."""
     graph = OpGraph.from_edges(10, [(u - 1, v - 1) for u, v in EDGES])
     latency = LatencyTable(LATENCY_US)
     made = schedule(graph, "lios", latency, streams=3)
@@ -72,7 +72,7 @@ def table_3() -> Record:
 
 @experiment("lios", "Table IV", "operators and edges of the networks", seconds=1)
 def table_4() -> Record:
-    """Count the schedule units of our networks."""
+    """Count the operators of our networks, as schedule units of the IOS paper, and their edges."""
     checks = []
     for name, (ops, edges) in TABLE_4.items():
         graph = operator_graph(name)
@@ -164,7 +164,7 @@ def figure_7() -> Record:
 
 @experiment("lios", "Figure 8", "LIOS without its heuristics (RQ3)", seconds=40)
 def figure_8() -> Record:
-    """Simulate 50 random schedules of each variant, and LIOS."""
+    """Simulate LIOS, and 50 random schedules of each variant without some of its heuristics."""
     ms: dict[str, dict[str, list[float]]] = {}
     for name in ("randwire", "inception_v3", "squeezenet"):
         ms[name] = {"lios": [simulated_ms(name, "lios", streams=STREAMS)]}

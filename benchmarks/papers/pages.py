@@ -1,4 +1,4 @@
-"""Makes the pages about the papers from their result files: one a paper, and one over all."""
+"""Makes the pages about papers from result files: one for each paper, and one about all papers."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ Pair = tuple[str, str]
 
 
 def in_order(*tiers: Sequence[str]) -> tuple[Pair, ...]:
-    """The pairs of schedulers in which the first is in an earlier tier, which is better."""
+    """All pairs of schedulers from different tiers, the better first. Earlier tiers are better."""
     return tuple(
         pair for better, worse in combinations(tiers, 2) for pair in product(better, worse)
     )

@@ -143,7 +143,7 @@ def not_to_be_had(says: str, missing: str) -> Record:
 
 
 def record_from(stored: Mapping[str, Any]) -> Record:
-    """The record of `Record.as_dict`, read from JSON."""
+    """The record that `Record.as_dict` turned into `stored`."""
     return Record(
         **{
             **stored,

@@ -66,7 +66,7 @@ def parameters() -> Parameters:
 
 
 def subject(name: str, sheet: str = "v100", batch: int = 1) -> Subject:
-    """A network on the GPU with the data sheet `sheet`, with the blocks that a user would give."""
+    """A network on the GPU with the data sheet `sheet`, divided into blocks by `given_blocks`."""
     network = paper_graph(name, batch=batch)
     graph = network.graph
     return Subject(graph, latency_of(network, sheet), given_blocks(name, graph), network.work)

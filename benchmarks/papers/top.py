@@ -117,7 +117,7 @@ def figure_2() -> Record:
 
 @experiment("top", "Figure 3", "POS under unequal rates", seconds=1)
 def figure_3() -> Record:
-    """Reads the latency and the utilisation for both interpretations of POS."""
+    """Reads the latency and the utilisation of POS, which waits for absent models or skips them."""
     found = figures("3")
     checks = []
     for absent in ("wait", "skip"):

@@ -310,7 +310,7 @@ def _maddpg_shares(warm_up: int = 110, steps: int = 30) -> dict[str, float]:
 
 
 def _shares(training: Any, parts: dict[str, tuple[tuple[str, str], ...]]) -> dict[str, float]:
-    """The shares of the steps of a training that its parts take, by a profiler."""
+    """The share of a training's time that each of its parts takes, by a profiler."""
     profile = cProfile.Profile()
     profile.enable()
     training.run()

@@ -41,7 +41,7 @@ SIZES = {
     "diffusion, 32x32": (16, 1024, 1024, 8), "diffusion, 32x32, text": (16, 1024, 77, 8),
     "diffusion, 64x64": (8, 4096, 4096, 40), "Whisper's encoder": (6, 1500, 1500, 64),
 }  # fmt: skip
-"""Heads, queries, positions, and numbers in each of them."""
+"""Numbers of heads, queries and keys, and width of a head: numbers in each query, key and value."""
 
 
 def main() -> None:

@@ -42,10 +42,11 @@ FITTED_NETWORKS = ("inception_v3", "randwire")
 FITTED_FORMS = ("sequential", "greedy", "ios-merge")
 JUDGED_NETWORKS = ("squeezenet", "nasnet_a")
 SEARCH = {"max_group_ops": 3, "max_groups": 8, "max_transitions": 50_000}
-"""Options of IOS: the limits r and s of the paper's experiments, and a limit of the search.
+"""Options of IOS: the limits r (operators of a group) and s (groups of a stage) of the paper's
+experiments, and a limit on transitions.
 
-With fewer transitions, beams search RandWire's and NASNet-A's blocks in a minute. On the other two
-networks the search is complete."""
+Blocks of RandWire and NASNet-A have more transitions. They are searched with beams instead, which
+takes a minute. On the other two networks the search is complete."""
 GAP_US = 1.0
 """Microseconds between two kernels of a stream. This is our own assumption."""
 

@@ -16,9 +16,9 @@ from tests.gpu.sanitized_run import TensorsApart
 from tvm_interop.plan.plan import Plan
 
 SAMPLES = 64
-"""How many numbers of a result are stored, and of how many parts of it the means are stored."""
+"""The number of values of a result that are stored, and the number of parts whose means are."""
 SAMPLES_FILE = "operators.npz"
-"""File beside a network's artifact, with the numbers of its operators."""
+"""File beside a network's artifact, with stored values of its operators' results."""
 
 
 def described(array: np.ndarray) -> np.ndarray:

@@ -45,8 +45,8 @@ NCU_METRICS = (
 """The metrics that ncu reports for `NCU_KERNELS` kernels."""
 TOLERANCE = {"float32": 1e-4, "float16": 2e-2}
 TF32_TOLERANCE = 5e-2
-"""Allowed error of an operator of a library, as a share of 1 and of the result. TF32 keeps 10 bits
-of each factor."""
+"""Allowed error of a library's operator in TF32, as a share of 1 plus the absolute value of the
+result. TF32 keeps 10 bits of each factor."""
 
 
 def versions(bundle: Path, facts: Facts) -> int:

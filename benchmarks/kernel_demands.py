@@ -42,7 +42,7 @@ DEFAULT = (
 LONGEST = "nasnet_a"
 RESULT = Path(__file__).parent / "results" / "kernel_demands.json"
 FLOPS_PER_BYTE = 10.0
-"""The default of the scheduler `opara`."""
+"""The default of the option `flops_per_byte` of the scheduler `opara`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

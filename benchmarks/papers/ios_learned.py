@@ -13,8 +13,8 @@ from .sources import made, read
 
 SOURCE = "learned_schedulers"
 SLOWER = 1.05
-"""A schedule found with few measurements counts as good if it may be at most this many times as
-slow as the schedule found with all: the lower end of the interval of their ratio is below it."""
+"""The largest accepted time of a schedule found with few measurements, relative to the schedule
+found with all. Where this ratio has an interval, the lower end of the interval counts."""
 
 
 @experiment("ios", "Learned latencies", "few stages measured in place of all", seconds=1)

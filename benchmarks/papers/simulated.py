@@ -21,12 +21,12 @@ from ..paper_kernels import PaperGraph, Work, paper_graph, paper_latency
 
 NETWORKS = ("inception_v3", "randwire", "nasnet_a", "squeezenet")
 LIMITS = {"max_group_ops": 3, "max_groups": 8}
-"""The limits r and s of the IOS paper's experiments."""
+"""The limits r and s of the IOS paper: operators of a group, and groups of a stage."""
 FEW = {"max_transitions": 20_000}
-"""A limit of the search.
+"""A limit on the transitions of IOS's search.
 
-With it, NASNet-A takes a second instead of minutes, but its schedule is a few per cent slower than
-that of a complete search of its cells.
+With this limit, NASNet-A takes a second instead of minutes, but its schedule is a few per cent
+slower than that of a complete search of its cells.
 """
 
 

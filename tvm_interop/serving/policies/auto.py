@@ -49,7 +49,7 @@ simulation of `_SIMULATED` requests. The observed arrivals are repeated at most 
 _FINALISTS = 6
 """The number of candidates per load that go into the long simulation."""
 _NEARLY = 0.97
-"""Like `_AS_FAST`, but for short simulations."""
+"""The share that replaces `_AS_FAST` in short simulations, where chance has more influence."""
 _UNCERTAIN = 2.0
 """The number of standard deviations by which the true load may exceed the observed load."""
 _KEEP = 1.03

@@ -63,7 +63,7 @@ class Row:
     us: microseconds of the artifacts that ship, and of sequential execution twice, in undisturbed
         runs.
     ratios: the time of the artifact that ships with all cores, over the time of each other
-        contestant, from pairs of runs. Under `sequential, again` is the ratio of sequential
+        contestant, from pairs of runs. The entry `sequential, again` has the ratio of sequential
         execution to itself.
     intervals: 90% interval of each ratio.
     """
@@ -120,7 +120,7 @@ def compare(path: Path, latency_db: Path, rounds: int) -> Row:
 
 
 def _shipped(row: Row, name: str, home: Compilation) -> Schedule:
-    """The schedule of `ios-both`, or sequential execution if that is not slower."""
+    """The schedule of `ios-both`, or sequential execution if the schedule is not faster."""
     made, in_turn = home.schedule("ios-both"), home.sequential()
     assert made.makespan is not None
     row.merged[name] = len(merged_stages(made))

@@ -105,7 +105,7 @@ def _executor(
     shapes: tuple[tuple[int, ...], ...],
     given: list[np.ndarray],
 ) -> tuple[Any, np.ndarray]:
-    """An executor of operators, one after the other, and the array of their result."""
+    """An executor that runs operators one after the other, and the array with their result."""
     arrays = [aligned_empty(shape, "float32") for shape in shapes]
     for array, numbers in zip(arrays, given, strict=False):
         array[...] = numbers

@@ -1,4 +1,4 @@
-"""Fits the simulator of thread blocks to one half of the IOS paper's times, and tests the other.
+"""Fits the simulator of thread blocks to half of the IOS paper's times, and tests it on the rest.
 
 The simulated runs are those of the paper: its networks on a V100, in the five schedules of its
 section 6.1. The data sheet, the limits of a multiprocessor and the blocks assumed in

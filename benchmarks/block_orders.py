@@ -98,7 +98,7 @@ class Orders:
 
 
 def device_of(gpu: str, found: Parameters, launch_us: float) -> BlockDevice:
-    """A GPU of the paper on Opara with the efficiency and the wait that were fitted on a V100."""
+    """A GPU of the paper on Opara with the efficiency and the cost of a wait fitted on a V100."""
     flops_a_us, bytes_a_us, _ = SHEETS[gpu]
     described = GPUS[gpu]
     return BlockDevice(
@@ -116,7 +116,7 @@ def device_of(gpu: str, found: Parameters, launch_us: float) -> BlockDevice:
 def compiled(
     name: str, network: dict[str, Any], gpu: str, found: Parameters, launch_us: float
 ) -> Subject:
-    """A network of `kernel_demands.json`. The launches of an operator share its work equally."""
+    """A network of `kernel_demands.json`. An operator's launches have equal parts of its work."""
     device = device_of(gpu, found, launch_us)
     traits = traits_of(network, SHEETS[gpu][2])
     kernels = [

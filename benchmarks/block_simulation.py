@@ -98,7 +98,7 @@ def calibration() -> dict[str, Any]:
 
 
 def launch_orders(found: Parameters) -> dict[str, Any]:
-    """Each network in several launch orders on each GPU, and the cases of Fig. 3."""
+    """Each network in several launch orders on each GPU, and Opara's Fig. 3."""
     networks = json.loads(DEMANDS.read_text())["networks"]
     rows = []
     for gpu in SHEETS:

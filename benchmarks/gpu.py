@@ -2,7 +2,7 @@
 
 This script is part of the bundle that `make gpu-bundle` makes. `gpu_visit.py` in the bundle runs it
 in a process of its own for each network and part. It needs only a GPU, its driver and Python: no
-network, no compiler and no Relax. The parts are:
+internet connection, no compiler and no Relax. The parts are:
 
 - `check`: the outputs of sequential execution are compared with onnxruntime's, on two sets of
   inputs in turn. If they are wrong, the first operator that is wrong is named. Sequential execution
@@ -265,7 +265,7 @@ class Bench:
         self.report.median_us = interleaved_us(times)
 
     def _time_launches(self) -> None:
-        """Time the host's part of one launch, and runs that follow each other."""
+        """Time the host's part of one launch, and runs back to back."""
         for name, instance in self._instances.items():
             launches = [_cuda.time_launches(instance.executor, 1) for _ in range(9)]
             self.report.launch_us[name] = float(np.median(launches)) * 1e6

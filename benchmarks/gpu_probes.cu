@@ -119,7 +119,7 @@ cudaGraphExec_t Captured(cudaStream_t stream, const std::function<void()>& issue
   return exec;
 }
 
-// Puts `each` on all `streams`, which fork from the first stream and join it again.
+// Puts the work `each` on all `streams`, which fork from the first stream and join it again.
 void ForkAndJoin(const std::vector<cudaStream_t>& streams,
                  const std::function<void(cudaStream_t)>& each) {
   static const cudaEvent_t fork = NewEvent(cudaEventDisableTiming);
@@ -232,7 +232,8 @@ void Launches(const std::vector<cudaStream_t>& streams) {
   }
 }
 
-// How many kernels of one block run at once, each on its stream, launched and in a graph.
+// The number of kernels of one block that run at once, each on a stream of its own: launched by the
+// host, and in a graph.
 void Concurrency(const std::vector<cudaStream_t>& streams) {
   const long long cycles = CyclesOf(500);
   double alone[2] = {0, 0};

@@ -1,4 +1,4 @@
-"""The steps of the visit to a GPU (`gpu_visit.py`) that run a tool, or need no network.
+"""The steps of the visit to a GPU (`gpu_visit.py`) that run a tool, or run no whole network.
 
     python -m benchmarks.gpu_steps versions --bundle FOLDER --out FILE
     python -m benchmarks.gpu_steps ncu --network squeezenet --bundle FOLDER --out FILE

@@ -10,7 +10,7 @@ These are the aims:
 - If a curve in a figure of the paper falls from left to right, so does our curve.
 - Under `exact`, every figure is within 3% of a prototype's. No paper has figures for this
   evaluator. The prototype was written earlier and independently.
-- `multi-gpu` is shorter than HIOS-LP by 4% on 4 GPUs and by 25% on 12.
+- The latency of `multi-gpu` is shorter than HIOS-LP's by 4% on 4 GPUs and by 25% on 12.
 """
 
 from __future__ import annotations

@@ -71,10 +71,10 @@ def paper_network(
 def paper_network_with_merges(
     name: str, sheet: DeviceDescription = V100, image_size: int | None = None
 ) -> tuple[PaperNetwork, MergingConvs]:
-    """A network on a simulated device, and its latencies with prices of merged convolutions.
+    """A network on a simulated device, and its latencies, including those of merged convolutions.
 
-    A merged convolution is priced by the same rule as any operator: it writes more values, so it
-    keeps more cores busy, and it reads its input only once.
+    The latency of a merged convolution follows the same rule as any operator's. The merged
+    convolution writes more values, so it keeps more cores busy, and it reads its input only once.
 
     The parameters are as in `paper_network`.
     """

@@ -19,7 +19,7 @@ Sample: TypeAlias = Mapping[str, float]
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Means over the rounds, as a Markdown table.
+    """The means of all measurements over the rounds, as a Markdown table.
 
     Each row has the name of a `network`, and `samples` by contestant.
     """

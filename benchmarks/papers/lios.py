@@ -250,7 +250,7 @@ def table_5() -> Record:
 
 @experiment("lios", "Table VI", "scheduling time of the other schedulers (RQ2)", seconds=1)
 def table_6() -> Record:
-    """Compare the search times of Table V's run."""
+    """Compare the search times that were measured for Table V."""
     checks, rows = [], []
     for name in TABLE_4:
         ours = {k: row.search_s for k, row in _searches(name).items()}

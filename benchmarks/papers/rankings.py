@@ -1,9 +1,9 @@
 """Compares the simulators' rankings of schedulers with the papers' rankings, by Kendall's tau.
 
 Most papers rank only some pairs of schedulers, in words or by a ratio. So tau counts the pairs that
-the paper ranks. It is the number of pairs that our numbers rank alike, minus the number of pairs
-that they rank the other way, divided by the number of all these pairs. If the two numbers of a pair
-differ by less than 1%, the pair counts as neither.
+the paper ranks. Tau is (s - o) / n, where n is the number of these pairs. Our numbers rank s pairs
+in the same order as the paper, and o pairs in the other order. If the two numbers of a pair differ
+by less than 1%, the pair counts in n only.
 """
 
 from __future__ import annotations

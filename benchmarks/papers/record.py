@@ -89,7 +89,7 @@ class Chart:
     ----------
     kind: `bars`, `lines` or `boxes`.
     points: the labels along the horizontal axis.
-    series: for each label of the legend, a number for each point; None where there is none. For
+    series: for each label of the legend, a number for each point; None if there is no number. For
         `boxes`, a list of numbers for each point.
     axis: the quantity on the vertical axis, with its unit.
     """

@@ -184,8 +184,8 @@ class TopTraining:
         programs: the served models and the device.
         load: the requests that arrive while the agents learn.
         folder: where the files of the training are; it is made if it does not exist.
-        gpg_folder: where the files of GPG are, which trainings of several seeds may share, as the
-            paper trains GPG once for a device. None for `folder`.
+        gpg_folder: where the files of GPG are; None for `folder`. Trainings of several seeds may
+            share this folder, because the paper trains GPG once for a device.
         """
         self.config = config
         self.load = load
@@ -249,7 +249,7 @@ class TopTraining:
         }
 
     def process(self, schedule: str | None = None) -> ServingProcess:
-        """Return the process in which the agents learn.
+        """Return the decision process (the training environment) in which the agents learn.
 
         Parameters
         ----------

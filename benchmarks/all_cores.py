@@ -53,9 +53,9 @@ class Row:
     ----------
     refused: why the network could not be compiled. All other attributes are then empty.
     merged: number of merged operators in the schedule of `ios-both`, by compilation.
-    prices_us: for each compilation, the makespan of `ios-both` in microseconds: the sum of the
-        measured latencies of its stages. Also the makespan of sequential execution with divided
-        operators. All these stages were measured once more after the search.
+    prices_us: the makespan of `ios-both` in each compilation, and of sequential execution with
+        divided operators, in microseconds. A makespan is the sum of the latencies of the stages,
+        which were measured once more after the search.
     ships: whether the schedule of `ios-both` ships, by compilation.
     checks: the result of each speed check, by compilation: the time of the schedule over the time
         of sequential execution in the same compilation. There is no entry if `ios-both` chose

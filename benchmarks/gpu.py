@@ -156,7 +156,7 @@ class Bench:
         self._folder = folder
 
     def check(self) -> Report:
-        """Compare the outputs with onnxruntime's, and the bits of all ways to run a schedule."""
+        """Compare outputs with onnxruntime's, and the bits of all ways to run with each other."""
         sequential = self._artifact.plan
         for dispatch in ("streams", "captured", "linked"):
             self._add(_way("sequential", dispatch), sequential, dispatch)

@@ -258,7 +258,7 @@ def cuda_runtime() -> Path:
 
     Raises
     ------
-    DeviceError: none of them has the library.
+    DeviceError: none of these folders has the library.
     """
     nvcc = shutil.which("nvcc")
     homes = [os.environ.get("CUDA_HOME"), nvcc and str(Path(nvcc).resolve().parents[1])]

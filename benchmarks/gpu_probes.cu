@@ -211,7 +211,8 @@ void Gaps(cudaStream_t stream) {
   }
 }
 
-// What one launch of a graph costs the host and the GPU, by nodes and parallel branches.
+// The time that one launch of a graph takes on the host and on the GPU, by the numbers of nodes and
+// parallel branches.
 void Launches(const std::vector<cudaStream_t>& streams) {
   for (int nodes : {8, 64, 512, 2048}) {
     for (int branches : {1, 2, 8}) {

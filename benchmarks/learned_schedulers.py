@@ -245,7 +245,8 @@ def _stages(name: str, first: Recorded, other: Recorded, own: int) -> dict[str, 
     latencies of all single operators are measured on `other` itself.
     """
     (source, source_work, stored), samples = first, other[0]
-    # A model usually learns only from its own device. Here it must learn from the other device too.
+    # A latency model usually learns only from its own device. Here it must learn from the other
+    # device too.
     here = samples.setting
     records = [
         structs.replace(r, setting=structs.replace(source.setting, device=here.device))

@@ -117,8 +117,8 @@ def _work(
     made = {value for node in nodes for value in node.output}
     read = {value for node in nodes for value in node.input if value}
     values_in = sum(math.prod(shapes[value]) for value in read - made)
-    # A tensor that another operator of the unit reads counts as internal. Other units hardly ever
-    # read such a tensor.
+    # A tensor that another operator of the unit reads is not counted as written to memory. Other
+    # units hardly ever read such a tensor.
     values_out = sum(math.prod(shapes[value]) for value in made - read)
     flops = sum(node_flops(node, shapes) for node in nodes)
     return flops, _FLOAT_BYTES * (values_in + values_out), values_out

@@ -144,7 +144,7 @@ def _work_of_node(node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]]) -> l
     values = math.prod(output)
     read = [math.prod(shapes[value]) for value in node.input if value]
     if node.op_type == "Sum":
-        # cuDNN adds two tensors at a time.
+        # cuDNN adds two tensors at a time, so a sum of n tensors takes n - 1 kernels.
         return [Work("bytes", values, 1, values, 3 * _FLOAT_BYTES * values)] * (len(read) - 1)
     nbytes = _FLOAT_BYTES * (sum(read) + values)
     if node.op_type not in _PRODUCTS:

@@ -159,8 +159,8 @@ def search_cell(place: Place, method: str, calls: int, seed: int, folder: Path) 
     """Search with as many calls of the simulator as a training of our agents, under the same
     conditions.
 
-    Each call begins with empty queues, and its value is the rate of whole mixes. The stages are
-    those of `greedy`.
+    Each call begins with empty queues, and its value is the rate of requests in whole mixes.
+    `greedy` makes the stages.
     """
     made = TopTraining(place.programs(), place.load(), replace(OURS, episode=1), folder)
     process = made.process("greedy")

@@ -32,7 +32,7 @@ class Sheet:
     Attributes
     ----------
     arch, multiprocessors: as in `Gpu`.
-    flops_a_us, bytes_a_us: operations for fp32 and bytes of memory traffic per microsecond.
+    flops_a_us, bytes_a_us: fp32 operations and bytes of memory traffic per microsecond.
     link: the connection to the other GPU.
     """
 
@@ -227,7 +227,7 @@ def figure_4() -> Record:
 
 
 def _makespan(gpu_of: dict[int, int], latency: LatencyTable) -> float:
-    """The latency of the mapped operators of Fig. 4. A GPU runs one at a time, by priority."""
+    """The latency of Fig. 4's operators in `gpu_of`. A GPU runs them one by one, by priority."""
     left = {op: i for i, op in enumerate(sorted(gpu_of))}
     edges = [(left[u], left[v]) for u, v in FIGURE_4.edges if u in left and v in left]
     transfers = [latency.transfer(u, v) for u, v in FIGURE_4.edges if u in left and v in left]

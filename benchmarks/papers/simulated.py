@@ -1,7 +1,7 @@
 """Networks and schedules on GPUs that are simulated block by block, for all papers.
 
 The simulator has the parameters that `benchmarks.block_simulation` fitted to one half of the IOS
-paper's times. Data sheets give the rest.
+paper's times. Data sheets give all other parameters.
 """
 
 from __future__ import annotations

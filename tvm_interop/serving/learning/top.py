@@ -76,7 +76,7 @@ class TopConfig:
         return found
 
     def shortened(self, share: float) -> TopConfig:
-        """Return the configuration with `share` times the steps of both trainings."""
+        """Return the configuration with `share` times the steps of GPG and of the agents."""
         agents = self.agents
         steps = max(int(agents.steps * share), agents.batch + 1)
         first = max(int(agents.random_steps * share), agents.batch)

@@ -375,7 +375,7 @@ class Executor:
             self._wake.notify_all()
 
     def _carry_out(self, job: Job) -> None:
-        """Run a job and complete its requests. After a failed batch, each request runs alone."""
+        """Run a job and complete its requests. If a batch fails, its requests run one by one."""
         error = self._run(job, job.tickets)
         if error is None:
             return

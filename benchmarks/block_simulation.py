@@ -112,7 +112,7 @@ def launch_orders(found: Parameters) -> dict[str, Any]:
 
 
 def _text(found: dict[str, Any]) -> str:
-    """JSON with a line for each entry of a list."""
+    """The results as JSON text, with a line for each entry of a list."""
     parts = []
     for key, value in found.items():
         if isinstance(value, list):

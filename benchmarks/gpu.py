@@ -156,7 +156,7 @@ class Bench:
         self._folder = folder
 
     def check(self) -> Report:
-        """Compare outputs with onnxruntime's, and the bits of all ways to run with each other."""
+        """Compare outputs with onnxruntime's. Check that all ways to run give the same bits."""
         sequential = self._artifact.plan
         for dispatch in ("streams", "captured", "linked"):
             self._add(_way("sequential", dispatch), sequential, dispatch)
@@ -201,7 +201,7 @@ class Bench:
         return self.report
 
     def fly(self) -> Report:
-        """Count the runs in a second of several instances at once."""
+        """Count the runs per second of several instances that run at the same time."""
         streams = min(MOST_STREAMS, max(self._graph.width, 1))
         plans = {"sequential": self._artifact.plan}
         if streams > 1:

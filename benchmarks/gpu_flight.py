@@ -1,4 +1,4 @@
-"""Counts the runs in a second of several instances that run at once on a GPU."""
+"""Counts the runs per second of several instances that run at the same time on a GPU."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Ways:
         return [self.module.get_output(i).numpy() for i in range(self.module.get_num_outputs())]
 
     def by_gpu_tensors(self, which: int) -> list[np.ndarray]:
-        """Run on tensors of PyTorch. A stream of PyTorch writes them just before the run."""
+        """Run on tensors of PyTorch. A stream of PyTorch writes the inputs just before the run."""
         import torch
 
         with torch.cuda.stream(torch.cuda.Stream()):
@@ -72,7 +72,7 @@ class Ways:
         return [np.asarray(array) for array in found]
 
     def by_program(self, which: int) -> list[np.ndarray]:
-        """Run through a program in C."""
+        """Run the network through a program in C."""
         with TemporaryDirectory() as scratch:
             files = []
             for i, array in enumerate(self.given[which]):
@@ -96,7 +96,7 @@ class Ways:
 
     @functools.cached_property
     def _program(self) -> Path:
-        """The program in C, which is compiled here."""
+        """The path of the program in C, which the first access compiles."""
         place = self._bundle / RUNTIME
         self._compiled = TemporaryDirectory()
         program = Path(self._compiled.name) / "run_model"

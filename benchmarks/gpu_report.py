@@ -72,7 +72,7 @@ class Report:
 
     @property
     def is_right(self) -> bool:
-        """Whether the numbers were compared and are right, and no output bits differ."""
+        """Whether the outputs were compared and are right, and no output bits differ."""
         numbers = {self.numbers, *self.library_numbers.values()}
         return numbers == {"right"} and set(self.bits.values()) <= {"same"}
 

@@ -116,7 +116,7 @@ def cuda_tool(name: str) -> str | None:
 
 
 def probes(bundle: Path, facts: Facts) -> int:
-    """Build `gpu_probes.cu` and run it. Its lines are JSON."""
+    """Build `gpu_probes.cu` and run it. Each line of its output is JSON."""
     nvcc = cuda_tool("nvcc")
     if nvcc is None:
         return facts.exit_code(missing=["nvcc is not installed, which builds the probes"])

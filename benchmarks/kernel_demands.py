@@ -121,7 +121,7 @@ def traits_of(network: dict[str, Any], arch: str) -> list[OperatorTraits]:
 
 
 def _text(found: dict[str, Any]) -> str:
-    """JSON with a line for each operator, kernel and list."""
+    """The results as JSON text, with a line for each operator, kernel and list."""
     lines = ['{"networks": {']
     names = sorted(found["networks"])
     for name in names:

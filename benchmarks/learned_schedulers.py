@@ -140,7 +140,7 @@ def _one_scheduler(network: str, name: str) -> dict[str, Any]:
 
 
 def _measured(store: LatencyStore) -> tuple[int, int]:
-    """The numbers of different operators, and of different larger stages, that were measured."""
+    """The numbers of different measured operators, and of measured stages of several operators."""
     sizes = [sum(map(len, record.groups)) for record in store.records() if record.groups]
     return sizes.count(1), sum(size > 1 for size in sizes)
 

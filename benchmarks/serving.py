@@ -70,7 +70,7 @@ def full_cells() -> Iterator[Cell]:
         ("on_off", "periodic"), (0.6, 2.2), ("a100", "tx2")
     ):
         cells.append(Cell(device, 0.03, load, arrivals=arrivals, seed=1401))
-    # The order is random, so that cells of every kind are left out if time runs short.
+    # The order is random, so that a run that is out of time leaves out cells of every kind.
     random.Random(0).shuffle(cells)
     yield from cells
 

@@ -83,7 +83,7 @@ class Place:
 
     @property
     def name(self) -> str:
-        """A name for this case, which the names of its files contain."""
+        """A name for the device and the mix, which the names of result files contain."""
         return f"{self.device}, {self.mix}"
 
     def programs(self) -> Programs:

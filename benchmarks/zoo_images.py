@@ -1,4 +1,4 @@
-"""Two large networks of images for `benchmarks.zoo_export`: U2-Net and YOLOv8."""
+"""Two large networks that process images, for `benchmarks.zoo_export`: U2-Net and YOLOv8."""
 
 from __future__ import annotations
 

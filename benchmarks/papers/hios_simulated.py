@@ -1,4 +1,4 @@
-"""HIOS: the simulations of its section V, under two evaluators."""
+"""HIOS: the simulations of the paper's section V, under two evaluators."""
 
 from __future__ import annotations
 

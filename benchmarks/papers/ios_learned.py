@@ -125,7 +125,7 @@ def _share(counts: dict[str, int]) -> float:
 
 
 def scheduler_table(rows: list[dict[str, Any]]) -> Table:
-    """Each scheduler with all and with few measurements, on this CPU."""
+    """The table of each scheduler with all and with few measurements, on this CPU."""
     head = [
         "", "operators, all", "few", "stages, all", "few", "seconds, all", "few",
         "schedule, few over all", "90%", "sequential over all",
@@ -174,7 +174,7 @@ def _choices(rows: list[dict[str, Any]]) -> Table:
 
 
 def target_table(title: str, rows: list[dict[str, Any]]) -> Table:
-    """The errors of predictions for one target from another, without and with its own samples."""
+    """The errors of predictions for one target from another, by samples of the target itself."""
     head = [
         "", "of its own", "error, from both", "from its own alone", "rank correlation, from both",
         "from its own alone",

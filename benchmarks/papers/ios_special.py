@@ -51,7 +51,7 @@ def _times_by(
 
 @experiment("ios", "Table 3 (1)", "schedules made for other batches", seconds=35)
 def table_3_batches() -> Record:
-    """Run each schedule at each batch."""
+    """Run the schedule made for each batch at every batch."""
     ms = {
         (on, of): stages_us(_at("v100", of)[1], _at("v100", on)[0].latency) / 1e3
         for on in TABLE_3_BATCHES
@@ -167,7 +167,7 @@ def _last_block(network: Subject, found: Found) -> Found:
 
 
 def _computing(part: Found, graph: OpGraph) -> int:
-    """The number of stages that hold more than the concatenation."""
+    """The number of stages, without stages that hold nothing but the concatenation."""
     return sum(
         any(_short(graph.names[op]) != "concat" for group in groups for op in group)
         for _, groups in part.stages

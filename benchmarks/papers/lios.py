@@ -102,7 +102,7 @@ def _kernels(name: str) -> tuple[OpGraph, list[list[Any]], Any, LatencyTable]:
 
 
 def simulated_ms(name: str, scheduler: str, **options: Any) -> float:
-    """Milliseconds of a schedule on streams, with its launches, waits and blocks."""
+    """Simulated milliseconds of a schedule on streams, with launches, waits and thread blocks."""
     graph, kernels, gpu, alone = _kernels(name)
     made = schedule(graph, scheduler, alone, **options)
     return simulate_blocks(graph, made, kernels, gpu).makespan_us / 1e3

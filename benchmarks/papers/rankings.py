@@ -217,7 +217,7 @@ def agreement(found: Ranking, record: Record) -> Agreement:
 
 
 def _points(chart: Chart) -> Iterable[tuple[str, dict[str, float]]]:
-    """Each point of a chart, with the number of each scheduler; of box plots, the medians."""
+    """For each point of a chart, the number of each scheduler; in box plots, its median."""
     if chart.kind == "boxes":
         boxes = zip(chart.points, chart.series["ours"], strict=True)
         yield "", {name: statistics.median(box) for name, box in boxes}

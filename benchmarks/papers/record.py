@@ -47,13 +47,13 @@ class Check:
 
 
 def near(what: str, paper: float, ours: float, tolerance: float) -> Check:
-    """Our number may differ from the paper's by at most `tolerance` times the paper's number."""
+    """Check that our number differs from the paper's by at most `tolerance` times the paper's."""
     slack = tolerance * abs(paper)
     return Check(what, paper, ours, paper - slack, paper + slack)
 
 
 def equal(what: str, paper: float, ours: float) -> Check:
-    """Our number must equal the paper's number, for example a count."""
+    """Check that our number, for example a count, equals the paper's number."""
     return Check(what, paper, ours, paper, paper)
 
 

@@ -118,7 +118,7 @@ def searched(found: Subject, scheduler: str, **options: Any) -> Found:
 
 
 def best_us(network: Subject, name: str) -> float:
-    """Microseconds of the stages that IOS finds: IOS-Both where operators can be merged."""
+    """Microseconds of the stages that IOS finds, or IOS-Both if operators can be merged."""
     merges = name in ("inception_v3", "squeezenet")
     return searched(network, "ios-both" if merges else "ios", **(FEW if not merges else {})).us
 

@@ -299,7 +299,7 @@ def figure_22() -> Record:
 
 @experiment("top", "Figure 23", "all models read one queue", seconds=1)
 def figure_23() -> Record:
-    """Reads the throughput with one shared queue."""
+    """Reads the throughput with one queue that all models share."""
     policies = cell("shared-policies")
     runs = seeds("shared-mended", 2)
     pos = max(policies["pos, wait"]["throughput"], policies["pos, skip"]["throughput"])

@@ -133,7 +133,7 @@ def on_off(
     rng = np.random.default_rng(seed)
     times = []
     for rate in rates:
-        # Draw Poisson arrivals on a clock that only runs in the on state. Then insert the pauses.
+        # Draw Poisson arrivals on a clock that stands still in pauses. Then insert the pauses.
         on_us = _poisson_us(rate * (on_s + off_s) / on_s, seconds, rng)
         periods = max(8, math.ceil(4 * seconds / on_s))
         on_lengths = rng.exponential(on_s * 1e6, periods)

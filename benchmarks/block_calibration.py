@@ -64,7 +64,7 @@ class Parameters:
     efficiency: share of the data sheet's flops that a busy multiprocessor reaches.
     depthwise: the same share for depthwise convolutions, relative to `efficiency`.
     launch_us: microseconds from one launch to the next.
-    wait_us: microseconds of a wait between streams.
+    wait_us: microseconds that a wait of one stream for another costs.
     """
 
     tile: int = 64

@@ -11,8 +11,8 @@ internet connection, no compiler and no Relax. The parts are:
   a graph for each operator).
 - `time`: each operator, and each stage that a scheduler asks for, is measured on this GPU, and
   every scheduler makes its schedule. Opara gets the resources that each kernel needs, as its
-  machine code says, and opens as many streams as it likes. In one more schedule, its streams are
-  combined. If cuDNN or cuBLASLt loads, one more program uses the libraries' kernel for each
+  machine code says, and opens as many streams as it likes. In one more schedule, Opara's streams
+  are combined. If cuDNN or cuBLASLt loads, one more program uses the libraries' kernel for each
   operator that they can run, and another program uses the fastest kernel of each operator, a
   library's or TVM's. All executions are checked like in `check`. Then they are timed in interleaved
   rounds. Schedules run captured. Schedules of TVM's kernels also run with stream priorities.

@@ -5,7 +5,7 @@
 `FOLDER` is one network of the bundle. The first run through `GraphModule` is compared with
 onnxruntime's outputs. All other ways must give the same bits: tensors of PyTorch on the GPU as
 inputs and outputs, a session, several threads, and a program in C that runs the model without
-Python. The times of a run with inputs in the host's memory and on the GPU are told too.
+Python. The findings also have the times of a run with inputs in the host's memory and on the GPU.
 """
 
 from __future__ import annotations

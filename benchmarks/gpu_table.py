@@ -1,4 +1,4 @@
-"""Gathers the findings of visits to a GPU's machine in one result file, and makes its section.
+"""Gathers findings of visits to a GPU's machine in a result file, and makes a section from it.
 
     python -m benchmarks.gpu_table VISIT.json ... --commit 1234567 --out FILE [--note TEXT]
 

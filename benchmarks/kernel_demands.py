@@ -8,8 +8,8 @@ launches. From these numbers the program computes how many blocks a multiprocess
 demand of each operator, its launch order and its streams. The output also has the streams of
 Nimble. Nothing is timed, so every machine with the same compilers finds the same numbers.
 
-A network that is named replaces its part of the result file, and the other parts stay. `--full`
-adds NASNet-A, which takes longest to compile.
+The results of a named network replace its part of the result file, and the other parts stay.
+`--full` adds NASNet-A, which takes longest to compile.
 """
 
 from __future__ import annotations

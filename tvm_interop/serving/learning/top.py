@@ -33,8 +33,9 @@ class TopConfig:
     gpg_blocks: number of random combined blocks that GPG is trained on.
     gpg_most: largest number of blocks in such a combined block; None for `most`.
     gpg_options: further options of the scheduler, such as `width` of `gpg-scored`.
-    most: largest number of blocks in a combined block (H), as pairs (multiprocessors, H). Of the
-        pairs with no more multiprocessors than the device has, the pair with the most counts.
+    most: largest number of blocks in a combined block (H), as pairs (multiprocessors, H). For a
+        device, H comes from the pair with the largest number of multiprocessors that is not above
+        the device's own number.
     interval: see `Space`.
     reward, rule, barriers: see `ServingProcess`.
     step_s: seconds of serving in a step; None for the time of `step_requests` requests that run one

@@ -147,9 +147,8 @@ class TopPlus(Search):
 
     An operator waits for its inputs instead of the previous stage. A second combined block starts
     beside the running one: of the other combined blocks, the one with the largest share of blocks
-    that have input. The policy also
-    simulates `sequential`, which runs one instance at a time, and serves by `sequential` if that
-    has the higher simulated throughput.
+    that have input. The policy also simulates `sequential`, which runs one instance at a time, and
+    serves by `sequential` if that has the higher simulated throughput.
 
     Parameters
     ----------

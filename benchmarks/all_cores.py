@@ -53,9 +53,9 @@ class Row:
     ----------
     refused: why the network could not be compiled. All other attributes are then empty.
     merged: number of merged operators in the schedule of `ios-both`, by compilation.
-    prices_us: for each compilation, the makespan of `ios-both` in microseconds: the sum of the
-        measured latencies of its stages. Also the makespan of sequential execution with divided
-        operators. All these stages were measured once more after the search.
+    prices_us: the makespan of `ios-both` in each compilation, and of sequential execution with
+        divided operators, in microseconds. A makespan is the sum of the latencies of the stages,
+        which were measured once more after the search.
     ships: whether the schedule of `ios-both` ships, by compilation.
     checks: the result of each speed check, by compilation: the time of the schedule over the time
         of sequential execution in the same compilation. There is no entry if `ios-both` chose
@@ -63,7 +63,7 @@ class Row:
     us: microseconds of the artifacts that ship, and of sequential execution twice, in undisturbed
         runs.
     ratios: the time of the artifact that ships with all cores, over the time of each other
-        contestant, from pairs of runs. Under `sequential, again` is the ratio of sequential
+        contestant, from pairs of runs. The entry `sequential, again` has the ratio of sequential
         execution to itself.
     intervals: 90% interval of each ratio.
     """
@@ -87,7 +87,7 @@ def main() -> int:
     rows = []
     paths = [arguments.folder / f"{name}.onnx" for name in arguments.networks]
     for path in paths or sorted(arguments.folder.glob("*.onnx")):
-        # A new process gives back all memory of a network.
+        # A new process for each network gives back all memory when it ends.
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
             row = pool.submit(compare, path, arguments.latency_db, arguments.rounds).result()
         rows.append(row)
@@ -120,7 +120,7 @@ def compare(path: Path, latency_db: Path, rounds: int) -> Row:
 
 
 def _shipped(row: Row, name: str, home: Compilation) -> Schedule:
-    """The schedule of `ios-both`, or sequential execution if that is not slower."""
+    """The schedule of `ios-both`, or sequential execution if the schedule is not faster."""
     made, in_turn = home.schedule("ios-both"), home.sequential()
     assert made.makespan is not None
     row.merged[name] = len(merged_stages(made))

@@ -41,7 +41,7 @@ SIZES = {
     "diffusion, 32x32": (16, 1024, 1024, 8), "diffusion, 32x32, text": (16, 1024, 77, 8),
     "diffusion, 64x64": (8, 4096, 4096, 40), "Whisper's encoder": (6, 1500, 1500, 64),
 }  # fmt: skip
-"""Heads, queries, positions, and numbers in each of them."""
+"""Numbers of heads, queries and keys, and width of a head: numbers in each query, key and value."""
 
 
 def main() -> None:
@@ -76,7 +76,7 @@ def _compared(heads: int, queries: int, positions: int, depth: int, rounds: int)
     first = _described("matmul", shapes[0], shapes[1], scores)
     softmax = _described("softmax", scores, scores)
     second = _described("matmul", scores, shapes[2], result)
-    # Tensors are queries, keys, values, scores, powers, and the result.
+    # Tensors are queries, keys, values, scores, softmax of the scores, and the result.
     tensors = (*shapes, scores, scores, result)
     three = [(first, [0, 1, 3]), (softmax, [3, 4]), (second, [4, 2, 5])]
     one = [(_described("attention", *shapes, result), [0, 1, 2, 5])]
@@ -105,7 +105,7 @@ def _executor(
     shapes: tuple[tuple[int, ...], ...],
     given: list[np.ndarray],
 ) -> tuple[Any, np.ndarray]:
-    """An executor of operators, one after the other, and the array of their result."""
+    """An executor that runs operators one after the other, and the array with their result."""
     arrays = [aligned_empty(shape, "float32") for shape in shapes]
     for array, numbers in zip(arrays, given, strict=False):
         array[...] = numbers

@@ -1,4 +1,4 @@
-"""Fits the simulator of thread blocks to one half of the IOS paper's times, and tests the other.
+"""Fits the simulator of thread blocks to half of the IOS paper's times, and tests it on the rest.
 
 The simulated runs are those of the paper: its networks on a V100, in the five schedules of its
 section 6.1. The data sheet, the limits of a multiprocessor and the blocks assumed in
@@ -42,10 +42,11 @@ FITTED_NETWORKS = ("inception_v3", "randwire")
 FITTED_FORMS = ("sequential", "greedy", "ios-merge")
 JUDGED_NETWORKS = ("squeezenet", "nasnet_a")
 SEARCH = {"max_group_ops": 3, "max_groups": 8, "max_transitions": 50_000}
-"""Options of IOS: the limits r and s of the paper's experiments, and a limit of the search.
+"""Options of IOS: the limits r (operators of a group) and s (groups of a stage) of the paper's
+experiments, and a limit on transitions.
 
-With fewer transitions, beams search RandWire's and NASNet-A's blocks in a minute. On the other two
-networks the search is complete."""
+Blocks of RandWire and NASNet-A have more transitions. They are searched with beams instead, which
+takes a minute. On the other two networks the search is complete."""
 GAP_US = 1.0
 """Microseconds between two kernels of a stream. This is our own assumption."""
 
@@ -58,11 +59,12 @@ class Parameters:
 
     Attributes
     ----------
-    tile: height and width of the tile of a product that a block computes; see `paper_kernels`.
+    tile: height and width of the tile of a matrix product that one thread block computes; see
+        `paper_kernels`.
     efficiency: share of the data sheet's flops that a busy multiprocessor reaches.
     depthwise: the same share for depthwise convolutions, relative to `efficiency`.
     launch_us: microseconds from one launch to the next.
-    wait_us: microseconds of a wait between streams.
+    wait_us: microseconds that a wait of one stream for another costs.
     """
 
     tile: int = 64
@@ -97,9 +99,8 @@ def simulated_ms(network: PaperGraph, found: Parameters, form: str) -> float:
     latency = paper_latency(network, device(found), found.tile, found.depthwise)
     options = SEARCH if form in ("ios-parallel", "ios-both") else {}
     made = schedule(network.graph, form, latency, **options)
-    # A makespan is a sum of stage latencies. So the time of `ios-merge` does not include the gain
-    # from launching an operator while the operator before it still runs. Nor does the time of
-    # `sequential`.
+    # A makespan is a sum of stage latencies. So the times of `ios-merge` and `sequential` do not
+    # include the gain from launching an operator while the operator before it still runs.
     us = made.makespan if made.makespan is not None else made.simulate(network.graph, latency)
     return us / 1e3
 

@@ -98,7 +98,7 @@ class Orders:
 
 
 def device_of(gpu: str, found: Parameters, launch_us: float) -> BlockDevice:
-    """A GPU of the paper on Opara with the efficiency and the wait that were fitted on a V100."""
+    """A GPU of the paper on Opara with the efficiency and the cost of a wait fitted on a V100."""
     flops_a_us, bytes_a_us, _ = SHEETS[gpu]
     described = GPUS[gpu]
     return BlockDevice(
@@ -116,7 +116,7 @@ def device_of(gpu: str, found: Parameters, launch_us: float) -> BlockDevice:
 def compiled(
     name: str, network: dict[str, Any], gpu: str, found: Parameters, launch_us: float
 ) -> Subject:
-    """A network of `kernel_demands.json`. The launches of an operator share its work equally."""
+    """A network of `kernel_demands.json`. An operator's launches have equal parts of its work."""
     device = device_of(gpu, found, launch_us)
     traits = traits_of(network, SHEETS[gpu][2])
     kernels = [
@@ -129,7 +129,7 @@ def compiled(
 
 
 def assumed(name: str, gpu: str, found: Parameters, launch_us: float, batch: int = 1) -> Subject:
-    """A network of schedule units, with the kernels that cuDNN is assumed to run."""
+    """A network with the IOS paper's operators, and the kernels that cuDNN is assumed to run."""
     device = device_of(gpu, found, launch_us)
     units = paper_graph(name, batch=batch)
 
@@ -182,11 +182,10 @@ def orders_of(subject: Subject, count: int = ORDERS) -> Orders:
 
 
 def along(graph: OpGraph, priorities: Sequence[float]) -> Schedule:
-    """Opara's streams along the launch order that always takes the ready operator with the least
-    priority.
+    """Opara's streams, launched by priority: the ready operator with the least one comes next.
 
-    Algorithm 2 of the paper launches in this order if no operator is bound by memory and the
-    priorities are the demands.
+    Algorithm 2 of the paper on Opara launches in this order if no operator is bound by memory and
+    the priorities are the operators' demands for resources.
     """
     traits = [OperatorTraits(demand=float(p), memory_bound=False) for p in priorities]
     return schedule(graph, "opara", traits=traits)
@@ -236,7 +235,8 @@ class Overlap:
     ids_us: microseconds if the operators are launched in the order of `case`.
     paper_us: microseconds in the order of the paper's Algorithm 2.
     best_us: microseconds in the best of all orders.
-    published: the share of the time that the paper's order saved on an A100.
+    published: the share of the time that the paper's order saved on an A100, compared with the
+        order of `case`.
     """
 
     case: str
@@ -252,7 +252,7 @@ def fig_3(found: Parameters) -> list[Overlap]:
 
     The operators are independent, each on a stream of its own. The graphs and tensors of the figure
     are not known. Here the convolution is GoogLeNet's second 3x3 convolution as TVM's kernel
-    computes it, and the ReLU and the addition work on its output, with a block for 1,024 values.
+    computes it. The ReLU and the addition work on its output, one thread block for 1,024 values.
     """
     conv = KernelDemand("conv", 294, 128, 64, 6912)
     blocks = -(-_VALUES // 1024)

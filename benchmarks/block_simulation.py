@@ -98,7 +98,7 @@ def calibration() -> dict[str, Any]:
 
 
 def launch_orders(found: Parameters) -> dict[str, Any]:
-    """Each network in several launch orders on each GPU, and the cases of Fig. 3."""
+    """Each network in several launch orders on each GPU, and Opara's Fig. 3."""
     networks = json.loads(DEMANDS.read_text())["networks"]
     rows = []
     for gpu in SHEETS:
@@ -112,7 +112,7 @@ def launch_orders(found: Parameters) -> dict[str, Any]:
 
 
 def _text(found: dict[str, Any]) -> str:
-    """JSON with a line for each entry of a list."""
+    """The results as JSON text, with a line for each entry of a list."""
     parts = []
     for key, value in found.items():
         if isinstance(value, list):

@@ -20,7 +20,7 @@ _NETWORKS_OF_OPARA = ("googlenet", "inception_v3", "bert_base")
 
 
 def section(report: dict[str, Any]) -> list[str]:
-    """The paragraphs of the section, as Markdown."""
+    """The paragraphs of the section on simulated thread blocks, as Markdown."""
     return [
         "## Thread blocks on a simulated GPU\n\nSimulated by `python -m "
         "benchmarks.block_simulation`. No GPU was at hand, and nothing in this section was "

@@ -73,7 +73,8 @@ def ratios(network: str, folder: Path) -> list[float]:
         module = tvm_interop.GraphModule(tvm_interop.load(folder / f"{network}-{budget}.tar"))
         module.set_input(**feed)
         runs[budget] = module.run
-    # Each turn takes the median of several runs: a small network runs for microseconds.
+    # Each turn takes the median of several runs, because one run of a small network takes only
+    # microseconds.
     rounds = rounds_for([*runs.values()], _SECONDS)
     times_us = measure(runs, "none", rounds, in_a_row=5)
     quartiles = {budget: float(np.quantile(times_us[budget], 0.25)) for budget in BUDGETS}

@@ -120,7 +120,7 @@ def openvino_runner(model: Path, feed: dict[str, np.ndarray], precision: str | N
 
     Parameters
     ----------
-    precision: such as "f32"; None lets OpenVINO choose.
+    precision: type in which OpenVINO computes, such as "f32"; None lets OpenVINO choose.
     """
     import openvino
 

@@ -228,7 +228,8 @@ def compile_and_compare(family: str, n: int, scheduler: str) -> None:
     import tvm_interop
 
     model = next(f for f in FAMILIES if f.__name__ == family)(n)
-    run = tvm_interop.compile  # The first access imports TVM. The time must not include the import.
+    # The first access to `compile` imports TVM. The time must not include the import.
+    run = tvm_interop.compile
     start = time.perf_counter()
     artifact = run(model, scheduler=scheduler, latency_db=":memory:")
     seconds = time.perf_counter() - start

@@ -2,7 +2,7 @@
 
 This script is part of the bundle that `make gpu-bundle` makes. `gpu_visit.py` in the bundle runs it
 in a process of its own for each network and part. It needs only a GPU, its driver and Python: no
-network, no compiler and no Relax. The parts are:
+internet connection, no compiler and no Relax. The parts are:
 
 - `check`: the outputs of sequential execution are compared with onnxruntime's, on two sets of
   inputs in turn. If they are wrong, the first operator that is wrong is named. Sequential execution
@@ -11,8 +11,8 @@ network, no compiler and no Relax. The parts are:
   a graph for each operator).
 - `time`: each operator, and each stage that a scheduler asks for, is measured on this GPU, and
   every scheduler makes its schedule. Opara gets the resources that each kernel needs, as its
-  machine code says, and opens as many streams as it likes. In one more schedule, its streams are
-  combined. If cuDNN or cuBLASLt loads, one more program uses the libraries' kernel for each
+  machine code says, and opens as many streams as it likes. In one more schedule, Opara's streams
+  are combined. If cuDNN or cuBLASLt loads, one more program uses the libraries' kernel for each
   operator that they can run, and another program uses the fastest kernel of each operator, a
   library's or TVM's. All executions are checked like in `check`. Then they are timed in interleaved
   rounds. Schedules run captured. Schedules of TVM's kernels also run with stream priorities.
@@ -156,7 +156,7 @@ class Bench:
         self._folder = folder
 
     def check(self) -> Report:
-        """Compare the outputs with onnxruntime's, and the bits of all ways to run a schedule."""
+        """Compare outputs with onnxruntime's. Check that all ways to run give the same bits."""
         sequential = self._artifact.plan
         for dispatch in ("streams", "captured", "linked"):
             self._add(_way("sequential", dispatch), sequential, dispatch)
@@ -201,7 +201,7 @@ class Bench:
         return self.report
 
     def fly(self) -> Report:
-        """Count the runs in a second of several instances at once."""
+        """Count the runs per second of several instances that run at the same time."""
         streams = min(MOST_STREAMS, max(self._graph.width, 1))
         plans = {"sequential": self._artifact.plan}
         if streams > 1:
@@ -265,7 +265,7 @@ class Bench:
         self.report.median_us = interleaved_us(times)
 
     def _time_launches(self) -> None:
-        """Time the host's part of one launch, and runs that follow each other."""
+        """Time the host's part of one launch, and runs back to back."""
         for name, instance in self._instances.items():
             launches = [_cuda.time_launches(instance.executor, 1) for _ in range(9)]
             self.report.launch_us[name] = float(np.median(launches)) * 1e6
@@ -297,7 +297,7 @@ class Bench:
         return verdict
 
     def _look_for_first_wrong(self) -> None:
-        """If the numbers are wrong, find the first operator whose numbers are wrong."""
+        """If outputs of the network are wrong, find the first operator with wrong results."""
         if self.report.numbers == "right":
             return
         samples = dict(np.load(self._folder / SAMPLES_FILE))
@@ -333,7 +333,7 @@ class Bench:
             model = onnx.load(self._folder / "model.onnx")
             peer = torch_gpu.TorchRunner(model, way, self._inputs(0))
             error = self._worst_error(lambda which: _run_on(peer, self._inputs(which)))
-        except Exception as failure:  # PyTorch and its compiler raise many kinds of errors.
+        except Exception as failure:  # PyTorch and its compiler may raise any error.
             text = (str(failure).splitlines() or [""])[0]
             self.report.not_run.append(f"{name}: {type(failure).__name__}: {text}")
             return
@@ -455,7 +455,7 @@ class Bench:
 
 
 def _way(name: str, dispatch: str) -> str:
-    """The name of a schedule that runs in a certain way."""
+    """The name of a schedule, with the way in which it is launched unless that is `captured`."""
     suffix = {"streams": ", uncaptured", "captured": "", "linked": ", linked"}
     return name + suffix[dispatch]
 

@@ -2,10 +2,10 @@
 
 The bundle holds kernels, plans, weights, the outputs of onnxruntime, TVM's runtime without its
 compiler, this package, and the Python packages that both import. It also holds the ONNX models, for
-PyTorch if that is installed on the GPU's machine. That machine needs neither a network nor TVM:
-unpack the bundle and run `sh run.sh` (`gpu_visit.py` says how). The bundle does not hold cuDNN
-and cuBLASLt, which PyTorch brings along, nor TensorRT. Each of them is larger than the bundle may
-be.
+PyTorch if that is installed on the GPU's machine. That machine needs no internet connection and no
+TVM: unpack the bundle and run `sh run.sh` (`gpu_visit.py` says how). The bundle does not hold cuDNN
+and cuBLASLt, which PyTorch brings along, nor TensorRT. Each of these libraries is larger than the
+bundle may be.
 
     python -m benchmarks.gpu_bundle dist/gpu-bundle.tar.xz [--python 3.12] [--networks ...]
 """
@@ -258,7 +258,7 @@ def cuda_runtime() -> Path:
 
     Raises
     ------
-    DeviceError: none of them has the library.
+    DeviceError: none of these folders has the library.
     """
     nvcc = shutil.which("nvcc")
     homes = [os.environ.get("CUDA_HOME"), nvcc and str(Path(nvcc).resolve().parents[1])]

@@ -1,7 +1,7 @@
 """Compiles the networks of the bundle for a GPU's machine (`gpu_bundle.py`), with expected outputs.
 
-Weights are random. Large weights repeat, so that a network of several hundred megabytes takes a few
-in the bundle.
+Weights are random. Large weights repeat, so that a network of several hundred megabytes takes only
+a few megabytes in the bundle.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _add_artifacts(
 def _samples(
     compilation: Compilation, artifact: Artifact, expected: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Compute each operator with a kernel for this CPU, and store some numbers of its results."""
+    """Compute each operator with a kernel for this CPU, and store some values of its results."""
     as_written = extract(compilation.module).kernels
     target = tvm.target.Target("llvm")
     schedule: Any = DefaultCPUSchedule(target)

@@ -1,8 +1,8 @@
-"""Names the first operator of a network whose numbers on the GPU are wrong.
+"""Names the first operator of a network whose results on the GPU are wrong.
 
-Where the bundle is made, TVM's kernels for a CPU compute every operator, and some numbers of each
+Where the bundle is made, TVM's kernels for a CPU compute every operator, and some values of each
 result are kept. If a network's outputs are wrong on the GPU, the network runs with each tensor in
-memory of its own, and its tensors are compared with these numbers in the order of the operators.
+memory of its own, and its tensors are compared with the kept values in the order of the operators.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from tests.gpu.sanitized_run import TensorsApart
 from tvm_interop.plan.plan import Plan
 
 SAMPLES = 64
-"""How many numbers of a result are stored, and of how many parts of it the means are stored."""
+"""The number of values of a result that are stored, and the number of parts whose means are."""
 SAMPLES_FILE = "operators.npz"
-"""File beside a network's artifact, with the numbers of its operators."""
+"""File beside a network's artifact, with stored values of its operators' results."""
 
 
 def described(array: np.ndarray) -> np.ndarray:
-    """The stored facts about a result: its largest absolute value, some numbers, and means of its
-    parts.
+    """The stored facts about a result: its largest absolute value, some of its values, and means
+    of its parts.
 
     A fault in any part of the result changes a mean, unless the fault is small or cancels out.
     """
@@ -107,7 +107,7 @@ def first_wrong(
     -------
     A sentence with the operator's name, number, kernel, error and inputs. If all operators are
     right, the sentence says so. The fault then appears only if tensors share memory, or the stored
-    numbers do not show it.
+    values do not show it.
     """
     instance = TensorsApart(plan, kernels, weights, dispatch="streams")
     for v, array in zip(plan.inputs, inputs, strict=True):
@@ -136,7 +136,7 @@ def first_wrong(
 
 
 def _largest_error(got: np.ndarray, want: np.ndarray) -> float:
-    """The largest difference; infinite numbers and NaN agree only with themselves."""
+    """The largest difference of two arrays. Infinities and NaN agree only with themselves."""
     same = (got == want) | (np.isnan(got) & np.isnan(want))
     with np.errstate(invalid="ignore"):
         differences = np.where(same, 0.0, np.abs(got.astype(np.float64) - want))

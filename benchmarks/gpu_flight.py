@@ -1,4 +1,4 @@
-"""Counts the runs in a second of several instances that run at once on a GPU."""
+"""Counts the runs per second of several instances that run at the same time on a GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tvm_interop.execution.cuda import CudaInstance
 
 
 def runs_per_s(instances: Sequence[CudaInstance], seconds: float) -> float:
-    """The runs in a second of all instances together. Each instance runs in a thread of its own.
+    """The number of runs per second of all instances. Each instance runs in a thread of its own.
 
     All instances run once before the time begins.
 

@@ -5,7 +5,7 @@
 `FOLDER` is one network of the bundle. The first run through `GraphModule` is compared with
 onnxruntime's outputs. All other ways must give the same bits: tensors of PyTorch on the GPU as
 inputs and outputs, a session, several threads, and a program in C that runs the model without
-Python. The times of a run with inputs in the host's memory and on the GPU are told too.
+Python. The findings also have the times of a run with inputs in the host's memory and on the GPU.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Ways:
         return [self.module.get_output(i).numpy() for i in range(self.module.get_num_outputs())]
 
     def by_gpu_tensors(self, which: int) -> list[np.ndarray]:
-        """Run on tensors of PyTorch. A stream of PyTorch writes them just before the run."""
+        """Run on tensors of PyTorch. A stream of PyTorch writes the inputs just before the run."""
         import torch
 
         with torch.cuda.stream(torch.cuda.Stream()):
@@ -72,7 +72,7 @@ class Ways:
         return [np.asarray(array) for array in found]
 
     def by_program(self, which: int) -> list[np.ndarray]:
-        """Run through a program in C."""
+        """Run the network through a program in C."""
         with TemporaryDirectory() as scratch:
             files = []
             for i, array in enumerate(self.given[which]):
@@ -96,7 +96,7 @@ class Ways:
 
     @functools.cached_property
     def _program(self) -> Path:
-        """The program in C, which is compiled here."""
+        """The path of the program in C, which the first access compiles."""
         place = self._bundle / RUNTIME
         self._compiled = TemporaryDirectory()
         program = Path(self._compiled.name) / "run_model"
@@ -154,7 +154,7 @@ def _same(some: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> bool:
 
 
 def look(ways: Ways, facts: Facts) -> int:
-    """Compare all ways, and keep the findings; return the exit code of the step."""
+    """Compare all ways to run the network, and keep the findings; return the step's exit code."""
     wrong, missing = [], []
     expected = [ways.by_host_arrays(which) for which in (0, 1)]
     for got, reference in zip(expected, ways.reference, strict=True):
@@ -175,7 +175,7 @@ def look(ways: Ways, facts: Facts) -> int:
     for name, way in named.items():
         try:
             same = all(_same(way(which), expected[which]) for which in (0, 1))
-        except Exception as failure:  # Record the failure, and try the other ways.
+        except Exception as failure:  # Record it, and try the other ways to run the network.
             wrong.append(f"{name}: {type(failure).__name__}: {failure}")
             continue
         facts.say(**{name: "same bits" if same else "DIFFERENT bits"})

@@ -119,7 +119,7 @@ cudaGraphExec_t Captured(cudaStream_t stream, const std::function<void()>& issue
   return exec;
 }
 
-// Puts `each` on all `streams`, which fork from the first stream and join it again.
+// Puts the work `each` on all `streams`, which fork from the first stream and join it again.
 void ForkAndJoin(const std::vector<cudaStream_t>& streams,
                  const std::function<void(cudaStream_t)>& each) {
   static const cudaEvent_t fork = NewEvent(cudaEventDisableTiming);
@@ -166,7 +166,8 @@ void Device() {
       connections == nullptr ? "null" : connections);
 }
 
-// Two events with nothing, an empty kernel, or a graph of one empty kernel between them.
+// The time between two events with nothing, an empty kernel, or a graph of one empty kernel between
+// them.
 void Events(cudaStream_t stream) {
   const auto nothing = [] {};
   const auto kernel = [&] { Nothing<<<1, 1, 0, stream>>>(); };
@@ -210,7 +211,8 @@ void Gaps(cudaStream_t stream) {
   }
 }
 
-// What one launch of a graph costs the host and the GPU, by nodes and parallel branches.
+// The time that one launch of a graph takes on the host and on the GPU, by the numbers of nodes and
+// parallel branches.
 void Launches(const std::vector<cudaStream_t>& streams) {
   for (int nodes : {8, 64, 512, 2048}) {
     for (int branches : {1, 2, 8}) {
@@ -231,7 +233,8 @@ void Launches(const std::vector<cudaStream_t>& streams) {
   }
 }
 
-// How many kernels of one block run at once, each on its stream, launched and in a graph.
+// The number of kernels of one block that run at once, each on a stream of its own: launched by the
+// host, and in a graph.
 void Concurrency(const std::vector<cudaStream_t>& streams) {
   const long long cycles = CyclesOf(500);
   double alone[2] = {0, 0};

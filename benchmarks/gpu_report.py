@@ -1,4 +1,4 @@
-"""Defines the report of `gpu.py` on one network, and measures for that report."""
+"""Defines the report of `gpu.py` on one network, and helpers that measure figures of the report."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Report:
 
     @property
     def is_right(self) -> bool:
-        """Whether the numbers were compared and are right, and no output bits differ."""
+        """Whether the outputs were compared and are right, and no output bits differ."""
         numbers = {self.numbers, *self.library_numbers.values()}
         return numbers == {"right"} and set(self.bits.values()) <= {"same"}
 
@@ -106,7 +106,7 @@ def earliest_us(instance: CudaInstance) -> float:
     The result is the largest time from the start of an operator to the end of an operator that it
     waits for; 0 if none starts too early. Each of these times is the median over `PROFILES`
     profiles. An event's time is rounded to a tick of about half a microsecond, so a single profile
-    may be a microsecond off either way. An operator that does not wait is early in most profiles.
+    may be a microsecond off either way. An operator that fails to wait is early in most profiles.
     """
     early: dict[tuple[int, int], list[float]] = {}
     for _ in range(PROFILES):

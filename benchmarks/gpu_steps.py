@@ -1,4 +1,4 @@
-"""The steps of the visit to a GPU (`gpu_visit.py`) that run a tool, or need no network.
+"""The steps of the visit to a GPU (`gpu_visit.py`) that run a tool, or run no whole network.
 
     python -m benchmarks.gpu_steps versions --bundle FOLDER --out FILE
     python -m benchmarks.gpu_steps ncu --network squeezenet --bundle FOLDER --out FILE
@@ -45,8 +45,8 @@ NCU_METRICS = (
 """The metrics that ncu reports for `NCU_KERNELS` kernels."""
 TOLERANCE = {"float32": 1e-4, "float16": 2e-2}
 TF32_TOLERANCE = 5e-2
-"""Allowed error of an operator of a library, as a share of 1 and of the result. TF32 keeps 10 bits
-of each factor."""
+"""Allowed error of a library's operator in TF32, as a share of 1 plus the absolute value of the
+result. TF32 keeps 10 bits of each factor."""
 
 
 def versions(bundle: Path, facts: Facts) -> int:
@@ -116,7 +116,7 @@ def cuda_tool(name: str) -> str | None:
 
 
 def probes(bundle: Path, facts: Facts) -> int:
-    """Build `gpu_probes.cu` and run it. Its lines are JSON."""
+    """Build `gpu_probes.cu` and run it. Each line of its output is JSON."""
     nvcc = cuda_tool("nvcc")
     if nvcc is None:
         return facts.exit_code(missing=["nvcc is not installed, which builds the probes"])

@@ -1,4 +1,4 @@
-"""Gathers the findings of visits to a GPU's machine in one result file, and makes its section.
+"""Gathers findings of visits to a GPU's machine in a result file, and makes a section from it.
 
     python -m benchmarks.gpu_table VISIT.json ... --commit 1234567 --out FILE [--note TEXT]
 
@@ -111,7 +111,7 @@ def section(report: Mapping[str, Any]) -> list[str]:
 
 
 def summary(report: Mapping[str, Any]) -> str:
-    """A paragraph with the shares of the fastest scheduler, as Markdown."""
+    """A Markdown paragraph: the fastest scheduler's time over sequential and PyTorch's time."""
     networks = {name: each["median_us"] for name, each in report["networks"].items()}
     gpu = report["machine"]["gpu"].split(",")[0]
     of_sequential = {n: _share(_best(us), us.get(FASTEST)) for n, us in networks.items()}

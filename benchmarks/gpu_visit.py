@@ -62,8 +62,8 @@ class Step:
 
     Attributes
     ----------
-    call: the number of the group that it belongs to. Each group fits into 10 minutes.
-    limit_s: seconds after which it is killed.
+    call: the number of the group that the step belongs to. Each group fits into 10 minutes.
+    limit_s: seconds after which the step is killed.
     command: the arguments of Python. `{out}` stands for the file that the step writes, `{bundle}`
         for the bundle's folder, and `{seconds}` for the seconds that the step should take.
     environment: variables that are set for this step alone.

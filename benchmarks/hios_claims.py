@@ -10,7 +10,7 @@ These are the aims:
 - If a curve in a figure of the paper falls from left to right, so does our curve.
 - Under `exact`, every figure is within 3% of a prototype's. No paper has figures for this
   evaluator. The prototype was written earlier and independently.
-- `multi-gpu` is shorter than HIOS-LP by 4% on 4 GPUs and by 25% on 12.
+- The latency of `multi-gpu` is shorter than HIOS-LP's by 4% on 4 GPUs and by 25% on 12.
 """
 
 from __future__ import annotations
@@ -121,20 +121,20 @@ class _Curves:
         self._instances = found[self.name]["instances"]
 
     def ms(self, row: str) -> list[float]:
-        """Mean milliseconds of a row at each point."""
+        """Mean milliseconds of the curve `row` at each point of the figure."""
         return [point[row][0] for point in self._points.values()]
 
     def at(self, point: str, row: str) -> float:
-        """Mean milliseconds of a row at one point."""
+        """Mean milliseconds of the curve `row` at one point of the figure."""
         return float(self._points[point][row][0])
 
     def error_at(self, point: str, row: str) -> float:
-        """Standard error of a row's mean at one point, as a share of the mean."""
+        """Standard error of the mean of the curve `row` at one point, as a share of the mean."""
         mean, deviation = self._points[point][row]
         return float(deviation / math.sqrt(self._instances) / mean)
 
     def speedups(self, row: str, over: str) -> list[float]:
-        """Latency of the row `over` divided by the latency of `row`, at each point."""
+        """Latency of the curve `over` divided by that of the curve `row`, at each point."""
         return [theirs / ours for theirs, ours in zip(self.ms(over), self.ms(row), strict=True)]
 
 

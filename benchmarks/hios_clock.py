@@ -19,7 +19,7 @@ from .hios_instances import Instance
 
 
 class Clock:
-    """Computes the latency of mappings of one instance onto GPUs.
+    """Computes the latency of mappings of one random model onto GPUs.
 
     A stage of several operators is visited in the place of its first operator. It waits for the
     sources of all its operators.

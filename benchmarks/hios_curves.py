@@ -9,7 +9,8 @@ two evaluators:
 - `exact` is the constraint that the paper states. This package predicts latencies by it too. A
   stage waits for the stage before it on its GPU and for its inputs.
 - `clock` is the evaluator behind the published curves (see `hios_clock`). It makes operators wait
-  for work that they do not depend on. This flatters HIOS-LP and hides that HIOS-MR is as good.
+  for work that they do not depend on. This flatters HIOS-LP and hides that HIOS-MR is as good as
+  HIOS-LP.
 
 The output has the claims of the paper beside our figures.
 

@@ -105,7 +105,7 @@ def instance(
 
     The first and the last layer have one operator each. The other operators are distributed over
     the inner layers in rounds. In the first round each inner layer gets half as many operators as
-    there are layers. In each later round it gets a random number of operators, at most that many.
+    there are layers. In each later round it gets a random number, at most as many as in the first.
     With many layers, such as 22, there are too few operators for the first round. Then each inner
     layer first gets an equal part. (The authors' program stops in this case.)
 

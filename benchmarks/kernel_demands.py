@@ -8,8 +8,8 @@ launches. From these numbers the program computes how many blocks a multiprocess
 demand of each operator, its launch order and its streams. The output also has the streams of
 Nimble. Nothing is timed, so every machine with the same compilers finds the same numbers.
 
-A network that is named replaces its part of the result file, and the other parts stay. `--full`
-adds NASNet-A, which takes longest to compile.
+The results of a named network replace its part of the result file, and the other parts stay.
+`--full` adds NASNet-A, which takes longest to compile.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DEFAULT = (
 LONGEST = "nasnet_a"
 RESULT = Path(__file__).parent / "results" / "kernel_demands.json"
 FLOPS_PER_BYTE = 10.0
-"""The default of the scheduler `opara`."""
+"""The default of the option `flops_per_byte` of the scheduler `opara`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -121,7 +121,7 @@ def traits_of(network: dict[str, Any], arch: str) -> list[OperatorTraits]:
 
 
 def _text(found: dict[str, Any]) -> str:
-    """JSON with a line for each operator, kernel and list."""
+    """The results as JSON text, with a line for each operator, kernel and list."""
     lines = ['{"networks": {']
     names = sorted(found["networks"])
     for name in names:

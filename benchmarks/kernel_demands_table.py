@@ -28,7 +28,7 @@ _EXAMPLE, _EXAMPLE_ARCH, _BLOCK = "googlenet", "sm_90", "inception_3a/"
 
 
 def section(report: dict[str, Any]) -> list[str]:
-    """The paragraphs of the section, as Markdown."""
+    """The paragraphs of the section on the resources of kernels, as Markdown."""
     networks = report["networks"]
     rows = [
         _row(name, network, arch) for name, network in networks.items() for arch in network["archs"]

@@ -31,7 +31,7 @@ Stages = Sequence[Sequence[Sequence[int]]]
 
 @dataclass(frozen=True)
 class Target:
-    """A CPU target: text for TVM, and the number of cores that the process may use."""
+    """A CPU target: TVM's target string, and the number of cores that the process may use."""
 
     text: str
     cores: int

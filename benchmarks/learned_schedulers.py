@@ -140,7 +140,7 @@ def _one_scheduler(network: str, name: str) -> dict[str, Any]:
 
 
 def _measured(store: LatencyStore) -> tuple[int, int]:
-    """Number of kinds of operators and of stages of several operators that were measured."""
+    """The numbers of different measured operators, and of measured stages of several operators."""
     sizes = [sum(map(len, record.groups)) for record in store.records() if record.groups]
     return sizes.count(1), sum(size > 1 for size in sizes)
 
@@ -151,7 +151,7 @@ def by_network(folder: Path) -> list[dict[str, Any]]:
 
 
 def on_two_gpus(network: str) -> dict[str, Any]:
-    """`multi-gpu` on two simulated A40s, with all latencies, and with few."""
+    """`multi-gpu` on two simulated A40s, with all latencies measured, and with few measured."""
     print(f"{network}, two GPUs", file=sys.stderr, flush=True)
     size = SIMULATED[network]
     subject = paper_network(network, DEVICES["a40"], size)
@@ -177,7 +177,7 @@ def on_two_gpus(network: str) -> dict[str, Any]:
 
 
 def _several(device: SimulatedDevice) -> int:
-    """Number of kinds of stages of several operators that were measured on a device."""
+    """The number of different stages of several operators that were measured on a device."""
     return sum(key.count("'") > 2 for key in device.taken)
 
 
@@ -245,7 +245,8 @@ def _stages(name: str, first: Recorded, other: Recorded, own: int) -> dict[str, 
     latencies of all single operators are measured on `other` itself.
     """
     (source, source_work, stored), samples = first, other[0]
-    # A model usually learns only from its own device. Here it must learn from the other device too.
+    # A latency model usually learns only from its own device. Here it must learn from the other
+    # device too.
     here = samples.setting
     records = [
         structs.replace(r, setting=structs.replace(source.setting, device=here.device))
@@ -321,7 +322,7 @@ def _actively(graph: OpGraph, device: RecordedDevice, budget: int, seed: int) ->
 
 
 def _at_random(graph: OpGraph, device: RecordedDevice, budget: int, seed: int) -> ExpectedLatency:
-    """Measure as many stages, drawn at random from all that IOS considers."""
+    """Measure `budget` stages, which are drawn at random from all that IOS considers."""
     learned = LearnedLatency(device.table, device.setting, seed)
     search = ActiveSearch(
         graph, device, learned, streams=2, max_measurements=0, seed=seed, **LIMITS

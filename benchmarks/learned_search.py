@@ -348,8 +348,8 @@ def held_out(network: str, stores: dict[str, LatencyStore]) -> PredictionError:
     stores: the measured latencies of each network, by name.
     """
     own = stores[network]
-    # The records with one stream come from the choice of kernels. The stages of several operators
-    # were measured with more streams.
+    # Take the records with the most streams, because the search measured stages of several
+    # operators. The records with one stream come from the choice of kernels.
     samples = max(_all_samples(own), key=lambda s: s.setting.streams)
     learned = LearnedLatency(samples.table, samples.setting)
     seen = {record.key for record in own.records()}

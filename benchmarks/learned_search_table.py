@@ -8,7 +8,7 @@ from .markdown import interval, machine, table
 
 
 def section(report: dict[str, Any], large: dict[str, Any]) -> list[str]:
-    """The paragraphs of the section, as Markdown.
+    """The paragraphs of the section on the learned search, as Markdown.
 
     Parameters
     ----------

@@ -142,7 +142,7 @@ def _hashes_on(cpus: Iterable[int], seconds: float) -> int:
         os.sched_setaffinity(0, {cpu})
         block, count, end = bytes(1 << 18), 0, time.monotonic() + seconds
         while time.monotonic() < end:
-            hashlib.sha256(block)  # Releases the interpreter's lock: the threads run in parallel.
+            hashlib.sha256(block)  # Releases the interpreter's lock, so threads run in parallel.
             count += 1
         counts.append(count)
 

@@ -33,7 +33,7 @@ def _numbers(cells: Sequence[str]) -> bool:
 
 
 def machine(report: dict[str, Any]) -> str:
-    """The number of cores and the CPU in a report. Says so if the machine was not quiet."""
+    """The number of cores and the CPU in a report, and a note if the machine was not quiet."""
     found = report["machine"]
     quiet = "" if found["quiet"] else ", which was **not quiet**"
     return f"{found['cores']} cores of {found['cpu'].split(' [')[0]}{quiet}"

@@ -63,7 +63,7 @@ class OperatorGroups:
         order: dict[str, int] = {}
         for node in model.graph.node:
             if constants.issuperset(filter(None, node.input)):
-                constants.update(node.output)  # Runtimes compute constants once, before they run.
+                constants.update(node.output)  # Runtimes compute constants only once, before runs.
                 continue
             producers = [self._by_output[v] for v in node.input if v in self._by_output]
             if node.op_type in _ELEMENTWISE and producers:

@@ -36,7 +36,7 @@ TWO_CORES = DeviceDescription(200e3, 20e3, 0.5, 2, math.inf, 1.5)
 
 @dataclass(frozen=True)
 class PaperNetwork:
-    """The schedule units of a network, with their latencies on a simulated device.
+    """A network of the IOS paper's operators (schedule units) and its simulated latencies.
 
     Attributes
     ----------
@@ -71,10 +71,10 @@ def paper_network(
 def paper_network_with_merges(
     name: str, sheet: DeviceDescription = V100, image_size: int | None = None
 ) -> tuple[PaperNetwork, MergingConvs]:
-    """A network on a simulated device, and its latencies with prices of merged convolutions.
+    """A network on a simulated device, and its latencies, including those of merged convolutions.
 
-    A merged convolution is priced by the same rule as any operator: it writes more values, so it
-    keeps more cores busy, and it reads its input only once.
+    The latency of a merged convolution follows the same rule as any operator's. The merged
+    convolution writes more values, so it keeps more cores busy, and it reads its input only once.
 
     The parameters are as in `paper_network`.
     """
@@ -117,8 +117,8 @@ def _work(
     made = {value for node in nodes for value in node.output}
     read = {value for node in nodes for value in node.input if value}
     values_in = sum(math.prod(shapes[value]) for value in read - made)
-    # A tensor that another operator of the unit reads counts as internal. Other units hardly ever
-    # read such a tensor.
+    # A tensor that another operator of the unit reads is not counted as written to memory. Other
+    # units hardly ever read such a tensor.
     values_out = sum(math.prod(shapes[value]) for value in made - read)
     flops = sum(node_flops(node, shapes) for node in nodes)
     return flops, _FLOAT_BYTES * (values_in + values_out), values_out

@@ -6,7 +6,7 @@ product. This module assumes their thread blocks:
 - A convolution or matrix product computes tiles of `tile` by `tile` values, one tile a block, with
   256 threads of 128 registers, and keeps two stages of both tiles' inputs in shared memory.
 - A depthwise convolution computes one value a thread. Its blocks compute at a share `depthwise` of
-  the speed of other kernels. In between, they leave the arithmetic to other blocks.
+  the speed of other kernels. The rest of the arithmetic speed is free for other blocks.
 - Any other operator moves bytes, one value a thread. A ReLU behind a convolution is part of its
   kernel. Any other ReLU is a kernel of its own, and so is each further term of a sum.
 """
@@ -55,7 +55,7 @@ class Work:
 
 @dataclass(frozen=True)
 class PaperGraph:
-    """The schedule units of a network.
+    """The schedule units of a network, which are its operators as the IOS paper counts them.
 
     Attributes
     ----------
@@ -144,7 +144,7 @@ def _work_of_node(node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]]) -> l
     values = math.prod(output)
     read = [math.prod(shapes[value]) for value in node.input if value]
     if node.op_type == "Sum":
-        # cuDNN adds two tensors at a time.
+        # cuDNN adds two tensors at a time, so a sum of n tensors takes n - 1 kernels.
         return [Work("bytes", values, 1, values, 3 * _FLOAT_BYTES * values)] * (len(read) - 1)
     nbytes = _FLOAT_BYTES * (sum(read) + values)
     if node.op_type not in _PRODUCTS:

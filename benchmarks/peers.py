@@ -194,7 +194,7 @@ class TensorRT(_OneAtATime):
         if not parser.parse(model.SerializeToString()):
             raise RuntimeError(f"TensorRT cannot read the model: {parser.get_error(0)}")
         config = builder.create_builder_config()
-        config.clear_flag(trt.BuilderFlag.TF32)  # Full fp32, as in the other runtimes.
+        config.clear_flag(trt.BuilderFlag.TF32)  # The other runtimes do not use TF32 either.
         plan = builder.build_serialized_network(network, config)
         engine = trt.Runtime(logger).deserialize_cuda_engine(plan)
         context = engine.create_execution_context()

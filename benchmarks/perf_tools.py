@@ -124,7 +124,7 @@ def _output(command: list[object]) -> str:
 
 
 def _cells(rounds: list[Round]) -> tuple[str, ...]:
-    """Return both ratios, each with its noise."""
+    """Return the ratios for onnxruntime and for OpenVINO, each with its noise."""
     pairs = (
         [(one.perf_onnxruntime, one.bare_loop) for one in rounds],
         [(one.perf_openvino, one.benchmark_app) for one in rounds],

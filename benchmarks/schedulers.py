@@ -49,9 +49,9 @@ LEFT_OUT = {"ours, ios-parallel": "it is another name of `ios`"}
 class Verdict:
     """A comparison of `auto` with the best of the other schedulers.
 
-    Every second round takes part in choosing the best of the other schedulers. Only the rounds
-    between are used to compare it with `auto`: in the rounds that chose it, its times may be low by
-    chance.
+    Every second round is a choosing round: together they choose the best of the other schedulers.
+    The rounds between, the judging rounds, compare this scheduler with `auto`. In the choosing
+    rounds its times may be low by chance, because they led to the choice.
 
     Attributes
     ----------

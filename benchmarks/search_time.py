@@ -127,7 +127,7 @@ class Aim:
 
     @property
     def is_met(self) -> bool:
-        """Whether the search was fast enough."""
+        """Whether the search was fast enough for the aim."""
         return self.search_s <= self.at_most_s
 
 

@@ -8,7 +8,7 @@ In each cell of the grid, the policy `auto` is compared with the best of the oth
 - `--figures` makes the figures of the TOP paper instead, and the table of its claims, in
   `benchmarks/results/serving`.
 - `--quick` runs a part of the grid in under three minutes. It also checks the simulator against
-  this CPU on one network. Its last line is one JSON object,
+  this CPU on one network. The last line of the output is one JSON object,
   `{"rows": [...], "validation": [...]}`.
 - `--go-on` keeps the cells that FILE has already.
 
@@ -70,7 +70,7 @@ def full_cells() -> Iterator[Cell]:
         ("on_off", "periodic"), (0.6, 2.2), ("a100", "tx2")
     ):
         cells.append(Cell(device, 0.03, load, arrivals=arrivals, seed=1401))
-    # The order is random, so that cells of every kind are left out if time runs short.
+    # The order is random, so that a run that is out of time leaves out cells of every kind.
     random.Random(0).shuffle(cells)
     yield from cells
 

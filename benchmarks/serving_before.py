@@ -203,7 +203,7 @@ def measure(before: str, rounds: int, seconds: float, seed: int) -> dict[str, An
 
 
 def _median(values: list[float]) -> list[float]:
-    """The median and both ends of its 95% confidence interval, by the bootstrap."""
+    """The median of numbers and both ends of its 95% confidence interval, by the bootstrap."""
     draw = random.Random(0)
     again = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(_DRAWS))
     return [statistics.median(values), again[_DRAWS // 40], again[-_DRAWS // 40]]

@@ -38,7 +38,7 @@ def _busy(machine: dict[str, Any]) -> str:
 
 
 def section(found: dict[str, Any]) -> list[str]:
-    """The paragraphs of the section in `docs/benchmarks.md`."""
+    """The paragraphs of the section on the server under load, as Markdown."""
     networks = " and ".join(f"{name} at {size} pixels" for name, size in found["networks"])
     load = ", ".join(f"{value:.1f}" for value in found["machine"]["load"])
     return [

@@ -6,8 +6,8 @@ The artifacts come from `benchmarks.zoo`, which must run first (`--compile-only`
 network ships a schedule if the compiler's speed check found the schedule faster than sequential
 execution. Each such network takes part. Three contestants run in turns, each in a process of its
 own: the schedule, sequential execution of the same kernels, and sequential execution once more. The
-ratio of the last two is the noise. They run twice: rested, where each turn begins with half a
-second of rest, and then back to back.
+ratio of the last two is the noise. All contestants run twice: rested, where each turn begins with
+half a second of rest, and then back to back.
 
 Each network takes three minutes, so a run may be stopped. The next run with the same `--json` keeps
 the networks that are in the file, and measures the others. Networks that ship no schedule any more

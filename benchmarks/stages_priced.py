@@ -26,7 +26,7 @@ from .paper_device import TWO_CORES, V100, PaperNetwork, paper_network
 
 DEFAULT = ("squeezenet", "inception_v3", "randwire", "nasnet_a")
 LIMITS = {"max_group_ops": 3, "max_groups": 8}
-"""The limits r and s in the experiments of the IOS paper."""
+"""The limits r and s of the IOS paper: operators of a group, and groups of a stage."""
 
 
 def _alone(network: str) -> tuple[PaperNetwork, LatencyModel]:

@@ -19,7 +19,7 @@ Sample: TypeAlias = Mapping[str, float]
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Means over the rounds, as a Markdown table.
+    """The means of all measurements over the rounds, as a Markdown table.
 
     Each row has the name of a `network`, and `samples` by contestant.
     """
@@ -36,7 +36,7 @@ def _mean(samples: Sequence[Sample], name: str) -> str:
 
 
 def section(report: Mapping[str, Any], *others: Mapping[str, Any]) -> list[str]:
-    """The section of the page on benchmarks. `others` are further reports."""
+    """The section on the start of a process, as Markdown. `others` are further reports."""
     text = (
         "## From the start of a process\n\nMeasured by `python -m benchmarks.start_up`. Each entry "
         "is a mean over several processes. It tells how many milliseconds after the start of its "

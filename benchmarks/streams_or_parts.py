@@ -79,7 +79,7 @@ def main() -> int:
 
 
 def compare(channels: int, size: int) -> Row:
-    """Measure two convolutions of one size in both ways."""
+    """Measure two convolutions of one size, side by side and one after the other."""
     compilation = Compilation(_two_convolutions(channels, size), CompileOptions(streams=2))
     program = compilation.program
     wholes = list(dict.fromkeys(op.whole or op.name for op in program.operators))

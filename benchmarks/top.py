@@ -162,7 +162,7 @@ def cells(folder: Path, calls: int = CALLS) -> Iterator[Cell]:
 
 
 def quick_cells(folder: Path) -> Iterator[Cell]:
-    """Yield small versions of some kinds of cells."""
+    """Yield small versions of some kinds of cells, for `--quick`."""
     tiny = replace(SMALL, steps=150, random_steps=100, critic=(32, 16), actor=(32, 16))
     yield "policies-0.03", lambda: policies_cell(Setup())
     yield "search-hill climbing-0", lambda: search_cell(Setup(), "hill climbing", 150, 0)

@@ -1,4 +1,4 @@
-"""Trains the whole of TOP, GPG inside the agents, and compares it with policies and a search.
+"""Trains the whole of TOP, and compares it with policies and a search.
 
     python -m benchmarks.top_whole [--seconds S] [--only NAME ...] [--folder DIR] [--estimate]
 
@@ -54,7 +54,7 @@ class Mix:
     Attributes
     ----------
     networks: number of blocks of each network.
-    shares: requests of each model for each whole mix.
+    shares: number of requests of each model in one whole mix.
     """
 
     networks: dict[str, int]
@@ -83,7 +83,7 @@ class Place:
 
     @property
     def name(self) -> str:
-        """A name for this case, which the names of its files contain."""
+        """A name for the device and the mix, which the names of result files contain."""
         return f"{self.device}, {self.mix}"
 
     def programs(self) -> Programs:
@@ -159,8 +159,8 @@ def search_cell(place: Place, method: str, calls: int, seed: int, folder: Path) 
     """Search with as many calls of the simulator as a training of our agents, under the same
     conditions.
 
-    Each call begins with empty queues, and its value is the rate of whole mixes. The stages are
-    those of `greedy`.
+    Each call begins with empty queues, and its value is the rate of requests in whole mixes.
+    `greedy` makes the stages.
     """
     made = TopTraining(place.programs(), place.load(), replace(OURS, episode=1), folder)
     process = made.process("greedy")
@@ -254,7 +254,7 @@ CALLS = 1000
 
 
 def trainings() -> Iterator[tuple[Place, str, int, float]]:
-    """Yield place, configuration, seed and share of the steps of each training, in order.
+    """Yield the device and mix, configuration, seed and share of the steps of each training.
 
     The trainings with all steps come last, because they take most time.
     """

@@ -22,8 +22,9 @@ _COLUMNS = {
 
 
 def section(cells: dict[str, Any]) -> list[str]:
-    """The parts of the section in Markdown, with one part for each table. Empty if there are no
-    cells.
+    """The parts of the section on the whole of TOP in Markdown, one part for each table.
+
+    The list is empty if there are no cells.
 
     Parameters
     ----------

@@ -109,7 +109,7 @@ def compiled(twin: Any, inputs: Sequence[Any]) -> Call:
 
     # Trace one graph of PyTorch's operators, so that inductor sees the network, not our loop.
     fused = torch.compile(make_fx(twin)(*inputs), mode="reduce-overhead")
-    for _ in range(3):  # Inductor captures the graph on the second call.
+    for _ in range(3):  # Inductor captures a CUDA graph on the second call.
         fused(*inputs)
     return lambda: fused(*inputs)
 

@@ -192,7 +192,7 @@ def _charged_in_median(module: GraphModule, run: Runner, threads: int) -> dict[s
     for _ in range(5):
         run()
     found = [charged(module.profile(), threads) for _ in range(_PROFILES)]
-    # An operator that took no time in a run is missing from its profile, and counts as 0.
+    # An operator that took no time in a run is missing from the profile of that run. Count it as 0.
     names = dict.fromkeys(name for each in found for name in each)
     return {name: float(np.median([each.get(name, 0.0) for each in found])) for name in names}
 

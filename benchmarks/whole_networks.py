@@ -180,7 +180,7 @@ def summary(rows: Rows) -> int:
 
     Returns
     -------
-    1 if IOS with beams was above greedy on a graph, else 0.
+    1 if the makespan of IOS with beams was above greedy's on any graph, else 0.
     """
     above = 0
     for contestant, ratios in over_greedy(rows).items():

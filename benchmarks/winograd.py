@@ -2,9 +2,10 @@
 
     python -m benchmarks.winograd
 
-Both kernels run on one core, on blocked images, in interleaved rounds. The direct kernel takes part
-twice, and the ratio of its two times is the noise. The errors are the largest differences from sums
-in double precision, relative to the largest result, for normally distributed numbers.
+Both kernels run on one core, on images in a blocked layout, in interleaved rounds. The direct
+kernel takes part twice, and the ratio of its two times is the noise. The errors are the largest
+differences from sums in double precision, relative to the largest result, for normally distributed
+numbers.
 
 The limits in `compiler/winograd_choice.py` come from this table: `_FASTER`, `_FEWEST_CHANNELS`,
 `_FEWEST_FLOPS`. Here the weights are in the caches, which favours Winograd's kernel for large

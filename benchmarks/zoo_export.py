@@ -283,7 +283,7 @@ def export(name: str, batch: int, folder: Path) -> None:
             network, inputs, path.with_suffix(".onnx"),
             dynamo=True, external_data=False, verbose=False,
         )  # fmt: skip
-    # Write this file last: if it is there, all three files are.
+    # Write the inputs last: if their file is there, all three files are.
     np.savez(path.with_suffix(".npz"), *[x.numpy() for x in inputs])
 
 

@@ -1,4 +1,4 @@
-"""Two large networks of images for `benchmarks.zoo_export`: U2-Net and YOLOv8."""
+"""Two large networks that process images, for `benchmarks.zoo_export`: U2-Net and YOLOv8."""
 
 from __future__ import annotations
 
@@ -199,7 +199,10 @@ class YoloV8(nn.Module):
         return functional.interpolate(x, scale_factor=2.0, mode="nearest")
 
     def _decoded(self, x: Tensor) -> Tensor:
-        """Boxes in pixels, from scores of distances of shape (batch, 4 * BINS, boxes)."""
+        """Boxes in pixels, from a score for each of `BINS` distances of each side of a box.
+
+        The shape of `x` is (batch, 4 * BINS, boxes).
+        """
         shares = x.unflatten(1, (4, self.BINS)).softmax(2)
         distances = (shares * self.distances[:, None]).sum(2) * self.strides
         before, after = distances.chunk(2, 1)

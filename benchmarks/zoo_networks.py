@@ -157,7 +157,7 @@ class GraphAttention(nn.Module):
         to_target = (projected * self.target).sum(-1)[target]
         scores = functional.leaky_relu(from_source + to_target, 0.2)
         places = target.unsqueeze(1).expand_as(scores)
-        # The softmax goes over the edges with the same target.
+        # For each target, a softmax goes over all edges that lead to it.
         least = scores.new_full((x.shape[0], self.heads), -torch.inf)
         powers = torch.exp(scores - least.scatter_reduce(0, places, scores, "amax")[target])
         sums = powers.new_zeros(x.shape[0], self.heads).scatter_add(0, places, powers)

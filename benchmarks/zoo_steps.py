@@ -85,7 +85,7 @@ def keys_and_values(
 
 
 def _cache(past: Sequence[Tensor]) -> Any:
-    """The cache of `transformers` with these keys and values of each layer in turn."""
+    """The cache of `transformers` with the keys and values `past` of each layer in turn."""
     from transformers import DynamicCache
 
     return DynamicCache(list(zip(past[::2], past[1::2], strict=True)))

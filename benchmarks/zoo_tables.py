@@ -190,7 +190,7 @@ def in_bf16(report: dict[str, Any]) -> list[str]:
 
 
 def compile_time(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """The section about compile time: seconds cold and warm, now and before it was made shorter.
+    """The section about compile time, cold and warm, in seconds: now, and before it was shortened.
 
     The last column is the share of operators for which two cold compilations chose the same kernel.
     """

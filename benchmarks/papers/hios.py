@@ -32,7 +32,7 @@ class Sheet:
     Attributes
     ----------
     arch, multiprocessors: as in `Gpu`.
-    flops_a_us, bytes_a_us: operations for fp32 and bytes of memory traffic per microsecond.
+    flops_a_us, bytes_a_us: fp32 operations and bytes of memory traffic per microsecond.
     link: the connection to the other GPU.
     """
 
@@ -100,7 +100,7 @@ def _on_two_cores() -> str:
 
 
 def _device(sheet: Sheet) -> BlockDevice:
-    """The GPU with the efficiency and the launches that were fitted on a V100."""
+    """The GPU with the efficiency and the launch time that were fitted on a V100."""
     found = _fitted()
     return BlockDevice(
         sheet.arch, sheet.multiprocessors, sheet.flops_a_us, sheet.bytes_a_us, found.launch_us,
@@ -136,7 +136,7 @@ def _sequential_over_parallel(size: int, sheet: Sheet) -> float:
 
 @experiment("hios", "Figure 2", "transfer of an input beside its convolution", seconds=2)
 def figure_2() -> Record:
-    """Prices the transfer by the link, and the convolution block by block."""
+    """Computes the transfer from the link's speed, and simulates the convolution block by block."""
     shares = {
         name: [_transfer_over_compute(size, sheet) for size in SIZES]
         for name, sheet in SHEETS.items()
@@ -227,7 +227,7 @@ def figure_4() -> Record:
 
 
 def _makespan(gpu_of: dict[int, int], latency: LatencyTable) -> float:
-    """The latency of a mapping of the mapped operators of Fig. 4, one at a time by priority."""
+    """The latency of Fig. 4's operators in `gpu_of`. A GPU runs them one by one, by priority."""
     left = {op: i for i, op in enumerate(sorted(gpu_of))}
     edges = [(left[u], left[v]) for u, v in FIGURE_4.edges if u in left and v in left]
     transfers = [latency.transfer(u, v) for u, v in FIGURE_4.edges if u in left and v in left]
@@ -256,7 +256,7 @@ class _Figure5(LatencyTable):
 
 @experiment("hios", "Figure 5", "an example of Algorithm 2", seconds=1)
 def figure_5() -> Record:
-    """Opens windows in the schedule of the figure."""
+    """Groups operators of the figure's schedule into stages (Algorithm 2's windows)."""
     prices = GpuPrices(FIGURE_5, _Figure5())
     orders = [[0, 1, 3, 4, 6], [2, 5]]
     _, before = with_windows(prices, orders, 2, "none")

@@ -131,7 +131,7 @@ def _paths(graph: Any, latency: LatencyModel) -> int:
 
 @experiment("hios", "Figure 12", "latency of two networks by image size", seconds=45)
 def figure_12() -> Record:
-    """Prices every schedule on the data sheet."""
+    """Computes the latency of every schedule from the data sheet."""
     found = schedules()
     checks = [
         *_saved("inception_v3", "sequential", 0.061, 0.197),
@@ -357,7 +357,7 @@ def figure_14() -> Record:
 
 
 def _minutes(found: Made, form: str) -> float:
-    """Minutes of a scheduler with its measurements."""
+    """Minutes that a scheduler takes, including the measurements that it asks for."""
     sub_models = 0
     if form != "IOS":
         sub_models = 2 * found.paths + found.operators

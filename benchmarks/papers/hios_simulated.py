@@ -1,4 +1,4 @@
-"""HIOS: the simulations of its section V, under two evaluators."""
+"""HIOS: the simulations of the paper's section V, under two evaluators."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SAYS = {
 
 
 def _record(number: int) -> Record:
-    """One figure: the checks of `hios_claims` under both evaluators."""
+    """The record of one figure, with the checks of `hios_claims` under both evaluators."""
     curves = read(_SOURCE)
     found = {name: value for name, value in curves.items() if name == f"figure {number}"}
     figure = next(each for each in FIGURES if each.number == number)
@@ -116,7 +116,7 @@ def _checks(found: dict[str, Any], evaluator: str) -> list[Check]:
 
 
 def _as_exact(found: dict[str, Any]) -> dict[str, Any]:
-    """The same curves, with the latencies under `exact` instead of the latencies under `clock`."""
+    """A copy of `found` with the latencies under `exact` in place of those under `clock`."""
     changed = copy.deepcopy(found)
     for figure in changed.values():
         for point in figure["points"].values():

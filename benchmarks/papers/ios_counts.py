@@ -34,9 +34,10 @@ TABLE_2 = {
     "ios", "Table 1", "operators, transitions and schedules of the largest blocks", seconds=5
 )
 def table_1() -> Record:
-    """Count with the endings that the authors' code enumerates, without limits r and s.
+    """Count with the endings that the authors' code enumerates.
 
-    An ending is a set of operators that can be the last stage.
+    An ending is a set of operators that can be the last stage. IOS's limits on the operators of a
+    group (r) and on the groups of an ending (s) are not set.
     """
     checks, rows = [], []
     for name, (ops, width, bound, transitions, schedules) in TABLE_1.items():
@@ -75,14 +76,14 @@ def table_1() -> Record:
 
 
 def _largest(name: str) -> OpGraph:
-    """The block of a network that the table counts, as a graph of its own."""
+    """The block of a network that IOS's Table 1 counts, as a graph of its own."""
     graph = operator_graph(name)
     if name == "nasnet_a":
         return part_of(graph, [i for i, op in enumerate(graph.names) if op.startswith("cell_0/")])
     ops, width = TABLE_1[name][:2]
     parts = [part_of(graph, block) for block in graph.blocks() if len(block) == ops]
-    # Of RandWire's three blocks of this size and width, one can be counted within the memory of
-    # a search with eight million transitions.
+    # Of RandWire's three blocks of this size and width, only the one with the fewest edges can be
+    # counted within the memory of a search with eight million transitions.
     return min((part for part in parts if part.width == width), key=lambda part: part.num_edges)
 
 
@@ -153,7 +154,11 @@ def _conv_flops(name: str) -> list[float]:
 
 
 def _vgg_16_flops() -> list[float]:
-    """Simonyan and Zisserman, "Very Deep Convolutional Networks", 2014, Table 1, column D."""
+    """Operations of each convolution of VGG-16.
+
+    The network is column D of Table 1 of Simonyan and Zisserman, "Very Deep Convolutional
+    Networks", 2014.
+    """
     flops: list[float] = []
     channels, size = 3, 224
     for width, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):

@@ -49,7 +49,7 @@ class Greedy:
 
 
 def greedy(graph: OpGraph, latency: LatencyModel) -> Greedy:
-    """Make both schedules of a network."""
+    """Make the sequential and the greedy schedule of a network."""
     alone = schedule(graph, "sequential", latency).simulate(graph, latency)
     return Greedy(graph, latency, alone, schedule(graph, "greedy", latency))
 

@@ -13,8 +13,8 @@ from .sources import made, read
 
 SOURCE = "learned_schedulers"
 SLOWER = 1.05
-"""A schedule found with few measurements counts as good if it may be at most this many times as
-slow as the schedule found with all: the lower end of the interval of their ratio is below it."""
+"""The largest accepted time of a schedule found with few measurements, relative to the schedule
+found with all. Where this ratio has an interval, the lower end of the interval counts."""
 
 
 @experiment("ios", "Learned latencies", "few stages measured in place of all", seconds=1)
@@ -74,7 +74,7 @@ def learned() -> Record:
 
 
 def _where_it_does_not_pay(rows: list[dict[str, Any]]) -> str:
-    """Sentences that name the schedulers whose search takes longer, or whose schedule is slower."""
+    """Sentences that name the schedulers that few measurements make slower to search or to run."""
     longer = [r for r in rows if r["seconds"]["few"] >= r["seconds"]["full"]]
     slower = [r for r in rows if r["ratio_interval"][0] > 1]
     said = []
@@ -125,7 +125,7 @@ def _share(counts: dict[str, int]) -> float:
 
 
 def scheduler_table(rows: list[dict[str, Any]]) -> Table:
-    """Each scheduler with all and with few measurements, on this CPU."""
+    """The table of each scheduler with all and with few measurements, on this CPU."""
     head = [
         "", "operators, all", "few", "stages, all", "few", "seconds, all", "few",
         "schedule, few over all", "90%", "sequential over all",
@@ -174,7 +174,7 @@ def _choices(rows: list[dict[str, Any]]) -> Table:
 
 
 def target_table(title: str, rows: list[dict[str, Any]]) -> Table:
-    """The errors of predictions for one target from another, without and with its own samples."""
+    """The errors of predictions for one target from another, by samples of the target itself."""
     head = [
         "", "of its own", "error, from both", "from its own alone", "rank correlation, from both",
         "from its own alone",
@@ -195,7 +195,7 @@ def target_table(title: str, rows: list[dict[str, Any]]) -> Table:
 
 
 def interval(numbers: dict[str, float]) -> str:
-    """A mean and its interval as text; the mean alone if nothing was drawn."""
+    """A mean and its interval as text; the mean alone if the interval has no width."""
     if numbers["low"] == numbers["high"]:
         return f"{numbers['mean']:.3f}"
     return f"{numbers['mean']:.3f} ({numbers['low']:.3f} to {numbers['high']:.3f})"

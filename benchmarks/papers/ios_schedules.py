@@ -87,7 +87,8 @@ def _throughput(ms: dict[tuple[str, str], float]) -> Chart:
 def figure_9() -> Record:
     """Search Inception-V3 and NASNet-A with each pair of the limits r and s.
 
-    The blocks of NASNet-A are its cells.
+    r limits the operators of a group, and s the groups of a stage. The blocks of NASNet-A are its
+    cells.
     """
     found: dict[str, dict[tuple[int, int], Found]] = {}
     speedup: dict[str, dict[tuple[int, int], float]] = {}

@@ -51,7 +51,7 @@ def _times_by(
 
 @experiment("ios", "Table 3 (1)", "schedules made for other batches", seconds=35)
 def table_3_batches() -> Record:
-    """Run each schedule at each batch."""
+    """Run the schedule made for each batch at every batch."""
     ms = {
         (on, of): stages_us(_at("v100", of)[1], _at("v100", on)[0].latency) / 1e3
         for on in TABLE_3_BATCHES
@@ -81,7 +81,7 @@ def table_3_batches() -> Record:
 
 @experiment("ios", "Table 3 (2)", "schedules made for another GPU", seconds=8)
 def table_3_devices() -> Record:
-    """Run the schedules for a K80 and a V100 on both."""
+    """Run the schedule made for a K80 and the schedule made for a V100 on both GPUs."""
     ms = {
         (on, of): stages_us(_at(of, 1)[1], _at(on, 1)[0].latency) / 1e3
         for on in TABLE_3_DEVICES
@@ -107,7 +107,7 @@ def table_3_devices() -> Record:
 
 @experiment("ios", "Figure 10", "the last block of Inception-V3 at batches 1 and 32", seconds=1)
 def figure_10() -> Record:
-    """Compare the stages of the last block, and run each schedule at the other batch."""
+    """Compare the last block's stages at batches 1 and 32, and run each schedule at both."""
     parts = {batch: _last_block(*_at("v100", batch)) for batch in (1, 32)}
     us = {
         (on, of): stages_us(parts[of], _at("v100", on)[0].latency) for on in parts for of in parts
@@ -167,7 +167,7 @@ def _last_block(network: Subject, found: Found) -> Found:
 
 
 def _computing(part: Found, graph: OpGraph) -> int:
-    """The number of stages that hold more than the concatenation."""
+    """The number of stages, without stages that hold nothing but the concatenation."""
     return sum(
         any(_short(graph.names[op]) != "concat" for group in groups for op in group)
         for _, groups in part.stages

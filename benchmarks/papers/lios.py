@@ -48,7 +48,7 @@ SPEEDUP = {"randwire": 1.13, "nasnet_a": 1.36, "inception_v3": 1.59}
 
 @experiment("lios", "Table III", "the running example, step by step", seconds=1)
 def table_3() -> Record:
-    """Schedule the example onto three streams."""
+    """Schedule the paper's running example onto three streams."""
     graph = OpGraph.from_edges(10, [(u - 1, v - 1) for u, v in EDGES])
     latency = LatencyTable(LATENCY_US)
     made = schedule(graph, "lios", latency, streams=3)
@@ -72,7 +72,7 @@ def table_3() -> Record:
 
 @experiment("lios", "Table IV", "operators and edges of the networks", seconds=1)
 def table_4() -> Record:
-    """Count the schedule units of our networks."""
+    """Count the operators of our networks, as schedule units of the IOS paper, and their edges."""
     checks = []
     for name, (ops, edges) in TABLE_4.items():
         graph = operator_graph(name)
@@ -102,7 +102,7 @@ def _kernels(name: str) -> tuple[OpGraph, list[list[Any]], Any, LatencyTable]:
 
 
 def simulated_ms(name: str, scheduler: str, **options: Any) -> float:
-    """Milliseconds of a schedule on streams, with its launches, waits and blocks."""
+    """Simulated milliseconds of a schedule on streams, with launches, waits and thread blocks."""
     graph, kernels, gpu, alone = _kernels(name)
     made = schedule(graph, scheduler, alone, **options)
     return simulate_blocks(graph, made, kernels, gpu).makespan_us / 1e3
@@ -164,7 +164,7 @@ def figure_7() -> Record:
 
 @experiment("lios", "Figure 8", "LIOS without its heuristics (RQ3)", seconds=40)
 def figure_8() -> Record:
-    """Simulate 50 random schedules of each variant, and LIOS."""
+    """Simulate LIOS, and 50 random schedules of each variant without some of its heuristics."""
     ms: dict[str, dict[str, list[float]]] = {}
     for name in ("randwire", "inception_v3", "squeezenet"):
         ms[name] = {"lios": [simulated_ms(name, "lios", streams=STREAMS)]}
@@ -250,7 +250,7 @@ def table_5() -> Record:
 
 @experiment("lios", "Table VI", "scheduling time of the other schedulers (RQ2)", seconds=1)
 def table_6() -> Record:
-    """Compare the search times of Table V's run."""
+    """Compare the search times that were measured for Table V."""
     checks, rows = [], []
     for name in TABLE_4:
         ours = {k: row.search_s for k, row in _searches(name).items()}

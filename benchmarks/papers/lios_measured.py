@@ -30,7 +30,7 @@ _SEARCH_S = 20.0
 
 
 def cpu_cores() -> str:
-    """The device of a record that was measured here."""
+    """The text that names this machine as the device of a record."""
     return f"{len(os.sched_getaffinity(0))} CPU cores, measured"
 
 

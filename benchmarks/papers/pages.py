@@ -1,4 +1,4 @@
-"""Makes the pages about the papers from their result files: one a paper, and one over all."""
+"""Makes the pages about papers from result files: one for each paper, and one about all papers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def documents(folder: Path = store.FOLDER) -> dict[Path, str]:
 
 
 def draw(paper: str, folder: Path = store.FOLDER) -> None:
-    """Draw the pictures of a paper whose numbers have changed."""
+    """Draw each picture of one paper, if the numbers of the picture have changed."""
     for path, chart in charts(paper, folder).items():
         pictures.draw(chart, path)
 

@@ -63,7 +63,7 @@ def _bars(axes: Any, chart: Chart) -> None:
         at = [point + (place - (len(chart.series) - 1) / 2) * width for point in _places(chart)]
         axes.bar(at, [number or 0.0 for number in numbers], width * 0.95, label=label)
     axes.set_xticks(_places(chart), chart.points, fontsize=8)
-    # Many labels would hide bars, so they stand beside the axes.
+    # A legend of many labels would hide bars, so it stands beside the axes.
     beside = {"bbox_to_anchor": (1.01, 1.0), "loc": "upper left"} if len(chart.series) > 6 else {}
     axes.legend(fontsize=7, **beside)
 

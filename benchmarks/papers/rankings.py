@@ -1,9 +1,9 @@
 """Compares the simulators' rankings of schedulers with the papers' rankings, by Kendall's tau.
 
 Most papers rank only some pairs of schedulers, in words or by a ratio. So tau counts the pairs that
-the paper ranks. It is the number of pairs that our numbers rank alike, minus the number of pairs
-that they rank the other way, divided by the number of all these pairs. If the two numbers of a pair
-differ by less than 1%, the pair counts as neither.
+the paper ranks. Tau is (s - o) / n, where n is the number of these pairs. Our numbers rank s pairs
+in the same order as the paper, and o pairs in the other order. If the two numbers of a pair differ
+by less than 1%, the pair counts in n only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Pair = tuple[str, str]
 
 
 def in_order(*tiers: Sequence[str]) -> tuple[Pair, ...]:
-    """The pairs of schedulers in which the first is in an earlier tier, which is better."""
+    """All pairs of schedulers from different tiers, the better first. Earlier tiers are better."""
     return tuple(
         pair for better, worse in combinations(tiers, 2) for pair in product(better, worse)
     )
@@ -217,7 +217,7 @@ def agreement(found: Ranking, record: Record) -> Agreement:
 
 
 def _points(chart: Chart) -> Iterable[tuple[str, dict[str, float]]]:
-    """Each point of a chart, with the number of each scheduler; of box plots, the medians."""
+    """For each point of a chart, the number of each scheduler; in box plots, its median."""
     if chart.kind == "boxes":
         boxes = zip(chart.points, chart.series["ours"], strict=True)
         yield "", {name: statistics.median(box) for name, box in boxes}

@@ -47,13 +47,13 @@ class Check:
 
 
 def near(what: str, paper: float, ours: float, tolerance: float) -> Check:
-    """Our number may differ from the paper's by at most `tolerance` times the paper's number."""
+    """Check that our number differs from the paper's by at most `tolerance` times the paper's."""
     slack = tolerance * abs(paper)
     return Check(what, paper, ours, paper - slack, paper + slack)
 
 
 def equal(what: str, paper: float, ours: float) -> Check:
-    """Our number must equal the paper's number, for example a count."""
+    """Check that our number, for example a count, equals the paper's number."""
     return Check(what, paper, ours, paper, paper)
 
 
@@ -89,7 +89,7 @@ class Chart:
     ----------
     kind: `bars`, `lines` or `boxes`.
     points: the labels along the horizontal axis.
-    series: for each label of the legend, a number for each point; None where there is none. For
+    series: for each label of the legend, a number for each point; None if there is no number. For
         `boxes`, a list of numbers for each point.
     axis: the quantity on the vertical axis, with its unit.
     """
@@ -143,7 +143,7 @@ def not_to_be_had(says: str, missing: str) -> Record:
 
 
 def record_from(stored: Mapping[str, Any]) -> Record:
-    """The record of `Record.as_dict`, read from JSON."""
+    """The record that `Record.as_dict` turned into `stored`."""
     return Record(
         **{
             **stored,

@@ -68,7 +68,7 @@ def experiment(
 
     Raises
     ------
-    ValueError: there is no such paper, or it has an experiment of this name.
+    ValueError: there is no such paper, or it already has an experiment of this name.
     """
     if paper not in PAPERS:
         raise ValueError(f"there is no paper `{paper}`; there are {', '.join(PAPERS)}")

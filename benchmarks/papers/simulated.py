@@ -1,7 +1,7 @@
 """Networks and schedules on GPUs that are simulated block by block, for all papers.
 
 The simulator has the parameters that `benchmarks.block_simulation` fitted to one half of the IOS
-paper's times. Data sheets give the rest.
+paper's times. Data sheets give all other parameters.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ..paper_kernels import PaperGraph, Work, paper_graph, paper_latency
 
 NETWORKS = ("inception_v3", "randwire", "nasnet_a", "squeezenet")
 LIMITS = {"max_group_ops": 3, "max_groups": 8}
-"""The limits r and s of the IOS paper's experiments."""
+"""The limits r and s of the IOS paper: operators of a group, and groups of a stage."""
 FEW = {"max_transitions": 20_000}
-"""A limit of the search.
+"""A limit on the transitions of IOS's search.
 
-With it, NASNet-A takes a second instead of minutes, but its schedule is a few per cent slower than
-that of a complete search of its cells.
+With this limit, NASNet-A takes a second instead of minutes, but its schedule is a few per cent
+slower than that of a complete search of its cells.
 """
 
 
@@ -66,7 +66,7 @@ def parameters() -> Parameters:
 
 
 def subject(name: str, sheet: str = "v100", batch: int = 1) -> Subject:
-    """A network on the GPU with the data sheet `sheet`, with the blocks that a user would give."""
+    """A network on the GPU with the data sheet `sheet`, divided into blocks by `given_blocks`."""
     network = paper_graph(name, batch=batch)
     graph = network.graph
     return Subject(graph, latency_of(network, sheet), given_blocks(name, graph), network.work)
@@ -118,7 +118,7 @@ def searched(found: Subject, scheduler: str, **options: Any) -> Found:
 
 
 def best_us(network: Subject, name: str) -> float:
-    """Microseconds of the stages that IOS finds: IOS-Both where operators can be merged."""
+    """Microseconds of the stages that IOS finds, or IOS-Both if operators can be merged."""
     merges = name in ("inception_v3", "squeezenet")
     return searched(network, "ios-both" if merges else "ios", **(FEW if not merges else {})).us
 

@@ -10,7 +10,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 
 def read(name: str) -> Any:
-    """The result file `name`, a path without its ending below `benchmarks/results`."""
+    """The result file `name`: its path below `benchmarks/results`, without the ending."""
     return json.loads((RESULTS / f"{name}.json").read_text())
 
 

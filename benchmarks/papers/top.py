@@ -25,7 +25,7 @@ _PAPER_DEVICES = {
 """Table I: our name for the device, TFLOPS and CUDA cores, and the cores in a multiprocessor of
 its architecture."""
 _PAPER_MODELS = {"inception_v3": (13, 119), "resnet50": (5, 87), "squeezenet": (12, 50)}
-"""Table II: blocks and operators."""
+"""Table II: numbers of blocks and of operators of each model."""
 
 
 def figures(name: str) -> Any:
@@ -117,7 +117,7 @@ def figure_2() -> Record:
 
 @experiment("top", "Figure 3", "POS under unequal rates", seconds=1)
 def figure_3() -> Record:
-    """Reads the latency and the utilisation for both interpretations of POS."""
+    """Reads the latency and the utilisation of POS, which waits for absent models or skips them."""
     found = figures("3")
     checks = []
     for absent in ("wait", "skip"):

@@ -37,7 +37,7 @@ _NOT_TRAINED = (
 
 
 def cell(name: str) -> Any:
-    """A result file of TOP's programme."""
+    """A result file of the benchmark `top`."""
     return read(f"serving/top/{name}")
 
 
@@ -98,7 +98,7 @@ def figure_13() -> Record:
 
 @experiment("top", "Figure 15", "throughput of three models", seconds=1)
 def figure_15() -> Record:
-    """Reads throughputs. The paper counts all requests; we also count requests of whole mixes."""
+    """Reads throughputs of all requests, as in the paper, and of requests that make whole mixes."""
     policies = cell("policies-0.03")
     rows = {
         name: (mean(seeds(*which), "throughput"), mean(seeds(*which), "in mix"))
@@ -299,7 +299,7 @@ def figure_22() -> Record:
 
 @experiment("top", "Figure 23", "all models read one queue", seconds=1)
 def figure_23() -> Record:
-    """Reads the throughput with one shared queue."""
+    """Reads the throughput with one queue that all models share."""
     policies = cell("shared-policies")
     runs = seeds("shared-mended", 2)
     pos = max(policies["pos, wait"]["throughput"], policies["pos, skip"]["throughput"])

@@ -246,7 +246,7 @@ _PARTS_OF_MADDPG = {
 
 @experiment("top", "Figure 19", "where the time of a training step goes", seconds=30)
 def figure_19() -> Record:
-    """Profiles some steps of both trainings."""
+    """Profiles some steps of the trainings of GPG and of the agents."""
     gpg, maddpg = _gpg_shares(), _maddpg_shares()
     return Record(
         "In a training step of GPG, the search for endings takes 6 s and all else less than 5 s. "
@@ -310,7 +310,7 @@ def _maddpg_shares(warm_up: int = 110, steps: int = 30) -> dict[str, float]:
 
 
 def _shares(training: Any, parts: dict[str, tuple[tuple[str, str], ...]]) -> dict[str, float]:
-    """The shares of the steps of a training that its parts take, by a profiler."""
+    """The share of a training's time that each of its parts takes, by a profiler."""
     profile = cProfile.Profile()
     profile.enable()
     training.run()

@@ -116,12 +116,14 @@ def poisson(rates: Sequence[float], seconds: float, seed: int) -> Arrivals:
 def on_off(
     rates: Sequence[float], seconds: float, seed: int, on_s: float = 0.1, off_s: float = 0.1
 ) -> Arrivals:
-    """Return bursts of arrivals: each model switches between Poisson arrivals and no arrivals.
+    """Return bursts of arrivals: each model switches between two states, "on" and "off".
+
+    Requests arrive as a Poisson process in the on state. No requests arrive in the off state.
 
     Parameters
     ----------
-    rates: mean requests per second of each model over both states. The rate in the on state is
-        higher.
+    rates: mean requests per second of each model over both states. In the on state the
+        rate is higher than this mean.
     on_s, off_s: mean length of each state in seconds; the lengths are exponentially distributed.
     """
     _check(rates, seconds)
@@ -131,7 +133,7 @@ def on_off(
     rng = np.random.default_rng(seed)
     times = []
     for rate in rates:
-        # Draw Poisson arrivals on a clock that only runs in the on state. Then insert the pauses.
+        # Draw Poisson arrivals on a clock that stands still in pauses. Then insert the pauses.
         on_us = _poisson_us(rate * (on_s + off_s) / on_s, seconds, rng)
         periods = max(8, math.ceil(4 * seconds / on_s))
         on_lengths = rng.exponential(on_s * 1e6, periods)

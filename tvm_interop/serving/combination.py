@@ -1,7 +1,7 @@
 """The execution model of TOP (Lin et al., TPDS 36(2), 2025).
 
-The blocks of all models are partitioned into combined blocks. The operators of a combined block run
-together, as one instance.
+Each model is divided into a chain of blocks. The blocks of all models are partitioned into combined
+blocks. The operators of a combined block run together, as one instance.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ class CombinedServing:
         arrivals: Arrivals | None = None,
         observe_us: npt.ArrayLike = (),
     ) -> Window:
-        """Serve for some time by a decision.
+        """Serve one window of `seconds`, with this combination and these dequeue intervals.
 
         Parameters
         ----------

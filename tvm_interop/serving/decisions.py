@@ -301,7 +301,7 @@ class Process(Protocol):
     state: Floats
 
     def step(self, action: Floats) -> Outcome:
-        """Serve by an action and return the outcome."""
+        """Serve for one step as the action says, and return the outcome."""
         ...
 
     def saved(self) -> Any:
@@ -387,7 +387,7 @@ class Environment:
         return [self.calls, self._rng.bit_generator.state]
 
     def restore(self, saved: Any, actions: Floats) -> None:
-        """Return to the state in which `saved` was called."""
+        """Return to the state in which the call of `saved` returned this data."""
         self.calls, self._rng.bit_generator.state = saved
 
     def _figures(self, run: ServingRun) -> Floats:
@@ -478,7 +478,7 @@ class Score:
         z = (figures - self.mean) / self.deviation
         latency = np.concatenate([[z[2:].mean()], z[2:]])
         a, b, c = self.rule.weights
-        # The sum stays between -10 and 10, so that no reward becomes huge.
+        # The weighted sum is limited to -10 to 10, so that no exponential becomes huge.
         found: Floats = np.clip(a * z[0] - b * latency - c * z[1], -10.0, 10.0)
         return np.exp(found) if self.rule.is_exponential else found
 

@@ -21,11 +21,12 @@ from ..program.graph import OpGraph
 class ServingDevice:
     """A device that several instances share, with the overheads of its host.
 
-    Let k operators run at the same time. Arithmetic takes max(1, sum of their cores / `cores`)
-    times as long as alone. Memory traffic takes max(1, sum of their memory shares / `bandwidth`)
-    times as long as alone. The slowdown of an operator is the mean of these two factors, weighted
-    by its memory share, times 1 + `interference` * (k - 1). Without interference this is the model
-    of `scheduling.simulation.Contention`, in which more concurrency never lowers throughput.
+    Let k operators run at the same time. The arithmetic of each takes max(1, sum of their cores /
+    `cores`) times as long as if the operator ran alone. The memory traffic of each takes max(1, sum
+    of their memory shares / `bandwidth`) times as long as if the operator ran alone. The slowdown
+    of an operator is the mean of these two factors, weighted by its memory share, times
+    1 + `interference` * (k - 1). Without interference this is the model of
+    `scheduling.simulation.Contention`, in which more concurrency never lowers throughput.
 
     Attributes
     ----------

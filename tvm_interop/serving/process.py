@@ -102,8 +102,8 @@ class ServingProcess:
         episode: number of steps that are served before the queues are emptied.
         most: maximum number of blocks in a combined block (TOP's H).
         reward: the meaning of the first figure: `paper` for the utilisation, `throughput` for
-            requests per millisecond, or `mix` for requests of whole mixes per millisecond. The mix
-            is `load.per_model`.
+            requests per millisecond, or `mix` for requests per millisecond that can be put together
+            into whole mixes, see `mix_rate`. A mix has requests in proportion to `load.per_model`.
         rule: the rule by which figures become a reward.
         schedule, barriers, buffer: as for `simulate_combined`.
         seed: seed of the arrivals, and of the times at which states are sampled.
@@ -136,7 +136,7 @@ class ServingProcess:
         self._serving: CombinedServing | None = None
 
     def step(self, action: Floats) -> Outcome:
-        """Serve by an action and return the outcome.
+        """Serve for one step as the action says, and return the outcome.
 
         An action with a combined block that is too large is refused: no time passes, and the state
         stays as it is.

@@ -113,7 +113,7 @@ async def answered(app: Any, request: Any) -> Any:
     async def receive() -> MutableMapping[str, Any]:
         if messages:
             return messages.pop()
-        # The whole body was read above, so this call waits until the client disconnects.
+        # The whole body was read above, so `receive` waits until the client disconnects.
         received: MutableMapping[str, Any] = await request.receive()
         return received
 

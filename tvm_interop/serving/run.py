@@ -69,7 +69,7 @@ class ServingRun:
     def goodput(self) -> float:
         """Return the number of requests served by their deadlines, per second.
 
-        Without deadlines this is the throughput.
+        If no request has a deadline, the result is the throughput.
         """
         due_us = np.inf if self.deadlines_us is None else self.deadlines_us
         return int((self.finished_us <= due_us).sum()) / self.end_us * 1e6

@@ -308,8 +308,8 @@ class GpgTraining:
         order = np.argsort(stage_us + rest_us, kind="stable")[:16]
         exact = task.price([candidates[i] for i in order])
         least = self._replay.least_us[number]
-        # If a makespan is known for the operators that remain after an ending, it adds up with the
-        # latency of the ending to a makespan for the operators that remain now.
+        # A makespan may be known for the operators that remain after an ending. This makespan plus
+        # the latency of the ending is a makespan for the operators that remain now.
         for i, us in zip(order, exact, strict=True):
             after = remaining & ~sum(candidates[i])
             if after in least:
@@ -341,8 +341,8 @@ class GpgTraining:
     def _regress(self, pack: Sequence[int]) -> None:
         """Update the networks of `gpg-scored` by regression.
 
-        The targets are the latencies of stages, and the lowest known makespans of the operators
-        that remain after them.
+        The targets are the latency of each stage, and the lowest known makespan of the operators
+        that remain after the stage.
         """
         sampled = self._sampled(pack)
         union = Union([self.tasks[number].block for number, _ in sampled])

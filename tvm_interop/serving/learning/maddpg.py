@@ -53,7 +53,7 @@ class MaddpgConfig:
     actor_update: `gradient` for Equation 4; `candidates` to let the critics choose among candidate
         actions, see `_choose`. With `candidates`, critics see decisions instead of actions, and all
         decisions are sampled equally often.
-    candidates: number of candidates per state in each of three rounds.
+    candidates: number of candidate actions per state in each of the three rounds of the choice.
     """
 
     steps: int = 8000

@@ -1,9 +1,9 @@
 """The whole of TOP in one training: Algorithm 2 (GPG) inside Algorithm 1 (the agents).
 
 TOP is the system of Lin et al., TPDS 36(2), 2025. A training first trains GPG on combined blocks of
-the served models. Then it trains the agents. Each combined block that the agents choose gets its
-stages from this GPG, once. There are two configurations: `PAPER` and `OURS`. `DIFFERENCES` says why
-they differ, field by field.
+the served models. Then it trains the agents. The trained GPG divides each combined block that the
+agents choose into stages, when the block is first chosen. There are two configurations: `PAPER` and
+`OURS`. `DIFFERENCES` says why they differ, field by field.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ class TopConfig:
     gpg_blocks: number of random combined blocks that GPG is trained on.
     gpg_most: largest number of blocks in such a combined block; None for `most`.
     gpg_options: further options of the scheduler, such as `width` of `gpg-scored`.
-    most: largest number of blocks in a combined block (H), as pairs (multiprocessors, H). Of the
-        pairs with no more multiprocessors than the device has, the pair with the most counts.
+    most: largest number of blocks in a combined block (H), as pairs (multiprocessors, H). For a
+        device, H comes from the pair with the largest number of multiprocessors that is not above
+        the device's own number.
     interval: see `Space`.
     reward, rule, barriers: see `ServingProcess`.
     step_s: seconds of serving in a step; None for the time of `step_requests` requests that run one
@@ -63,9 +64,9 @@ class TopConfig:
         return max((least, most) for least, most in self.most if least <= max(cores, 1))[1]
 
     def fields(self) -> dict[str, Any]:
-        """Return all fields.
+        """Return all fields of the configuration, by name.
 
-        The fields of the two trainings are named `gpg.NAME` and `agents.NAME`.
+        The fields of `gpg` and `agents` are named `gpg.NAME` and `agents.NAME`.
         """
         found: dict[str, Any] = {}
         for name, value in asdict(self).items():
@@ -76,7 +77,7 @@ class TopConfig:
         return found
 
     def shortened(self, share: float) -> TopConfig:
-        """Return the configuration with `share` times the steps of both trainings."""
+        """Return the configuration with `share` times the steps of GPG and of the agents."""
         agents = self.agents
         steps = max(int(agents.steps * share), agents.batch + 1)
         first = max(int(agents.random_steps * share), agents.batch)
@@ -184,8 +185,8 @@ class TopTraining:
         programs: the served models and the device.
         load: the requests that arrive while the agents learn.
         folder: where the files of the training are; it is made if it does not exist.
-        gpg_folder: where the files of GPG are, which trainings of several seeds may share, as the
-            paper trains GPG once for a device. None for `folder`.
+        gpg_folder: where the files of GPG are; None for `folder`. Trainings of several seeds may
+            share this folder, because the paper trains GPG once for a device.
         """
         self.config = config
         self.load = load
@@ -222,7 +223,10 @@ class TopTraining:
         return self._with_weights(self.weights)
 
     def run(self, every: int = 250, quiet: bool = True) -> dict[str, Any]:
-        """Do the part of the training that is left. Return the curves and this process's seconds.
+        """Do the part of the training that is left.
+
+        Returns the learning curves of GPG and of the agents, and the CPU seconds that this process
+        spent on each.
 
         Parameters
         ----------
@@ -246,7 +250,7 @@ class TopTraining:
         }
 
     def process(self, schedule: str | None = None) -> ServingProcess:
-        """Return the process in which the agents learn.
+        """Return the decision process (the training environment) in which the agents learn.
 
         Parameters
         ----------
@@ -257,7 +261,7 @@ class TopTraining:
         return self._process(self.programs(), self.schedule)
 
     def estimate_s(self, steps: int = 20) -> float:
-        """Return the seconds that the whole training will take, from the time of a few steps.
+        """Estimate the seconds of the whole training from the time of a few steps.
 
         The steps belong to a separate training, which is not kept. Its GPG has random
         weights, so combined blocks take as long to schedule as at the beginning of the real

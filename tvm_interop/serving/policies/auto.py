@@ -49,7 +49,7 @@ simulation of `_SIMULATED` requests. The observed arrivals are repeated at most 
 _FINALISTS = 6
 """The number of candidates per load that go into the long simulation."""
 _NEARLY = 0.97
-"""Like `_AS_FAST`, but for short simulations."""
+"""The share that replaces `_AS_FAST` in short simulations, where chance has more influence."""
 _UNCERTAIN = 2.0
 """The number of standard deviations by which the true load may exceed the observed load."""
 _KEEP = 1.03
@@ -253,7 +253,8 @@ class Auto(Policy):
         if self._decide_at > _MOST * _GROWTH:
             self._decide_at = observed.count + _MOST
         self._check_at = observed.count + _FIRST // 2
-        # Do not repeat few arrivals very often: repetitions add no information.
+        # A simulation repeats the observed arrivals if they are few, but not very often, because
+        # repetitions add no information.
         arrivals, seconds = observed.replayed(min(_SIMULATED, _REPEATED * observed.count))
         self._before = self._current
         if self._background:
@@ -286,7 +287,7 @@ class Auto(Policy):
             pass
         except Exception as error:
             self._error = error
-        took_s = time.thread_time()  # All CPU time of this thread belongs to this decision.
+        took_s = time.thread_time()  # This thread does nothing but this decision.
         self._rests_until_s = began_s + _REST * took_s
         self._log.append(
             (

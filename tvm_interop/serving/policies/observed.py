@@ -76,7 +76,7 @@ class Observed:
                     found.append((request.arrived_us, model, given_us))
                     self._last_id[model] = max(self._last_id[model], request.id)
                 elif queue[0].priority == queue[-1].priority:
-                    break  # The requests before this one arrived earlier, and are recorded.
+                    break  # All requests ahead in the queue are older, and are recorded already.
             new += found
         if new:
             new.sort()

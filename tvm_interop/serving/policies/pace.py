@@ -49,8 +49,8 @@ class Pace:
             A rest is due, but `close` was called.
         """
         if self._since_s is None:
-            # Read the clock here and not in the constructor: another thread may have created this
-            # object, and each thread has a clock of its own.
+            # Read the CPU time here and not in the constructor. Another thread may have created
+            # this object, and each thread has a CPU time of its own.
             self._since_s = self._worked_s()
         took_s = self._worked_s() - self._since_s
         if took_s >= _PIECE_S:

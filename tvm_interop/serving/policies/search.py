@@ -144,7 +144,7 @@ class Search(Policy):
         self._intervals = list(interval_us)
 
     def decide(self, view: View) -> Start | Admit | Wait:
-        """Admit a request whose interval has passed, or start the fullest combined block.
+        """Admit a request if its model's interval has passed, or start the fullest combined block.
 
         The fullest combined block has the largest share of blocks with input. A combined block
         starts only while fewer than `in_flight` combined blocks run.

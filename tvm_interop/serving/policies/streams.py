@@ -137,7 +137,8 @@ class _Adapted:
                 self._best = speed
             elif speed < _WORSE * self._best:
                 self._streams = max(1, self._streams * 3 // 4)
-                # Lower the best speed a bit: with a changed load, no K may reach it any more.
+                # Lower the best speed a bit: if the load has changed, perhaps no K can reach the
+                # old best speed any more.
                 self._best *= 0.98
             elif self._hold == 0:
                 self._streams = max(1, self._streams - 1)

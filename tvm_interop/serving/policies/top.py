@@ -146,9 +146,9 @@ class TopPlus(Search):
     """TOP's combined blocks without barriers, two of them in flight, found by search.
 
     An operator waits for its inputs instead of the previous stage. A second combined block starts
-    beside the running one: the fullest of the combined blocks that do not run. The policy also
-    simulates `sequential`, which runs one instance at a time, and serves by `sequential` if that
-    has the higher simulated throughput.
+    beside the running one: of the other combined blocks, the one with the largest share of blocks
+    that have input. The policy also simulates `sequential`, which runs one instance at a time, and
+    serves by `sequential` if that has the higher simulated throughput.
 
     Parameters
     ----------

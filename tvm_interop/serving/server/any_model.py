@@ -44,7 +44,8 @@ class AnyModel(ABC):
     is_batched: whether the rows of several requests can be joined into one batch.
     memory: memory of the model, see `Memory`.
     statistics: counts and durations of the requests served so far.
-    dimensions: names of the dimensions whose sizes `run_counts` tells; empty if it tells none.
+    dimensions: names of the dimensions by whose sizes `run_counts` counts; empty for a model of
+        one size.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class AnyModel(ABC):
 
     @property
     def run_counts(self) -> dict[tuple[int, ...], RunCounts]:
-        """The counts of runs, keyed by the size in each of `dimensions` at which they ran.
+        """The counts of runs, keyed by the sizes of `dimensions` in those runs.
 
         Empty for a model of one size.
         """

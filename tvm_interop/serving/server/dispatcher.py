@@ -215,8 +215,9 @@ class Dispatcher:
         if now_us + expected_us <= ticket.deadline_us:
             return False
         if ticket.arrived_us + expected_us > ticket.deadline_us:
-            # By the expected latency, the request is late even if it had started on arrival. Forget
-            # an old run, so that a few slow runs do not cause all later requests to be refused.
+            # By the expected latency, the request would be late even if it had started on arrival.
+            # Forget an old run, so that a few slow runs do not make the server refuse all later
+            # requests.
             statistics.doubted()
         self._num_late += 1
         return self._num_late % _PROBE != 0

@@ -79,8 +79,8 @@ class Executor:
         self._began = time.monotonic()
         self._changing = threading.Lock()  # Held while the models change.
         self._told: dict[AnyModel, ServedModel] = {}
-        # Only the thread that decides changes this object. While no thread decides, another thread
-        # may change it.
+        # While a thread lets the policy decide, only that thread changes the dispatcher. While no
+        # thread does so, any thread may change the dispatcher.
         self._dispatcher = Dispatcher()
         self._wake = threading.Condition()
         # The lock of `_wake` guards all of the following attributes.
@@ -286,7 +286,7 @@ class Executor:
         with self._wake:
             left = [*self._arrived, *(ticket for job in self._ready for ticket in job.tickets)]
             self._arrived, self._ready = [], deque()
-            # The requests of these jobs have finished a block, and their next block will not start.
+            # Requests between two blocks are refused too: their next block will not start.
             half_done = [*self._ended, *self._dispatcher.half_done()]
             left += [
                 t
@@ -375,7 +375,7 @@ class Executor:
             self._wake.notify_all()
 
     def _carry_out(self, job: Job) -> None:
-        """Run a job and complete its requests. After a failed batch, each request runs alone."""
+        """Run a job and complete its requests. If a batch fails, its requests run one by one."""
         error = self._run(job, job.tickets)
         if error is None:
             return

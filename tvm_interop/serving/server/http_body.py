@@ -195,7 +195,7 @@ def _decoded(decoder: msgspec.json.Decoder[Any], json: Any, what: str) -> Any:
 
 
 def _is_there(json: msgspec.Raw) -> bool:
-    """Return whether a member of an object exists and is not null."""
+    """Return whether a member of a JSON object exists and is not null."""
     size = memoryview(json).nbytes
     return size > 0 and (size != len(b"null") or bytes(json) != b"null")
 

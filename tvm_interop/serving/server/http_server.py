@@ -50,7 +50,7 @@ def _connections(config: ServerConfig) -> type[H11Protocol]:
 
         def _read_at_once(self, size: int) -> None:
             """Set how many bytes are read at once, before other connections have their turn."""
-            # In event loops other than asyncio's own, such as uvloop, this number is fixed.
+            # Only asyncio's own event loop lets a program set the size. In uvloop, it is fixed.
             with contextlib.suppress(AttributeError):
                 self.transport.max_size = size
 
@@ -78,7 +78,7 @@ def _connections(config: ServerConfig) -> type[H11Protocol]:
 
         def timeout_keep_alive_handler(self) -> None:
             if self.transport.get_write_buffer_size():
-                self.transport.abort()  # `close` would wait until the client has read everything.
+                self.transport.abort()  # `close` would wait for the client to read all answers.
             else:
                 super().timeout_keep_alive_handler()
 

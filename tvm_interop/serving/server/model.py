@@ -51,7 +51,7 @@ class Model(AnyModel):
             shapes.batch_sizes,
         )
         self._shape_of_size = {size: i for i, size in enumerate(shapes.batch_sizes)}
-        # A model with batches needs no `row_range`: `run` joins requests and fills batches up.
+        # A model with batches needs no `row_range`: `run` itself joins requests and pads batches.
         self._range = None if shapes.batch_sizes else shapes.row_range
         known = shapes.row_range
         self.dimensions = ("batch",) if shapes.batch_sizes else known.dimensions if known else ()
@@ -64,7 +64,7 @@ class Model(AnyModel):
 
     @property
     def run_counts(self) -> dict[tuple[int, ...], RunCounts]:
-        """The counts of runs, keyed by batch size or by the sizes of the model's ranges."""
+        """The counts of runs, keyed by batch size, or by the sizes of dimensions with a range."""
         return self._counts.counts()
 
     @property
@@ -208,14 +208,14 @@ class Model(AnyModel):
             self._counts.count(rows, self._range.sizes[shape])
 
     def _rows(self, inputs: Mapping[str, np.ndarray]) -> tuple[int, ...] | None:
-        """How many rows of each range the inputs have; None if the model has no ranges."""
+        """The inputs' size in each dimension with a range; None if no dimension has a range."""
         if self._range is None:
             return None
         shapes = {i: inputs[port.name].shape for i, port in enumerate(self._shapes.inputs[0])}
         return self._range.rows_of(shapes, self._range.sizes[0])
 
     def _cut(self, results: list[np.ndarray], inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """The parts of the outputs that belong to the given rows."""
+        """The parts of the outputs that belong to the inputs' own rows, without padding."""
         rows = self._rows(inputs)
         assert self._range is not None, "asked only then"
         assert rows is not None, "`check` has found the shape by them"

@@ -204,9 +204,10 @@ def array_from_values(
 
 
 def read_schedule(parameters: Mapping[str, Any]) -> tuple[int, float | None]:
-    """Return the priority of a request in the form for policies, and its timeout in microseconds.
+    """Return the priority and the timeout of a request.
 
-    The timeout is None if the request has none.
+    The highest number is the highest priority, as policies expect; in the protocol, 1 is the
+    highest. The timeout is in microseconds, or None if the request has none.
 
     Raises
     ------

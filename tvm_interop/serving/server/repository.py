@@ -144,7 +144,7 @@ class Repository:
         folder = self._required()
         check_name(name)
         path = (folder / f"{name}{_SUFFIX}").resolve()
-        # A symbolic link could lead out of the folder.
+        # Refuse a symbolic link that leads out of the folder.
         if path.parent != folder or not path.is_file():
             raise ModelNotFoundError(f"the model folder has no `{name}{_SUFFIX}`")
         return path

@@ -189,7 +189,8 @@ class Server:
         service = self.service = Service(self.config)
         self._warn()
         # While one thread computes in Python, as the policy `auto` does at times, any other thread
-        # waits for a switch interval when it wakes up. A request passes through three threads.
+        # waits for a switch interval when it wakes up. A request passes through three threads and
+        # may wait three times, so make the interval short.
         before_s = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_S)
         try:

@@ -168,7 +168,7 @@ class Service:
         Raises
         ------
         TVMInteropError
-            As `Executor.submit`, or an error that happens later; see `STATUS`.
+            As `Executor.submit`, or the error of the run. `STATUS` lists the error classes.
         """
         model = self.executor.model(call.model, call.version)
         chosen = chosen_outputs(model, call.outputs)

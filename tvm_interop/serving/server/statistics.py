@@ -122,7 +122,7 @@ class Statistics:
             return self._alone_us.get(size, 0.0)
 
     def told(self) -> dict[str, Any]:
-        """Return the statistics in the format of the extension, without model name and version."""
+        """Return the statistics in the format of the protocol, without model name and version."""
         with self._lock:
             return {
                 "last_inference": self._last_ms,

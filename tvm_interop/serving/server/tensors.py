@@ -29,7 +29,7 @@ class TensorSpec:
     shape: tuple[int, ...]
 
     def takes(self, array: np.ndarray) -> bool:
-        """Return whether an array has this type and shape."""
+        """Return whether an array has the specified type and shape."""
         if array.dtype != self._numpy_dtype or len(array.shape) != len(self.shape):
             return False
         sizes = zip(self.shape, array.shape, strict=True)

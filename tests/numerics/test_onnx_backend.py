@@ -227,7 +227,7 @@ def test_no_operator_is_wrong(shard: int) -> None:
             _check(_cases()[name])
         except UnsupportedModelError:
             refused.add(name)
-        except Exception as error:  # Any other error is not a refusal.
+        except Exception as error:  # All errors but refusals are faults.
             wrong[name] = f"{type(error).__name__}: {error}"
     passed = len(names) - len(refused) - len(wrong)
     print(f"ONNX's tests: {passed} passed, {len(refused)} refused, {len(wrong)} wrong")

@@ -69,7 +69,7 @@ class QuantisedNet(nets.Net):
 def run_both(model: onnx.ModelProto, **inputs: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
     """Return the artifact, its first output, and onnxruntime's first output.
 
-    onnxruntime 1.32 drops the bias of a quantised product if it may rewrite the model.
+    If onnxruntime 1.32 may rewrite the model, it drops the bias of a quantised product.
     """
     # The library runs every operator that it can run, whatever the measured latencies are.
     artifact = tvm_interop.compile(model, scheduler="sequential", streams=1, providers=["onednn"])
@@ -80,7 +80,7 @@ def run_both(model: onnx.ModelProto, **inputs: np.ndarray) -> tuple[Any, np.ndar
 
 
 def check(got: np.ndarray, wanted: np.ndarray, step: float = STEP, steps: int = 1) -> None:
-    """Check that outputs are whole steps, and differ by at most `steps` steps."""
+    """Check that outputs are whole quantisation steps, and differ by at most `steps` steps."""
     assert wanted.max() - wanted.min() > 20 * step
     assert np.abs(got - wanted).max() <= steps * step * 1.001
     assert (np.abs(got - wanted) > step / 2).mean() < 0.02

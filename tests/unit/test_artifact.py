@@ -104,8 +104,8 @@ def test_a_missing_library(
     monkeypatch.setattr(f"{libraries}.library_version", lambda name: None)
     monkeypatch.setattr(f"{libraries}.why_missing", lambda name: "nobody installed it")
     artifact = load_in_both(path)
-    # An artifact whose manifest was assigned is opened by Python. The native library would find
-    # oneDNN, which this process has loaded.
+    # The native library would find oneDNN, which this process has loaded. Once the manifest has
+    # been assigned, Python opens the artifact instead.
     artifact.manifest = artifact.manifest
     with caplog.at_level("WARNING", logger="tvm_interop"):
         without = GraphModule(artifact)

@@ -131,7 +131,7 @@ def test_blocks_on_few_multiprocessors_stay_there() -> None:
 
 def test_blocks_of_one_kernel_at_different_points_stay_apart() -> None:
     # Both multiprocessors are half full, so each gets a block of the last kernel. The block beside
-    # the second kernel runs at half speed until 8. From then on, only the last kernel runs.
+    # the second kernel runs at half speed until 8 us. From then on, only the last kernel runs.
     idle, computes = kernel(1, 8, (2, 2, 2, 2)), kernel(1, 4, (2, 2, 2, 2), busy=1)
     ends = side_by_side(BlockGpu(2), idle, computes, kernel(2, 10, busy=1))
     assert ends == [(0, 8), (0, 8), (0, 14)]

@@ -190,7 +190,7 @@ def test_the_checker_imports_nothing_of_what_it_checks():
         ]
         modules = {n.module for n in imports if n.level == 2}
         assert modules <= {"_native", "errors", "plain_data", "checking.stream_program"}, path
-        if path.parent.name == "plan":  # The checker may use only the types of the finished plan.
+        if path.parent.name == "plan":  # The checker may import only the plan's types.
             taken = {(n.module, name.name) for n in imports if n.level == 1 for name in n.names}
             assert taken == {("plan", "Plan"), ("plan", "PlannedValue")}
     for path in (ROOT / "passes" / "check").iterdir():

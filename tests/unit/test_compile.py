@@ -49,7 +49,7 @@ MERGING = {"ios-merge", "ios-both"}
 def compilation_for() -> Callable[[int], Compilation]:
     """A compilation for a number of streams. Its kernels serve all schedulers."""
     return functools.cache(
-        # The latencies that the other compilations measured choose the same kernels here.
+        # All compilations use the same measured latencies, so they choose the same kernels.
         lambda streams: Compilation(inception_like(), CompileOptions(streams=streams))
     )
 

@@ -255,9 +255,9 @@ def test_an_artifact_is_measured_and_then_known(
 def test_what_a_busy_machine_measured_is_known_later(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Later measurements of a run differ from the first.
+    """If latencies are measured again, they differ from the first measurement.
 
-    Both explanations see the same measurements.
+    An explanation that measures and a later one without measuring must see the same latencies.
     """
     options = CompileOptions(streams=2, latency_db=tmp_path / "l.db")
     with monkeypatch.context() as patch:

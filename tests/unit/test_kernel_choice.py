@@ -341,7 +341,7 @@ def test_parts_of_a_concatenation_lie_as_it_does() -> None:
         return net.model("y")
 
     assert blocked(joined(16, 32), liked_by()) == {"part0", "part1"}
-    # Only the last part of a concatenation may end in a block that is filled up with zeros.
+    # Only the last part of a concatenation may end in a block that is padded with zeros.
     assert blocked(joined(16, 24), liked_by()) == {"part0", "part1"}
     assert blocked(joined(24, 16), liked_by()) == set()
     assert blocked(joined(32, 8), liked_by()) == set()

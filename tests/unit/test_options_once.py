@@ -22,8 +22,8 @@ COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 
 def test_compile_takes_every_option_with_its_default() -> None:
-    # `compile` has no parameter for these: the scheduler determines `parts`, and callers give the
-    # other three options among `**options`.
+    # `compile` has no parameter for four options: the scheduler determines `parts`, and callers
+    # give the other three among `**options`.
     among_options = {"time_budget", "fallback", "winograd"}
     assert FIELDS.keys() - PARAMETERS.keys() == {"parts"} | among_options
     for name in FIELDS.keys() & PARAMETERS.keys():

@@ -33,7 +33,7 @@ SIZE = 1536
 
 
 class Product:
-    """A kernel of the product with a weight, which is a constant."""
+    """A kernel that multiplies by a constant weight."""
 
     def __init__(self, weight: np.ndarray, rows: int = 32) -> None:
         size = len(weight)

@@ -78,7 +78,7 @@ def queries_alone(net: Masked) -> str:
 
 
 def sums_over_queries(net: Masked) -> str:
-    """A filled query gives the same share to all keys."""
+    """The query at a padded position gives the same share to all keys."""
     return net.do("ReduceSum", _weights(net, "x"), net.ints(1))
 
 

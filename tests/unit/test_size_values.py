@@ -180,7 +180,7 @@ def test_a_single_row_that_is_treated_otherwise_is_not_joined(
 
 
 def _squeezed() -> onnx.ModelProto:
-    """Squeezes a batch of 1 too, so that the softmax goes over another axis."""
+    """`Squeeze` also removes the axis of a batch of 1. The softmax then goes over another axis."""
     net = _Rows(1, 4, 5)
     net.op("Softmax", [net.op("Squeeze", ["x"], "squeezed")], "m", axis=1)
     net.op("Reshape", ["m", net.constant(np.array([-1, 4, 5]))], "y")

@@ -84,10 +84,10 @@ def arguments(program: Program) -> list[list[Shape]]:
 
 
 def assert_cut(program: Program, argument: int, value: int) -> None:
-    """Check how the operators of `program` share the value with the number `value`.
+    """Check how the value with the index `value` is divided among the operators of `program`.
 
-    Each of them has a part of it as the argument with the number `argument`. The parts must be
-    disjoint, aligned, in the order of the operators, and cover the whole value.
+    The argument with the index `argument` of each operator is a part of the value. The parts must
+    be disjoint, aligned, in the order of the operators, and cover the whole value.
     """
     reached = 0
     for op in program.operators:

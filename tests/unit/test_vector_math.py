@@ -129,7 +129,7 @@ def test_double_precision_stays_a_call():
 
 
 def test_functions_of_rounded_numbers_are_rounded_in_vectors():
-    """TVM refused to make vectors of this: a kernel of TVM's in a quantised model."""
+    """TVM once refused to vectorise this kernel, which it had made itself for a quantised model."""
 
     def rounded(x):
         steps = tirx.min(tirx.max(tirx.nearbyint(x / 0.05) + 7.0, 0.0), 255.0)

@@ -133,7 +133,7 @@ def read(log: Path) -> list[dict[str, Any]]:
 
 
 def _reason(refused: str) -> str:
-    """The part of an error that differs from graph to graph."""
+    """The reason that the error of a refused graph gives, or the whole error."""
     return refused.partition("this could change results, since ")[2] or refused
 
 

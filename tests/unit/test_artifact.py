@@ -385,7 +385,7 @@ def test_sparse_and_linked_members(saved: Path, tmp_path: Path) -> None:
         info = tarfile.TarInfo("weights.bin")
         info.type, info.size = kind, size
         header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
-        header[482:483] = b"\1"  # This byte says that the header of the sparse file continues.
+        header[482:483] = b"\1"  # The sparse file's header continues.
         header[148:156] = b"        "
         header[148:156] = f"{sum(header):06o}\0 ".encode()
         end = len(data.rstrip(b"\0")) // 512 * 512 + 512

@@ -284,7 +284,7 @@ def test_alike_multiprocessors_are_simulated_as_one_without_a_difference(
 
 
 def by_single_blocks(gpu: BlockGpu, kernels: list[BlockKernel]) -> list[float]:
-    """The end of each of some independent kernels, with every block on its own.
+    """When each of these independent kernels ends, by a simulation of every single block.
 
     A multiprocessor is a list of blocks, and a block is a list of its kernel's number and the share
     of its work that is left.

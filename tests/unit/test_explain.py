@@ -109,7 +109,7 @@ def test_differences_are_measured_again_before_they_are_told() -> None:
     table = Table([10, 10])
     wholes = Wholes(OpGraph.from_edges(["a", "b"], []), table, 2, 0.0, None, table.again)
     assert find_all(wholes)[0].verdict is Verdict.PROFITABLE
-    # The pair is measured in turn and side by side, and each operator on one core and on all cores.
+    # Six measurements: the pair in turn and side by side, each operator on one and on all cores.
     assert table.asked_again == 6
 
 

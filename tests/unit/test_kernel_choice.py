@@ -133,9 +133,9 @@ def test_nothing_is_blocked_where_nothing_gains() -> None:
     ],
 )
 def test_what_is_least_in_all(others_us: float, reorder_us: float, expected: set[str]) -> None:
-    """Only the second of three convolutions is faster on blocked tensors. The others are slower.
+    """Of three convolutions, only the second is faster on blocked tensors. The others are slower.
 
-    The comments above add up the three convolutions, and a reorder in brackets.
+    Each comment above adds up the times of the convolutions, with a reorder in brackets.
     """
     net = nets.Net()
     x = net.input("x", [1, 16, 6, 6])

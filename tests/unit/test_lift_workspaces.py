@@ -38,7 +38,7 @@ def row_sums() -> tirx.PrimFunc:
 
 
 def side_by_side() -> Program:
-    """Two operators of that kernel read `x`. One value already has the name of a workspace."""
+    """Two operators with the kernel `row_sums`. One value already has the name of a workspace."""
     names = [("x", (8, 16)), ("a", (8,)), ("b", (8,)), ("a:doubled", (8, 16))]
     return Program(
         [Value(name, shape, "float32") for name, shape in names],

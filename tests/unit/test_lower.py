@@ -128,7 +128,7 @@ def test_equal_operators_keep_the_names_of_what_follows(order: str) -> None:
 def test_norms_fold_into_convolutions() -> None:
     lowered = LowerToUnits()(load_model(nets.norms()))
     units = _units(lowered)
-    # The bias, batch norm, scale and shift become one convolution and one shift.
+    # The convolution's bias, batch norm, scale and shift become new weights and one addition.
     assert units["conv/Conv"].startswith("fused_conv2d_add_relu")
     # A batch norm on an input is a scale and a shift. If its input has two readers, it stays
     # separate.

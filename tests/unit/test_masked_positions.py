@@ -165,7 +165,7 @@ def test_the_mask_may_have_any_type(dtype: int) -> None:
 
 
 def test_several_rows_must_all_begin_with_1() -> None:
-    """The mask is 1 somewhere in each row, but no position is 1 in all rows."""
+    """If each row of a mask has a 1 somewhere, there may be no position with a 1 in all rows."""
     assert proof(model(Masked.attention, batch=2)) == Masks(("mask",), "first")
     assert proof(model(by_places, batch=2)) == Masks(("mask",), "first")
 

@@ -80,7 +80,7 @@ def test_each_size_is_compiled_at_its_first_run(
         assert len(told) == 2
     caplog.clear()
     with Session(path, shapes=ranges, **QUICK) as again:
-        # Neither the proof nor the compilation is repeated.
+        # The second session repeats neither the proof nor the compilation.
         assert not [r for r in caplog.records if r.message.startswith("compiling")]
         assert again.why_not_filled_up == session.why_not_filled_up
         _assert_right(again, _feed(2, 7, 6))

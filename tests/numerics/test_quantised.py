@@ -198,7 +198,7 @@ def test_a_constant_factor_that_needs_nine_bits() -> None:
 
 
 def block(net: QuantisedNet) -> str:
-    """Two convolutions and a sum, then pooling and a product. A sigmoid is in between."""
+    """Two convolutions, a gate with a sigmoid, a sum, a concatenation, poolings and a product."""
     x = net.rounded(net.input("x", (1, 3, 20, 20)), 1 / 127)
     x = net.op("Conv", [x, net.integers(32, 3, 3, 3)], "first", kernel_shape=[3, 3], pads=[1] * 4)
     x = net.rounded(net.op("Relu", [x], "relu"), 0.01, 0)

@@ -136,7 +136,7 @@ def test_the_stages_chosen_are_measured_again() -> None:
 
 
 def test_rounds_of_drawn_stages_are_no_failed_attempts() -> None:
-    """If no stage gains, the search still makes its three attempts to find a stage that gains."""
+    """No stage saves time. Three attempts must follow the three rounds of drawn stages."""
 
     class NothingGains(ContendedDevice):
         def stage(self, groups: Sequence[Sequence[int]]) -> float:

@@ -110,7 +110,7 @@ def test_schedules_run_only_if_they_may_gain():
 
 
 def in_pairs(graph):
-    """Operators 0 and 1 side by side, as two parts of one operator, then operators 2 and 3."""
+    """Sequential execution of two operators. The parts 0 and 1, and 2 and 3, run side by side."""
     stages = [Stage(((0,), (1,)), (0, 1)), Stage(((2,), (3,)), (0, 1))]
     return Schedule("sequential", graph.names, stages=tuple(stages))
 

@@ -41,7 +41,8 @@ def sequential() -> np.ndarray:
     return result(tvm_interop.compile(inception_like(), scheduler="sequential"))
 
 
-# These schedulers merge operators, so bits differ from sequential execution: see `test_ios_merge`.
+# Schedulers that merge operators, so that bits differ from sequential execution's. See
+# `test_ios_merge`.
 MERGING = {"ios-merge", "ios-both"}
 
 

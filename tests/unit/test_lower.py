@@ -144,7 +144,7 @@ def test_a_convolution_to_one_channel_is_no_scale() -> None:
 
 
 def test_target_decides_lowering() -> None:
-    """By default the target is the current target of TVM."""
+    """Lowering without a target uses the current target of TVM."""
     mod = load_model(nets.branches())
     with tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3"}):
         inside = LowerToUnits()(mod)

@@ -66,7 +66,7 @@ def test_what_stands_in_the_filled_part_changes_nothing(made: Artifact) -> None:
 
 
 def test_kernels_of_libraries_leave_the_filled_part_out() -> None:
-    """oneDNN adds up in its own order. Padding must not matter there either."""
+    """oneDNN's kernels add up in their own order. Padding must not change their results either."""
     made = tvm_interop.compile(
         encoder(), input_shapes=dict.fromkeys(feed_of_encoder(64, 0), (1, 64)),
         scheduler="sequential", time_budget=0,

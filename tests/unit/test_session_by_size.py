@@ -239,7 +239,7 @@ def test_bytes_of_instances_count_what_libraries_copy(path: Path) -> None:
         nbytes[provider] = pool.own_nbytes + pool.turns_nbytes
         assert pools.own_nbytes + pools.turns_nbytes == 2 * nbytes[provider]
     assert nbytes["onednn"] > nbytes["tvm"]
-    # The kernels take turns with the memory for copies, so only the largest counts.
+    # The kernels take turns with the memory for copies, so only the largest copy counts.
     values = made.plan.values
     own = sum(v.nbytes for v in values if v.storage not in ("arena", "alias"))
     copied = [

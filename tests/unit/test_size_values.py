@@ -227,7 +227,7 @@ def test_large_tensors_are_left_out_of_some_sizes(monkeypatch: pytest.MonkeyPatc
 
 
 def test_numbers_of_a_tensor_that_grows_may_grow_too() -> None:
-    """An index into a batch of masks in one row, as PyTorch exports the masks of transformers."""
+    """Reads a flattened batch of masks by computed indices, as PyTorch exports transformers."""
     net = Masked(batch="batch")
     batch = net.do("Gather", net.do("Shape", "x"), net.number(0, np.int64))
     ends = net.number(0, np.int64), batch, net.number(1, np.int64)

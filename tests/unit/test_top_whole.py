@@ -1,4 +1,4 @@
-"""Tests the whole of TOP: serving that goes on, GPG inside the agents, and trainings that stop."""
+"""Tests the whole of TOP: queues that last over steps, GPG inside the agents, stopped trainings."""
 
 import os
 import signal

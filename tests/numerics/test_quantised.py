@@ -343,7 +343,7 @@ def test_operators_of_integers_are_read() -> None:
     y = microsoft("QGemm", [y, *step(STEP, 128), *gemm, bias, *step(STEP, 110)], "gemm", transB=1)
     model = net.model(net.op("DequantizeLinear", [y, *step(STEP, 110)], "y"), check=False)
     model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
-    # ONNX cannot infer the type of this output through onnxruntime's own operators.
+    # ONNX cannot infer the type of an output behind onnxruntime's own operators.
     (output,) = model.graph.output
     output.CopyFrom(
         onnx.helper.make_tensor_value_info(output.name, onnx.TensorProto.FLOAT, (1, 10))

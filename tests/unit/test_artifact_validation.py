@@ -192,7 +192,7 @@ def test_streams_that_differ_or_do_nothing() -> None:
 
 
 def test_an_operator_that_reads_the_same_time_and_again() -> None:
-    """A checker that looks at each read by itself would take too long."""
+    """If the checker looked at each read by itself, it would take too long."""
     plan = joined_plan()
     greedy = plan.operators[-1]
     inputs = greedy.inputs * 50_000

@@ -1,4 +1,4 @@
-"""Tests of attention as one operator: which operators it takes, and its numbers."""
+"""Tests attention as one operator: which operators it replaces, and its results."""
 
 from __future__ import annotations
 

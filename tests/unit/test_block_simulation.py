@@ -274,8 +274,8 @@ def test_on_one_stream_it_is_the_sum(data: st.DataObject) -> None:
 def test_alike_multiprocessors_are_simulated_as_one_without_a_difference(
     data: st.DataObject,
 ) -> None:
-    # Multiprocessors with different blocks are never equally full, because these numbers are
-    # primes.
+    # A multiprocessor holds a prime number of a kernel's blocks, another prime for each kernel. So
+    # multiprocessors with different blocks are never equally full.
     primes = data.draw(st.lists(st.sampled_from((2, 3, 5, 7, 11)), min_size=1, unique=True))
     kernels = [replace(data.draw(KERNELS), most=(prime,) * 4) for prime in primes]
     gpu = replace(data.draw(GPUS), launch_us=0.0)

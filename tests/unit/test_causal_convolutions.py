@@ -85,7 +85,7 @@ def masked_mean(net: Masked) -> str:
 
 
 def attention(net: Masked) -> str:
-    """A layer that streams: a causal convolution of each channel, then attention."""
+    """A layer of a streaming model: a causal convolution of each channel, then attention."""
     return net.attention(turned(net, conv(net, turned(net, "x"), (4, 0), size=5, group=WIDTH)))
 
 

@@ -46,7 +46,7 @@ def test_stages_that_differ(in_turn: Artifact, greedy: Artifact) -> None:
     names = [name for difference in found for name in difference.operators]
     assert len(set(names)) == len(names)
     assert "stages" in found[0].first
-    # An operator that is alone in its stage of the second artifact is not named as a difference.
+    # The differences do not name operators that are alone in a stage of the second artifact.
     alone = {
         whole
         for stage in greedy.schedule.stages

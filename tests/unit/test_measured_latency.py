@@ -88,7 +88,7 @@ def test_equal_kernels_share_a_measurement(compilation: Compilation) -> None:
 def test_more_groups_than_streams_are_packed(compilation: Compilation) -> None:
     a, b = heaviest(compilation)
     kernels = [op.kernel for op in compilation.program.operators]
-    # Operators with equal kernels share a measurement.
+    # Operators with equal kernels share a measurement, so latencies are given by kernel.
     of_kernel = {kernels[a]: 20.0, kernels[b]: 10.0}
     model = priced(compilation, [of_kernel.get(kernel, 1.0) for kernel in kernels])
     # Each of the two streams gets one heavy and one light group.
@@ -213,7 +213,7 @@ def test_a_stretch_on_one_core_is_waited_for(
     model = MeasuredLatency(compilation.program, kernel_hashes(compilation.program.kernels), timer)
     a, b = heaviest(compilation)
     model.op(a)
-    model.stage([[a], [b]])  # This stage runs well side by side.
+    model.stage([[a], [b]])  # Both groups have a core of their own.
     assert clock[0] == 0.0
     clock[0] = 11.0
     c = next(op for op in range(len(compilation.program.operators)) if op not in (a, b))

@@ -24,7 +24,7 @@ QUICK: dict[str, Any] = {"scheduler": "sequential", "providers": ["tvm"], "time_
 
 
 class _Rows(Net):
-    """A net with the input `x` of shape (batch, 4), and its batch as the tensor `n`."""
+    """A net with the input `x` of shape (batch, 4), and its batch size as the tensor `n`."""
 
     def __init__(self, *shape: int) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ def test_numbers_that_grow_evenly_are_fine(name: str) -> None:
 def test_a_single_row_that_is_treated_otherwise_is_not_joined(
     make: Callable[[], onnx.ModelProto], told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A request of one row must get the same answer as it gets alone."""
+    """A server must not join a request of one row with others, which would change its answer."""
     model = make()
     made = tvm_interop.compile(model, shapes={"batch": (1, 6)}, most_sizes=2, **QUICK)
     assert made.manifest.row_sizes == RowSizes("batch", (1, 6))

@@ -353,7 +353,7 @@ def test_no_more_parts_than_are_worth_it() -> None:
 
 
 def test_few_pixels_are_worth_as_many_parts_as_their_weight_is_long() -> None:
-    # There are 144 * 576 numbers, each multiplied once. Reading them takes longer than multiplying.
+    # The weight has 144 * 576 numbers, each multiplied once. Reading takes longer than multiplying.
     assert len(split_operators(conv((576, 144), size=1, kernel=1), 9).operators) == 2
     assert len(split_operators(conv((576, 96), size=1, kernel=1), 9).operators) == 1
 

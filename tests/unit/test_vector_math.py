@@ -59,7 +59,7 @@ def run(function, *arrays: np.ndarray) -> np.ndarray:
 
 
 def units_off(got: np.ndarray, exact: np.ndarray) -> np.ndarray:
-    """The error of each number in units in the last place of float32. Infinity if it is wrong."""
+    """Errors in units in the last place of float32, infinite if a NaN or an infinity is wrong."""
     with np.errstate(all="ignore"):
         wanted = exact.astype(np.float32)
         unit = np.spacing(np.abs(np.where(np.isfinite(wanted), wanted, 1))).astype(np.float64)

@@ -108,7 +108,7 @@ def test_bytes_that_changed_are_read_as_protobuf_reads_them(tmp_path: Path) -> N
     same = refused = 0
     for _ in range(150):
         damaged = bytearray(code)
-        # Most bytes are weights. Those around a weight's name decide how the file is read.
+        # Most bytes are weights. The bytes around a weight's name decide how the file is read.
         at = int(rng.integers(0, 40)) if rng.random() < 0.5 else place - int(rng.integers(-9, 30))
         damaged[at] = int(rng.integers(0, 256))
         path.write_bytes(damaged)

@@ -50,7 +50,7 @@ def program(op: LibraryOp, *, is_constant: bool = True) -> Program:
 
 
 def chosen(given: Program, us: Microseconds, budget: TimeBudget | None = None) -> bool:
-    """Whether the choice gives the program's operator to Winograd's algorithm."""
+    """Whether Winograd's algorithm is chosen for the program's operator, with these latencies."""
     taken = with_winograd(given, lambda p: MadeUp(p, us), budget or TimeBudget())
     (op,) = taken.operators
     if isinstance(op.description, WinogradConv2d):

@@ -267,8 +267,8 @@ def test_on_one_stream_it_is_the_sum(data: st.DataObject) -> None:
 
 
 # The draws are the same each time. Two multiprocessors may hold equal blocks that began at
-# different times, and each simulation may then choose another one of the two. Random draws once led
-# to such a case.
+# different times. The two simulations that are compared may then choose different multiprocessors.
+# Random draws once led to such a case.
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.data())
 def test_alike_multiprocessors_are_simulated_as_one_without_a_difference(

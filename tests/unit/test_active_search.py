@@ -258,7 +258,7 @@ def test_budgets_of_no_use(option: str) -> None:
 
 
 def test_divided_operators_are_measured_whole_before_all_else() -> None:
-    """A search that ends at once has a schedule, because each operator was measured whole."""
+    """A search that ends at once has a schedule, because it measured each operator as a whole."""
     graph, parts = divided(layered(16, 1), random.Random(1))
     device = ContendedDevice(graph.num_ops)
     found = make_search(graph, device, parts=parts, max_measurements=0).run()

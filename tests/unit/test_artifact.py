@@ -458,7 +458,7 @@ def test_a_pinned_digest(saved: Path, tmp_path: Path) -> None:
     assert load_in_both(saved, sha256=digest).plan == load_in_both(saved).plan
     assert load_in_both(saved, sha256=digest.upper()).path == saved
     other = crafted(saved, tmp_path / "other.tar", kernels__so=b"other code")
-    load_in_both(other)  # The file is right in itself, but is not the pinned file.
+    load_in_both(other)  # The file is valid, but has another digest than `saved`.
     with pytest.raises(ArtifactError, match=f"other.tar`: its SHA-256 is .*, not {digest}"):
         load_in_both(other, sha256=digest)
     longer = tmp_path / "longer.tar"

@@ -69,7 +69,7 @@ def random_program(rng):
         stream = str(rng.randint(0, 2))
         waits = [before for before in names[:i] if rng.random() < keen]
         if i + 1 < count and rng.random() < 0.03:
-            waits.append(names[i + 1])  # A wait for a later operator.
+            waits.append(names[i + 1])  # A wait for a later operator may deadlock.
         operators.append(op(name, stream, reads, writes, waits))
     if rng.random() < 0.3 and not any(names[-1] in o.waits for o in operators):
         operators = [*operators[:-1], *shares_of(operators[-1])]

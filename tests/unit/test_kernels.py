@@ -356,7 +356,7 @@ def test_threads_that_build_heed_the_pass_context(
 
 @tvm.instrument.pass_instrument
 class _Passes:
-    """Notes the names of the passes that run."""
+    """An instrument that notes the names of the passes that run."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()

@@ -33,7 +33,8 @@ def test_compile_takes_every_option_with_its_default() -> None:
 def test_the_command_line_has_the_same_defaults() -> None:
     assert CompileOptions(**flags.CompileFlags().compile_options()) == CompileOptions()
     handed_on = flags.CompileFlags().compile_options().keys()
-    # Commands write files, which may run where the kernel libraries are missing.
+    # Commands write files, which may run where the kernel libraries are missing. So they always
+    # keep the fallback.
     assert FIELDS.keys() - handed_on == {"parts", "progress", "latency", "link", "fallback"}
 
 

@@ -223,7 +223,7 @@ def test_blocked_convolutions() -> None:
 
 
 def test_what_is_in_another_tensor_is_divided_there() -> None:
-    """The output is a part of the result of a concatenation."""
+    """The operator's output is a part of the result of a concatenation."""
     program = conv((64, 32))
     result = Value("result", (1, 64, 28, 28), "float32")
     begin = stored_nbytes((1, 32, 28, 28), "float32", "plain")

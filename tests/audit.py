@@ -1,6 +1,6 @@
 """`python -m tests.audit`: prints known vulnerabilities of the installed packages.
 
-If no advisory service answers, it says so.
+If no advisory service answers, the program says so.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def run(arguments: Sequence[str]) -> None:
         [*isolated, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     if done.returncode != 0:
-        raise SystemExit(f"{done.stdout}\nit ended with {done.returncode}")
+        raise SystemExit(f"{done.stdout}\nbubblewrap ended with {done.returncode}")
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def streams_makespan_of(
 def fifo_makespan_of(
     graph: OpGraph, stages: GpuStages, latency: LatencyModel, order: Sequence[int]
 ) -> float:
-    """The makespan if each operator is copied at most once to each GPU.
+    """The makespan if the result of each operator is copied at most once to each GPU.
 
     The copies on a link take turns.
 

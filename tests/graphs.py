@@ -79,7 +79,7 @@ def _ordered(u: int, v: int) -> tuple[int, int]:
 
 
 def divided(graph: OpGraph, rng: random.Random) -> tuple[OpGraph, list[list[int]]]:
-    """`graph` with some operators divided into two or three parts, and the parts of each."""
+    """`graph` with some operators divided into two or three parts, and each operator's parts."""
     parts: list[list[int]] = []
     names: list[str] = []
     for op in range(graph.num_ops):

@@ -44,7 +44,7 @@ class _Oracle:
             if name not in ended and name not in running and self._needs[name] <= ended
         ]
         if not ready and not running:
-            return False  # The operators wait for each other.
+            return False  # The remaining operators wait for each other.
         for op in ready:
             others = (self._operators[name] for name in running)
             if any(_collide(self._program, op, other) for other in others):

@@ -44,7 +44,7 @@ def activated(op: LibraryOp, result: np.ndarray) -> np.ndarray:
 
 
 def rounded(op: LibraryOp, total: np.ndarray, scale: np.ndarray, *more: np.ndarray) -> np.ndarray:
-    """The result for sums of products of integers. Channels are the last axis."""
+    """The result of `op`, from `total`: its sums of products of integers, with channels last."""
     given = list(more)
     result = total * scale
     if op.has_bias:

@@ -17,7 +17,7 @@ def sliding(
     padding: tuple[int, int, int, int] = (0, 0, 0, 0),
     dilation: int = 1,
 ) -> tuple[dict[str, Any], tuple[int, int]]:
-    """The fields of a window over images of this height and width, and the size of the result."""
+    """The fields that describe this window over images of size `data`, and the result's size."""
     made = tuple(
         (data[a] + padding[a] + padding[2 + a] - (window[a] - 1) * dilation - 1) // stride + 1
         for a in (0, 1)

@@ -1,4 +1,4 @@
-"""Small networks on a sequence with a mask, for the tests of ranges of sequences."""
+"""Small networks on a sequence with a mask, for the tests of ranges of lengths."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class Masked(Net):
         return self.do("Range", *ends)
 
     def columns(self, x: str) -> str:
-        """The mask with one more axis at its end, so that `x` can be multiplied by it."""
+        """`x`, multiplied by the mask, which gets one more axis at its end."""
         return self.do("Mul", x, self.do("Unsqueeze", self.float_mask(), self.ints(2)))
 
     def biased(self) -> str:
-        """The sum of the input and a bias, which is not 0 where the input is filled with 0."""
+        """The sum of the input and a bias, which is not 0 where the input is padded with 0."""
         return self.do("Add", "x", self.positive(WIDTH))
 
     def scores(self, x: str = "x") -> str:
@@ -181,7 +181,7 @@ def proof(made: onnx.ModelProto, least: int = 1) -> Masks:
 
 
 def of_given(array: np.ndarray) -> np.ndarray:
-    """The part of an output at the given positions."""
+    """The part of a padded output that lies at the positions before the padding."""
     for axis, size in enumerate(array.shape):
         if size == LENGTH:
             array = array.take(range(GIVEN), axis)

@@ -137,7 +137,10 @@ def norms() -> onnx.ModelProto:
 
 
 def split() -> onnx.ModelProto:
-    """An operator with three outputs, of which two are used. Some outputs are inputs or views."""
+    """An operator with three outputs, of which two are used.
+
+    Some outputs of the model are inputs or views.
+    """
     net = Net()
     x, other = net.input("x", [2, 6]), net.input("other", [2, 2])
     sizes = net.constant(np.array([1, 2, 3], np.int64))

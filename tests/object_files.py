@@ -67,7 +67,7 @@ class ObjectFiles:
         return kept.read_bytes()
 
     def _kept(self, key: str, write: Callable[[Path], object], suffix: str = ".o") -> Path:
-        """The file of `key`. If there is no such file, `write` writes one of this suffix."""
+        """The file of `key`. If it does not exist, `write` writes a file with this suffix."""
         kept = self._folder / hashlib.sha256(key.encode()).hexdigest()
         if not kept.exists():
             self._folder.mkdir(exist_ok=True)

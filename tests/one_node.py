@@ -53,7 +53,7 @@ def one_node(
 
 
 def computed(model: Any, feeds: dict[str, np.ndarray], **options: Any) -> list[np.ndarray]:
-    """The outputs of a model that `compile` takes.
+    """The outputs of `model`, which may be anything that `compile` takes, on these inputs.
 
     TVM's kernels run unless `options` of `compile` say otherwise.
     """

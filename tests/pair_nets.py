@@ -1,4 +1,4 @@
-"""Networks on batches of sequences, and the results that they must give if inputs are filled up."""
+"""Networks on batches of sequences, and the results that they must give if inputs are padded."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def shared_mask_model(build: Build) -> onnx.ModelProto:
 
 
 def proven(model: onnx.ModelProto, ranges: Ranges = RANGES, most_sizes: int = 4) -> RowSizes:
-    """The facts that are proven about a model for two ranges.
+    """The facts that are proven about a model for two ranges of sizes.
 
     Raises InputError if there is no proof.
     """
@@ -66,7 +66,7 @@ def feed_of(model: onnx.ModelProto, sizes: tuple[int, int], seed: int) -> dict[s
 def filled_feed(
     model: onnx.ModelProto, feed: Mapping[str, np.ndarray], rows: RowSizes, seed: int
 ) -> dict[str, np.ndarray]:
-    """Inputs filled up with garbage: NaN in the added rows, and large numbers at the added
+    """Inputs padded with garbage: NaN in the added rows, and large numbers at the added
     positions."""
     junk, found = np.random.default_rng(seed), {}
     masks = rows.where_one
@@ -93,11 +93,12 @@ def filled_feed(
 
 
 def is_true(model: onnx.ModelProto, rows: RowSizes, first: int | None = None) -> bool:
-    """Whether the given rows and positions have the same results as without filling up.
+    """Whether the rows and positions before the padding have the same results as without it.
 
     Parameters
     ----------
-    first: the value that the first number of each row of integers must have; 1 if masks need it.
+    first: the value that the first number of each row of integers must have, or
+        None for any value. If a mask must begin with 1, it is always 1.
     """
     feed = feed_of(model, GIVEN, 5)
     if "first" in rows.where_one.values():

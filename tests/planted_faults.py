@@ -33,7 +33,7 @@ def with_fault(kernel: tirx.PrimFunc, fault: str, rng: np.random.Generator) -> t
 def _fault(kind: type) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
     """Register a fault that replaces nodes of this type.
 
-    The function returns None to keep a node.
+    The registered function returns None to keep a node.
     """
 
     def register(instead: Callable[[Any], Any]) -> Callable[[Any], Any]:

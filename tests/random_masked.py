@@ -1,6 +1,6 @@
 """Random graphs on a sequence with a mask.
 
-Filled positions would change the results of some of these graphs.
+In some of these graphs, padded positions change the results at other positions.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class RandomMasked:
     def feed(
         self, garbage: int | None, zeros: tuple[str, ...], *, all_ones: bool = False
     ) -> dict[str, np.ndarray]:
-        """Inputs of `GIVEN` positions, filled up with garbage of the seed `garbage`.
+        """Inputs of `GIVEN` positions, padded with garbage of the seed `garbage`.
 
-        If `garbage` is None, the inputs are not filled up.
+        If `garbage` is None, the inputs are not padded.
 
-        The inputs named in `zeros` are filled up with 0. The mask begins with 1, and has no 0 at
+        The inputs named in `zeros` are padded with 0. The mask begins with 1, and has no 0 at
         all with `all_ones`.
         """
         rng = np.random.default_rng(self._seed)
@@ -172,8 +172,8 @@ def _across_rows(net: Masked, x: str, rng: np.random.Generator) -> str:
 
 
 def _by_sizes(net: Masked, x: str, rng: np.random.Generator) -> str:
-    """Divides by a number that is computed from both sizes, and that is the same everywhere or
-    not."""
+    """Divides by a number that is computed from both sizes. The number is 1, or changes with the
+    sizes."""
     batch, length = _sizes(net)
     both = net.do("Mul", batch, length)
     least = [batch, length, both, net.do("Min", batch, length)][int(rng.integers(4))]

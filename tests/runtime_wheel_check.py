@@ -27,7 +27,7 @@ def refusal(what: Callable[[], object], kind: type[Exception] = tvm_interop.Devi
 
 
 def main() -> None:
-    """Run the artifact in each way, and call functions that only the whole package has."""
+    """Run the artifact by each interface, and call functions that only the whole package has."""
     checkout = Path(__file__).resolve().parent.parent
     assert checkout not in Path(tvm_interop.__file__).resolve().parents, "not the installed package"
     found = {each.metadata["Name"] for each in importlib.metadata.distributions()}

@@ -47,7 +47,7 @@ def in_turn(
 
 
 def failed(model: str) -> str:
-    """Errors have classes, and passes take options."""
+    """Catch errors by their classes, and give a pass its options."""
     transform.InterOpSchedule(scheduler="greedy")
     try:
         tvm_interop.compile(model)

@@ -147,7 +147,7 @@ artifact = tvm_interop.compile(
     model, schedule=schedule, streams=2, threads=1, latency_db=database, providers=["tvm"]
 )
 checked = artifact.manifest.speed_check
-if checked is not None:  # It is None if one stream is best: there is nothing to compare.
+if checked is not None:  # None if one stream is best, since nothing is compared then.
     print(f"scheduled / sequential: {checked.ratio:.2f}; noise: {checked.noise_ratio:.2f}")
     print(f"it ships {checked.shipped}")
 

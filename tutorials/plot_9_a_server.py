@@ -34,7 +34,7 @@ squeezenet = tvm_interop.compile(models.build("squeezenet", image_size=48), sche
 artifacts = {"heads": heads, "squeezenet": squeezenet}
 
 # %%
-# On the command line, ``tvm-interop serve heads.tar squeezenet.tar`` starts such a server. In a
+# On the command line, ``tvm-interop serve heads.tar squeezenet.tar`` starts this server. In a
 # program, a server runs in a thread. Port 0 stands for any free port. The policy ``auto`` measures
 # the models, simulates several policies on the load that it sees, and serves by the best one.
 

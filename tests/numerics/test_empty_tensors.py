@@ -136,7 +136,7 @@ WRONG: dict[str, tuple[Case, str]] = {
 def test_what_does_not_fit_is_refused(name: str) -> None:
     (op, inputs, constants, attributes), message = WRONG[name]
     model, feeds = one_node(op, inputs, constants, **attributes)
-    for output in model.graph.output:  # The types of these outputs cannot be inferred.
+    for output in model.graph.output:  # ONNX cannot infer the outputs' types.
         output.CopyFrom(onnx.helper.make_tensor_value_info(output.name, 1, None))
         output.type.tensor_type.shape.SetInParent()
     with pytest.raises(UnsupportedModelError, match=message):

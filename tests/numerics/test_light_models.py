@@ -1,4 +1,4 @@
-"""Compares real architectures with onnxruntime, run one operator at a time."""
+"""Runs real architectures one operator at a time, and compares the results with onnxruntime's."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ _SHARDS = 24
 _LIST = Path(__file__).parent.parent / "data" / "onnx_refused.txt"
 """The file that lists the refused tests by reason."""
 
-# A test with this ending has ONNX's decomposition of one operator. The test without the ending
-# covers the operator too.
+# A test whose name has this ending runs ONNX's decomposition of one operator. The test whose name
+# lacks the ending covers the operator too.
 _EXPANDED = re.compile(r"_expanded(_ver\d+)?$")
 
 _HALF = 2 * float(np.finfo(np.float16).eps)
@@ -227,7 +227,7 @@ def test_no_operator_is_wrong(shard: int) -> None:
             _check(_cases()[name])
         except UnsupportedModelError:
             refused.add(name)
-        except Exception as error:  # Any other error is not a refusal.
+        except Exception as error:  # All errors but refusals are faults.
             wrong[name] = f"{type(error).__name__}: {error}"
     passed = len(names) - len(refused) - len(wrong)
     print(f"ONNX's tests: {passed} passed, {len(refused)} refused, {len(wrong)} wrong")

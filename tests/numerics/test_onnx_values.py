@@ -93,14 +93,14 @@ def test_a_number_beside_itself(op: str) -> None:
     ("constants", "attributes"), [((1, 2), {}), ((), {}), (None, {"min": -1.0, "max": 1.0})]
 )
 def test_bounds_keep_nan(constants: tuple[int, ...] | None, attributes: dict[str, float]) -> None:
-    if constants is None:  # Before opset 11, bounds are attributes.
+    if constants is None:  # Before opset 11, the bounds of `Clip` are attributes.
         assert_like_onnxruntime("Clip", [X], (), opset=6, **attributes)
     else:
         assert_like_onnxruntime("Clip", [X, np.float32(-1), np.float32(1)], constants)
 
 
 def test_a_size_whose_quotient_is_rounded() -> None:
-    """7 times 29/7 in float32 is less than 29."""
+    """A resize from 7 to 29 pixels. In float32, 7 times the quotient 29/7 is less than 29."""
     assert_like_onnxruntime(
         "Resize", [f32(1, 1, 7, 7), None, None, np.array([1, 1, 29, 29])], (3,), mode="linear"
     )

@@ -36,7 +36,7 @@ class Pool:
         }
 
     def windows(self, size: int, axis: int) -> list[tuple[list[int], int]]:
-        """For each result on an axis: the indices in its window, and their number with padding."""
+        """For each result on an axis: the window's indices, and their number with padding."""
         begin, end = self.padding[axis], self.padding[axis + 2]
         reach = (self.window[axis] - 1) * self.dilation[axis] + 1
         room, stride = size + begin + end - reach, self.strides[axis]

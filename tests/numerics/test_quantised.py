@@ -69,7 +69,7 @@ class QuantisedNet(nets.Net):
 def run_both(model: onnx.ModelProto, **inputs: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
     """Return the artifact, its first output, and onnxruntime's first output.
 
-    onnxruntime 1.32 drops the bias of a quantised product if it may rewrite the model.
+    If onnxruntime 1.32 may rewrite the model, it drops the bias of a quantised product.
     """
     # The library runs every operator that it can run, whatever the measured latencies are.
     artifact = tvm_interop.compile(model, scheduler="sequential", streams=1, providers=["onednn"])
@@ -80,7 +80,7 @@ def run_both(model: onnx.ModelProto, **inputs: np.ndarray) -> tuple[Any, np.ndar
 
 
 def check(got: np.ndarray, wanted: np.ndarray, step: float = STEP, steps: int = 1) -> None:
-    """Check that outputs are whole steps, and differ by at most `steps` steps."""
+    """Check that outputs are whole quantisation steps, and differ by at most `steps` steps."""
     assert wanted.max() - wanted.min() > 20 * step
     assert np.abs(got - wanted).max() <= steps * step * 1.001
     assert (np.abs(got - wanted) > step / 2).mean() < 0.02
@@ -198,7 +198,7 @@ def test_a_constant_factor_that_needs_nine_bits() -> None:
 
 
 def block(net: QuantisedNet) -> str:
-    """Two convolutions and a sum, then pooling and a product. A sigmoid is in between."""
+    """Two convolutions, a gate with a sigmoid, a sum, a concatenation, poolings and a product."""
     x = net.rounded(net.input("x", (1, 3, 20, 20)), 1 / 127)
     x = net.op("Conv", [x, net.integers(32, 3, 3, 3)], "first", kernel_shape=[3, 3], pads=[1] * 4)
     x = net.rounded(net.op("Relu", [x], "relu"), 0.01, 0)
@@ -343,7 +343,7 @@ def test_operators_of_integers_are_read() -> None:
     y = microsoft("QGemm", [y, *step(STEP, 128), *gemm, bias, *step(STEP, 110)], "gemm", transB=1)
     model = net.model(net.op("DequantizeLinear", [y, *step(STEP, 110)], "y"), check=False)
     model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
-    # ONNX cannot infer the type of this output through onnxruntime's own operators.
+    # ONNX cannot infer the type of an output behind onnxruntime's own operators.
     (output,) = model.graph.output
     output.CopyFrom(
         onnx.helper.make_tensor_value_info(output.name, onnx.TensorProto.FLOAT, (1, 10))

@@ -208,7 +208,7 @@ def test_pools_of_integers_are_read(kind: str, channels_last: int) -> None:
 @needs_int8
 @pytest.mark.parametrize("scheduler", ["greedy", "ios"])
 def test_schedules_and_parts_give_the_same_bits(scheduler: str) -> None:
-    """Some parts begin at unaligned rows of an image, and add a part of a tensor."""
+    """Each part of a convolution adds its part of `x`. Some parts begin at unaligned rows."""
     net = QuantisedNet()
     x = net.rounded(net.input("x", (1, 3, 66, 70)), 1 / 127)
     stem = {"kernel_shape": [7, 7], "strides": [2, 2], "pads": [3] * 4}

@@ -54,7 +54,7 @@ def test_a_fault_of_a_fused_kernel_alone_is_wrong(monkeypatch: pytest.MonkeyPatc
 
 
 def test_rounding_that_grows_is_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The difference of nearly equal numbers is made large, so an error of 1e-7 becomes 0.1."""
+    """The difference of nearly equal numbers is multiplied by 1e6, so an error of 1e-7 is 0.1."""
     grown = model_of("""g (float[8] x, float[8] z) => (float[8] y)
         <float[1] million = {1000000.0}> { a = Sub(x, z) y = Mul(a, million) }""")
     x = np.linspace(1, 2, 8, dtype=np.float32)
@@ -161,7 +161,7 @@ def test_all_values_become_outputs_once() -> None:
 @pytest.mark.parametrize(
     ("size", "start", "end", "step", "wanted"),
     [
-        (1, -3, -(2**31), -1, [0]),  # In Python, x[-3::-1] is empty if x has one element.
+        (1, -3, -(2**31), -1, [0]),  # Unlike Python's x[-3::-1], which is empty here.
         (3, -5, -9, -1, [0]),
         (3, 9, -9, -2, [2, 0]),
         (3, 2, 9, -1, []),

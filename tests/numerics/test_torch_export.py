@@ -166,7 +166,7 @@ def test_indices_stay_within_dimensions_that_are_given_later() -> None:
 
 
 class _Step(torch.nn.Module):
-    """A network with one branch for long inputs. A program of `torch.export` has only the other."""
+    """A network with a branch for long inputs, which a program of `torch.export` does not have."""
 
     def forward(self, past: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         return mask * (3.0 if past.shape[0] > 16 else 1.0) + past.sum()

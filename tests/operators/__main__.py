@@ -1,4 +1,4 @@
-"""`python -m tests.operators FAMILY ...`: judges families in processes that may crash."""
+"""`python -m tests.operators FAMILY ...`: judges families of cases in processes that may crash."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def selected(names: list[str], every: int = 1, only: str = "") -> list[Trial]:
 
 
 def watched(todo: list[Trial], arguments: list[str], log: Path) -> list[tuple[str, str]]:
-    """The verdict and the line of each trial. If a process crashes, another process continues."""
+    """The verdict and the log's line for each trial. If a process crashes, another continues."""
     log.touch()
     while True:
         command = [sys.executable, "-m", "tests.operators", *arguments, "--child", str(log)]

@@ -24,7 +24,7 @@ With `TVM_INTEROP_ALL_OF_ONNX=1` all cases run, in about an hour.
 
 
 def _run(every: int, *families: str) -> None:
-    # Use a new process. If a kernel crashes it, the kernel is found and named.
+    # Use a new process. If a kernel crashes the process, the kernel is found and named.
     command = [sys.executable, "-m", "tests.operators", *families, "--every", str(every)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-2000:]}"

@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def child(first: int, last: int, log: Path, *, ranges: bool) -> int:
-    """Judge these seeds, and write a line of the log for each.
+    """Judge the graphs of these seeds, and write a line of the log for each graph.
 
     A graph that takes too long ends the process.
     """
@@ -77,7 +77,7 @@ def child(first: int, last: int, log: Path, *, ranges: bool) -> int:
 
 
 def run(seeds: list[int], log: Path, until: float, *, ranges: bool = False) -> int:
-    """Judge the first seeds in one process, and return how many seeds are done."""
+    """Judge the graphs of the first consecutive seeds in one process. Return how many are done."""
     ends = (i for i in range(1, len(seeds)) if seeds[i] != seeds[0] + i or i == _TOGETHER)
     count = next(ends, len(seeds))
     before = len(read(log))
@@ -133,7 +133,7 @@ def read(log: Path) -> list[dict[str, Any]]:
 
 
 def _reason(refused: str) -> str:
-    """The part of an error that differs from graph to graph."""
+    """The reason that the error of a refused graph gives, or the whole error."""
     return refused.partition("this could change results, since ")[2] or refused
 
 

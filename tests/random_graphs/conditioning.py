@@ -22,8 +22,8 @@ def within_rounding(
 
     An oracle evaluates the graph several times. Each time all floating-point inputs and constants
     are changed by about a rounding error. An element of our output may differ from the wanted
-    element by a factor times the largest change that the draws caused in this output. If rounding
-    flips a choice (`Floor`, `ArgMax`, a comparison), then some of the draws flip it too.
+    element by a factor times the largest change in this output over these evaluations. If rounding
+    flips a choice (`Floor`, `ArgMax`, a comparison), then some of the evaluations flip it too.
     """
     generator = np.random.default_rng(0)
     draws = [

@@ -86,7 +86,7 @@ def is_wrong(model: onnx.ModelProto, feed: dict[str, np.ndarray], name: str) -> 
 
 
 def main() -> int:
-    """Print the part, and write it with its inputs."""
+    """Print the smallest failing part of the graph, and write it to a file with its inputs."""
     seed = int(sys.argv[1])
     found = smallest(seed)
     if found is None:

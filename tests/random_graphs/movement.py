@@ -95,7 +95,7 @@ class Movement(Arithmetic):
                     int(self.r.choice([D - 1, 2**31 - 1, -1])),
                     int(self.r.choice([-(2**31), -D - 1, -(2**63) + 1])),
                 )
-            # Compute the bounds as ONNX does.
+            # Compute the bounds of the slice as ONNX does.
             bb = b + D if b < 0 else b
             ee = e + D if e < 0 else e
             if step > 0:

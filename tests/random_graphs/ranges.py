@@ -67,8 +67,8 @@ def _compared(
             elif within_rounding(model, feed, ours, wanted)["y"]:
                 kinds["noise"] = True
             else:
-                # Some differences do not come from ranges: ties of an ArgMax, which both sides may
-                # break in their own way, and faults of kernels.
+                # Some differences do not come from ranges: ties of an ArgMax, which
+                # each runtime may break in its own way, and faults of kernels.
                 faults = looked_into(_fixed(model, feed), feed, ours, wanted, seed)
                 kinds.update(faults)
                 if "wrong" in faults:

@@ -21,7 +21,7 @@ def number(value: float) -> relax.Expr:
 
 
 def found_in(build) -> tuple[Activation | None, int]:  # type: ignore[no-untyped-def]
-    """Return the activation that follows the first operator, and the number of its operators."""
+    """Return the activation that follows the first operator, and the number of operators in it."""
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType(SHAPE, "float32"))
     with builder.function("main", [x]):

@@ -136,7 +136,7 @@ def test_the_stages_chosen_are_measured_again() -> None:
 
 
 def test_rounds_of_drawn_stages_are_no_failed_attempts() -> None:
-    """If no stage gains, the search still makes its three attempts to find a stage that gains."""
+    """No stage saves time. Three attempts must follow the three rounds of drawn stages."""
 
     class NothingGains(ContendedDevice):
         def stage(self, groups: Sequence[Sequence[int]]) -> float:
@@ -258,7 +258,7 @@ def test_budgets_of_no_use(option: str) -> None:
 
 
 def test_divided_operators_are_measured_whole_before_all_else() -> None:
-    """A search that ends at once has a schedule, because each operator was measured whole."""
+    """A search that ends at once has a schedule, because it measured each operator as a whole."""
     graph, parts = divided(layered(16, 1), random.Random(1))
     device = ContendedDevice(graph.num_ops)
     found = make_search(graph, device, parts=parts, max_measurements=0).run()
@@ -282,7 +282,7 @@ def test_compile_with_learned_latencies(tmp_path: Path) -> None:
     measured = several([r.groups for r in on_two_streams if r.groups is not None])
     whole = {name.partition("[")[0] for name in artifact.schedule.op_names if "[" in name}
     assert 0 < measured <= 30 + len(whole)
-    # The second compilation gets the same latencies, so it chooses the same kernels.
+    # The second compilation gets the latencies of the first, so it chooses the same kernels.
     other = tvm_interop.compile(inception_like(), scheduler="sequential", latency_db=path)
     assert bits(artifact) == bits(other)
 

@@ -104,8 +104,8 @@ def test_a_missing_library(
     monkeypatch.setattr(f"{libraries}.library_version", lambda name: None)
     monkeypatch.setattr(f"{libraries}.why_missing", lambda name: "nobody installed it")
     artifact = load_in_both(path)
-    # An artifact whose manifest was assigned is opened by Python. The native library would find
-    # oneDNN, which this process has loaded.
+    # The native library would find oneDNN, which this process has loaded. Once the manifest has
+    # been assigned, Python opens the artifact instead.
     artifact.manifest = artifact.manifest
     with caplog.at_level("WARNING", logger="tvm_interop"):
         without = GraphModule(artifact)
@@ -385,7 +385,7 @@ def test_sparse_and_linked_members(saved: Path, tmp_path: Path) -> None:
         info = tarfile.TarInfo("weights.bin")
         info.type, info.size = kind, size
         header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
-        header[482:483] = b"\1"  # This byte says that the header of the sparse file continues.
+        header[482:483] = b"\1"  # The sparse file's header continues.
         header[148:156] = b"        "
         header[148:156] = f"{sum(header):06o}\0 ".encode()
         end = len(data.rstrip(b"\0")) // 512 * 512 + 512
@@ -458,7 +458,7 @@ def test_a_pinned_digest(saved: Path, tmp_path: Path) -> None:
     assert load_in_both(saved, sha256=digest).plan == load_in_both(saved).plan
     assert load_in_both(saved, sha256=digest.upper()).path == saved
     other = crafted(saved, tmp_path / "other.tar", kernels__so=b"other code")
-    load_in_both(other)  # The file is right in itself, but is not the pinned file.
+    load_in_both(other)  # The file is valid, but has another digest than `saved`.
     with pytest.raises(ArtifactError, match=f"other.tar`: its SHA-256 is .*, not {digest}"):
         load_in_both(other, sha256=digest)
     longer = tmp_path / "longer.tar"

@@ -84,7 +84,7 @@ def test_a_sound_plan_passes() -> None:
     plan = joined_plan()
     assert read_plan(plan.to_json()) == plan
     waits = {op.name: [plan.operators[w].name for w in op.waits] for op in plan.operators}
-    # Each share reads both halves, and waits for the writer on the other stream.
+    # Each share reads both halves of `joined`, and waits for the writer on the other stream.
     assert waits == {"L": [], "R": [], "S[1/2]": ["R"], "S[2/2]": ["L"]}
 
 
@@ -192,7 +192,7 @@ def test_streams_that_differ_or_do_nothing() -> None:
 
 
 def test_an_operator_that_reads_the_same_time_and_again() -> None:
-    """A checker that looks at each read by itself would take too long."""
+    """If the checker looked at each read by itself, it would take too long."""
     plan = joined_plan()
     greedy = plan.operators[-1]
     inputs = greedy.inputs * 50_000

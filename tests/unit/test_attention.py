@@ -1,4 +1,4 @@
-"""Tests of attention as one operator: which operators it takes, and its numbers."""
+"""Tests attention as one operator: which operators it replaces, and its results."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ INFINITE = float("inf")
 
 @pytest.mark.parametrize("positions", [5, 16, 37])
 def test_masks_of_minus_infinity(positions: int) -> None:
-    """Hidden positions count for nothing. A row of hidden positions is NaN, as in softmax."""
+    """Masked positions count for nothing. A row without other positions is NaN, as in softmax."""
     op = attend((), 9, positions, 8, mask=(9, positions))
     queries, keys, values, mask = random_arrays(op)
     mask[:] = 0

@@ -33,7 +33,7 @@ def test_where_nobody_answers_that_is_said() -> None:
 
 
 def test_a_tool_that_fails_is_no_silence() -> None:
-    """The tool is not installed, or it cannot read the installed packages."""
+    """`pip-audit` is not installed, or it cannot read the installed packages."""
     lines, code = said("", "No module named pip_audit")
     assert code == 1
     assert "No module named pip_audit" in lines[0]

@@ -69,7 +69,7 @@ def test_the_prediction_decides_where_nothing_is_measured(slowdown, kind):
 
 def test_sequential_wins_where_nothing_helps():
     class OneCore(LatencyModel):
-        """A device with one core: groups side by side take a little longer than in turn."""
+        """A device with one core. Groups take a little longer side by side than in turn."""
 
         def op(self, op):
             return float(US[op])
@@ -110,7 +110,7 @@ def test_schedules_run_only_if_they_may_gain():
 
 
 def in_pairs(graph):
-    """Operators 0 and 1 side by side, as two parts of one operator, then operators 2 and 3."""
+    """Sequential execution of two operators. The parts 0 and 1, and 2 and 3, run side by side."""
     stages = [Stage(((0,), (1,)), (0, 1)), Stage(((2,), (3,)), (0, 1))]
     return Schedule("sequential", graph.names, stages=tuple(stages))
 
@@ -137,7 +137,7 @@ def test_a_network_that_keeps_all_streams_busy_is_not_searched():
 
 
 def test_streams_of_parts_count_as_parts_run_side_by_side():
-    """Parts take twice as long side by side, so running parts on several streams gains nothing."""
+    """Parts take twice as long side by side as alone, so several streams of parts gain nothing."""
     graph = OpGraph.from_edges(4, [(0, 2), (1, 3)])
     table = Contended([1.0, 1.0, 1.0, 1.0], 1.0)
     stats = schedule(
@@ -253,9 +253,9 @@ def test_the_choice_among_equals_ends():
 
 
 def test_the_time_of_finalists_that_were_dropped_counts():
-    """A slow finalist takes more than the two seconds for the choice in the first rounds.
+    """In the first rounds, a slow finalist takes more than the two seconds for the choice.
 
-    It is dropped, but its time counts. So the choice ends at its next look at the clock.
+    It is dropped, but its time counts. So the choice ends when it next looks at the clock.
     """
     counts = []
 

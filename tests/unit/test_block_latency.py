@@ -1,4 +1,4 @@
-"""Tests the prices of operators, stages and merged convolutions that are simulated by blocks."""
+"""Tests the prices of operators, stages and merged convolutions, from simulated thread blocks."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_price_of_a_stage() -> None:
     assert latency.op(2) == 9 * 2
     assert latency.op(3) == 0
     assert latency.stage([[0, 1]]) == 11 + 11
-    # The second group's first kernel is launched 2 us later. Two groups have a fork and a join.
+    # The second group's first kernel is launched 2 us later. Fork and join take 3 us each.
     assert latency.stage([[0], [1]]) == 2 + 11 + 2 * 3
     assert latency.stages([[[0]], [[0], [1]], []]).tolist() == [11, 19, 0]
 

@@ -131,7 +131,7 @@ def test_blocks_on_few_multiprocessors_stay_there() -> None:
 
 def test_blocks_of_one_kernel_at_different_points_stay_apart() -> None:
     # Both multiprocessors are half full, so each gets a block of the last kernel. The block beside
-    # the second kernel runs at half speed until 8. From then on, only the last kernel runs.
+    # the second kernel runs at half speed until 8 us. From then on, only the last kernel runs.
     idle, computes = kernel(1, 8, (2, 2, 2, 2)), kernel(1, 4, (2, 2, 2, 2), busy=1)
     ends = side_by_side(BlockGpu(2), idle, computes, kernel(2, 10, busy=1))
     assert ends == [(0, 8), (0, 8), (0, 14)]
@@ -267,15 +267,15 @@ def test_on_one_stream_it_is_the_sum(data: st.DataObject) -> None:
 
 
 # The draws are the same each time. Two multiprocessors may hold equal blocks that began at
-# different times, and each simulation may then choose another one of the two. Random draws once led
-# to such a case.
+# different times. The two simulations that are compared may then choose different multiprocessors.
+# Random draws once led to such a case.
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.data())
 def test_alike_multiprocessors_are_simulated_as_one_without_a_difference(
     data: st.DataObject,
 ) -> None:
-    # Multiprocessors with different blocks are never equally full, because these numbers are
-    # primes.
+    # A multiprocessor holds a prime number of a kernel's blocks, another prime for each kernel. So
+    # multiprocessors with different blocks are never equally full.
     primes = data.draw(st.lists(st.sampled_from((2, 3, 5, 7, 11)), min_size=1, unique=True))
     kernels = [replace(data.draw(KERNELS), most=(prime,) * 4) for prime in primes]
     gpu = replace(data.draw(GPUS), launch_us=0.0)
@@ -284,7 +284,7 @@ def test_alike_multiprocessors_are_simulated_as_one_without_a_difference(
 
 
 def by_single_blocks(gpu: BlockGpu, kernels: list[BlockKernel]) -> list[float]:
-    """The end of each of some independent kernels, with every block on its own.
+    """When each of these independent kernels ends, by a simulation of every single block.
 
     A multiprocessor is a list of blocks, and a block is a list of its kernel's number and the share
     of its work that is left.

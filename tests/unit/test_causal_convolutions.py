@@ -1,4 +1,4 @@
-"""Tests the proof that filled positions change nothing before them in causal convolutions."""
+"""Tests the proof that in causal convolutions padded positions change nothing before them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def masked_mean(net: Masked) -> str:
 
 
 def attention(net: Masked) -> str:
-    """A layer that streams: a causal convolution of each channel, then attention."""
+    """A layer of a streaming model: a causal convolution of each channel, then attention."""
     return net.attention(turned(net, conv(net, turned(net, "x"), (4, 0), size=5, group=WIDTH)))
 
 
@@ -124,9 +124,9 @@ def test_filled_positions_change_nothing(name: str, batch: int) -> None:
 
 
 def masked_before(net: Masked) -> str:
-    """Sums over all positions, of which some are filled up.
+    """Sums over all positions, of which some are padding.
 
-    The convolution at a filled position also reads positions of the input, so the filled position
+    The convolution at a padded position also reads positions of the input, so the padded position
     adds a number other than 0 to the sum.
     """
     made = turned(net, conv(net, turned(net, net.columns("x")), (2, 0)))
@@ -134,7 +134,7 @@ def masked_before(net: Masked) -> str:
 
 
 def no_number(net: Masked) -> str:
-    """A filled position gives 0 / 0, and the next position reads the result too."""
+    """A padded position gives 0 / 0, and the next position reads this result too."""
     x = net.columns("x")
     bad = net.do("Div", x, net.do("ReduceL1", x, axes=[2], keepdims=1))
     made = turned(net, conv(net, turned(net, bad), (2, 0)))

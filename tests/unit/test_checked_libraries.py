@@ -126,7 +126,7 @@ def test_what_is_kept_is_not_checked_again(tmp_path: Path, monkeypatch: pytest.M
         lambda kernels: calls.append(len(kernels)) or find(kernels),
     )
     cold = compiled(latency_db=tmp_path / "latency.db").manifest.kernel_check
-    checked_libraries._right.clear()  # Forget results, as a new process would.
+    checked_libraries._right.clear()  # Forget all verdicts on kernels, as in a new process.
     warm = compiled(latency_db=tmp_path / "latency.db").manifest.kernel_check
     assert calls[0] > 0
     assert sum(calls[1:]) == 0

@@ -69,7 +69,7 @@ def random_program(rng):
         stream = str(rng.randint(0, 2))
         waits = [before for before in names[:i] if rng.random() < keen]
         if i + 1 < count and rng.random() < 0.03:
-            waits.append(names[i + 1])  # This wait may cause a deadlock.
+            waits.append(names[i + 1])  # A wait for a later operator may deadlock.
         operators.append(op(name, stream, reads, writes, waits))
     if rng.random() < 0.3 and not any(names[-1] in o.waits for o in operators):
         operators = [*operators[:-1], *shares_of(operators[-1])]
@@ -190,7 +190,7 @@ def test_the_checker_imports_nothing_of_what_it_checks():
         ]
         modules = {n.module for n in imports if n.level == 2}
         assert modules <= {"_native", "errors", "plain_data", "checking.stream_program"}, path
-        if path.parent.name == "plan":  # The checker may use only the types of the finished plan.
+        if path.parent.name == "plan":  # The checker may import only the plan's types.
             taken = {(n.module, name.name) for n in imports if n.level == 1 for name in n.names}
             assert taken == {("plan", "Plan"), ("plan", "PlannedValue")}
     for path in (ROOT / "passes" / "check").iterdir():

@@ -46,7 +46,7 @@ def test_stages_that_differ(in_turn: Artifact, greedy: Artifact) -> None:
     names = [name for difference in found for name in difference.operators]
     assert len(set(names)) == len(names)
     assert "stages" in found[0].first
-    # An operator that is alone in its stage of the second artifact is not named as a difference.
+    # The differences do not name operators that are alone in a stage of the second artifact.
     alone = {
         whole
         for stage in greedy.schedule.stages
@@ -102,7 +102,7 @@ def test_a_part_of_a_plan_keeps_its_order(greedy: Artifact) -> None:
     assert {op.whole for op in part.operators} == {first, last}
     end = part.operators[-1]
     start = part.operators[0]
-    # The last operator of the network runs after the first: on the same stream, or by a wait.
+    # The last operator runs after the first: it is on the same stream, or waits for the first.
     assert end.stream == start.stream or 0 in end.waits
     whole = part_of_plan(plan, [op.whole for op in plan.operators])
     assert [op.name for op in whole.operators] == [op.name for op in plan.operators]

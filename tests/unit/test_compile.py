@@ -41,7 +41,8 @@ def sequential() -> np.ndarray:
     return result(tvm_interop.compile(inception_like(), scheduler="sequential"))
 
 
-# These schedulers merge operators, so bits differ from sequential execution: see `test_ios_merge`.
+# Schedulers that merge operators, so that bits differ from sequential execution's. See
+# `test_ios_merge`.
 MERGING = {"ios-merge", "ios-both"}
 
 
@@ -49,7 +50,7 @@ MERGING = {"ios-merge", "ios-both"}
 def compilation_for() -> Callable[[int], Compilation]:
     """A compilation for a number of streams. Its kernels serve all schedulers."""
     return functools.cache(
-        # The latencies that the other compilations measured choose the same kernels here.
+        # All compilations use the same measured latencies, so they choose the same kernels.
         lambda streams: Compilation(inception_like(), CompileOptions(streams=streams))
     )
 

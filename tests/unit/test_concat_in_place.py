@@ -67,7 +67,7 @@ def test_parts_lie_one_after_the_other() -> None:
     program = joined(((1, 2, 3), 4), values=values, written=(1, 2, 3))
     assert left(program) == []
     assert places(program) == {"a": ("y", 0), "b": ("y", 3 * PIXELS), "c": ("y", 8 * PIXELS)}
-    # The function does not change the program that it is given.
+    # The given program does not change.
     assert [op.name for op in program.operators][-1] == "join y"
     assert all(value.alias_of is None for value in program.values)
 

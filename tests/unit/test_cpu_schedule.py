@@ -344,7 +344,7 @@ def is_register_tiled(func: tirx.PrimFunc) -> bool:
 def test_cases_cover_both_orders_of_loops() -> None:
     """Some cases have more pixels than channels, and some have fewer.
 
-    The windows have width 1 or more.
+    Both occur with windows of width 1 and with wider windows.
     """
     seen = set()
     for data, weight, _ in CONVOLUTIONS.values():
@@ -355,9 +355,9 @@ def test_cases_cover_both_orders_of_loops() -> None:
 
 @pytest.mark.parametrize("channels", [64, 65])
 def test_sums_of_quantised_tensors_are_exact(channels: int, tmp_path: Path) -> None:
-    """Adding integers as floats and rounding again gives exact sums.
+    """Quantised numbers are added as floats and rounded again. The sums must be exact.
 
-    The loop is also cut at a number that is not a power of two.
+    One of the numbers of channels is not a power of two, so the last piece of a loop is short.
     """
     shape = (1, 12, 60, channels)
     a, b = (te.placeholder(shape, "uint8", name=name) for name in "ab")

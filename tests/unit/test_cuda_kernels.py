@@ -88,7 +88,7 @@ def test_what_kernels_ask_of_a_gpu_is_told(tmp_path: Path) -> None:
 
 
 class LaunchCall:
-    """A call of a launch, as in TVM's code for the host."""
+    """A call that launches a kernel, as in TVM's code for the host."""
 
     def __init__(self, **settings: Any) -> None:
         names = [name.replace("_", ".") for name in settings]

@@ -238,7 +238,7 @@ def test_plans_from_before_there_were_devices() -> None:
 
 
 def test_a_dropped_wait_of_a_copy() -> None:
-    """Neither the copy nor the operator that reads the copy may start too early."""
+    """Neither a copy between GPUs nor the operator that reads the copy may start too early."""
     plan = two_gpus()
     for op, source in (
         ("a_flat to cuda:1", "A"),
@@ -251,7 +251,7 @@ def test_a_dropped_wait_of_a_copy() -> None:
 
 
 def test_a_buffer_used_again_while_a_copy_still_reads_it() -> None:
-    """The copy runs on another stream, so the producer's stream cannot know when it ends."""
+    """A copy runs on another stream than its source, whose stream cannot know when it ends."""
     values = [Value(name, (16, 16), "float32") for name in ("x", "a", "p", "b", "y", "z")]
     operators = [
         Operator("A", "k", (0,), (1,)),

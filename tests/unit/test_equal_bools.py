@@ -1,4 +1,4 @@
-"""Tests `Equal` of booleans, which exporters write for rounding divisions, and casts to bool."""
+"""Tests casts to bool, and `Equal` of booleans, which exporters write for divisions that round."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def test_differences_are_measured_again_before_they_are_told() -> None:
     table = Table([10, 10])
     wholes = Wholes(OpGraph.from_edges(["a", "b"], []), table, 2, 0.0, None, table.again)
     assert find_all(wholes)[0].verdict is Verdict.PROFITABLE
-    # The pair is measured in turn and side by side, and each operator on one core and on all cores.
+    # Six measurements: the pair in turn and side by side, each operator on one and on all cores.
     assert table.asked_again == 6
 
 
@@ -255,9 +255,9 @@ def test_an_artifact_is_measured_and_then_known(
 def test_what_a_busy_machine_measured_is_known_later(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Later measurements of a run differ from the first.
+    """If latencies are measured again, they differ from the first measurement.
 
-    Both explanations see the same measurements.
+    An explanation that measures and a later one without measuring must see the same latencies.
     """
     options = CompileOptions(streams=2, latency_db=tmp_path / "l.db")
     with monkeypatch.context() as patch:

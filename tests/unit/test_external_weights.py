@@ -134,7 +134,7 @@ def test_loading_takes_the_memory_of_the_weights_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_compiling_takes_it_once(tmp_path: Path) -> None:
-    """Each weight is transposed while it is read. No other memory grows with the weights."""
+    """Each weight is transposed while it is read, so there is no second copy of all weights."""
     saved(products(10, 3840), tmp_path)
     nbytes = 10 * 3840**2 * 4
     assert peak_of("compile", tmp_path) < nbytes + 400 * 2**20

@@ -77,7 +77,7 @@ def test_names_and_edges_of_a_network() -> None:
     assert ("c3a/Conv", "c3/Conv") in edges
     assert ("pool/MaxPool", "c4/Conv") in edges
     assert len([edge for edge in edges if edge[1] == "cat/Concat"]) == 5
-    # The flatten between these operators costs nothing and is not an operator.
+    # The flatten between the pooling and `logits` costs nothing and is not an operator.
     assert ("gap/GlobalAveragePool", "logits/Gemm") in edges
     assert ids["c1/Conv"] < ids["cat/Concat"]
     assert program.values[program.inputs[0]].name == "x"

@@ -174,9 +174,9 @@ def test_copies_need_a_link() -> None:
 
 
 def test_operators_of_another_device_need_few_of_this_one() -> None:
-    """Here all operators take three times as long.
+    """All operators take three times as long here as on another device, which was measured before.
 
-    Four measured operators are enough to learn this.
+    Four operators that are measured here are enough to learn this factor.
     """
     device = ContendedDevice(120)
     us = np.array([device.op(i) for i in range(120)])

@@ -176,7 +176,7 @@ def test_unknown_operators_are_named_with_their_nodes() -> None:
 
 
 def test_operators_of_classical_machine_learning() -> None:
-    """No opset defines these operators, so the error must not recommend another opset."""
+    """No opset of ONNX defines `Scaler`, so the error must not recommend another opset."""
     nodes = [onnx.helper.make_node("Scaler", ["x"], ["y"], domain="ai.onnx.ml", offset=[0.0])]
     (x, y) = (
         onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 4]) for name in "xy"

@@ -89,6 +89,6 @@ def test_a_mask_that_is_read_by_places_is_proven(batch: int) -> None:
 
 @pytest.mark.parametrize(("shift", "step"), [(1, 1), (-1, 1), (-3, 1), (0, 2), (0, 0)])
 def test_a_mask_of_other_positions_is_refused(shift: int, step: int) -> None:
-    """Such a mask would keep filled positions, or leave given positions out."""
+    """A mask read at shifted positions would keep padding, or leave given positions out."""
     with pytest.raises(RowsDependError):
         proof(model(lambda net: mask_by_places(net, shift, step)))

@@ -84,7 +84,7 @@ def test_the_cells_of_nasnet_are_blocks() -> None:
 
 
 class _Asked(LatencyModel):
-    """Notes the operators of each stage that it is asked for."""
+    """A latency model that notes the operators of each stage that it is asked for."""
 
     def __init__(self) -> None:
         self.seen: set[int] = set()

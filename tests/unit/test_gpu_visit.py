@@ -130,7 +130,7 @@ def is_gone(pid: int) -> bool:
 
 @pytest.fixture
 def program(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
-    """A function that starts a visit of three steps. The second one sleeps the first time."""
+    """A function that starts a visit of three steps. The second step sleeps when it first runs."""
     sleeping = "facts.tell(pid=os.getpid())\nif not Path('go').exists(): time.sleep(600)"
     steps = [FINE, step("middle", sleeping, limit_s=100), step("last", "facts.tell(last=1)")]
     script = (

@@ -143,7 +143,7 @@ def test_what_is_set_after_zero_copy_leaves_the_callers_memory_alone(module: Gra
     module.run(**feed(1))
     assert_right(module, feed(1))
     np.testing.assert_array_equal(image, feed(0)["image"])
-    image[...] = 0  # The module no longer reads this array.
+    image[...] = 0  # The module no longer reads the array.
     module.run()
     assert_right(module, feed(1))
 

@@ -80,7 +80,7 @@ def test_only_the_last_call_of_a_turn_is_timed() -> None:
 
 
 def test_a_turn_counts_by_its_median_call() -> None:
-    seconds = iter([9.0, 1.0, 5.0, 2.0] * 4)  # One untimed call, then three timed calls.
+    seconds = iter([9.0, 1.0, 5.0, 2.0] * 4)  # A turn: one untimed call, three timed calls.
     machine = FakeMachine(0)
 
     def run() -> None:

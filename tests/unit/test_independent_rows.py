@@ -274,7 +274,7 @@ def test_whole_networks_are_proven() -> None:
 
 
 def test_one_size_is_like_another_although_it_is_also_another_dimension() -> None:
-    """For a batch of 4 or 6, some kernels that usually differ are equal."""
+    """Other dimensions have sizes 4 and 6 too, so some kernels that usually differ are equal."""
     assert _proof(lambda size: _model(_time_first, size), 3, 4, 6)[1] == {"y": Rows(0, 1)}
 
 

@@ -195,7 +195,7 @@ def test_a_costly_model_is_asked_for_few_stages():
 @pytest.mark.parametrize("transitions", [FEW, 1_000_000])
 @pytest.mark.parametrize("costly", [False, True])
 def test_a_stage_that_nobody_priced_is_never_chosen(monkeypatch, transitions, costly):
-    """With any budget, the model has priced each stage of several operators in the schedule."""
+    """With any budget, the latency model was asked for each chosen stage of several operators."""
     concurrent = 0
     for asks in (0, 1, 2, 5, 20, 100):
         for seed in range(3):

@@ -131,7 +131,7 @@ def test_optimal_over_all_stages_and_merges():
 
 @pytest.mark.parametrize("costly", [False, True])
 def test_blocks_too_large_to_search_through(costly):
-    """Beams, then windows of neighbouring stages, merge nearly as well as the exact search."""
+    """Beam search and searches of neighbouring stages merge nearly as well as the exact search."""
     merged = 0
     for seed in range(4):
         graph = layered(24, seed, layer=4)

@@ -240,7 +240,7 @@ def test_the_command_line_clears_what_is_kept(tmp_path: Path) -> None:
     args = ["compile", str(model), "-o", str(tmp_path / "m.tar"), "--scheduler", "nimble"]
     assert CliRunner().invoke(app, [*args, "--latency-db", str(db)]).exit_code == 0
     kept = list((tmp_path / "latency.db.kept").iterdir())
-    assert len(kept) == 3  # The files hold kernels, the result of their check, and a schedule.
+    assert len(kept) == 3  # The files hold kernels, the kernels' check, and a schedule.
     told = CliRunner().invoke(app, ["db", "clear-kept", "--latency-db", str(db)])
     assert told.exit_code == 0, told.output
     assert "removed 3 files" in told.output

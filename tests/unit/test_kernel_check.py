@@ -216,7 +216,7 @@ def test_what_is_kept_is_not_checked_again(tmp_path: Path, monkeypatch: pytest.M
     db = tmp_path / "latency.db"
     cold = compiled(latency_db=db)
     assert len(calls) == 1
-    checked_kernels._right.clear()  # Forget results, as a new process would.
+    checked_kernels._right.clear()  # Forget all verdicts on kernels, as in a new process.
     warm = compiled(latency_db=db)
     assert len(calls) == 1
     assert warm.manifest.kernel_check == cold.manifest.kernel_check

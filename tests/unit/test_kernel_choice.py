@@ -133,9 +133,9 @@ def test_nothing_is_blocked_where_nothing_gains() -> None:
     ],
 )
 def test_what_is_least_in_all(others_us: float, reorder_us: float, expected: set[str]) -> None:
-    """Only the second of three convolutions is faster on blocked tensors. The others are slower.
+    """Of three convolutions, only the second is faster on blocked tensors. The others are slower.
 
-    The comments above add up the three convolutions, and a reorder in brackets.
+    Each comment above adds up the times of the convolutions, with a reorder in brackets.
     """
     net = nets.Net()
     x = net.input("x", [1, 16, 6, 6])
@@ -297,7 +297,7 @@ def test_what_works_on_each_number_takes_either_layout() -> None:
     assert blocked(model, liked_by()) == {"a", "exp"}
     assert blocked(model, liked_by(("a",))) == {"a", "exp"}
     assert blocked(model, liked_by(("b",))) == {"a", "exp"}
-    # What `b` gains on blocked tensors is less than what `a` would lose by a reorder.
+    # A reorder would take longer than `b` saves on blocked tensors, so `a` is blocked too.
     assert blocked(model, liked_by(("b",), reorder_us=20.0)) == {"a", "exp"}
 
     def a_is_slow_on_blocks(op: Operator) -> float:
@@ -341,7 +341,7 @@ def test_parts_of_a_concatenation_lie_as_it_does() -> None:
         return net.model("y")
 
     assert blocked(joined(16, 32), liked_by()) == {"part0", "part1"}
-    # Only the last part of a concatenation may end in a block that is filled up with zeros.
+    # Only the last part of a concatenation may end in a block that is padded with zeros.
     assert blocked(joined(16, 24), liked_by()) == {"part0", "part1"}
     assert blocked(joined(24, 16), liked_by()) == set()
     assert blocked(joined(32, 8), liked_by()) == set()

@@ -66,7 +66,7 @@ def conv_of(compilation: Compilation) -> Any:
 
 
 def by_hand(compilation: Compilation, folder: Path, parallel_padding: bool = False) -> Any:
-    """A record of the convolution and its kernel, which has tiles in its own buffer."""
+    """Record loops for the convolution, with tiles in their own buffer, and return the kernel."""
     conv = conv_of(compilation)
     records = TuningRecords.made(folder, compilation.target)
     schedule = s_tir.Schedule(as_workload(conv))

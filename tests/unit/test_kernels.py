@@ -187,7 +187,7 @@ def double_then_add(parallel: Sequence[str], returned: Sequence[str] = "c") -> t
 
 
 def nested() -> tvm.IRModule:
-    """A parallel loop within a serial loop writes a buffer that another parallel loop reads."""
+    """A kernel with a parallel loop inside a serial loop, whose buffer another loop reads."""
     a = te.placeholder((8, 8), "float32", "a")
     b = te.compute((8, 8), lambda i, j: a[i, j] * 2.0, "b")
     c = te.compute((8, 8), lambda i, j: b[j, i] + 1.0, "c")
@@ -356,7 +356,7 @@ def test_threads_that_build_heed_the_pass_context(
 
 @tvm.instrument.pass_instrument
 class _Passes:
-    """Notes the names of the passes that run."""
+    """An instrument that notes the names of the passes that run."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()

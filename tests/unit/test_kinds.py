@@ -84,7 +84,7 @@ def runs_here(op: LibraryOp) -> bool:
 
 
 def rounded(op: LibraryOp, argument: int, array: np.ndarray) -> np.ndarray:
-    """An argument in double precision. If it is a factor, it is rounded to the type of factors."""
+    """An argument in double precision. A factor of a bfloat16 operator is rounded to bfloat16."""
     is_factor = op.multiplies and op.dtype == "bfloat16" and argument < 2
     return (array.astype("bfloat16") if is_factor else array).astype(np.float64)
 

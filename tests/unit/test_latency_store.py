@@ -334,7 +334,7 @@ def test_db_commands_that_are_wrong(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_keys_are_those_of_older_databases() -> None:
-    """If the keys changed, users would have to measure all latencies again."""
+    """If the keys of the database changed, users would have to measure all latencies again."""
     cpu = Setting(
         device="a CPU avx2", driver="", cores=6, tvm_version="0.25.0", streams=2, threads=3
     )

@@ -38,7 +38,7 @@ def row_sums() -> tirx.PrimFunc:
 
 
 def side_by_side() -> Program:
-    """Two operators of that kernel read `x`. One value already has the name of a workspace."""
+    """Two operators with the kernel `row_sums`. One value already has the name of a workspace."""
     names = [("x", (8, 16)), ("a", (8,)), ("b", (8,)), ("a:doubled", (8, 16))]
     return Program(
         [Value(name, shape, "float32") for name, shape in names],
@@ -54,7 +54,7 @@ def test_a_workspace_is_an_argument_more() -> None:
     lifted, buffers = lift_workspace(func)
     assert [param.name for param in lifted.params] == ["x", "y", "doubled"]
     assert [buffer.name for buffer in buffers] == ["doubled"]
-    assert len(func.params) == 2  # The given kernel does not change.
+    assert len(func.params) == 2  # The kernel `func` does not change.
     assert lift_workspace(lifted) == (lifted, [])
     x = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
     y, workspace = np.zeros(8, np.float32), np.zeros((8, 16), np.float32)

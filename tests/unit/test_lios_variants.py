@@ -75,7 +75,7 @@ def test_lios_plus_is_what_it_says():
         free = [0.0] * streams
         rows = []
         while waiting:
-            op = max(waiting, key=lambda v: path[v])  # In a tie, the first operator is chosen.
+            op = max(waiting, key=lambda v: path[v])  # `max` takes the first in a tie.
             ready = max((done[u] for u in graph.predecessors(op)), default=0.0)
             sources = {on[u] for u in graph.predecessors(op)}
             start = [max(f, ready) + wait_us * len(sources - {s}) for s, f in enumerate(free)]

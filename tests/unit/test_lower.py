@@ -128,7 +128,7 @@ def test_equal_operators_keep_the_names_of_what_follows(order: str) -> None:
 def test_norms_fold_into_convolutions() -> None:
     lowered = LowerToUnits()(load_model(nets.norms()))
     units = _units(lowered)
-    # The bias, batch norm, scale and shift become one convolution and one shift.
+    # The convolution's bias, batch norm, scale and shift become new weights and one addition.
     assert units["conv/Conv"].startswith("fused_conv2d_add_relu")
     # A batch norm on an input is a scale and a shift. If its input has two readers, it stays
     # separate.
@@ -144,7 +144,7 @@ def test_a_convolution_to_one_channel_is_no_scale() -> None:
 
 
 def test_target_decides_lowering() -> None:
-    """By default the target is the current target of TVM."""
+    """Lowering without a target uses the current target of TVM."""
     mod = load_model(nets.branches())
     with tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3"}):
         inside = LowerToUnits()(mod)

@@ -79,7 +79,10 @@ def test_a_split_into_many_parts_is_no_kernel_of_as_many_outputs() -> None:
 
 
 def test_a_resize_to_a_size_whose_quotient_is_rounded() -> None:
-    """In float32, 29 / 7 is rounded down, and 7 times the result is 28. Such sizes were refused."""
+    """In float32, 29 / 7 is rounded down, and 7 times the result is 28.
+
+    A resize from 7 to 29 was once refused.
+    """
     x = np.linspace(-1, 1, 7, dtype="float32").reshape(1, 1, 7)
     sizes = np.array([1, 1, 29], np.int64)
     model, feeds = one_node("Resize", [x, None, None, sizes], [3], mode="linear")

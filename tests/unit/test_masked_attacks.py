@@ -41,13 +41,13 @@ def tens(net: Masked) -> str:
 
 
 def above(net: Masked, x: str, least: float) -> str:
-    """The net's summand is not 0 where `x` is above a number."""
+    """A sum whose summand is not 0 where `x` is above `least`."""
     some = net.do("Where", net.do("Greater", x, net.number(least)), net.biased(), net.number(0))
     return total(net, some)
 
 
 def norm_of_zeros(net: Masked) -> str:
-    """A filled position gives 0 / 0."""
+    """At a padded position, the quotient is 0 / 0."""
     x = net.columns("x")
     return masked_total(net, net.do("Div", x, net.do("ReduceL1", x, axes=[2], keepdims=1)))
 
@@ -118,7 +118,7 @@ def test_a_model_that_misleads_the_bounds_is_refused(name: str) -> None:
 
 
 def test_the_greatest_feature_of_each_position_is_proven() -> None:
-    """Two statements in one loop change each other's inputs, but the bounds do not change."""
+    """Two statements in one loop change each other's inputs. The bounds of their values stay."""
     assert proof(model(lambda net: net.do("ArgMax", "x", axis=2))) == Masks((), "nowhere")
 
 

@@ -1,4 +1,4 @@
-"""Tests the proof that filled positions of a masked sequence do not change the results at other
+"""Tests the proof that padded positions of a masked sequence do not change the results at other
 positions."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ QUICK: dict[str, Any] = {"scheduler": "sequential", "providers": ["tvm"], "time_
 
 
 def feed(made: onnx.ModelProto, masks: Masks, garbage: int | None) -> dict[str, np.ndarray]:
-    """Inputs of `GIVEN` positions, filled up with garbage unless `garbage` is None."""
+    """Inputs of `GIVEN` positions, padded with garbage unless `garbage` is None."""
     rng, junk = np.random.default_rng(3), np.random.default_rng(garbage)
     found = {}
     for value in made.graph.input:
@@ -165,7 +165,7 @@ def test_the_mask_may_have_any_type(dtype: int) -> None:
 
 
 def test_several_rows_must_all_begin_with_1() -> None:
-    """The mask is 1 somewhere in each row, but no position is 1 in all rows."""
+    """If each row of a mask has a 1 somewhere, there may be no position with a 1 in all rows."""
     assert proof(model(Masked.attention, batch=2)) == Masks(("mask",), "first")
     assert proof(model(by_places, batch=2)) == Masks(("mask",), "first")
 
@@ -201,7 +201,7 @@ def masked_too_late(net: Masked) -> str:
 
 
 def small_share(net: Masked) -> str:
-    """The scores of filled positions are below all others, but their exponentials are not 0."""
+    """The scores of padded positions are below all others, but their exponentials are not 0."""
     keep = net.do("Unsqueeze", net.do("Cast", "mask", to=TensorProto.BOOL), net.ints(1))
     above = net.do("Exp", net.do("Mul", net.scores(), net.number(0.1)))
     return net.mixed(net.do("Where", keep, above, net.number(-2.0)))
@@ -232,12 +232,12 @@ def reversed_positions(net: Masked) -> str:
 
 
 def divided_by_garbage(net: Masked) -> str:
-    """A filled position gives 0 / x, which is not a number for x = 0."""
+    """A padded position gives 0 / x, which is NaN for x = 0."""
     return net.do("ReduceSum", net.do("Div", net.columns("x"), net.do("Relu", "x")), net.ints(1))
 
 
 def logarithm(net: Masked) -> str:
-    """The product of 0 and an infinite number is not a number."""
+    """The product of 0 and an infinite number is NaN."""
     log = net.do("Log", net.do("Unsqueeze", net.float_mask(), net.ints(2)))
     return net.do("ReduceSum", net.do("Mul", net.columns(net.biased()), log), net.ints(1))
 
@@ -291,7 +291,7 @@ def test_what_filled_positions_may_change_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(REFUSED) - {"not negative enough"}))
 def test_what_is_refused_does_change(name: str) -> None:
-    """A rule that allowed one of these models would be wrong: filling up changes its results."""
+    """A rule that allowed one of these models would be wrong: padding changes their results."""
     made = model(REFUSED[name][0])
     masks = Masks(("mask",), "any")
     given, filled = feed(made, masks, None), feed(made, masks, 0)

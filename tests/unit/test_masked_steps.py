@@ -1,7 +1,7 @@
 """Ranges of lengths for models that go through a sequence step by step: sums and recurrent layers.
 
-Positions are filled up behind the given positions. So a layer that runs from the first step on may
-be filled up. A layer that runs from the last step on, or that uses the last step, may not.
+Padding follows the given positions. So the input of a layer that runs from the first step on may
+be padded. The input of a layer that runs from the last step on, or uses the last step, may not.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 def layer(
     kind: str, output: int = 0, direction: str = "forward", lengths: bool = False, **attrs: Any
 ) -> onnx.ModelProto:
-    """A recurrent layer on a sequence of one row; `output` is the number of its output."""
+    """A recurrent layer on a sequence of one row; `output` is the index of its output."""
     net, count = Net(), 2 if direction == "bidirectional" else 1
     x = net.op("Transpose", [net.input("x", [1, "seq", WIDTH])], "turned", perm=[1, 0, 2])
     wide = GATES[kind] * HIDDEN
@@ -96,8 +96,10 @@ def test_running_sums_are_proven(name: str) -> None:
 
 
 def divided_by_balance(net: Masked) -> str:
-    """The number of given positions minus the number of filled positions is 0 at a filled
-    position, and at none before it."""
+    """The divisor at a position is the number of given minus the number of padded positions so far.
+
+    It becomes 0 at a padded position, and at no given position.
+    """
     sign = net.do("Sub", net.do("Mul", net.float_mask(), net.number(2)), net.number(1))
     balance = net.do("Unsqueeze", net.do("CumSum", sign, net.number(1, np.int64)), net.ints(2))
     return sum_of(net, net.do("Div", "x", balance))

@@ -88,7 +88,7 @@ def test_equal_kernels_share_a_measurement(compilation: Compilation) -> None:
 def test_more_groups_than_streams_are_packed(compilation: Compilation) -> None:
     a, b = heaviest(compilation)
     kernels = [op.kernel for op in compilation.program.operators]
-    # Operators with equal kernels share a measurement.
+    # Operators with equal kernels share a measurement, so latencies are given by kernel.
     of_kernel = {kernels[a]: 20.0, kernels[b]: 10.0}
     model = priced(compilation, [of_kernel.get(kernel, 1.0) for kernel in kernels])
     # Each of the two streams gets one heavy and one light group.
@@ -111,7 +111,7 @@ def test_only_what_comes_near_is_measured(compilation: Compilation) -> None:
     a, b = heaviest(compilation)
     model = latency(compilation)
     assert model.take_longer([a, b], [1e9, 1e-6]) == [False, True]
-    # One run was enough to show that `b` is far slower. No other operator was run.
+    # One run was enough to show that `b` takes longer than 1e-6 us. `a` was not run.
     assert model.measured == 1
     known = float(model.stages([[[a]]])[0])
     assert model.take_longer([a, b], [1e9, 1e-6]) == [False, True]
@@ -166,7 +166,7 @@ class _OneCoreAtFirst(GivenTimer):
 def test_streams_that_shared_a_core_are_measured_again(
     compilation: Compilation, again_us: float, us: float
 ) -> None:
-    """The shorter of both measurements counts, in this process and in later ones."""
+    """Of the two measurements, the shorter counts, in this process and in later ones."""
     timer, store = _OneCoreAtFirst(100.0, again_us), LatencyStore(":memory:")
     hashes = kernel_hashes(compilation.program.kernels)
     model = MeasuredLatency(compilation.program, hashes, timer, store=store)
@@ -213,7 +213,7 @@ def test_a_stretch_on_one_core_is_waited_for(
     model = MeasuredLatency(compilation.program, kernel_hashes(compilation.program.kernels), timer)
     a, b = heaviest(compilation)
     model.op(a)
-    model.stage([[a], [b]])  # This stage runs well side by side.
+    model.stage([[a], [b]])  # Both groups have a core of their own.
     assert clock[0] == 0.0
     clock[0] = 11.0
     c = next(op for op in range(len(compilation.program.operators)) if op not in (a, b))

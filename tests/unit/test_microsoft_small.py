@@ -34,7 +34,7 @@ def bytes_of(*shape: int, dtype: str = "uint8") -> np.ndarray:
 class Nodes:
     """A model of nodes beside each other.
 
-    Inputs of a node are arrays, tensors of ONNX, which are constants, or None.
+    An input of a node is an array, a tensor of ONNX (a constant), or None if it is left out.
     """
 
     def __init__(self, opset: int = 17) -> None:

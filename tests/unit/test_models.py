@@ -108,7 +108,7 @@ def test_batch_is_as_one_by_one(name: str) -> None:
 
 
 def test_parameters_of_recommenders_and_tasks() -> None:
-    """The numbers are computed by hand from the widths."""
+    """The expected numbers of parameters are computed by hand from the widths of the layers."""
 
     def layers(*widths: int) -> int:
         return sum(a * b + b for a, b in itertools.pairwise(widths))

@@ -82,7 +82,7 @@ def test_a_changed_artifact_runs_as_it_is_now(compiled: Artifact, path: Path) ->
 def test_weights_that_are_changed_in_place_count(path: Path) -> None:
     loaded = load(path)
     before = outputs(GraphModule(loaded))
-    assert loaded.plan.operators  # Reading a field that cannot change keeps the native model.
+    assert loaded.plan.operators  # Reading a plan does not drop the native model.
     assert loaded.native is not None
     for array in loaded.weights.values():
         array[...] = 0

@@ -37,7 +37,7 @@ SLOW = msgspec.structs.replace(FAST, shipped="sequential", paired_ratio=1.1, int
 
 
 class Processes:
-    """Gives the times of processes, and counts the processes.
+    """Stands for new processes: gives their times, and counts them.
 
     A ratio is the schedule's time over the time of sequential execution in one process.
     """
@@ -52,7 +52,7 @@ class Processes:
 
 
 def confirmed(*ratios: float, seconds: float = 60.0) -> tuple[SpeedCheck | None, int]:
-    """The speed check by processes whose ratios repeat, and how many processes were started."""
+    """The speed check by processes whose ratios repeat `ratios`, and the number of processes."""
     processes = Processes(ratios[i % len(ratios)] for i in range(1000))
     return confirm_by(iter(processes), Budget(seconds)), processes.started
 
@@ -211,7 +211,7 @@ def test_without_new_processes_the_model_runs_sequentially(
 def test_processes_start_together_and_run_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each process notes when it starts and when it runs. The last one that started is ended."""
+    """Each process notes when it starts and when it runs. The test ends the last one."""
     (tmp_path / "noting.py").write_text(
         "import os, sys\n"
         "def note(what):\n"

@@ -92,8 +92,8 @@ def test_an_edge_twice_and_a_shortcut_cost_nothing():
 
 
 def test_chains_share_a_stream_where_they_follow_each_other():
-    # There are two diamonds, one after the other. They have three chains, and two of these chains
-    # can share the second stream.
+    # Two diamonds follow each other. The graph has three chains: one through both diamonds, and one
+    # beside it in each diamond. The two short chains can share the second stream.
     edges = [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4), (3, 5), (4, 6), (5, 6)]
     made = schedule(OpGraph.from_edges(7, edges), "nimble")
     assert (made.stats["chains"], made.stats["waits"]) == (3, 4)

@@ -50,9 +50,9 @@ def without_avx512(code: str) -> str:
 @needs_onednn
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="other CPUs have no AVX-512")
 def test_convolutions_and_pools_without_avx512_have_kernels_for_vectors() -> None:
-    """oneDNN's reference kernels, which take any layout, are a thousand times slower.
+    """oneDNN's reference kernels, which take any layout, are a thousand times slower than others.
 
-    A convolution took a minute.
+    With them, a convolution took a minute.
     """
     code = """
 import numpy as np

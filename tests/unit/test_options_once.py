@@ -22,8 +22,8 @@ COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 
 def test_compile_takes_every_option_with_its_default() -> None:
-    # `compile` has no parameter for these: the scheduler determines `parts`, and callers give the
-    # other three options among `**options`.
+    # `compile` has no parameter for four options: the scheduler determines `parts`, and callers
+    # give the other three among `**options`.
     among_options = {"time_budget", "fallback", "winograd"}
     assert FIELDS.keys() - PARAMETERS.keys() == {"parts"} | among_options
     for name in FIELDS.keys() & PARAMETERS.keys():
@@ -33,7 +33,8 @@ def test_compile_takes_every_option_with_its_default() -> None:
 def test_the_command_line_has_the_same_defaults() -> None:
     assert CompileOptions(**flags.CompileFlags().compile_options()) == CompileOptions()
     handed_on = flags.CompileFlags().compile_options().keys()
-    # Commands write files, which may run where the kernel libraries are missing.
+    # Commands write files, which may run where the kernel libraries are missing. So they always
+    # keep the fallback.
     assert FIELDS.keys() - handed_on == {"parts", "progress", "latency", "link", "fallback"}
 
 

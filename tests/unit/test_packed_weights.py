@@ -33,7 +33,7 @@ SIZE = 1536
 
 
 class Product:
-    """A kernel of the product with a weight, which is a constant."""
+    """A kernel that multiplies by a constant weight."""
 
     def __init__(self, weight: np.ndarray, rows: int = 32) -> None:
         size = len(weight)
@@ -191,7 +191,7 @@ def test_models_whose_weights_lie_at_the_same_address(tmp_path: Path) -> None:
 
 
 def test_models_of_files_with_the_same_weights_share_them(tmp_path: Path) -> None:
-    """If files share packed weights, a session that compiles size by size packs them only once."""
+    """A session that compiles size by size has a file for each size. Files share packed weights."""
     path = saved(convolution(0), tmp_path / "model.tar", providers=["onednn"])
     copied = Path(shutil.copy(path, tmp_path / "copied.tar"))
     first, second = NativeModel(path), NativeModel(copied)

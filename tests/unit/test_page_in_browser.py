@@ -86,7 +86,7 @@ def test_page(schedulers: list[str], tmp_path: Path) -> None:
     assert found["inside"]
     assert found["ends"]
     assert found["ticksApart"]
-    # The operator occurs once in each timeline and graph, and once more if it was predicted.
+    # The chosen operator occurs once in each timeline and graph, and once more if it was predicted.
     predicted = sum(records_of.operators[0].predicted_us is not None for records_of in records)
     assert found["chosen"] == 2 * len(schedulers) + predicted
 

@@ -17,7 +17,7 @@ def left(net: Masked) -> str:
 
 
 def sum_unless(net: Masked, is_large: str) -> str:
-    """A sum over positions, to which a filled position adds something where the condition holds."""
+    """A sum over positions, to which a padded position adds something if `is_large` holds."""
     chosen = net.do("Where", is_large, net.biased(), net.columns("x"))
     return net.do("ReduceSum", chosen, net.ints(1), keepdims=0)
 
@@ -68,7 +68,7 @@ def test_a_model_that_misleads_the_bounds_is_refused(name: str) -> None:
 
 
 def test_a_rounded_mask_is_proven() -> None:
-    """A bound of a rounded number is wide enough, and 0 stays 0."""
+    """The proof's bounds contain the rounded numbers, and a rounded 0 is still 0."""
     made = pair_model(lambda net: sum_unless(net, net.do("Greater", rounded(net), net.number(6))))
     assert is_true(made, proven(made))
 

@@ -88,7 +88,7 @@ def test_what_stands_in_the_filled_part_changes_nothing(made: Artifact) -> None:
 
 
 def test_kernels_of_libraries_leave_the_filled_part_out() -> None:
-    """oneDNN adds up in its own order. Rows whose mask is all 0 must not matter either."""
+    """oneDNN adds up in its own order. Neither padding nor a row whose mask is all 0 may matter."""
     made = tvm_interop.compile(
         encoder("batch", layers=1), input_shapes=dict.fromkeys(feed_of_encoder(1, 0), (3, 32)),
         scheduler="sequential", time_budget=0,
@@ -172,7 +172,7 @@ def test_a_mask_that_leaves_a_row_out_is_refused(made: Artifact, kind: str) -> N
     outputs = [np.zeros((2, 7, 16), np.float32), np.zeros((2, 16), np.float32)]
     with pytest.raises(RuntimeLibraryError, match="one of them must be 1 for each batch"):
         NativeModel(made.path, shape=4).run_sizes((2, 7), *feed.values(), outputs=outputs)
-    # If only rows are filled up, the mask may have any values.
+    # If only the batch is padded, and not the length, the mask may have any values.
     full = {name: array[:, :1] for name, array in feed.items()}
     assert _far(module, encoder("batch"), full) < 1e-4
 

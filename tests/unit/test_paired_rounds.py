@@ -174,7 +174,7 @@ def test_earlier_rounds_count() -> None:
     again = take_rounds(
         iter(rounds), Budget(60), pair=(0, 1), earlier=np.array(rounds[:50]), most=50
     )
-    assert len(again) == 50  # 50 is the largest allowed number, so no further round is run.
+    assert len(again) == 50  # No round is added to the 50 that are allowed.
 
 
 def test_rounds_end_with_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,7 +160,7 @@ def test_a_barrier_holds_back_what_depends_on_nothing() -> None:
 
 
 def test_operators_are_matched_by_name() -> None:
-    """A schedule, for example one edited by hand, may list the operators in another order."""
+    """A schedule that was edited by hand may list operators in another order than the program."""
     plan = two_stream_plan()
     turned = Schedule("by hand", NAMES[::-1], streams=[[4, 3, 1, 0], [2]])
     assert make_plan(diamond(), turned) == plan

@@ -63,12 +63,12 @@ def test_filled_queries_without_numbers_do_not_matter_in_one_layer() -> None:
 
 
 def filled_queries_without_numbers(net: Masked) -> str:
-    """The second layer multiplies NaN by 0."""
+    """The first layer gives NaN at padded positions. The second layer multiplies the NaN by 0."""
     return _layers(net, 2, -np.inf)
 
 
 def either_of_both(net: Masked) -> str:
-    """A given query sees all keys."""
+    """The masks of query and key are added, so a given query sees padded keys too."""
     return _layers(net, 1, how="Add")
 
 
@@ -78,7 +78,7 @@ def queries_alone(net: Masked) -> str:
 
 
 def sums_over_queries(net: Masked) -> str:
-    """A filled query gives the same share to all keys."""
+    """The query at a padded position gives the same share to all keys."""
     return net.do("ReduceSum", _weights(net, "x"), net.ints(1))
 
 
@@ -96,7 +96,7 @@ def sums_what_is_not_given(net: Masked) -> str:
 
 
 def counts_positions(net: Masked) -> str:
-    """A mean that divides by the length."""
+    """A mean that divides by the length, padding included."""
     return net.do("ReduceMean", net.columns("x"), axes=[1])
 
 

@@ -153,7 +153,7 @@ def _rows_are_independent(seed: int, axis: int) -> bool:
 def check_graphs(seeds: range) -> tuple[int, int]:
     """Check random graphs.
 
-    Return how many were proven, and how many of the unproven ones were wrong.
+    Return for how many the proof succeeded, and for how many of these it was wrong.
     """
     proven = wrong = 0
     for seed in seeds:

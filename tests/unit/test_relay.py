@@ -158,7 +158,7 @@ def test_every_counterpart_is_there() -> None:
         for path in text.replace(", or ", " and ").split(" and "):
             needs_torch = path.startswith("tvm.relax.frontend.torch")
             if needs_torch and importlib.util.find_spec("torch") is None:
-                continue  # The module imports PyTorch, which is not installed for all tests.
+                continue  # TVM's importer needs PyTorch, which may be missing.
             assert not path or _is_there(path), path
     assert relax.op.nn.conv2d is not None
 

@@ -28,7 +28,7 @@ QUICK: dict[str, Any] = {"scheduler": "sequential", "providers": ["tvm"], "time_
 
 
 def _ranker(batch: int | str = "batch") -> onnx.ModelProto:
-    """Scores items by their numbers and an embedding. An intermediate result is an output too."""
+    """Scores rows by numbers and by embeddings of `items`. The embeddings are an output too."""
     net = Net()
     numbers = net.input("numbers", [batch, 6])
     items = net.input("items", [batch, 3], onnx.TensorProto.INT64)

@@ -34,7 +34,7 @@ def units_of(net: nets.Net, *outputs: str) -> dict[str, tuple[str, ...]]:
 def test_rule_of_relu() -> None:
     """A ReLU belongs to the convolution before it.
 
-    If that convolution has another reader, the ReLU belongs to the convolution after it.
+    If that convolution has another reader, the ReLU belongs to the convolution behind the ReLU.
     """
     net = nets.Net()
     x = net.input("x", [1, 4, 5, 5])

@@ -248,7 +248,7 @@ def test_lios_is_what_the_paper_says():
         free = [0.0] * streams
         rows = []
         while waiting:
-            op = max(waiting, key=lambda v: us[v])  # In a tie, the first operator is chosen.
+            op = max(waiting, key=lambda v: us[v])  # `max` takes the first in a tie.
             ready = max((done[u] for u in graph.predecessors(op)), default=0.0)
             finish = [max(f, ready) + us[op] for f in free]
             stream = finish.index(min(finish))

@@ -54,7 +54,7 @@ def test_any_length_is_right(made: Artifact) -> None:
 
 
 def test_what_stands_in_the_filled_part_changes_nothing(made: Artifact) -> None:
-    """The kernels of a filled run, with other numbers in the filled part."""
+    """A run on the kernels of a padded run, with other numbers in place of the padding."""
     module, feed = GraphModule(made), feed_of_encoder(50, 2)
     alone = [np.array(out) for out in module(feed)]
     long = {**feed_of_encoder(128, 3), "attention_mask": np.zeros((1, 128), np.int64)}
@@ -66,7 +66,7 @@ def test_what_stands_in_the_filled_part_changes_nothing(made: Artifact) -> None:
 
 
 def test_kernels_of_libraries_leave_the_filled_part_out() -> None:
-    """oneDNN computes softmax and products in its own order."""
+    """oneDNN's kernels add up in their own order. Padding must not change their results either."""
     made = tvm_interop.compile(
         encoder(), input_shapes=dict.fromkeys(feed_of_encoder(64, 0), (1, 64)),
         scheduler="sequential", time_budget=0,
@@ -113,7 +113,7 @@ def test_a_refused_mask_leaves_the_inputs_as_they_were(made: Artifact) -> None:
 
 
 def test_a_mask_of_0_alone_would_be_wrong(made: Artifact) -> None:
-    """A softmax of equal numbers gives each filled position a weight above 0, so the model must
+    """A softmax of equal numbers gives each padded position a weight above 0, so the mask must
     be refused."""
     feed = {**feed_of_encoder(128, 0), "attention_mask": np.zeros((1, 128), np.int64)}
     short = {name: array[:, :40] for name, array in feed.items()}
@@ -173,7 +173,7 @@ def test_a_server_takes_any_length(made: Artifact) -> None:
 
 
 def test_a_sum_needs_no_mask() -> None:
-    """A sum needs no mask, whatever it adds up: positions that are filled with 0 add nothing."""
+    """A sum needs no mask, whatever it adds up: positions that are padded with 0 add nothing."""
     summed = model(lambda net: net.do("ReduceSum", "x", net.ints(1), keepdims=0))
     made = tvm_interop.compile(summed, shapes={"seq": (1, 9)}, most_sizes=2, **QUICK)
     assert made.manifest.row_sizes == RowSizes("seq", (1, 9), (RowMask("x", "nowhere"),))
@@ -236,7 +236,7 @@ def test_a_range_without_masks_is_written_as_before(made: Artifact) -> None:
 
 
 def _outputs_agree(random: RandomMasked, masks: Masks) -> bool:
-    """Whether results at the given positions are those of the given positions alone."""
+    """Whether padding leaves the results at the given positions as they are without padding."""
 
     def outputs(garbage: int | None) -> np.ndarray:
         feed = random.feed(garbage, masks.names, all_ones=masks.anchor == "all")

@@ -195,7 +195,7 @@ def test_a_token_over_streams_of_grpc(locked: Server) -> None:
                 lambda result, error, answers=answers: answers.put(error or result),
                 headers=headers,
             )
-            # The stream may already have been refused.
+            # The server may have refused the stream already.
             with contextlib.suppress(InferenceServerException):
                 client.async_stream_infer("net", [given])
             answer = answers.get(timeout=20)

@@ -136,7 +136,7 @@ def test_blocks_of_a_combined_block_run_side_by_side(recorded: Any) -> None:
 
 
 def test_models_change_between_the_blocks_of_a_request(recorded: Any) -> None:
-    """A model is removed meanwhile. The request begins again, and its answer is right."""
+    """While a request runs, another model is removed. The request begins again and is answered."""
     executor = Executor(models(3, recorded), search, instances=2, blocks=3)
     recorded.hold = threading.Event()
     waiter = Waiter()

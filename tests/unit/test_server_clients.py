@@ -184,7 +184,7 @@ def test_values_in_messages_of_grpc(server: Server) -> None:
 
 
 def test_shared_memory_is_refused_by_name(client: Any, protocol: str) -> None:
-    """If the answer held the bytes, the client would read old content of its shared memory."""
+    """If the answer itself held the bytes, the client would still read its old shared memory."""
     x = _SYNC[protocol].InferInput("x", [1, 12], "FP32")
     x.set_shared_memory("region", 48)
     y = _SYNC[protocol].InferRequestedOutput("y")

@@ -42,7 +42,7 @@ def batching() -> Policy:
 
 
 class Gate:
-    """Holds runs up until it is opened, and notes the requests of each run."""
+    """A gate that holds runs up until it is opened. It notes the requests of each run."""
 
     def __init__(self) -> None:
         self.runs: list[list[int]] = []
@@ -418,7 +418,7 @@ def test_auto_decides_no_more_once_it_is_closed_or_replaced() -> None:
 
 
 def test_a_process_ends_while_auto_decides() -> None:
-    """At its end, Python stops daemon threads. To stop one in native code aborts the process."""
+    """At its end, Python stops daemon threads. If one is in native code, the process aborts."""
     script = (
         "from tests.served import perceptron, rows\n"
         "from tvm_interop.serving.server.choice import Choice\n"

@@ -154,7 +154,7 @@ def test_the_bytes_of_all_requests_are_bounded_together(small_server: Server) ->
         status, said = post(small_server, fits + b" " * 500)
         assert status == 429, said
         assert "may take at most 10000" in said
-    # The bytes of a client that has gone are free again.
+    # The bytes that the disconnected client held are free again.
     wait_until(lambda: post(small_server, fits)[0] == 200)
 
 
@@ -383,7 +383,7 @@ def test_chunks_of_a_byte_are_read(server: Server) -> None:
 
 
 def test_it_ends_while_such_requests_come(tmp_path: Path) -> None:
-    """Costly requests once took half a minute each. Now the server refuses them, so it can end."""
+    """Costly requests once took half a minute each. Now they are refused, so the server can end."""
     long = asked("[" + ", ".join(["9" * 4000] * 500) + "]")
     with faults.served(tmp_path, max_request_bytes=4 * _MIB) as server:
         sent = []

@@ -139,7 +139,7 @@ class Watched(Policy):
         action = self.inner.decide(view)
         if isinstance(action, Wait):
             waiting = sum(map(len, view.queues))
-            # Work conservation: no request waits while there is room.
+            # Work conservation: no request waits while fewer instances run than may run at once.
             assert not waiting or len(view.running) == self.most
             assert len(view.running) <= self.most
             self.in_system = waiting + len(view.running)

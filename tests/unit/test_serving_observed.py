@@ -25,9 +25,9 @@ CAPACITY = 1e6 / sum(PROGRAMS.model_us(m) for m in range(2))
 
 
 class Watched(Policy):
-    """A policy that serves like another policy.
+    """A policy that serves like `streams`, and observes the load.
 
-    From a given decision on, it starts to observe anew.
+    After `anew_at` arrivals it starts to observe anew, once no instance is running.
     """
 
     def __init__(self, anew_at=None, compared=10**6):

@@ -14,7 +14,7 @@ from tvm_interop.serving.tasks import View, Wait
 
 
 class Rests:
-    """A clock in place of the event that a pace waits for. Each wait advances the clock."""
+    """Takes the place of the event that a `Pace` waits for while it rests, and notes each rest."""
 
     def __init__(self) -> None:
         self.rested_s: list[float] = []

@@ -301,7 +301,7 @@ def test_a_model_is_compiled_once(
 
 
 def test_what_options_do_not_tell_is_not_kept(kept: Path) -> None:
-    """A key made from `repr` would be wrong: different schedules can have the same `repr`."""
+    """The `repr` of a schedule cannot name a kept artifact: another schedule may have the same."""
     artifact = tvm_interop.compile(branches(), **QUICK)
     session = Session(branches(), schedule=artifact.schedule, latency_db=":memory:")
     assert session.path is None

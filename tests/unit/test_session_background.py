@@ -1,4 +1,4 @@
-"""Tests sessions that answer before their model is compiled whole."""
+"""Tests sessions that answer before their model is compiled in full."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_each_size_is_compiled_at_its_first_run(
         assert len(told) == 2
     caplog.clear()
     with Session(path, shapes=ranges, **QUICK) as again:
-        # Neither the proof nor the compilation is repeated.
+        # The second session repeats neither the proof nor the compilation.
         assert not [r for r in caplog.records if r.message.startswith("compiling")]
         assert again.why_not_filled_up == session.why_not_filled_up
         _assert_right(again, _feed(2, 7, 6))
@@ -239,7 +239,7 @@ def test_bytes_of_instances_count_what_libraries_copy(path: Path) -> None:
         nbytes[provider] = pool.own_nbytes + pool.turns_nbytes
         assert pools.own_nbytes + pools.turns_nbytes == 2 * nbytes[provider]
     assert nbytes["onednn"] > nbytes["tvm"]
-    # The kernels take turns with the memory for copies, so only the largest counts.
+    # The kernels take turns with the memory for copies, so only the largest copy counts.
     values = made.plan.values
     own = sum(v.nbytes for v in values if v.storage not in ("arena", "alias"))
     copied = [

@@ -176,7 +176,7 @@ def test_command_line(tmp_path: Path) -> None:
 def test_sizes_too_large_for_the_memory_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither the input nor the output alone is larger than the memory."""
+    """The input and the output together are larger than the memory, but neither is alone."""
     path, rows = tmp_path / "large.tar", memory_nbytes() // 2 // (64 * 4)
     with pytest.raises(InputError, match=r"GiB of memory where input `x` has the shape .*smaller"):
         tvm_interop.compile(_net(), input_shapes={"x": (rows, 64)}, **_QUICK)

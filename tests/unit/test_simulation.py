@@ -113,7 +113,7 @@ def test_under_contention_every_operator_runs_its_time():
 
 @pytest.mark.parametrize("small", [{"bandwidth": 1e-320}, {"cores": 5e-324}])
 def test_a_slow_down_that_no_number_can_hold_is_refused(small):
-    """With numbers as small as these, the simulator once ran forever."""
+    """With so little bandwidth, or such a small part of a core, the simulator once ran forever."""
     shared = Contention(**small, memory_share=[0, 1])
     with pytest.raises(ScheduleError, match="longer than a number can hold"):
         simulate(PAIR, SIDE_BY_SIDE, LatencyTable([4, 6]), shared)

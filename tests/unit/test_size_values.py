@@ -24,7 +24,7 @@ QUICK: dict[str, Any] = {"scheduler": "sequential", "providers": ["tvm"], "time_
 
 
 class _Rows(Net):
-    """A net with the input `x` of shape (batch, 4), and its batch as the tensor `n`."""
+    """A net with the input `x` of shape (batch, 4), and its batch size as the tensor `n`."""
 
     def __init__(self, *shape: int) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ def test_numbers_that_grow_evenly_are_fine(name: str) -> None:
 def test_a_single_row_that_is_treated_otherwise_is_not_joined(
     make: Callable[[], onnx.ModelProto], told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A request of one row must get the same answer as it gets alone."""
+    """A server must not join a request of one row with others, which would change its answer."""
     model = make()
     made = tvm_interop.compile(model, shapes={"batch": (1, 6)}, most_sizes=2, **QUICK)
     assert made.manifest.row_sizes == RowSizes("batch", (1, 6))
@@ -180,7 +180,7 @@ def test_a_single_row_that_is_treated_otherwise_is_not_joined(
 
 
 def _squeezed() -> onnx.ModelProto:
-    """Squeezes a batch of 1 too, so that the softmax goes over another axis."""
+    """`Squeeze` also removes the axis of a batch of 1. The softmax then goes over another axis."""
     net = _Rows(1, 4, 5)
     net.op("Softmax", [net.op("Squeeze", ["x"], "squeezed")], "m", axis=1)
     net.op("Reshape", ["m", net.constant(np.array([-1, 4, 5]))], "y")
@@ -227,7 +227,7 @@ def test_large_tensors_are_left_out_of_some_sizes(monkeypatch: pytest.MonkeyPatc
 
 
 def test_numbers_of_a_tensor_that_grows_may_grow_too() -> None:
-    """An index into a batch of masks in one row, as PyTorch exports the masks of transformers."""
+    """Reads a flattened batch of masks by computed indices, as PyTorch exports transformers."""
     net = Masked(batch="batch")
     batch = net.do("Gather", net.do("Shape", "x"), net.number(0, np.int64))
     ends = net.number(0, np.int64), batch, net.number(1, np.int64)

@@ -45,7 +45,7 @@ def test_what_was_needed_and_measured_and_what_ships(artifact: Artifact) -> None
     assert told.endswith("must be below 0.990: it ships")
     assert "in 24 rounds that had no part in choosing it. At a significance level of 5%" in told
     assert "it is below 0.920" in told
-    # The schedule comes from a file that `auto` wrote earlier, so this call chose nothing.
+    # The schedule comes from a file that `auto` wrote earlier, so no schedule was chosen now.
     told = speed_check_line(artifact, "mine.json")
     assert told is not None
     assert told.startswith("speed check: `mine.json` takes 0.900")

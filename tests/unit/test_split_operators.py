@@ -84,10 +84,10 @@ def arguments(program: Program) -> list[list[Shape]]:
 
 
 def assert_cut(program: Program, argument: int, value: int) -> None:
-    """Check how the operators of `program` share the value with the number `value`.
+    """Check how the value with the index `value` is divided among the operators of `program`.
 
-    Each of them has a part of it as the argument with the number `argument`. The parts must be
-    disjoint, aligned, in the order of the operators, and cover the whole value.
+    The argument with the index `argument` of each operator is a part of the value. The parts must
+    be disjoint, aligned, in the order of the operators, and cover the whole value.
     """
     reached = 0
     for op in program.operators:
@@ -223,7 +223,7 @@ def test_blocked_convolutions() -> None:
 
 
 def test_what_is_in_another_tensor_is_divided_there() -> None:
-    """The output is a part of the result of a concatenation."""
+    """The operator's output is a part of the result of a concatenation."""
     program = conv((64, 32))
     result = Value("result", (1, 64, 28, 28), "float32")
     begin = stored_nbytes((1, 32, 28, 28), "float32", "plain")
@@ -353,7 +353,7 @@ def test_no_more_parts_than_are_worth_it() -> None:
 
 
 def test_few_pixels_are_worth_as_many_parts_as_their_weight_is_long() -> None:
-    # There are 144 * 576 numbers, each multiplied once. Reading them takes longer than multiplying.
+    # The weight has 144 * 576 numbers, each multiplied once. Reading takes longer than multiplying.
     assert len(split_operators(conv((576, 144), size=1, kernel=1), 9).operators) == 2
     assert len(split_operators(conv((576, 96), size=1, kernel=1), 9).operators) == 1
 

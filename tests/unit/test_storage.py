@@ -72,7 +72,7 @@ def test_spans() -> None:
 def edges(reads: int) -> list[tuple[int, int]]:
     """The operators that must end before an operator that reads value `reads`.
 
-    Three operators write the parts.
+    Three other operators write the three parts of `whole`.
     """
     writers = [Operator(f"W{v}", "k", (0,), (v,)) for v in (2, 3, 4)]
     reader = Operator("R", "k", (reads,), (7,))

@@ -128,7 +128,7 @@ def test_a_compilation_goes_by_the_latencies_given() -> None:
     on_two = dataclasses.replace(schedule, devices=[s % 2 for s in range(len(schedule.streams))])
     streams = compilation.plan(on_two).streams  # Copies do not count.
     assert [stream.urgent for stream in streams].index(True) == wanted
-    # The latencies that were given for another schedule do not change the priorities of this one.
+    # Latencies that are given for another schedule do not change the priorities of `schedule`.
     compilation.schedule("lios", LatencyTable([1.0] * len(names)))
     assert compilation.plan(schedule).streams[wanted].urgent
     compilation.options.stream_priorities = False

@@ -23,7 +23,7 @@ Make = Callable[[], onnx.ModelProto]
 
 
 def convolutions(model: onnx.ModelProto) -> int:
-    """The number of convolutions that are left."""
+    """The number of convolutions that `SummedConvs` leaves."""
     mod = load_model(model)
     clean = relax.transform.DeadCodeElimination()
     for each in (CommonSubexpressions(), FoldAffine(), clean, SummedConvs(), clean):

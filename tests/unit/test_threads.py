@@ -99,7 +99,7 @@ def test_no_more_threads_than_asked_for(kernels: Any) -> None:
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one CPU")
 def test_what_a_user_lets_threads_run_on_is_kept(kernels: Any) -> None:
-    """`taskset -ap` sets the mask of each thread of a running process in this way."""
+    """The test sets the mask of each thread of a running process, as `taskset -ap` does."""
 
     def work() -> None:
         tvm_interop.set_num_threads(3)

@@ -69,7 +69,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def jobs(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of stages of each job of measuring; each job takes a second of the clock.
+    """Each job of measuring adds its number of stages to this list, and takes 1 s of `clock`.
 
     The schedule that is found is always twice as fast as sequential execution.
     """

@@ -1,4 +1,4 @@
-"""Tests the whole of TOP: serving that goes on, GPG inside the agents, and trainings that stop."""
+"""Tests the whole of TOP: queues that last over steps, GPG inside the agents, stopped trainings."""
 
 import os
 import signal
@@ -139,7 +139,7 @@ def test_a_state_has_the_blocks_that_were_observed():
 
 def test_a_process_is_restored_to_where_it_was():
     actions = np.random.default_rng(3).random((12, process_of(programs_of()).space.size))
-    for most in (99, 2):  # With at most 2 blocks combined, some actions are refused.
+    for most in (99, 2):  # If at most 2 blocks may be combined, some actions are refused.
         whole, again = (process_of(programs_of(), most=most) for _ in range(2))
         outcomes = [whole.step(action) for action in actions]
         for action in actions[:7]:

@@ -31,7 +31,7 @@ def network(
 
 
 def is_replaced(model: onnx.ModelProto) -> bool:
-    """Whether no transposed convolution is left."""
+    """Whether `TransposedConvs` leaves no transposed convolution."""
     main = TransposedConvs()(load_model(model))["main"]
     return not any("transpose" in str(getattr(b.value, "op", "")) for b in bindings_of(main))
 

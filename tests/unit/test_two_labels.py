@@ -73,7 +73,7 @@ def test_as_cheap_as_trying_all(hundred: int) -> None:
 
 
 def test_a_long_chain_is_as_cheap_as_step_by_step() -> None:
-    """Along a chain, the cheapest labels up to a thing follow from those up to the one before."""
+    """Along a chain, the lowest costs up to a thing follow from those of the previous thing."""
     for seed in range(3):
         rng = random.Random(seed)
         things = 300

@@ -59,7 +59,7 @@ def run(function, *arrays: np.ndarray) -> np.ndarray:
 
 
 def units_off(got: np.ndarray, exact: np.ndarray) -> np.ndarray:
-    """The error of each number in units in the last place of float32. Infinity if it is wrong."""
+    """Errors in units in the last place of float32, infinite if a NaN or an infinity is wrong."""
     with np.errstate(all="ignore"):
         wanted = exact.astype(np.float32)
         unit = np.spacing(np.abs(np.where(np.isfinite(wanted), wanted, 1))).astype(np.float64)
@@ -129,7 +129,7 @@ def test_double_precision_stays_a_call():
 
 
 def test_functions_of_rounded_numbers_are_rounded_in_vectors():
-    """TVM refused to make vectors of this: a kernel of TVM's in a quantised model."""
+    """TVM once refused to vectorise this kernel, which it had made itself for a quantised model."""
 
     def rounded(x):
         steps = tirx.min(tirx.max(tirx.nearbyint(x / 0.05) + 7.0, 0.0), 255.0)

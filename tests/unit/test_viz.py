@@ -78,7 +78,7 @@ def test_record(artifacts: dict[str, tvm_interop.Artifact]) -> None:
     assert sum(seen.busy_share(s) for s in range(2)) == pytest.approx(1)
     assert seen.num_waits == sum(len(op.waits) for op in artifact.plan.operators)
     names = [op.name for op in seen.operators]
-    # This operator reads a tensor of which four operators have written parts.
+    # `b1/Conv` reads a tensor of which four operators have written parts.
     reader = seen.operators[names.index("b1/Conv")]
     assert reader.kind == "convolution"
     assert {names[i] for i in reader.reads} == {"a1/Conv", "a3/Conv", "a5/Conv", "app/Conv"}

@@ -19,7 +19,7 @@ SIZE = 600
 
 
 def model() -> onnx.ModelProto:
-    """A model with large and small weights in turn, of several types, and with texts around."""
+    """A model with large and small weights in turn, of several types, and with doc strings."""
     rng = np.random.default_rng(0)
     square = rng.standard_normal((SIZE, SIZE))
     weights = [
@@ -62,7 +62,7 @@ def test_large_floats_stay_in_the_file(tmp_path: Path) -> None:
     onnx.save_model(model(), path)
     light = read_all_but_large(path)
     outside = [tensor for tensor in light.graph.initializer if is_outside(tensor)]
-    # `halves` takes less than 1 MiB. ONNX's converter writes `typed` as a list of floats.
+    # `halves` is too small, with less than 1 MiB, and `typed` is a list of floats in the file.
     assert [tensor.name for tensor in outside] == ["w0", "w1"]
     assert not any(tensor.raw_data for tensor in outside)
     assert filled(light, path) == onnx.load(path)
@@ -108,7 +108,7 @@ def test_bytes_that_changed_are_read_as_protobuf_reads_them(tmp_path: Path) -> N
     same = refused = 0
     for _ in range(150):
         damaged = bytearray(code)
-        # Most bytes are weights. Those around a weight's name decide how the file is read.
+        # Most bytes are weights. The bytes around a weight's name decide how the file is read.
         at = int(rng.integers(0, 40)) if rng.random() < 0.5 else place - int(rng.integers(-9, 30))
         damaged[at] = int(rng.integers(0, 256))
         path.write_bytes(damaged)

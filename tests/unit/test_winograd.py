@@ -50,7 +50,7 @@ def program(op: LibraryOp, *, is_constant: bool = True) -> Program:
 
 
 def chosen(given: Program, us: Microseconds, budget: TimeBudget | None = None) -> bool:
-    """Whether the choice gives the program's operator to Winograd's algorithm."""
+    """Whether Winograd's algorithm is chosen for the program's operator, with these latencies."""
     taken = with_winograd(given, lambda p: MadeUp(p, us), budget or TimeBudget())
     (op,) = taken.operators
     if isinstance(op.description, WinogradConv2d):
@@ -73,8 +73,8 @@ def test_the_faster_kernel_is_chosen() -> None:
 
 
 def test_more_weights_are_counted() -> None:
-    # The transformed weights of 512 x 512 windows take 28 MB more than the weights. Reading the
-    # 28 MB takes 2.4 ms.
+    # The transformed weights of 512 x 512 windows take 28 MB more than the plain weights.
+    # Reading the 28 MB takes 2.4 ms.
     large = program(conv(512, 512, 7))
     assert not chosen(large, taking(3000, 1000))
     assert chosen(large, taking(6000, 1000))

@@ -20,7 +20,7 @@ def test_graph_attention_is_a_softmax_over_the_neighbours() -> None:
     with torch.no_grad():
         layer.bias.normal_()
         x, edges = zoo_networks.random_graph(nodes, 20, features=4)
-        edges = torch.unique(edges, dim=1)  # The matrix below cannot hold an edge twice.
+        edges = torch.unique(edges, dim=1)  # `scores` cannot hold an edge twice.
         got = layer(x, edges)
         projected = layer.project(x).view(nodes, heads, width)
         scores = torch.full((nodes, nodes, heads), -torch.inf)
@@ -74,7 +74,8 @@ def test_boxes_are_in_pixels_around_the_centres_of_their_cells() -> None:
     network = zoo_images.YoloV8(side=64, classes=3).eval()
     boxes = 8 * 8 + 4 * 4 + 2 * 2
     assert network(torch.randn(2, 3, 64, 64)).shape == (2, 4 + 3, boxes)
-    # Equal scores mean that each side is 7.5 strides away, the average of the distances 0 to 15.
+    # Each side of a box has scores for the distances 0 to 15 strides from the centre. If all scores
+    # are equal, the distance is their mean, 7.5.
     found = network._decoded(torch.zeros(1, 4 * network.BINS, boxes))[0].T
     torch.testing.assert_close(found[0], torch.tensor([4.0, 4.0, 120.0, 120.0]))
     torch.testing.assert_close(found[9], torch.tensor([12.0, 12.0, 120.0, 120.0]))

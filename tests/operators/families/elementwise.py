@@ -71,8 +71,8 @@ def _unary() -> Iterator[Case]:
         for opset, dtype, attributes in itertools.product(versions(op), FLOATS, settings):
             x = edges(dtype)
             if op in _ANGLES:
-                # For larger angles, the remainder of a division by a full turn is only rounding
-                # error.
+                # For angles above 1e4, the remainder of a division by a full turn is only
+                # rounding error.
                 x = x[~(np.abs(x) > 1e4)]
             yield Case(op, [x], attributes, opset=opset)
             if opset == versions(op)[-1]:

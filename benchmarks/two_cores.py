@@ -120,7 +120,7 @@ def charged(profile: Iterable[OpProfile], cores: int) -> dict[str, float]:
 def spoilers(
     on_one: dict[str, float], on_two: dict[str, float], most: int = SPOILERS
 ) -> list[Spoiler]:
-    """The operators with the largest losses, in descending order of loss.
+    """The operators that lose most on two cores, compared with one, in descending order of loss.
 
     Operators without a loss are left out.
 

@@ -25,7 +25,7 @@ def rows_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def section(report: dict[str, Any]) -> list[str]:
-    """The section on the runtime library against an older one, as Markdown."""
+    """The section that compares the runtime library with an older version of it, as Markdown."""
     rows = report["rows"]
     return [
         "## The runtime library against an older one",

@@ -463,8 +463,8 @@ void ThreadPool::ReceiveGuest(void* argument) noexcept {
       static_cast<std::shared_ptr<ThreadPool>*>(argument));
   ThreadPool& pool = **invitation;
   if (!pool.IsHere()) return;  // A forked child, where the pool is not used.
-  // A thread that is inside a run is not taken as a guest, because it computes that run. Such a
-  // thread comes here if the program's pool runs a task on the thread that submits it.
+  // A thread of the program's pool comes here to help with a run. It may be inside a run itself, if
+  // the program's pool runs a task on the thread that submits it. Then it does not help.
   for (size_t i = 0; i < pool.helpers_.size() && runs_inside == 0; ++i) {
     Helper* const place = pool.helpers_[i].get();
     if (place->is_taken.exchange(true, std::memory_order_relaxed)) continue;

@@ -68,8 +68,8 @@ Function* Find(const SharedLibrary& library, const char* name) {
 Api LoadApi() {
   const char* override_path = std::getenv(kOverride);
   const std::string path = override_path != nullptr ? override_path : kRuntime;
-  // The driver is loaded first. Without the driver, the runtime would load and then fail at every
-  // call.
+  // The driver is loaded first. Without the driver, CUDA's runtime would load and then fail at
+  // every call.
   const SharedLibrary driver = Open(kDriver, "install NVIDIA's driver, or compile for `llvm`");
   const SharedLibrary runtime =
       Open(path,

@@ -191,26 +191,6 @@ def test_the_winner_is_confirmed_by_rounds_that_did_not_choose_it():
     assert stats["confirmation"].compared.ratio == 1
 
 
-class _CountsAgain(LatencyTable):
-    again = 0
-
-    def measure_again(self, stages):
-        self.again += 1
-        return len(stages)
-
-
-def test_the_winner_is_measured_again_only_if_it_did_not_run():
-    ran, predicted = _CountsAgain(US), _CountsAgain(US)
-    made = schedule(GRAPH, "auto", ran, streams=3, evaluate=favouring("ios"))
-    assert made.stats["winner"] == "ios"
-    assert (ran.again, made.stats["stages_measured_again"]) == (0, 0)
-    assert made.makespan == made.stats["predicted_us"]["ios"]
-    table = schedule(GRAPH, "auto", predicted, streams=3)
-    assert table.stats["winner"] != "sequential"
-    assert predicted.again >= 1
-    assert table.stats["stages_measured_again"] >= 1
-
-
 def test_who_is_far_behind_takes_no_part_in_further_rounds():
     """Two finalists are equally fast, so these two run in more rounds than the slower ones."""
     seen = []

@@ -113,7 +113,7 @@ def different(kind: str) -> Make:
             b = window(net, z, "b", (6, 6), (3, 3), [1] * 4, group=2)
         elif kind == "dilation":
             b = net.op("Conv", [z, net.weight(6, 6, 3, 3)], "b", pads=[2] * 4, dilations=[2, 2])
-        elif kind == "place":  # The windows of the two convolutions reach to opposite sides.
+        elif kind == "place":  # The two windows lie on opposite sides of the pixel.
             a = window(net, x, "a2", (6, 6), (2, 2), [1, 0, 0, 1])
             b = window(net, z, "b", (6, 6), (2, 2), [0, 1, 1, 0])
         else:

@@ -129,8 +129,7 @@ def auto(
        Otherwise `sequential` wins. If the rounds of step 3 already show no gain, there are no new
        rounds. If no finalist is predicted to gain 1%, there are no rounds at all.
 
-    So the result is never slower than `sequential`, as far as measurements or predictions tell. The
-    stages of a schedule that wins by its prediction alone are measured again.
+    So the result is never slower than `sequential`, as far as measurements or predictions tell.
 
     Operators keep their own kernels, so the outputs of the model are the same bit by bit as with
     `sequential`. Unlike `ios-both`, `auto` does not merge operators.
@@ -224,9 +223,7 @@ def auto(
     winner = entered.candidates[verdict.winner].schedule
     _LOG.info("auto: `%s` wins", verdict.winner)
     again = 0
-    # The stages of a winner that ran against `sequential` are not measured again. Runs of the whole
-    # network say more about its time than the latencies of single stages.
-    if verdict.winner != "sequential" and verdict.confirmation is None:
+    if verdict.winner != "sequential":
         again = winner.measure_again(graph, BudgetedLatency(model, op_us, budget))
     return replace(
         winner,

@@ -42,10 +42,10 @@ def schedule(
     A schedule that was validated against `graph`. With a latency model, its `makespan` is
     predicted. If the scheduler chose stages by their measured latency, these stages are measured
     again (`LatencyModel.measure_again`), because their first latencies may be low by chance.
-    `stats["stages_measured_again"]` counts them. `auto` does not do so if it ran the schedule
-    itself. `stats["search_us"]` is the time of the search without the latency model.
-    `stats["pricing_us"]` is the time that the latency model took to answer. Both times are in
-    microseconds. If a scheduler does not report them, all of its time counts as search.
+    `stats["stages_measured_again"]` counts them. `stats["search_us"]` is the time of the search
+    without the latency model. `stats["pricing_us"]` is the time that the latency model took to
+    answer. Both times are in microseconds. If a scheduler does not report them, all of its time
+    counts as search.
 
     Raises
     ------

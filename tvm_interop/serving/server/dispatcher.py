@@ -39,7 +39,8 @@ class Job:
 
     Attributes
     ----------
-    number: number of the instance. All blocks of a combined block have the same number.
+    number: number of this run. All blocks of a combined block, which run side by side, have the
+        same number.
     model: model to run.
     slot: index of the model's instance to run.
     tickets: requests that the run serves.

@@ -20,8 +20,9 @@ def check_inputs_fit(shapes: Shapes) -> None:
     InputError
         The message names the largest input.
     """
-    if sum(map(math.prod, shapes.values())) > memory_nbytes():
-        raise _too_large(shapes, sum(map(math.prod, shapes.values())))
+    least = sum(map(math.prod, shapes.values()))
+    if least > memory_nbytes():
+        raise _too_large(shapes, least)
 
 
 def check_fits(program: Program, shapes: Shapes) -> None:

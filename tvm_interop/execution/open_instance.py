@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .._native.runtime import Port, num_threads
 from ..artifact.artifact import Artifact, load
 from ..errors import InputError
-from .instance import ChangeableInstance, PlanInstance, ports_of
+from .instance import ChangeableInstance, PlanInstance, ports_of, tensors_nbytes
 from .native import NativeInstance
 from .row_range import RowRange
 
@@ -68,9 +68,7 @@ class Shapes:
         """Return the bytes of an instance's tensors for a set of input shapes, without weights."""
         if self._artifact.native is not None:
             return self._artifact.native.instance_nbytes(shape)
-        plan = self._artifact.of_shape(shape).usable_plan()
-        ports = sum(v.nbytes for v in plan.values if v.storage in ("input", "output"))
-        return plan.arena_bytes + ports
+        return tensors_nbytes(self._artifact.of_shape(shape).usable_plan())
 
     def open(self, shape: int) -> PlanInstance:
         """Return a new instance for a set of input shapes.

@@ -58,7 +58,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "masked_steps",
         "merge_convs", "merge_products",
         "parts_of_products", "query_masks",
-        "quantised_kernels", "schedule_units", "split_operators", "summed_convs",
+        "quantised_kernels", "row_products", "schedule_units", "split_operators", "summed_convs",
         "taps_as_channels",
         "transposed_convs",
     ),

@@ -23,6 +23,7 @@ from .narrow_storage import NarrowStorage
 from .pads_into_convs import PadsIntoConvs
 from .quantised import QuantisedProducts
 from .reshapes import ReshapesOfMain
+from .row_products import RowProducts
 from .rows_as_images import RowsAsImages
 from .summed_convs import SummedConvs
 from .taps_as_channels import TapsAsChannels
@@ -50,6 +51,7 @@ class LowerToUnits:
     - A convolution with few output channels becomes a 1x1 convolution and a sum of shifts, unless
       results are stored as bfloat16, which would round the terms of the sum.
     - Expressions of constants are computed.
+    - A single row is multiplied by a transposed tensor without transposing the tensor first.
     - Each operator becomes a kernel, and element-wise operators are fused into the kernel before.
     - An operator that only changes a shape becomes `relax.reshape`, which the executor treats as a
       view. A reshape ends a fusion group, so that a library can still take over the convolution or
@@ -145,6 +147,7 @@ def _lowering(
             passes.DeadCodeElimination(),
             FoldArrays(),
             FoldCalls(),
+            RowProducts(),
             passes.DecomposeOpsForInference(),
             passes.CanonicalizeBindings(),
             GroupLibraryCalls(libraries, without=without),

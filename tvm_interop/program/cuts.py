@@ -67,15 +67,18 @@ class Tensors(Protocol):
     def flops(self) -> int: ...
 
 
-def most_products(op: Tensors, *, shares_weight: bool) -> int:
+def most_products(op: Tensors, *, read: int) -> int:
     """The largest number of parts worth making of an operator that sums up products.
 
     The latency is the longer of two times: the time to compute the products, and the time to read
-    the weight. For an image with few pixels, or a matrix with a single row, reading takes longer
-    than computing. If the parts share the weight (`shares_weight`), each part reads the whole
-    weight, so a division does not make the reading any shorter.
+    the factors. For an image with few pixels, or a matrix with a single row, reading takes longer
+    than computing.
+
+    Parameters
+    ----------
+    read: how many numbers of the factors the parts divide among themselves. A factor that each part
+        reads as a whole does not count, because a division does not make its reading any shorter.
     """
-    read = 0 if shares_weight else prod(op.shapes[1])
     return max(op.flops // _FLOPS_A_PART, read // _READS_A_PART)
 
 

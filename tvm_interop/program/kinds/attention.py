@@ -42,7 +42,7 @@ class Attention(DescribedOp, frozen=True, kw_only=True):
     @property
     def most_parts(self) -> int:
         """The largest number of parts that is worth the effort of dividing the operator."""
-        return most_products(self, shares_weight=True)
+        return most_products(self, read=0)
 
     def cuts(self) -> list[Cut] | None:
         """Divide by heads, along the first axis longer than 1; divide a single head by queries.

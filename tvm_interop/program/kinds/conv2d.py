@@ -91,7 +91,7 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
         if self._is_depthwise:
             return super().most_parts
         shares_weight = self.shapes[0][0] > 1 or self.row_axis is not None
-        return most_products(self, shares_weight=shares_weight)
+        return most_products(self, read=0 if shares_weight else prod(self.shapes[1]))
 
     def ends_too_narrow(self, cut: Cut) -> bool:
         """Whether the channels after the last whole step of `cut` are too few for a vector kernel.

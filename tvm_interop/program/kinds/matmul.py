@@ -39,21 +39,35 @@ class Product(DescribedOp, frozen=True, kw_only=True):
     def most_parts(self) -> int:
         """The largest number of parts into which dividing the product is worth the effort.
 
-        The time to read the right factor counts only for a product with a single row, because only
-        such a product is divided by columns.
+        A division by rows also divides the left factor, a division by columns the right factor, and
+        a division by matrices both.
         """
-        return most_products(self, shares_weight=prod(self.shapes[0][:-1]) > 1)
+        left, right = self.shapes[:2]
+        axis = self._divided_axis
+        if axis is None:
+            return most_products(self, read=prod(right))
+        of_right = prod(right) if self._divides_right(axis) else 0
+        return most_products(self, read=prod(left) + of_right)
+
+    @property
+    def _divided_axis(self) -> int | None:
+        """The first axis of the left factor, other than the last, that is longer than 1."""
+        return next((a for a, dim in enumerate(self.shapes[0][:-1]) if dim > 1), None)
+
+    def _divides_right(self, axis: int) -> bool:
+        """Whether a division along `axis` of the left factor also divides the right factor."""
+        return len(self.shapes[1]) > 2 and axis < len(self.shapes[0]) - 2
 
     def cuts(self) -> list[Cut] | None:
         """Divide along the first axis longer than 1: by matrices, or a single matrix by rows.
 
         A product with a single row is divided by columns.
         """
-        left, right = self.shapes[0], self.shapes[1]
-        axis = next((a for a, dim in enumerate(left[:-1]) if dim > 1), None)
+        left, right = self.shapes[:2]
+        axis = self._divided_axis
         if axis is None:
             return self.by_columns()
-        divides_right = len(right) > 2 and axis < len(left) - 2
+        divides_right = self._divides_right(axis)
         cut = [left, self.shapes[-1], *([right] if divides_right else [])]
         by_axis = Cut(axis, aligned_step(self, cut, axis))
         whole = [WHOLE] * (len(self.shapes) - 3 - self.has_sum)

@@ -291,26 +291,19 @@ class Rare(Arithmetic):
             return False
         n, dt, s = v
         axis = int(self.r.integers(0, len(s)))
-        self.k += 2
-        name, again = f"seq{self.k}", f"seq{self.k + 1}"
-        self.k += 2
-        keep = int(self.r.integers(2))
-        if keep or len(s) == 1:
-            made = helper.make_node("SplitToSequence", [n], [name], axis=axis)
-            joined = helper.make_node("ConcatFromSequence", [again], [f"j{self.k}"], axis=axis)
-            out = s
-        else:
-            made = helper.make_node("SplitToSequence", [n], [name], axis=axis, keepdims=0)
-            joined = helper.make_node(
-                "ConcatFromSequence", [again], [f"j{self.k}"], axis=axis, new_axis=1
-            )
-            out = s
         place = self.I64(int(self.r.integers(0, s[axis])))
-        taken = helper.make_node("SequenceAt", [name, place], [f"at{self.k}"])
-        erased = helper.make_node("SequenceErase", [name, place], [f"er{self.k}"])
-        put = helper.make_node("SequenceInsert", [f"er{self.k}", f"at{self.k}"], [again])
-        self.nodes += [made, taken, erased, put, joined]
-        self.vals.append((f"j{self.k}", dt, tuple(out)))
+        parts, part, rest, again, joined = (f"seq{i}_{self.k}" for i in range(5))
+        flat = {} if self.r.random() < 0.5 or len(s) == 1 else {"keepdims": 0}
+        self.nodes += [
+            helper.make_node("SplitToSequence", [n], [parts], axis=axis, **flat),
+            helper.make_node("SequenceAt", [parts, place], [part]),
+            helper.make_node("SequenceErase", [parts, place], [rest]),
+            helper.make_node("SequenceInsert", [rest, part], [again]),
+            helper.make_node(
+                "ConcatFromSequence", [again], [joined], axis=axis, new_axis=len(flat)
+            ),
+        ]
+        self.vals.append((joined, dt, tuple(s)))
         return True
 
     def _crop(self) -> bool:

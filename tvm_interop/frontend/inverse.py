@@ -49,7 +49,6 @@ def inverse_kernel(number: int, size: int, dtype: str) -> tirx.PrimFunc:
     pivot = tirx.decl_buffer((1,), "int64", "pivot")
     held = tirx.decl_buffer((1,), dtype, "held")
     factor = tirx.decl_buffer((1,), dtype, "factor")
-    zero, one = tirx.const(0, dtype), tirx.const(1, dtype)
 
     def of_both(matrix: Any, each: Any) -> tirx.Stmt:
         """Do the same to the elements of a row of the copy, and of the inverse."""
@@ -59,13 +58,9 @@ def inverse_kernel(number: int, size: int, dtype: str) -> tirx.PrimFunc:
 
     def begin(matrix: Any) -> tirx.Stmt:
         def each(i: Any, j: Any) -> tirx.Stmt:
-            diagonal = tirx.Select(i == j, one, zero)
-            return loops.in_turn(
-                [
-                    tirx.BufferStore(work, data[matrix, i, j], [i, j]),
-                    tirx.BufferStore(result, diagonal, [matrix, i, j]),
-                ]
-            )
+            copy = tirx.BufferStore(work, data[matrix, i, j], [i, j])
+            diagonal = tirx.Select(i == j, tirx.const(1, dtype), tirx.const(0, dtype))
+            return loops.in_turn([copy, tirx.BufferStore(result, diagonal, [matrix, i, j])])
 
         return loops.loop(size, lambda i: loops.loop(size, lambda j: each(i, j)))
 

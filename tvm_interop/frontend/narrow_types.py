@@ -32,12 +32,13 @@ def with_wider_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     ------
     UnsupportedModelError
         An operator that `_READERS` lacks reads a weight of such a type, or an operator reads floats
-        of 4 or 8 bits.
+        of 4 or 8 bits, or an output of the model has a narrow type.
     """
     narrow = {name: _kind(tensor.data_type) for name, tensor in _constants(model.graph)}
     narrow = {name: kind for name, kind in narrow.items() if kind.startswith(_FEW_BITS)}
     if not narrow and not any(map(_output_kind, nodes_of(model.graph))):
         return model
+    _check_outputs(model.graph, narrow)
     readers: dict[str, list[onnx.NodeProto]] = defaultdict(list)
     for node in nodes_of(model.graph):
         for name in narrow.keys() & set(node.input):
@@ -60,6 +61,24 @@ def with_wider_weights(model: onnx.ModelProto) -> onnx.ModelProto:
             node.attribute.append(onnx.helper.make_attribute(UNPACKED, 1))
     _limit_quantised(wider.graph, narrow)
     return wider
+
+
+def _check_outputs(graph: onnx.GraphProto, narrow: dict[str, str]) -> None:
+    """Refuse outputs of the model that have a narrow type."""
+    found = dict(narrow)
+    for node in graph.node:
+        kind = _output_kind(node)
+        if node.op_type in ("QuantizeLinear", *_MOVES) and not kind:
+            at = 2 if node.op_type == "QuantizeLinear" else 0
+            kind = found.get(node.input[at] if len(node.input) > at else "", "")
+        if kind:
+            found[node.output[0]] = kind
+    for value in graph.output:
+        if value.name in found:
+            raise UnsupportedModelError(
+                f"output `{value.name}` is of {found[value.name]}, which NumPy lacks: add a "
+                "`DequantizeLinear` before it"
+            )
 
 
 def _limit_quantised(graph: onnx.GraphProto, narrow: dict[str, str]) -> None:

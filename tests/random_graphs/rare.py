@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from onnx import helper
 
 from .arithmetic import Arithmetic
 from .builder import DT, NP
@@ -21,7 +20,7 @@ class Rare(Arithmetic):
         makers = [
             *(self._sample, self._regions, self._quantise, self._recurrent, self._rows),
             *(self._scatter, self._computed_index, self._bits, self._small, self._activation),
-            *(self._normal, self._where, self._sequence, self._crop, self._einsum, self._spectrum),
+            *(self._normal, self._where, self._crop, self._einsum, self._spectrum),
             *(self._unusual_cast, self._attention, self._halves, self._matrix),
         ]
         return bool(makers[self.r.integers(len(makers))]())
@@ -283,27 +282,6 @@ class Rare(Arithmetic):
         other = self.W(dt, (*[1] * (len(s) - 1), s[-1]), 1.0)
         pair = [n, other] if self.r.random() < 0.5 else [other, n]
         self.node("Where", [condition, *pair], [(dt, s)])
-        return True
-
-    def _sequence(self) -> bool:
-        v = self._floats()
-        if v is None:
-            return False
-        n, dt, s = v
-        axis = int(self.r.integers(0, len(s)))
-        place = self.I64(int(self.r.integers(0, s[axis])))
-        parts, part, rest, again, joined = (f"seq{i}_{self.k}" for i in range(5))
-        flat = {} if self.r.random() < 0.5 or len(s) == 1 else {"keepdims": 0}
-        self.nodes += [
-            helper.make_node("SplitToSequence", [n], [parts], axis=axis, **flat),
-            helper.make_node("SequenceAt", [parts, place], [part]),
-            helper.make_node("SequenceErase", [parts, place], [rest]),
-            helper.make_node("SequenceInsert", [rest, part], [again]),
-            helper.make_node(
-                "ConcatFromSequence", [again], [joined], axis=axis, new_axis=len(flat)
-            ),
-        ]
-        self.vals.append((joined, dt, tuple(s)))
         return True
 
     def _crop(self) -> bool:

@@ -221,6 +221,48 @@ def test_a_branch_for_inputs_of_other_shapes_is_left_out(caplog: pytest.LogCaptu
         np.testing.assert_array_equal(module.get_output(0).numpy(), [[wanted, wanted]])
 
 
+_BAGS = """
+agraph (float[6, 3] x, int64[4] places) => (float[3, 3] y) {{
+    none = SequenceEmpty ()
+    turns = Constant <value = int64 {{3}}> ()
+    go = Constant <value = bool {{1}}> ()
+    zeros = Constant <value = float[1, 3] {{0, 0, 0}}> ()
+    first = Constant <value_ints = [0]> ()
+    one = Constant <value_ints = [1]> ()
+    bags = Loop (turns, go, none) <
+        body = b (int64 i, bool c, s) => (bool d, n) {{
+            k = Reshape(i, one)  m = Add(k, one)  m2 = Add(m, one)
+            start = Slice(places, k, m)  end = Slice(places, m, m2)
+            is_empty = Equal(start, end)
+            bag = If (is_empty) <
+                then_branch = g1 () => (t) {{ t = Identity(zeros) }},
+                else_branch = g2 () => (e) {{ part = Slice(x, start, end)  e = {use} }}
+            >
+            n = SequenceInsert(s, bag)
+            d = Identity(c)
+        }}
+    >
+    y = ConcatFromSequence <axis = 0> (bags)
+}}"""
+
+
+@pytest.mark.parametrize("kind", ["Sum", "Mean", "Max"])
+def test_reductions_of_parts_whose_bounds_are_computed(kind: str) -> None:
+    """PyTorch exports `EmbeddingBag` like this. NaN outside of a part changes nothing."""
+    model = _model(_BAGS.format(use=f"Reduce{kind}(part, first)"))
+    x = _X.reshape(-1, 3)[:6].copy()
+    x[5] = np.nan
+    for places in ([0, 2, 2, 5], [1, 3, 5, 5], [0, 1, -2, -1]):
+        _check(model, [x, np.array(places)])
+
+
+@pytest.mark.parametrize("use", ["Relu(part)", "ReduceSum(part, one)", "Concat<axis = 0>(part)"])
+def test_parts_whose_bounds_are_computed_are_refused_elsewhere(use: str) -> None:
+    """The branch is not left out, because it would be refused for any shape."""
+    with pytest.raises(UnsupportedModelError, match=r"`part` .*`starts` is computed"):
+        load_model(_model(_BAGS.format(use=use)))
+
+
 def test_the_count_of_a_loop_has_64_bits() -> None:
     model = _model("""
 agraph (int64[2] x) => (int64[2] y, int64[3] all) {

@@ -90,7 +90,5 @@ class Refusal(NamedTuple):
 
 
 REFUSED: list[Refusal] = [
-    Refusal("QuantizeLinear", "blocked", "weights come quantised: nobody quantises in blocks"),
     Refusal("Resize", "means of", "onnxruntime's own rounding decides where they are whole"),
-    Refusal("RoiAlign", "mode `max`", "no kernel takes ONNX's maximum of weighted corners"),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import ml_dtypes
@@ -41,7 +42,13 @@ def _poolings() -> Iterator[Case]:
     yield Case("MaxUnpool", given, doubled, fixed=(2,))
     rois, batches = np.array([[1, 2, 5, 4]], "float32"), np.array([1])
     named = {"output_height": 3, "output_width": 2, "spatial_scale": 0.7, "sampling_ratio": 2}
-    yield Case("RoiAlign", [numbers("float32", 2, 3, 8, 8), rois, batches], named, sums=True)
+    images = numbers("float32", 2, 3, 8, 8)
+    yield Case("RoiAlign", [images, rois, batches], named, sums=True)
+    corners = [[1, 2, 5, 4], [0, 0, 7, 7], [3, 3, 3, 3], [-9, -9, 20, 20], [6, 6, 2, 2]]
+    given = [images, np.array(corners, "float32"), np.array([1, 0, 1, 0, 0])]
+    for ratio, mode in itertools.product((0, 2), ("half_pixel", "output_half_pixel")):
+        more = {"mode": "max", "sampling_ratio": ratio, "coordinate_transformation_mode": mode}
+        yield Case("RoiAlign", given, named | more, sums=True)
 
 
 def _resized() -> Iterator[Case]:
@@ -67,9 +74,23 @@ def _resized() -> Iterator[Case]:
         named = {"axes": [2, 3], "keep_aspect_ratio_policy": policy, "mode": "linear"}
         given = [numbers("float32", 1, 2, 6, 5), None, None, np.array([9, 4])]
         yield Case("Resize", given, named, (3,), sums=True)
+    yield from _sampled()
     for dtype in ("uint8", "int32"):
         given = [numbers(dtype, 1, 2, 4, 4), None, np.array([1, 1, 1.7, 0.6], "float32")]
         yield Case("Resize", given, {"mode": "nearest"}, (2,))
+
+
+def _sampled() -> Iterator[Case]:
+    """Samples at NaN, far outside, and in the middle between two elements."""
+    image = numbers("float32", 1, 2, 5, 6)
+    between = np.stack(np.meshgrid((2 * np.arange(-4, 12) + 1) / 6 - 1, [0.2, _NAN]), -1)
+    far = np.array([[[7.3, -5.2], [-21, 40.5], [1e9, 0], [0.1, -3e8]]])
+    for mode, padding in itertools.product(("linear", "nearest"), ("zeros", "border")):
+        named = {"mode": mode, "padding_mode": padding}
+        yield Case("GridSample", [image, between[None].astype("float32")], named, sums=True)
+    for padding in ("zeros", "border", "reflection"):
+        named = {"mode": "cubic", "padding_mode": padding}
+        yield Case("GridSample", [image, far[None].astype("float32")[:, :, :2]], named, sums=True)
 
 
 def _activations() -> Iterator[Case]:
@@ -113,6 +134,10 @@ def _new() -> Iterator[Case]:
     named = {"axis": 1, "block_size": 2}
     for zero in ([], [numbers("uint8", 4, 3, seed=1)]):
         yield Case("DequantizeLinear", [weights, steps, *zero], named, opset=21)
+    x, steps = 3 * numbers("float32", 4, 8), abs(numbers("float32", 4, 3)) + np.float32(0.1)
+    for zero in ([], [numbers("int8", 4, 3)], [numbers("uint16", 4, 3)]):
+        named = {"axis": 1, "block_size": 3}
+        yield Case("QuantizeLinear", [x, steps, *zero], named, opset=21)
     few = np.array([[-8, 7, 3], [0, -1, 5]]).astype(ml_dtypes.int4)
     yield Case("DequantizeLinear", [few, np.array(0.5, "float32")], fixed=(0,), opset=21)
     yield Case("BitCast", [edges("float32")], {"to": 6}, opset=26)
@@ -159,5 +184,9 @@ def _others() -> Iterator[Case]:
     for dtype, count in (("float16", 2), ("float64", 4)):
         given = [numbers(dtype, 2, 4, 3), numbers(dtype, count), numbers(dtype, count, seed=1)]
         yield Case("GroupNormalization", given, {"num_groups": count}, opset=18, sums=True)
-    given = [numbers("float16", 2, 4, 3), *(abs(numbers("float16", 4, seed=s)) for s in range(4))]
-    yield Case("BatchNormalization", given, sums=True)
+    for dtype, outputs in (("float16", 1), ("float32", 1), ("float32", 3)):
+        rest = (abs(numbers(dtype, 4, seed=s)) for s in range(4))
+        given = [numbers(dtype, 2, 4, 3), *rest]
+        named = {} if dtype == "float16" else {"training_mode": 1, "momentum": 0.7}
+        yield Case("BatchNormalization", given, named, outputs=outputs, sums=True)
+    yield Case("Cast", [np.array([0, 1, 2.5, 100, 60000], "float16")], {"to": 4})

@@ -17,6 +17,10 @@ DT = {
     "bool": TP.BOOL,
     "i8": TP.INT8,
     "u8": TP.UINT8,
+    "i16": TP.INT16,
+    "u16": TP.UINT16,
+    "u32": TP.UINT32,
+    "u64": TP.UINT64,
 }
 """ONNX's types by their short names."""
 NP = {
@@ -28,6 +32,10 @@ NP = {
     "bool": np.bool_,
     "i8": np.int8,
     "u8": np.uint8,
+    "i16": np.int16,
+    "u16": np.uint16,
+    "u32": np.uint32,
+    "u64": np.uint64,
 }
 """NumPy's types by their short names."""
 

@@ -10,19 +10,21 @@ from .builder import DT, NP
 from .convolutions import Convolutions
 from .movement import Movement
 from .other import Other
+from .rare import Rare
 from .reductions import Reductions
 from .subgraphs import Subgraphs
 
 
-class RandomGraph(Convolutions, Reductions, Movement, Other, Subgraphs):
+class RandomGraph(Convolutions, Reductions, Movement, Other, Rare, Subgraphs):
     """A graph of about `n` operators. `build` makes the model, and `feeds` makes its inputs.
 
-    One of five seeds gives a graph with control flow.
+    One of five seeds gives a graph with control flow, and one of four a graph with rare operators.
     """
 
     def __init__(self, seed: int, n: int) -> None:
         super().__init__(seed, n)
         self.has_subgraphs = seed % 5 == 2
+        self.has_rare = seed % 4 == 1
 
     def build(self) -> onnx.ModelProto:
         r = self.r
@@ -77,6 +79,8 @@ class RandomGraph(Convolutions, Reductions, Movement, Other, Subgraphs):
         )
         if self.has_subgraphs:
             ops += [self.branch, self.loop, self.scan] * 2
+        if self.has_rare:
+            ops += [self.rare] * len(ops)
         tries = 0
         while len(self.nodes) < self.n and tries < self.n * 20:
             tries += 1

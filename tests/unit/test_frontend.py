@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 import tvm
 from onnx import TensorProto, helper
@@ -176,8 +177,8 @@ def test_unknown_operators_are_named_with_their_nodes() -> None:
 
 
 def test_operators_of_classical_machine_learning() -> None:
-    """No opset of ONNX defines `Scaler`, so the error must not recommend another opset."""
-    nodes = [onnx.helper.make_node("Scaler", ["x"], ["y"], domain="ai.onnx.ml", offset=[0.0])]
+    """No opset of ONNX defines the operator, so the error must not recommend another opset."""
+    nodes = [onnx.helper.make_node("SVMClassifier", ["x"], ["y", "z"], domain="ai.onnx.ml")]
     (x, y) = (
         onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 4]) for name in "xy"
     )
@@ -185,7 +186,26 @@ def test_operators_of_classical_machine_learning() -> None:
     model = onnx.helper.make_model(
         onnx.helper.make_graph(nodes, "net", [x], [y]), opset_imports=opsets, ir_version=9
     )
-    with pytest.raises(UnsupportedModelError, match=r"`ai\.onnx\.ml\.Scaler`.*Export only the net"):
+    with pytest.raises(UnsupportedModelError, match=r"`ai\.onnx\.ml\.SVMClassifier`.*Compute them"):
+        load_model(model)
+
+
+def test_integers_of_4_bits() -> None:
+    """They are stored with 8 bits, and so are refused as outputs."""
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+    g (float[2, 5] x) => (float[5, 2] y) <float step = {0.5}, int4 zero = {1}> {
+        q = QuantizeLinear(x, step, zero)
+        t = Transpose <perm = [1, 0]> (q)
+        y = DequantizeLinear(t, step, zero)
+    }"""
+    model = onnx.parser.parse_model(text)
+    x = np.array([[-9, -4.6, -4.5, -0.25, 0], [0.25, 0.75, 2.9, 3.1, 9]], "float32")
+    (got,) = computed(model, {"x": x})
+    steps = np.clip(np.round(x / np.float32(0.5)) + 1, -8, 7) - 1
+    np.testing.assert_array_equal(got, steps.T * 0.5)
+    del model.graph.node[2:]
+    model.graph.output[0].name = "t"
+    with pytest.raises(UnsupportedModelError, match=r"output `t` is of INT4"):
         load_model(model)
 
 

@@ -107,6 +107,10 @@ def test_operators_that_a_later_opset_has(opset: int) -> None:
     nodes.add("ExpandDims", [numbers(2, 3)], [np.int32(-1)])
     nodes.add("Range", [], [np.float32(1), np.float32(6), np.float32(2)])
     nodes.add("Range", [], [np.int64(4), np.int64(9)])
+    for dtype in (np.float32, np.float64):
+        matrices = numbers(2, 4, 4).astype(dtype)
+        matrices[0, 0, 0] = 0  # The first pivot is in another row.
+        nodes.add("Inverse", [matrices])
     nodes.check()
 
 

@@ -1,19 +1,23 @@
-"""Converts `DequantizeLinear` nodes whose numbers are quantised in blocks along an axis.
+"""Converts quantisation of numbers in blocks along an axis.
 
-Each block has its own scale. TVM's `dequantize` cannot express that: it takes one scale for the
-whole tensor or one for each index of an axis.
+Each block has its own scale. TVM's `quantize` and `dequantize` cannot express that: they take one
+scale for the whole tensor or one for each index of an axis.
 
-Source: the definition of `DequantizeLinear` in the ONNX specification, opset 21.
+Source: the definitions of `QuantizeLinear` and `DequantizeLinear` in the ONNX specification, opset
+21.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import onnx
 from tvm import relax
 
 from ..lowering.static_shape import static_shape
+from .constants import number_like
 
 
 def import_dequantize(
@@ -29,16 +33,50 @@ def import_dequantize(
     shape = static_shape(x.ty)
     if not block or shape is None:
         return None
-    axis = int(attrs.get("axis", 1)) % len(shape)
-
-    def of_elements(values: Any) -> Any:
-        repeated = bb.emit(relax.op.repeat(values, block, axis))
-        # The last block may have fewer than `block` elements, so the surplus is cut off.
-        return bb.emit(relax.op.strided_slice(repeated, [axis], [0], [shape[axis]]))
-
+    of_elements = _spread(bb, attrs, shape)
     dtype = str(scale.ty.dtype)
     result = bb.emit(relax.op.astype(x, dtype))
     if zero is not None:
         shift = of_elements(bb.emit(relax.op.astype(zero, dtype)))
         result = bb.emit(relax.op.subtract(result, shift))
     return relax.op.multiply(result, of_elements(scale))
+
+
+def import_quantize(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    """Return the integers of a node with `block_size`.
+
+    Return None for a node without `block_size` or of unknown shape, and for floats of 8 bits. TVM's
+    converter handles such nodes.
+    """
+    x, scale, zero = (*inputs, None)[:3]
+    shape, wanted = static_shape(x.ty), int(attrs.get("output_dtype", 0))
+    dtype = "uint8" if zero is None else str(zero.ty.dtype)
+    if wanted:
+        dtype = str(onnx.helper.tensor_dtype_to_np_dtype(wanted))
+    if not attrs.get("block_size", 0) or shape is None or not dtype.startswith(("int", "uint")):
+        return None
+    of_elements = _spread(bb, attrs, shape)
+    wide = bb.emit(relax.op.astype(x, "float32"))
+    steps = bb.emit(relax.op.divide(wide, of_elements(bb.emit(relax.op.astype(scale, "float32")))))
+    result = bb.emit(relax.op.round(steps))
+    if zero is not None:
+        shift = of_elements(bb.emit(relax.op.astype(zero, "float32")))
+        result = bb.emit(relax.op.add(result, shift))
+    ends = np.iinfo(dtype)
+    for limit, of_both in ((ends.min, relax.op.maximum), (ends.max, relax.op.minimum)):
+        result = bb.emit(of_both(result, number_like(result, float(limit))))
+    return relax.op.astype(bb.emit(relax.op.astype(result, "int32")), dtype)
+
+
+def _spread(
+    bb: relax.BlockBuilder, attrs: Mapping[str, Any], shape: tuple[int, ...]
+) -> Callable[[Any], Any]:
+    """Return the function that repeats one number for each block as one for each element."""
+    block, axis = int(attrs["block_size"]), int(attrs.get("axis", 1)) % len(shape)
+
+    def of_elements(values: Any) -> Any:
+        repeated = bb.emit(relax.op.repeat(values, block, axis))
+        # The last block may have fewer than `block` elements, so the surplus is cut off.
+        return bb.emit(relax.op.strided_slice(repeated, [axis], [0], [shape[axis]]))
+
+    return of_elements

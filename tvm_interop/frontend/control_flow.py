@@ -2,7 +2,7 @@
 
 A schedule is fixed before a model runs, so it cannot contain run-time decisions. If the condition
 of an `If` is constant, only the chosen branch is imported. Otherwise both branches are computed,
-and the condition selects between their results. A branch that cannot be imported for the given
+and the condition selects between their results. A branch whose operators do not fit the given
 input shapes is left out, with a warning. Loops are unrolled.
 
 Source: the operators' definitions in the ONNX specification.
@@ -34,6 +34,10 @@ MOST_OPERATORS = 4096
 Body = Callable[[onnx.GraphProto, Mapping[str, Any]], list[Any]]
 """A function that imports a subgraph of ONNX. It takes the subgraph and its inputs by name, and
 returns the outputs as relax expressions."""
+
+
+class MisfitError(UnsupportedModelError):
+    """TVM failed to import a node, which may be because the shapes of its inputs do not fit."""
 
 
 def import_control_flow(
@@ -69,11 +73,11 @@ def _if(
     if condition is not None:
         return body(attrs["then_branch" if condition else "else_branch"], {})
     branches: list[list[Any]] = []
-    failed: list[UnsupportedModelError] = []
+    failed: list[MisfitError] = []
     for name in ("then_branch", "else_branch"):
         try:
             branches.append(body(attrs[name], {}))
-        except UnsupportedModelError as error:
+        except MisfitError as error:
             failed.append(error)
             branches.append([])
     if len(failed) == 2:
@@ -90,9 +94,9 @@ def _only_branch(
 ) -> list[Any]:
     """Return the results of an `If` if only one of its branches could be imported.
 
-    The other branch cannot run on inputs of these shapes, or the importer does not support it. If
-    the condition chooses the other branch at run time, the results are NaN, so that nobody takes
-    them for an answer.
+    TVM cannot compile the other branch for inputs of these shapes. If the condition chooses that
+    branch at run time, the results are NaN, so that nobody takes them for an answer. A model with a
+    branch that this package does not support is refused.
     """
     is_then = bool(branches[0])
     results = branches[0] or branches[1]

@@ -18,7 +18,8 @@ from tvm import relax, te, tirx
 from ..errors import UnsupportedModelError
 from ..lowering.static_shape import static_shape
 from .activations import ACTIVATIONS
-from .blocks import import_dequantize
+from .blocks import import_dequantize, import_quantize
+from .classical import CLASSICAL
 from .col2im import import_col2im
 from .constants import constant_array, number_like
 from .cumulative_sum import import_cumulative_product, import_cumulative_sum
@@ -36,6 +37,7 @@ from .pooling import POOLS, import_pool
 from .recurrent import RECURRENT, import_recurrent
 from .reductions import REDUCTIONS, import_reduction
 from .resize import import_resize
+from .roi_align import import_roi_align
 from .rows import import_compress, import_reverse_sequence, import_tensor_scatter
 from .sequences import (
     import_optional_has_element,
@@ -224,35 +226,6 @@ def _space_to_depth(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mappin
     return relax.op.reshape(bb.normalize(turned), (n, c * block * block, h // block, w // block))
 
 
-def _roi_align(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    if attrs.get("mode", b"avg") == b"max":
-        raise UnsupportedModelError(
-            "its mode `max` is not supported, only `avg`: TVM defines the maximum in another way "
-            "than ONNX"
-        )
-    scale = float(attrs.get("spatial_scale", 1.0))
-    # Opset 16 introduced `coordinate_transformation_mode`, with `half_pixel` as its default.
-    mode = attrs.get("coordinate_transformation_mode")
-    if mode != b"half_pixel" or scale == 1:
-        return None
-    # TVM's `RoiAlign` subtracts half a pixel from the coordinates before it scales them. ONNX
-    # subtracts half a pixel from the scaled coordinates.
-    x, rois, batches = inputs
-    kind = str(rois.ty.dtype)
-    moved = bb.emit(relax.op.subtract(rois, relax.const(0.5 / scale, kind)))
-    column = bb.emit(relax.op.astype(bb.emit(relax.op.expand_dims(batches, axis=1)), kind))
-    return relax.op.vision.roi_align(
-        x,
-        bb.emit(relax.op.concat([column, moved], axis=1)),
-        pooled_size=(int(attrs.get("output_height", 1)), int(attrs.get("output_width", 1))),
-        spatial_scale=scale,
-        sample_ratio=int(attrs.get("sampling_ratio", 0)),
-        aligned=True,
-        layout="NCHW",
-        mode="avg",
-    )
-
-
 def _gemm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     # TVM rounds the factors `alpha` and `beta` to the type of the tensors, so 0.5 becomes 0 for
     # integers. ONNX multiplies by the exact factors, and rounds the result towards 0.
@@ -389,6 +362,7 @@ _FLOATS = ("float16", "float32", "float64")
 
 _CONVERTERS: dict[str, Converter] = {
     **ACTIVATIONS,
+    **CLASSICAL,
     **MICROSOFT,
     **NORMALISATIONS,
     "Add": _add,
@@ -425,8 +399,9 @@ _CONVERTERS: dict[str, Converter] = {
     "Pad": _pad,
     "Pow": _pow,
     "Resize": import_resize,
+    "QuantizeLinear": import_quantize,
     "ReverseSequence": import_reverse_sequence,
-    "RoiAlign": _roi_align,
+    "RoiAlign": import_roi_align,
     "STFT": import_stft,
     "SequenceAt": import_sequence_at,
     "SequenceInsert": import_sequence_insert,

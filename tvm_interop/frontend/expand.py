@@ -34,14 +34,25 @@ def expand_functions(model: onnx.ModelProto, known: Set[str]) -> onnx.ModelProto
             break
         model = _with_types(_with_defaults(model, wanted))
         model = _with_difficult_nodes_settled(model, wanted)
-        try:
-            model = onnx.inliner.inline_selected_functions(
-                model, wanted, inline_schema_functions=True
-            )
-        # ONNX cannot infer types that a definition needs. The operators then stay as they are.
-        except RuntimeError:
+        written = _inlined(model, wanted)
+        if written is None:
+            # An operator that ONNX cannot inline does not prevent the others.
+            for each in wanted:
+                model = _inlined(model, [each]) or model
             break
+        model = written
     return model
+
+
+def _inlined(model: onnx.ModelProto, wanted: Sequence[tuple[str, str]]) -> onnx.ModelProto | None:
+    """Return `model` with the operators in `wanted` inlined.
+
+    Return None if ONNX cannot infer types that a definition needs.
+    """
+    try:
+        return onnx.inliner.inline_selected_functions(model, wanted, inline_schema_functions=True)
+    except RuntimeError:
+        return None
 
 
 def nodes_of(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:

@@ -13,7 +13,7 @@ from tvm import relax
 
 _IN_FLOAT32 = (
     *("Celu", "DFT", "DeformConv", "Det", "Elu", "LRN", "LpNormalization", "LpPool", "Mish"),
-    *("STFT", "Selu", "Softplus"),
+    *("STFT", "Selu", "Softplus", "com.microsoft.Inverse"),
 )
 
 

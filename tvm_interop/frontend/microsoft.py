@@ -58,8 +58,8 @@ def is_known(node: onnx.NodeProto) -> bool:
 
 
 def full_name(node: onnx.NodeProto) -> str:
-    """The name by which the operator of `node` is looked up in `MICROSOFT`."""
-    return f"{DOMAIN}.{node.op_type}"
+    """The name by which converters of operators of other domains than ONNX's own are found."""
+    return f"{node.domain}.{node.op_type}"
 
 
 def check_outputs(node: onnx.NodeProto) -> None:

@@ -14,6 +14,7 @@ from tvm import relax
 from ..errors import UnsupportedModelError
 from ..lowering.static_shape import known_shape
 from .constants import constant_array, number_like
+from .inverse import import_inverse
 
 AS_ONNX_HAS_THEM = {"GatherND": 13, "GridSample": 16, "Pad": 13}
 """Operators of onnxruntime's domain that are converted as operators of ONNX, each with the opset
@@ -128,6 +129,7 @@ SMALL = {
     "CDist": _distances,
     "ExpandDims": _expand_dims,
     "GatherBlockQuantized": _gather_block_quantized,
+    "Inverse": import_inverse,
     "Range": _range,
 }
 """Maps the name of an operator of onnxruntime's domain to its converter."""

@@ -1,60 +1,142 @@
-"""Stores 2-bit and 4-bit integer weights with 8 bits, if operators of `_READERS` read them.
+"""Stores 2-bit and 4-bit integers with 8 bits, if operators of `_READERS` read them.
 
 NumPy has no such types, and TVM's importer would read their packed bytes as wider numbers. If any
-other operator reads a weight of such a type, the model is refused.
+other operator reads a weight of such a type, the model is refused. `QuantizeLinear` to such a type
+becomes a `QuantizeLinear` to 8 bits, whose result is limited to the numbers of the narrow type.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 
 import numpy as np
 import onnx
 
 from ..errors import UnsupportedModelError
+from .expand import nodes_of
 from .microsoft_small import UNPACKED
 
 _WIDER = {"INT2": "int8", "INT4": "int8", "UINT2": "uint8", "UINT4": "uint8"}
-_READERS = ("DequantizeLinear", "GatherBlockQuantized")
+_LIMITS = {"INT2": (-2, 1), "INT4": (-8, 7), "UINT2": (0, 3), "UINT4": (0, 15)}
+_MOVES = ("Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
+"""Operators that compute the same for numbers of any width."""
+_READERS = ("DequantizeLinear", "GatherBlockQuantized", "QuantizeLinear", *_MOVES)
 _FEW_BITS = (*_WIDER, "FLOAT4", "FLOAT8")
 
 
 def with_wider_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return `model` with integer weights of 2 or 4 bits widened to 8.
+    """Return `model` with integers of 2 or 4 bits widened to 8.
 
     Raises
     ------
     UnsupportedModelError
-        An operator that `_READERS` lacks reads such a weight, or an operator reads floats of 4 or 8
-        bits.
+        An operator that `_READERS` lacks reads a weight of such a type, or an operator reads floats
+        of 4 or 8 bits, or an output of the model has a narrow type.
     """
-    narrow = {t.name: t for t in model.graph.initializer if _kind(t).startswith(_FEW_BITS)}
-    if not narrow:
+    narrow = {name: _kind(tensor.data_type) for name, tensor in _constants(model.graph)}
+    narrow = {name: kind for name, kind in narrow.items() if kind.startswith(_FEW_BITS)}
+    if not narrow and not any(map(_output_kind, nodes_of(model.graph))):
         return model
+    _check_outputs(model.graph, narrow)
     readers: dict[str, list[onnx.NodeProto]] = defaultdict(list)
-    for node in model.graph.node:
+    for node in nodes_of(model.graph):
         for name in narrow.keys() & set(node.input):
             readers[name].append(node)
-    wider = onnx.ModelProto()
-    wider.CopyFrom(model)
-    for tensor in wider.graph.initializer:
-        if tensor.name not in narrow:
-            continue
-        kind = _kind(tensor)
-        for node in readers[tensor.name]:
+    for name, kind in narrow.items():
+        for node in readers[name]:
             if kind not in _WIDER or node.op_type not in _READERS:
                 raise UnsupportedModelError(
                     f"node `{node.name or node.output[0]}` (`{node.op_type}`) reads weights of "
                     f"{kind}, which NumPy lacks: convert the model to another type"
                 )
-        if kind in _WIDER:
-            array = onnx.numpy_helper.to_array(tensor).astype(np.dtype(_WIDER[kind]))
+    wider = onnx.ModelProto()
+    wider.CopyFrom(model)
+    for name, tensor in _constants(wider.graph):
+        if narrow.get(name) in _WIDER:
+            array = onnx.numpy_helper.to_array(tensor).astype(np.dtype(_WIDER[narrow[name]]))
             tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
-    for node in wider.graph.node:
+    for node in nodes_of(wider.graph):
         if node.op_type == "GatherBlockQuantized" and node.input[0] in narrow:
             node.attribute.append(onnx.helper.make_attribute(UNPACKED, 1))
+    _limit_quantised(wider.graph, narrow)
     return wider
 
 
-def _kind(tensor: onnx.TensorProto) -> str:
-    return str(onnx.TensorProto.DataType.Name(tensor.data_type))
+def _check_outputs(graph: onnx.GraphProto, narrow: dict[str, str]) -> None:
+    """Refuse outputs of the model that have a narrow type."""
+    found = dict(narrow)
+    for node in graph.node:
+        kind = _output_kind(node)
+        if node.op_type in ("QuantizeLinear", *_MOVES) and not kind:
+            at = 2 if node.op_type == "QuantizeLinear" else 0
+            kind = found.get(node.input[at] if len(node.input) > at else "", "")
+        if kind:
+            found[node.output[0]] = kind
+    for value in graph.output:
+        if value.name in found:
+            raise UnsupportedModelError(
+                f"output `{value.name}` is of {found[value.name]}, which NumPy lacks: add a "
+                "`DequantizeLinear` before it"
+            )
+
+
+def _limit_quantised(graph: onnx.GraphProto, narrow: dict[str, str]) -> None:
+    """Let each `QuantizeLinear` to a narrow type give numbers of 8 bits, in subgraphs too.
+
+    Parameters
+    ----------
+    narrow: the narrow types of constants, by name.
+    """
+    nodes = []
+    for node in graph.node:
+        nodes.append(node)
+        for attribute in node.attribute:
+            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                _limit_quantised(inner, narrow)
+        if node.op_type != "QuantizeLinear":
+            continue
+        zero = node.input[2] if len(node.input) > 2 else ""
+        kind = _output_kind(node) or narrow.get(zero, "")
+        if kind not in _WIDER:
+            continue
+        dtype = np.dtype(_WIDER[kind])
+        for attribute in node.attribute:
+            if attribute.name == "output_dtype":
+                attribute.i = onnx.helper.np_dtype_to_tensor_dtype(dtype)
+        result, unlimited = node.output[0], f"{node.output[0]}/unlimited"
+        node.output[0] = unlimited
+        limits = [f"{unlimited}/{end}" for end in ("low", "high")]
+        for name, limit in zip(limits, _LIMITS[kind], strict=True):
+            graph.initializer.append(onnx.numpy_helper.from_array(np.array(limit, dtype), name))
+        name = f"{node.name or result}/limited"
+        nodes.append(onnx.helper.make_node("Clip", [unlimited, *limits], [result], name))
+    kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(kept)
+    # The declared types of tensors between operators may be narrow.
+    values = [v for v in graph.value_info if _kind(v.type.tensor_type.elem_type) not in _WIDER]
+    del graph.value_info[:]
+    graph.value_info.extend(values)
+
+
+def _output_kind(node: onnx.NodeProto) -> str:
+    """The narrow type that a `QuantizeLinear` states for its result, or ""."""
+    if node.op_type != "QuantizeLinear":
+        return ""
+    stated = [_kind(each.i) for each in node.attribute if each.name == "output_dtype"]
+    return stated[0] if stated and stated[0] in _WIDER else ""
+
+
+def _constants(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]:
+    """Yield the constants of a graph, by the names of their tensors."""
+    for tensor in graph.initializer:
+        yield tensor.name, tensor
+    for node in graph.node:
+        for attribute in node.attribute:
+            if node.op_type == "Constant" and attribute.name == "value":
+                yield node.output[0], attribute.t
+
+
+def _kind(data_type: int) -> str:
+    return str(onnx.TensorProto.DataType.Name(data_type))

@@ -7,18 +7,48 @@ from typing import Any
 
 from tvm import relax
 
-from ..errors import UnsupportedModelError
 from ..lowering.static_shape import static_shape
 from .constants import number_like
 
 
 def _batch_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    if attrs.get("training_mode", 0):
-        raise UnsupportedModelError(
-            "it normalises by the batch and updates running means, as in training: export the "
-            "model for inference"
-        )
-    return None
+    """Return the result of a batch normalisation that takes mean and variance from the batch.
+
+    The further results are the running mean and variance. Return None for the usual form. Some
+    networks normalise their weights in this way, also in inference.
+    """
+    if not attrs.get("training_mode", 0):
+        return None
+    x, scale, bias, mean, variance = inputs[:5]
+    dtype = str(x.ty.dtype)
+    wide = x if dtype == "float64" else bb.emit(relax.op.astype(x, "float32"))
+    kind, rank = str(wide.ty.dtype), int(x.ty.ndim)
+    axes = [axis for axis in range(rank) if axis != 1]
+
+    def of_channels(values: Any) -> Any:
+        same = bb.emit(relax.op.astype(values, kind))
+        return bb.emit(relax.op.reshape(same, (1, -1, *[1] * (rank - 2))))
+
+    batch_mean = bb.emit(relax.op.mean(wide, axes, keepdims=True))
+    centred = bb.emit(relax.op.subtract(wide, batch_mean))
+    squares = bb.emit(relax.op.multiply(centred, centred))
+    batch_variance = bb.emit(relax.op.mean(squares, axes, keepdims=True))
+    epsilon = number_like(wide, float(attrs.get("epsilon", 1e-5)))
+    inverse = bb.emit(relax.op.rsqrt(bb.emit(relax.op.add(batch_variance, epsilon))))
+    normal = bb.emit(relax.op.multiply(centred, inverse))
+    scaled = bb.emit(relax.op.multiply(normal, of_channels(scale)))
+    result = bb.emit(relax.op.astype(bb.emit(relax.op.add(scaled, of_channels(bias))), dtype))
+    number = attrs["tvm_custom"]["num_outputs"]
+    if number == 1:
+        return result
+    momentum = float(attrs.get("momentum", 0.9))
+    running = []
+    for old, new in ((mean, batch_mean), (variance, batch_variance)):
+        kept = bb.emit(relax.op.multiply(old, number_like(old, momentum)))
+        flat = bb.emit(relax.op.astype(bb.emit(relax.op.reshape(new, (-1,))), str(old.ty.dtype)))
+        added = bb.emit(relax.op.multiply(flat, number_like(flat, 1 - momentum)))
+        running.append(bb.emit(relax.op.add(kept, added)))
+    return relax.Tuple([result, *running][:number])
 
 
 def _layer_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:

@@ -25,8 +25,10 @@ from ..lowering.names import OUTPUT_NAMES, rename_bindings
 from ..lowering.static_shape import static_shape
 from ..models.external_weights import array_of, is_outside
 from .bounds import within_bounds
-from .constants import check_constants
-from .control_flow import CONTROL_FLOW, import_control_flow
+from .classical import is_classical
+from .computed_parts import ComputedParts
+from .constants import check_constants, constant_array
+from .control_flow import CONTROL_FLOW, MisfitError, import_control_flow
 from .converters import CONVERTED, convert
 from .empty import MAY_BE_EMPTY, full_inputs, is_empty, of_empty, without_empty
 from .expand import nodes_of
@@ -66,6 +68,7 @@ def import_graph(
         # Hide what TVM's importer prints on failure: all inputs of the node, including weights.
         with contextlib.redirect_stdout(io.StringIO()):
             mod = importer.from_onnx(graph, _opset(model))
+        importer.check_outputs(graph)
     except UnsupportedModelError:
         importer.abandon()
         raise
@@ -97,6 +100,8 @@ def check_operators(graph: onnx.GraphProto, origin: str) -> None:
     known = known_operators()
     missing: dict[str, list[str]] = {}
     for node in nodes_of(graph):
+        if is_classical(node):
+            continue
         if is_known(node):
             check_outputs(node)
         elif node.op_type not in known or node.domain not in ("", "ai.onnx"):
@@ -112,8 +117,8 @@ def check_operators(graph: onnx.GraphProto, origin: str) -> None:
         )
         if any(kind.startswith("ai.onnx.ml.") for kind in missing):
             raise UnsupportedModelError(
-                f"{origin} uses operators of classical machine learning, such as trees and "
-                f"scalers, which are not compiled: {found}. Export only the network, without them"
+                f"{origin} uses operators of classical machine learning that are not compiled: "
+                f"{found}. Compute them before or after the model, which then runs on numbers"
             )
         if all(kind in RANDOM for kind in missing):
             raise UnsupportedModelError(
@@ -146,6 +151,11 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         self._path = path
         self._turned: frozenset[str] = frozenset()
         self._inner: dict[str, Any] = {}  # The tensors of subgraphs.
+        self._parts = ComputedParts()
+
+    def check_outputs(self, graph: onnx.GraphProto) -> None:
+        """Refuse outputs that are parts of tensors with computed bounds."""
+        self._parts.check([self._nodes[value.name] for value in graph.output])
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of each tensor whose shape is static, by name.
@@ -156,7 +166,7 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         shapes = {
             name: static_shape(value.ty)
             for name, value in every.items()
-            if isinstance(getattr(value, "ty", None), relax.TensorType)
+            if isinstance(getattr(value, "ty", None), relax.TensorType) and value not in self._parts
         }
         return {name: shape for name, shape in shapes.items() if shape is not None}
 
@@ -191,7 +201,7 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         turn_no_more(named, self._turned)
         for node in nodes_of(named):
             node.name = node_name(node)
-            if is_known(node):
+            if is_known(node) or is_classical(node):
                 node.op_type = full_name(node)
         used = {name for node in nodes_of(named) for name in node.input}
         used.update(value.name for value in graph.output)
@@ -213,8 +223,12 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def _write_out(self, node: onnx.NodeProto) -> None:
         inputs = [self._nodes[name] if name else None for name in node.input]
         attrs = self._parse_attr(node.attribute)
+        # Only the branch that a constant condition takes may give a part with computed bounds.
+        takes_one = node.op_type == "If" and constant_array(inputs[0]) is not None
+        body = self._import_body if takes_one else self._import_whole_tensors
         try:
-            results = import_control_flow(self.bb, node, inputs, attrs, self._import_body)
+            self._parts.check(inputs)
+            results = import_control_flow(self.bb, node, inputs, attrs, body)
         except UnsupportedModelError as err:
             raise _cannot_import(node.name, node.op_type, err) from err
         for name, result in zip(node.output, results, strict=False):
@@ -236,6 +250,12 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         finally:
             self._inner.update(self._nodes)
             self._nodes = around
+
+    def _import_whole_tensors(self, graph: onnx.GraphProto, given: Mapping[str, Any]) -> list[Any]:
+        """Import a subgraph; refuse outputs that are parts with computed bounds."""
+        results = self._import_body(graph, given)
+        self._parts.check(results)
+        return results
 
     def _parse_attr(self, attr_proto: Sequence[onnx.AttributeProto]) -> dict[str, Any]:
         """Return the attributes of a node, by name. TVM's method fails on an empty list."""
@@ -260,9 +280,14 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     ) -> relax.Expr:
         name = attrs["tvm_custom"]["name"]
         try:
-            later = in_later_form(self.bb, op_name, inputs, attrs, opset)
-            result = self._convert(*later)
+            result = self._parts.converted(self.bb, op_name, inputs, attrs)
+            if result is None:
+                later = in_later_form(self.bb, op_name, inputs, attrs, opset)
+                result = self._convert(*later)
         except Exception as err:
+            # An error that names a node is about an earlier node, whose result this node reads.
+            if isinstance(err, UnsupportedModelError) and err.node:
+                raise
             raise _cannot_import(name, op_name, err) from err
         result = without_empty(self._bind(within_bounds(result), name))
         wanted = attrs["tvm_custom"]["num_outputs"]
@@ -291,13 +316,29 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         if wide is not None:
             result = narrowed(self.bb, self._convert(op_name, wide, attrs, opset))
         if result is None:
-            check_constants(op_name, inputs, opset)
+            result = self._checked_part(op_name, inputs, attrs, opset)
+        if result is None:
             inputs = with_safe_indices(self.bb, op_name, inputs, attrs)
             inputs = as_tvm_takes_them(op_name, inputs, attrs)
             result = convert(self.bb, op_name, inputs, attrs)
         if result is None:
             return super()._convert_operator(op_name, inputs, attrs, opset)
         return self.bb.normalize(result)
+
+    def _checked_part(self, op_name: str, inputs: Any, attrs: Mapping[str, Any], opset: int) -> Any:
+        """Return a part whose bounds are computed; refuse other nodes without a fixed shape.
+
+        Return None for a node whose result has a fixed shape.
+        """
+        try:
+            check_constants(op_name, inputs, opset)
+        except UnsupportedModelError as err:
+            named = _cannot_import(attrs["tvm_custom"]["name"], op_name, err)
+            part = self._parts.cut(self.bb, inputs, named) if op_name == "Slice" else None
+            if part is None:
+                raise
+            return part
+        return None
 
     def _bind(self, result: Any, name: str) -> Any:
         """Bind each tensor that `result` computes to a variable; leave a shape unbound."""
@@ -332,7 +373,9 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
 def _cannot_import(name: str, op_type: str, err: Exception) -> UnsupportedModelError:
     node = f"`{name}` (`{op_type}`)"
-    return UnsupportedModelError(f"TVM cannot import node {node}: {first_line(err)}", node)
+    is_ours = isinstance(err, UnsupportedModelError) and not isinstance(err, MisfitError)
+    kind = UnsupportedModelError if is_ours else MisfitError
+    return kind(f"TVM cannot import node {node}: {first_line(err)}", node)
 
 
 def _opset(model: onnx.ModelProto) -> int:

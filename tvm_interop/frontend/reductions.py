@@ -69,7 +69,7 @@ def import_reduction(
     """
     x = inputs[0]
     dtype, rank = str(x.ty.dtype), int(x.ty.ndim)
-    axes = _axes(inputs, attrs, rank)
+    axes = reduced_axes(inputs, attrs, rank)
     keepdims = bool(attrs.get("keepdims", 1))
     if op_type == "ReduceLogSumExp":
         wide = x if "float" in dtype else bb.emit(relax.op.astype(x, "float64"))
@@ -89,7 +89,7 @@ def import_reduction(
     return result if str(result.ty.dtype) == dtype else relax.op.astype(result, dtype)
 
 
-def _axes(inputs: Sequence[Any], attrs: Mapping[str, Any], rank: int) -> list[int]:
+def reduced_axes(inputs: Sequence[Any], attrs: Mapping[str, Any], rank: int) -> list[int]:
     """Return the axes to reduce over, counted from 0; an empty list if nothing is reduced."""
     given = attrs.get("axes")
     if len(inputs) > 1 and inputs[1] is not None:

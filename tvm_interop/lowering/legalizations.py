@@ -20,6 +20,7 @@ import tvm
 from tvm import relax, te, tirx, topi
 
 from .extremes import Legalization, extremes
+from .grid_sample import legalize_grid_sample
 from .group_norm import legalize_group_norm, legalize_instance_norm
 from .quantised_kernels import rounded_to_steps
 
@@ -56,6 +57,7 @@ _WITH_ZERO = (
 def legalizations() -> dict[str, Legalization]:
     """The functions that make operators' kernels, by the operators' names, for `LegalizeOps`."""
     own: dict[str, Legalization] = {
+        "relax.image.grid_sample": legalize_grid_sample,
         "relax.nn.group_norm": legalize_group_norm,
         "relax.nn.instance_norm": legalize_instance_norm,
         "relax.quantize": _quantize,

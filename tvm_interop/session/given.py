@@ -73,7 +73,8 @@ def checked_feed(feed: Mapping[str, Any], inputs: Sequence[TensorInfo]) -> dict[
         if name not in known:
             raise InputError(
                 f"the model has no input `{name}`{did_you_mean(str(name), list(known))}; it has "
-                f"{wanted}"
+                f"{wanted}. The weights of a compiled model are fixed: to give one as an input, "
+                "remove its initializer from the model"
             )
     missing = [name for name in known if name not in feed]
     if missing:

@@ -1,0 +1,177 @@
+"""Reduces parts of a tensor whose bounds are computed when the model runs.
+
+A schedule is made for fixed shapes, so a part of unknown size cannot be stored. But the sum of a
+part has a fixed shape. It is the sum of the whole tensor with 0 in place of the elements outside of
+the part. PyTorch exports `EmbeddingBag` with offsets as such sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from ..errors import UnsupportedModelError
+from ..lowering.static_shape import static_shape
+from .constants import constant_array, number_like
+from .indices import bounded
+from .reductions import import_reduction, reduced_axes
+
+_OUTSIDE = {
+    "ReduceL1": 0.0,
+    "ReduceL2": 0.0,
+    "ReduceLogSum": 0.0,
+    "ReduceLogSumExp": -np.inf,
+    "ReduceMax": -np.inf,
+    "ReduceMean": 0.0,
+    "ReduceMin": np.inf,
+    "ReduceProd": 1.0,
+    "ReduceSum": 0.0,
+    "ReduceSumSquare": 0.0,
+}
+"""The number that takes the place of elements outside of the part. It leaves the result as it is.
+
+An integer type has its own least or largest number in place of infinity.
+"""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of a tensor along an axis.
+
+    Attributes
+    ----------
+    whole: the tensor.
+    inside: a tensor of booleans, which says for each index of the axis whether it is in the part.
+        It has the rank of `whole`.
+    why_not: the error for a node that cannot use the part.
+    """
+
+    whole: relax.Var
+    axis: int
+    inside: relax.Var
+    why_not: UnsupportedModelError
+
+
+class ComputedParts:
+    """The parts with computed bounds among the tensors of a model that is being imported."""
+
+    def __init__(self) -> None:
+        self._parts: dict[relax.Var, _Part] = {}
+
+    def __contains__(self, value: Any) -> bool:
+        return isinstance(value, relax.Var) and value in self._parts
+
+    def check(self, values: Sequence[Any]) -> None:
+        """Refuse tensors that are parts with computed bounds."""
+        for value in values:
+            if value in self:
+                raise self._parts[value].why_not
+
+    def cut(self, bb: relax.BlockBuilder, inputs: Sequence[Any], error: Exception) -> Any:
+        """Return a variable that stands for the part that a `Slice` gives.
+
+        Return None if the slice has several axes, a step, or a constant start and end.
+
+        Parameters
+        ----------
+        error: the error for a node that needs the part itself.
+        """
+        x, start, end, axes, step = (*inputs, None, None, None)[:5]
+        shape = static_shape(getattr(x, "ty", None))
+        places = [axes, step]
+        known = [None if value is None else constant_array(value) for value in places]
+        late = any(v is not None and k is None for v, k in zip(places, known, strict=True))
+        bounds = [static_shape(getattr(value, "ty", None)) for value in (start, end)]
+        if late or shape is None or bounds != [(1,), (1,)] or not isinstance(x, relax.Var):
+            return None
+        if known[1] is not None and known[1].tolist() != [1]:
+            return None
+        axis = 0 if known[0] is None else int(known[0].item()) % len(shape)
+        low, high = (_from_the_first(bb, value, shape[axis]) for value in (start, end))
+        index = relax.const(np.arange(shape[axis]), "int64")
+        after = bb.emit(relax.op.greater_equal(index, low))
+        inside = bb.emit(relax.op.logical_and(after, bb.emit(relax.op.less(index, high))))
+        sizes = [1] * len(shape)
+        sizes[axis] = shape[axis]
+        inside = bb.emit(relax.op.reshape(inside, sizes))
+        part = bb.emit(x)
+        why_not = UnsupportedModelError(str(error), getattr(error, "node", ""))
+        self._parts[part] = _Part(x, axis, inside, why_not)
+        return part
+
+    def converted(
+        self, bb: relax.BlockBuilder, op_type: str, inputs: Any, attrs: Mapping[str, Any]
+    ) -> Any:
+        """Return the result of a node that reads a part, or None if the node reads none.
+
+        Raises
+        ------
+        UnsupportedModelError
+            The node is not a reduction along the axis of the part. The error names the `Slice`.
+        """
+        if op_type == "Gather" and inputs[1] in self and inputs[0] not in self:
+            return self._gathered(bb, inputs[0], self._parts[inputs[1]], attrs)
+        part = self._parts[inputs[0]] if len(inputs) and inputs[0] in self else None
+        if part is not None and op_type == "Identity":
+            return inputs[0]
+        if part is None or op_type not in _OUTSIDE:
+            self.check(inputs)
+            return None
+        self.check(inputs[1:])
+        dtype = str(part.whole.ty.dtype)
+        axes = reduced_axes(inputs, attrs, int(part.whole.ty.ndim))
+        is_mean = op_type == "ReduceMean"
+        if part.axis not in axes or dtype == "bool" or (is_mean and "float" not in dtype):
+            raise part.why_not
+        outside = relax.const(_limited(_OUTSIDE[op_type], dtype), dtype)
+        filled = bb.emit(relax.op.where(part.inside, part.whole, outside))
+        given = type(inputs)([filled, *inputs[1:]])
+        if not is_mean:
+            return bb.normalize(import_reduction(bb, op_type, given, attrs))
+        total = bb.emit(import_reduction(bb, "ReduceSum", given, attrs))
+        others = [int(part.whole.ty.shape[axis]) for axis in axes if axis != part.axis]
+        # The mean of no elements is 0 in onnxruntime, so their number is replaced by 1.
+        # A count in float32 is exact up to 2**24, in float16 up to 2**11.
+        count = bb.emit(relax.op.sum(bb.emit(relax.op.astype(part.inside, "float32"))))
+        number = bb.emit(relax.op.multiply(count, number_like(count, float(np.prod(others)))))
+        number = bb.emit(relax.op.maximum(number, number_like(number, 1.0)))
+        if dtype == "float16":
+            wide = bb.emit(relax.op.divide(bb.emit(relax.op.astype(total, "float32")), number))
+            return bb.normalize(relax.op.astype(wide, dtype))
+        return bb.normalize(relax.op.divide(total, bb.emit(relax.op.astype(number, dtype))))
+
+    def _gathered(
+        self, bb: relax.BlockBuilder, x: Any, part: _Part, attrs: Mapping[str, Any]
+    ) -> Any:
+        """Return a variable that stands for the slices of `x` at the indices in a part."""
+        shape = static_shape(getattr(x, "ty", None))
+        if shape is None:
+            raise part.why_not
+        axis = int(attrs.get("axis", 0)) % len(shape)
+        places = bounded(bb, part.whole, np.array(shape[axis]))
+        whole = bb.emit(relax.op.take(x, places, axis, mode="clip"))
+        sizes = [1] * int(whole.ty.ndim)
+        sizes[axis + part.axis] = int(part.whole.ty.shape[part.axis])
+        inside = bb.emit(relax.op.reshape(part.inside, sizes))
+        taken = bb.emit(whole)
+        self._parts[taken] = _Part(whole, axis + part.axis, inside, part.why_not)
+        return taken
+
+
+def _from_the_first(bb: relax.BlockBuilder, place: Any, size: int) -> Any:
+    """Return a bound counted from the first element; a negative bound counts from the end."""
+    wide = place if str(place.ty.dtype) == "int64" else bb.emit(relax.op.astype(place, "int64"))
+    is_negative = bb.emit(relax.op.less(wide, relax.const(0, "int64")))
+    from_end = bb.emit(relax.op.add(wide, relax.const(size, "int64")))
+    return bb.emit(relax.op.where(is_negative, from_end, wide))
+
+
+def _limited(value: float, dtype: str) -> float | int:
+    if "float" in dtype:
+        return value
+    ends = np.iinfo(dtype)
+    return int(ends.min if value == -np.inf else ends.max if value == np.inf else value)

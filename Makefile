@@ -64,7 +64,9 @@ $(VENV)/bench-installed: $(VENV)/installed
 gpu-bundle: $(VENV)/bench-installed ## One file to check and time networks with on a GPU's machine
 	$(BIN)/python -m benchmarks.gpu_bundle dist/gpu-bundle.tar.xz $(ARGS)
 
-test: $(if $(ROOM),cpp-build,lint cpp-test) ## Everything but the slow tests (ROOM=plan: one room's unit tests)
+# Lint uses one core, so it runs beside the build and the tests of the C++ code.
+test: $(if $(ROOM),cpp-build,$(VENV)/installed) ## Everything but the slow tests (ROOM=plan: one room's unit tests)
+	$(if $(ROOM),,$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint cpp-test)
 	TVM_INTEROP_FAKE_CUDA=$(CURDIR)/build/test/tests/fake_cuda \
 	$(BIN)/python -m pytest $(SPREAD) -m "not slow" $(if $(ROOM),--room $(ROOM)) $(ARGS)
 

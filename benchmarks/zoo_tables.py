@@ -14,7 +14,43 @@ from .markdown import geometric, interval, machine, table
 
 def networks(report: dict[str, Any]) -> list[str]:
     """The section with our time over the time of each contestant."""
-    ran = [row for row in report["rows"] if row["refused"] is None]
+    return [
+        "## Networks as users bring them\n\nExported by `python -m benchmarks.zoo_export FOLDER`, "
+        f"measured by `python -m benchmarks.zoo FOLDER` on {machine(report)}. *Ships* says whether "
+        "`compile` chose a schedule or sequential execution. The *over* columns have our time over "
+        f"the time of each other contestant, {_how(_ran(report))}. If `compile` "
+        "chose sequential execution, ours and *ours, sequential* are the same program, and their "
+        "ratio shows noise; the geometric mean of that column is over the networks that ship a "
+        f"schedule. OpenVINO as installed computes in {_installed_type(report)} here; all other "
+        "contestants compute in float32. *Noise* is the ratio of onnxruntime to itself. *Error* is "
+        "our largest difference from onnxruntime's output, over the largest absolute value of that "
+        "output. The last column has the seconds that compiling took, with nothing known before.",
+        _of_networks(report),
+    ]
+
+
+def other_kinds(report: dict[str, Any]) -> list[str]:
+    """The section with networks of kinds that the section of `networks` does not have."""
+    return [
+        "## Networks of other kinds\n\nExported by `torch.onnx.export`, and measured in the same "
+        f"way on {machine(report)}: single steps of decoders, state spaces, attention on graphs, "
+        "sound, volumes, detection and segmentation. OpenVINO as installed computes in "
+        f"{_installed_type(report)} here.",
+        _of_networks(report),
+    ]
+
+
+def _installed_type(report: dict[str, Any]) -> str:
+    """The type that OpenVINO computes in on the report's CPU unless it is told otherwise."""
+    return "bfloat16" if "bf16" in report["machine"]["cpu"] else "float32"
+
+
+def _ran(report: dict[str, Any]) -> list[dict[str, Any]]:
+    return [row for row in report["rows"] if row["refused"] is None]
+
+
+def _of_networks(report: dict[str, Any]) -> str:
+    ran = _ran(report)
     columns = {
         "over ours, sequential": _SEQUENTIAL,
         "over onnxruntime": "onnxruntime, sequential",
@@ -38,19 +74,7 @@ def networks(report: dict[str, Any]) -> list[str]:
         found = [row["ratios"][peer] for row in of if peer in row["ratios"]]
         means.append(f"{geometric(found):.2f}" if found else "")
     rows.append(["**geometric mean**", "", "", *means, "", "", ""])
-    return [
-        "## Networks as users bring them\n\nExported by `python -m benchmarks.zoo_export FOLDER`, "
-        f"measured by `python -m benchmarks.zoo FOLDER` on {machine(report)}. *Ships* says whether "
-        "`compile` chose a schedule or sequential execution. The *over* columns have our time over "
-        f"the time of each other contestant, {_how(ran)}. If `compile` "
-        "chose sequential execution, ours and *ours, sequential* are the same program, and their "
-        "ratio shows noise; the geometric mean of that column is over the networks that ship a "
-        "schedule. OpenVINO as installed computes in bfloat16 here; all other contestants "
-        "compute in float32. *Noise* is the ratio of onnxruntime to itself. *Error* is our largest "
-        "difference from onnxruntime's output, over the largest absolute value of that output. The "
-        "last column has the seconds that compiling took, with nothing known before.",
-        table(["", "ships", "ms", *columns, "noise", "error", "compile s"], rows),
-    ]
+    return table(["", "ships", "ms", *columns, "noise", "error", "compile s"], rows)
 
 
 def _how(rows: Sequence[dict[str, Any]]) -> str:

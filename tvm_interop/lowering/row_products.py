@@ -6,6 +6,8 @@ and a transposition of them takes longer than the product.
 
 from __future__ import annotations
 
+from math import prod
+
 import tvm
 from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
@@ -27,7 +29,8 @@ class RowProducts:
     A row and a column of the same numbers lie alike in memory, so these reshapes copy nothing. Each
     number of the result is a sum of the same terms as before. Reshapes of the leading axes may
     stand between the transposition and the product. Transpositions of constants stay, because
-    they are computed at compile time.
+    they are computed at compile time. So do those that several rows share: together the rows are a
+    matrix, and one product reads the tensor once for all of them.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
@@ -56,6 +59,8 @@ def _by_column(binding: relax.Binding, made: dict[relax.Var, relax.Call]) -> lis
         return [binding]
     *row_leads, _, terms = known_shape(row)
     *leads, _, columns = known_shape(right)
+    if prod(known_shape(binding.var)[:-2]) > prod(leads):
+        return [binding]  # Each of several rows would read the tensor anew.
     builder = relax.BlockBuilder()
     steps: list[relax.Binding] = []
 

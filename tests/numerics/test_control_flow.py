@@ -221,6 +221,30 @@ def test_a_branch_for_inputs_of_other_shapes_is_left_out(caplog: pytest.LogCaptu
         np.testing.assert_array_equal(module.get_output(0).numpy(), [[wanted, wanted]])
 
 
+@pytest.mark.parametrize(
+    "misfit",
+    [
+        "zeros = Constant <value = float[1, 4, 3] {0,0,0,0,0,0,0,0,0,0,0,0}> () "
+        "again = Constant <value = float[1, 4, 1] {0,0,0,0}> () "
+        "one, e, cell = LSTM <hidden_size = 1> (x, zeros, again)",
+        "far = Constant <value_int = 9> () e = Gather(x, far)",
+        "e, rest = Split <axis = 7> (x)",
+    ],
+    ids=["dimensions", "index", "axis"],
+)
+def test_a_branch_that_does_not_fit_by_our_own_checks_is_left_out(
+    misfit: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    load_model(
+        _model(
+            "agraph (bool c, float[2, 3] x) => (float y) { y = If (c) < "
+            "then_branch = g1 () => (t) { t = Relu(x) }, "
+            f"else_branch = g2 () => (e) {{ {misfit} }} > }}"
+        )
+    )
+    assert "without its else branch" in caplog.text
+
+
 _BAGS = """
 agraph (float[6, 3] x, int64[4] places) => (float[3, 3] y) {{
     none = SequenceEmpty ()

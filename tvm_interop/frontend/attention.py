@@ -18,6 +18,7 @@ from tvm import relax
 from ..errors import UnsupportedModelError
 from ..lowering.static_shape import static_shape
 from .constants import number_like
+from .misfit import MisfitError
 from .pieces import parts_of
 
 _FILTER = -10000.0
@@ -240,7 +241,7 @@ def _mask_by_keys(bb: relax.BlockBuilder, mask: Any, batch: int, queries: int, k
         counts = bb.emit(relax.op.greater(mask, number_like(mask, 0)))
         return bb.emit(relax.op.reshape(counts, (batch, 1, -1 if len(shape) == 3 else 1, keys)))
     if shape not in ((batch,), (2 * batch,)):
-        raise UnsupportedModelError(
+        raise MisfitError(
             f"its mask of shape {shape} does not fit {batch} rows, {queries} queries and {keys} "
             "keys: save the model without this optimisation"
         )

@@ -22,6 +22,7 @@ from tvm import relax
 from ..errors import UnsupportedModelError
 from ..lowering.static_shape import static_shape
 from .empty import empty_constant, is_empty
+from .misfit import MisfitError
 
 _LOG = logging.getLogger("tvm_interop")
 
@@ -34,10 +35,6 @@ MOST_OPERATORS = 4096
 Body = Callable[[onnx.GraphProto, Mapping[str, Any]], list[Any]]
 """A function that imports a subgraph of ONNX. It takes the subgraph and its inputs by name, and
 returns the outputs as relax expressions."""
-
-
-class MisfitError(UnsupportedModelError):
-    """TVM failed to import a node, which may be because the shapes of its inputs do not fit."""
 
 
 def import_control_flow(

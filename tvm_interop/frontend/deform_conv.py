@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from tvm import relax, te, tirx
 
-from ..errors import UnsupportedModelError
 from ..kernels import loops
 from ..lowering.static_shape import known_shape, static_shape
+from .misfit import MisfitError
 from .pool_windows import Window, given_windows
 
 
@@ -88,12 +88,12 @@ def _sampling(
     shape: tuple[int, ...], kernel: tuple[int, ...], groups: int, attrs: Mapping[str, Any]
 ) -> _Sampling:
     if len(shape) != 4:
-        raise UnsupportedModelError(
+        raise MisfitError(
             f"its input has the shape {shape}: only images are supported, with the axes batch, "
             "channel, height and width"
         )
     if shape[1] != kernel[1] * int(attrs.get("group", 1)) or shape[1] % groups:
-        raise UnsupportedModelError(
+        raise MisfitError(
             f"its input has {shape[1]} channels: that does not fit weights of shape {kernel}, "
             f"group {attrs.get('group', 1)} and offset_group {groups}"
         )
@@ -106,7 +106,7 @@ def _sampling(
 def _check_shape(name: str, value: Any, wanted: tuple[int, ...]) -> None:
     found = static_shape(value.ty)
     if found != wanted:
-        raise UnsupportedModelError(f"its input `{name}` has the shape {found}, not {wanted}")
+        raise MisfitError(f"its input `{name}` has the shape {found}, not {wanted}")
 
 
 def _corners(sampling: _Sampling, offset: Any, mask: Any = None) -> list[Any]:

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from ..errors import UnsupportedModelError
 from ..lowering.static_shape import static_shape
 from .constants import constant_array
+from .misfit import MisfitError
 
 _INDEX_INPUT = {
     "Gather": 1,
@@ -102,7 +102,7 @@ def _checked(indices: npt.NDArray[Any], sizes: npt.NDArray[np.int64]) -> npt.NDA
     if wrong.any():
         limits = np.broadcast_to(sizes, indices.shape)
         index, size = indices[wrong].flat[0], limits[wrong].flat[0]
-        raise UnsupportedModelError(
+        raise MisfitError(
             f"its index {index} is out of range: there are {size} elements, from {-size} to "
             f"{size - 1}"
         )

@@ -28,7 +28,7 @@ from .bounds import within_bounds
 from .classical import is_classical
 from .computed_parts import ComputedParts
 from .constants import check_constants, constant_array
-from .control_flow import CONTROL_FLOW, MisfitError, import_control_flow
+from .control_flow import CONTROL_FLOW, import_control_flow
 from .converters import CONVERTED, convert
 from .empty import MAY_BE_EMPTY, full_inputs, is_empty, of_empty, without_empty
 from .expand import nodes_of
@@ -36,6 +36,7 @@ from .fold import fold
 from .half import narrowed, widened
 from .indices import with_safe_indices
 from .microsoft import check_outputs, full_name, is_known
+from .misfit import MisfitError
 from .odd_inputs import as_tvm_takes_them
 from .old_operators import in_later_form
 from .recurrent import RECURRENT

@@ -12,6 +12,7 @@ from ..errors import UnsupportedModelError
 from ..lowering.static_shape import known_shape, static_shape
 from .constants import constant_array
 from .empty import empty_constant
+from .misfit import MisfitError
 
 
 def import_slice(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
@@ -65,9 +66,7 @@ def import_slice(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
 def _axis(axis: int, rank: int) -> int:
     """Return `axis` counted from the first axis; refuse an axis out of range."""
     if not -rank <= axis < rank:
-        raise UnsupportedModelError(
-            f"the axis {axis} is out of range for a tensor of {rank} dimensions"
-        )
+        raise MisfitError(f"the axis {axis} is out of range for a tensor of {rank} dimensions")
     return axis % rank
 
 
@@ -134,7 +133,7 @@ def import_split(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[s
 def check_lengths(lengths: Sequence[int], size: int, axis: int) -> None:
     """Refuse an empty list of parts, and lengths that do not add up to the size of the axis."""
     if min(lengths, default=-1) < 0 or sum(lengths) != size:
-        raise UnsupportedModelError(
+        raise MisfitError(
             f"its parts of sizes {lengths} do not make up the {size} elements of axis {axis}"
         )
 

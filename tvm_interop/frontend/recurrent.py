@@ -20,6 +20,7 @@ import numpy as np
 from tvm import relax, tirx
 
 from ..errors import UnsupportedModelError
+from .misfit import MisfitError
 from .recurrent_kernel import Activation, Recurrence, recurrent_kernel
 
 RECURRENT = ("GRU", "LSTM", "RNN")
@@ -64,9 +65,7 @@ class _Importer:
         given = [*inputs, *[None] * (8 - len(inputs))]
         x, self._w, self._r, self._b, self._lengths, self._h0, self._c0, self._peepholes = given
         if x.ty.ndim != 3:
-            raise UnsupportedModelError(
-                f"its input `X` has {x.ty.ndim} dimensions, and ONNX requires 3"
-            )
+            raise MisfitError(f"its input `X` has {x.ty.ndim} dimensions, and ONNX requires 3")
         self._batch_first = bool(attrs.get("layout", 0))
         # From here on, X has shape (length, batch, inputs) and states have shape
         # (directions, batch, hidden).

@@ -18,6 +18,7 @@ from ..lowering.static_shape import known_shape
 from .constants import constant_number
 from .empty import empty_constant
 from .fourier import real_signal, transformed
+from .misfit import MisfitError
 
 
 def import_dft(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
@@ -35,7 +36,7 @@ def import_dft(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str
     rank = len(shape)
     axis = -2 if axis_given is None else constant_number(axis_given)
     if not -rank <= axis < rank or axis % rank == rank - 1:
-        raise UnsupportedModelError(
+        raise MisfitError(
             f"its axis {axis} is out of range: axes from 0 to {rank - 2} hold numbers, and the "
             "last axis holds the parts of a number"
         )
@@ -166,7 +167,7 @@ def _shape_of_numbers(x: Any, rank: int | None = None) -> tuple[int, ...]:
     """Return the shape of a tensor of real or complex numbers; the last axis holds their parts."""
     shape = known_shape(x)
     if len(shape) < 2 or shape[-1] not in (1, 2) or rank not in (None, len(shape)):
-        raise UnsupportedModelError(
+        raise MisfitError(
             f"its input has the shape {shape}: the last axis must hold the real part of a number, "
             "or the real and the imaginary part"
         )

@@ -333,3 +333,12 @@ def test_kernels_with_the_least_integer_as_a_constant_are_right(
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(got, x + least if op == "Add" else x - least)
     assert "is wrong as it was compiled" not in caplog.text
+
+
+def test_a_variance_far_from_zero_keeps_its_digits() -> None:
+    """The difference of the mean of the squares and the square of the mean would lose them."""
+    x = (np.random.default_rng(0).standard_normal((2, 3, 8, 9)) + 200).astype(np.float32)
+    (got,) = computed(*one_node("MeanVarianceNormalization", [x], opset=13))
+    centred = x - x.mean((0, 2, 3), keepdims=True, dtype=np.float64)
+    deviation = np.sqrt((centred**2).mean((0, 2, 3), keepdims=True))
+    np.testing.assert_allclose(got, centred / deviation, atol=1e-3)

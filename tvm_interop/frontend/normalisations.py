@@ -131,6 +131,20 @@ def _instance_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping
     return relax.op.nn.instance_norm(x, scale, bias, 1, axes, epsilon)
 
 
+def _mean_variance(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    # TVM's converter, and ONNX's definition by simpler operators, subtract the square of the mean
+    # from the mean of the squares. For numbers far from 0, few digits of their difference are left.
+    x = inputs[0]
+    dtype, axes = str(x.ty.dtype), [int(axis) for axis in attrs.get("axes", (0, 2, 3))]
+    wide = x if dtype == "float64" else bb.emit(relax.op.astype(x, "float32"))
+    mean = bb.emit(relax.op.mean(wide, axes, keepdims=True))
+    centred = bb.emit(relax.op.subtract(wide, mean))
+    squares = bb.emit(relax.op.multiply(centred, centred))
+    deviation = bb.emit(relax.op.sqrt(bb.emit(relax.op.mean(squares, axes, keepdims=True))))
+    limited = bb.emit(relax.op.add(deviation, number_like(wide, 1e-9)))
+    return relax.op.astype(bb.emit(relax.op.divide(centred, limited)), dtype)
+
+
 def _lp_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     x, axis = inputs[0], [int(attrs.get("axis", -1))]
     if int(attrs.get("p", 2)) == 1:
@@ -150,6 +164,7 @@ NORMALISATIONS = {
     "InstanceNormalization": _instance_norm,
     "LayerNormalization": _layer_norm,
     "LpNormalization": _lp_norm,
+    "MeanVarianceNormalization": _mean_variance,
     "RMSNormalization": _rms_norm,
 }
 """Maps the name of a normalisation operator to its converter."""

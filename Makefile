@@ -131,7 +131,8 @@ fuzz: $(VENV)/installed ## 100,000 inputs that are wrong: errors of ours, or a d
 graphs: $(VENV)/installed ## Random graphs against onnxruntime, new ones each day (FIRST=0 LAST=100)
 	$(BIN)/python -m tests.random_graphs $(FIRST) $(LAST) --log build/random_graphs.jsonl $(ARGS)
 
-# Seeds that were never used before: the day's, thousands apart.
+# Seeds that were never used before: the day's, thousands apart. Seeds from 1,000,000,000 on give
+# graphs with rare operators, such as FIRST=1000000000 LAST=1000000100.
 FIRST = $(shell expr $$(date +%s) / 86400 '*' 10000)
 LAST = $(shell expr $(FIRST) + 10000)
 

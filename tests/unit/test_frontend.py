@@ -342,3 +342,12 @@ def test_a_variance_far_from_zero_keeps_its_digits() -> None:
     centred = x - x.mean((0, 2, 3), keepdims=True, dtype=np.float64)
     deviation = np.sqrt((centred**2).mean((0, 2, 3), keepdims=True))
     np.testing.assert_allclose(got, centred / deviation, atol=1e-3)
+
+
+def test_regions_without_samples_give_zeros() -> None:
+    x = np.arange(9, dtype=np.float32).reshape(1, 1, 3, 3)
+    regions = np.array([[0.5, 0.5, 2.5, 2.5], [2, 1, 1, 2]], np.float32)
+    named = {"output_height": 1, "output_width": 1, "sampling_ratio": 0}
+    given = [x, regions, np.zeros(2, np.int64)]
+    (got,) = computed(*one_node("RoiAlign", given, opset=16, **named))
+    np.testing.assert_allclose(got.ravel(), [4, 0], atol=1e-6)

@@ -17,7 +17,8 @@ def import_roi_align(
     """Return the pooled regions of a `RoiAlign`; return None if TVM's converter is right.
 
     TVM defines the largest sample of a region in another way than ONNX. Where ONNX subtracts half a
-    pixel from scaled coordinates, TVM subtracts it before it scales them.
+    pixel from scaled coordinates, TVM subtracts it before it scales them, and TVM divides by 0 in
+    an empty region.
     """
     regions = _Regions(
         size=(int(attrs.get("output_height", 1)), int(attrs.get("output_width", 1))),
@@ -27,7 +28,7 @@ def import_roi_align(
         is_half=attrs.get("coordinate_transformation_mode") == b"half_pixel",
         is_max=attrs.get("mode", b"avg") == b"max",
     )
-    if not regions.is_max and (not regions.is_half or regions.scale == 1):
+    if not regions.is_max and not regions.is_half:
         return None
     x, rois, batches = inputs
     return bb.call_te(

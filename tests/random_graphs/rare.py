@@ -25,10 +25,14 @@ class Rare(Arithmetic):
         ]
         return bool(makers[self.r.integers(len(makers))]())
 
-    def _images(self) -> Any:
+    def _of_rank(self, rank: int, size: int) -> Any:
+        """A tensor of float32 of this rank, with fewer than `size` numbers."""
         return self.pick(
-            lambda v: v[1] == "f32" and len(v[2]) == 4 and min(v[2]) > 0 and np.prod(v[2]) < 5000
+            lambda v: v[1] == "f32" and len(v[2]) == rank and min(v[2]) > 0 and np.prod(v[2]) < size
         )
+
+    def _images(self) -> Any:
+        return self._of_rank(4, 5000)
 
     def _floats(self, least: int = 1) -> Any:
         return self.pick(
@@ -97,9 +101,7 @@ class Rare(Arithmetic):
         return True
 
     def _recurrent(self) -> bool:
-        v = self.pick(
-            lambda v: v[1] == "f32" and len(v[2]) == 3 and min(v[2]) > 0 and np.prod(v[2]) < 2000
-        )
+        v = self._of_rank(3, 2000)
         if v is None:
             return False
         n, dt, (steps, batch, size) = v
@@ -358,9 +360,7 @@ class Rare(Arithmetic):
         return True
 
     def _attention(self) -> bool:
-        v = self.pick(
-            lambda v: v[1] == "f32" and len(v[2]) == 3 and min(v[2]) > 0 and np.prod(v[2]) < 3000
-        )
+        v = self._of_rank(3, 3000)
         if v is None:
             return False
         n, dt, s = v

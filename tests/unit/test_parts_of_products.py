@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.test_split_operators import BLOCKED, arguments, assert_cut, assert_whole
+from tests.unit.test_split_operators import BLOCKED, arguments, assert_cut, assert_whole, one
 from tvm_interop._native import cpu as _runtime
 from tvm_interop._native.operators import BoundOperator
 from tvm_interop.compiler.cpu import BF16_FEATURE
@@ -411,3 +411,24 @@ def test_cuts_that_are_none_are_refused(cut: tuple[int, ...], message: str) -> N
     op = row(300, 500)
     assert why_unsupported("onednn", op.with_fields(cut=(1, 1, 400, 900))) == ""
     assert message in why_unsupported("onednn", op.with_fields(cut=cut))
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((6, 1024, 64), (6, 64, 1), (6, 1024, 1)),
+        ((6, 1, 1024), (6, 1024, 64), (6, 1, 64)),
+    ],
+    ids=["keys", "values"],
+)
+def test_few_products_of_many_numbers_by_matrices(shapes: tuple[Shape, ...]) -> None:
+    """They take as long as reading the large factor, and each part reads its own half."""
+    divided = split_operators(one("matmul", *shapes), 2)
+    assert [found[-1][0] for found in arguments(divided)] == [3, 3]
+    for argument in range(3):
+        assert_cut(divided, argument, argument)
+
+
+def test_few_columns_by_rows() -> None:
+    divided = split_operators(one("matmul", (1, 4096, 64), (64, 1), (1, 4096, 1)), 2)
+    assert [found[-1] for found in arguments(divided)] == [(1, 2048, 1)] * 2

@@ -263,27 +263,6 @@ def test_matrix_products_by_matrices(right: Shape) -> None:
         assert_whole(divided, 1)
 
 
-@pytest.mark.parametrize(
-    "shapes",
-    [
-        ((6, 1024, 64), (6, 64, 1), (6, 1024, 1)),
-        ((6, 1, 1024), (6, 1024, 64), (6, 1, 64)),
-    ],
-    ids=["keys", "values"],
-)
-def test_few_products_of_many_numbers_by_matrices(shapes: tuple[Shape, ...]) -> None:
-    """They take as long as reading the large factor, and each part reads its own half."""
-    divided = split_operators(one("matmul", *shapes), 2)
-    assert [found[-1][0] for found in arguments(divided)] == [3, 3]
-    for argument in range(3):
-        assert_cut(divided, argument, argument)
-
-
-def test_few_columns_by_rows() -> None:
-    divided = split_operators(one("matmul", (1, 4096, 64), (64, 1), (1, 4096, 1)), 2)
-    assert [found[-1] for found in arguments(divided)] == [(1, 2048, 1)] * 2
-
-
 WHOLE = {
     "few numbers": one("matmul", (6, 100, 64), (6, 64, 1), (6, 100, 1)),
     "small convolution": conv((16, 32), size=14),

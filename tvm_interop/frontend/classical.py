@@ -17,7 +17,8 @@ from tvm import relax
 from ..errors import UnsupportedModelError
 from ..lowering.static_shape import known_shape
 from .class_scores import Scores, labels_of, transformed
-from .constants import constant_array, number_like
+from .constants import constant_array, number_like, text_of
+from .microsoft import full_name
 from .trees import import_classifier, import_regressor
 
 DOMAIN = "ai.onnx.ml"
@@ -25,7 +26,7 @@ DOMAIN = "ai.onnx.ml"
 
 def is_classical(node: onnx.NodeProto) -> bool:
     """Whether this module converts an operator of the domain."""
-    return f"{node.domain}.{node.op_type}" in CLASSICAL
+    return full_name(node) in CLASSICAL
 
 
 def _floats(bb: relax.BlockBuilder, x: Any) -> Any:
@@ -41,7 +42,7 @@ def _scaler(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, A
 
 def _normalizer(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     """Divide each row by its norm; a row whose norm is 0 stays as it is."""
-    x, norm = _floats(bb, inputs[0]), bytes(attrs.get("norm", b"MAX")).decode()
+    x, norm = _floats(bb, inputs[0]), text_of(attrs.get("norm", b"MAX"))
     if norm == "MAX":
         is_nan, least = bb.emit(relax.op.isnan(x)), number_like(x, -np.inf)
         known = bb.emit(relax.op.where(is_nan, least, x))
@@ -162,7 +163,7 @@ def _products(bb: relax.BlockBuilder, x: Any, attrs: Mapping[str, Any], outputs:
 
 
 def _transform(attrs: Mapping[str, Any]) -> str:
-    return bytes(attrs.get("post_transform", b"NONE")).decode()
+    return text_of(attrs.get("post_transform", b"NONE"))
 
 
 def _linear_regressor(
@@ -185,7 +186,7 @@ def _linear_classifier(
 def _kernel_values(bb: relax.BlockBuilder, x: Any, vectors: Any, attrs: Mapping[str, Any]) -> Any:
     """Return the kernel of a support vector machine for each row and vector."""
     gamma, coef, degree = (*map(float, attrs.get("kernel_params", ())), 0.0, 0.0, 0.0)[:3]
-    kind = bytes(attrs.get("kernel_type", b"LINEAR")).decode()
+    kind = text_of(attrs.get("kernel_type", b"LINEAR"))
     if kind == "RBF":
         rows, others = (
             bb.emit(relax.op.expand_dims(each, axis)) for each, axis in ((x, 1), (vectors, 0))

@@ -101,3 +101,8 @@ def check_constants(op_type: str, inputs: Sequence[Any], opset: int) -> None:
 
 def _input_name(op_type: str, index: int, opset: int) -> str:
     return str(onnx.defs.get_schema(op_type, opset).inputs[index].name)
+
+
+def text_of(value: Any) -> str:
+    """An attribute of text, which TVM's importer gives as bytes, and a default as text."""
+    return value.decode() if isinstance(value, bytes) else str(value)

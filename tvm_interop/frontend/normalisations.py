@@ -11,6 +11,19 @@ from ..lowering.static_shape import static_shape
 from .constants import number_like
 
 
+def _widened(bb: relax.BlockBuilder, x: Any) -> Any:
+    """Return `x` in float32, or in float64 if it has this type."""
+    return x if str(x.ty.dtype) == "float64" else bb.emit(relax.op.astype(x, "float32"))
+
+
+def _moments(bb: relax.BlockBuilder, x: Any, axes: Sequence[int]) -> tuple[Any, Any, Any]:
+    """Return the mean along `axes`, `x` minus the mean, and the variance."""
+    mean = bb.emit(relax.op.mean(x, axes, keepdims=True))
+    centred = bb.emit(relax.op.subtract(x, mean))
+    squares = bb.emit(relax.op.multiply(centred, centred))
+    return mean, centred, bb.emit(relax.op.mean(squares, axes, keepdims=True))
+
+
 def _batch_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     """Return the result of a batch normalisation that takes mean and variance from the batch.
 
@@ -21,7 +34,7 @@ def _batch_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
         return None
     x, scale, bias, mean, variance = inputs[:5]
     dtype = str(x.ty.dtype)
-    wide = x if dtype == "float64" else bb.emit(relax.op.astype(x, "float32"))
+    wide = _widened(bb, x)
     kind, rank = str(wide.ty.dtype), int(x.ty.ndim)
     axes = [axis for axis in range(rank) if axis != 1]
 
@@ -29,10 +42,7 @@ def _batch_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
         same = bb.emit(relax.op.astype(values, kind))
         return bb.emit(relax.op.reshape(same, (1, -1, *[1] * (rank - 2))))
 
-    batch_mean = bb.emit(relax.op.mean(wide, axes, keepdims=True))
-    centred = bb.emit(relax.op.subtract(wide, batch_mean))
-    squares = bb.emit(relax.op.multiply(centred, centred))
-    batch_variance = bb.emit(relax.op.mean(squares, axes, keepdims=True))
+    batch_mean, centred, batch_variance = _moments(bb, wide, axes)
     epsilon = number_like(wide, float(attrs.get("epsilon", 1e-5)))
     inverse = bb.emit(relax.op.rsqrt(bb.emit(relax.op.add(batch_variance, epsilon))))
     normal = bb.emit(relax.op.multiply(centred, inverse))
@@ -59,10 +69,8 @@ def _layer_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
     is_usual = all(_has_shape_of(axes, x, each) for each in inputs[1:] if each is not None)
     if attrs["tvm_custom"]["num_outputs"] == 1 and str(x.ty.dtype) != "float64" and is_usual:
         return None
-    wide = x if str(x.ty.dtype) == "float64" else bb.emit(relax.op.astype(x, "float32"))
-    mean = bb.emit(relax.op.mean(wide, axes, keepdims=True))
-    centred = bb.emit(relax.op.subtract(wide, mean))
-    variance = relax.op.mean(relax.op.multiply(centred, centred), axes, keepdims=True)
+    wide = _widened(bb, x)
+    mean, centred, variance = _moments(bb, wide, axes)
     epsilon = number_like(wide, float(attrs.get("epsilon", 1e-5)))
     inverse = bb.emit(relax.op.rsqrt(bb.normalize(relax.op.add(variance, epsilon))))
     normal = relax.op.astype(bb.normalize(relax.op.multiply(centred, inverse)), x.ty.dtype)
@@ -93,7 +101,7 @@ def _rms_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str,
         return None
     # TVM's kernel of RMS norms loses a dimension if it normalises over all axes, and does not
     # broadcast scales.
-    wide = x if str(x.ty.dtype) == "float64" else bb.emit(relax.op.astype(x, "float32"))
+    wide = _widened(bb, x)
     square = bb.emit(relax.op.mean(relax.op.multiply(wide, wide), axes, keepdims=True))
     epsilon = number_like(wide, float(attrs.get("epsilon", 1e-5)))
     normal = relax.op.multiply(wide, relax.op.rsqrt(relax.op.add(square, epsilon)))
@@ -108,8 +116,7 @@ def _group_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[st
     groups, channels = int(attrs["num_groups"]), shape[1]
     wide = bb.emit(relax.op.astype(x, "float32")) if dtype == "float16" else x
     rows = bb.emit(relax.op.reshape(wide, (shape[0], groups, -1)))
-    centred = bb.emit(relax.op.subtract(rows, bb.emit(relax.op.mean(rows, [2], keepdims=True))))
-    variance = bb.emit(relax.op.mean(relax.op.multiply(centred, centred), [2], keepdims=True))
+    _, centred, variance = _moments(bb, rows, [2])
     epsilon = number_like(wide, float(attrs.get("epsilon", 1e-5)))
     deviation = bb.emit(relax.op.sqrt(bb.emit(relax.op.add(variance, epsilon))))
     normal = bb.emit(relax.op.reshape(relax.op.divide(centred, deviation), shape))
@@ -136,11 +143,9 @@ def _mean_variance(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping
     # from the mean of the squares. For numbers far from 0, few digits of their difference are left.
     x = inputs[0]
     dtype, axes = str(x.ty.dtype), [int(axis) for axis in attrs.get("axes", (0, 2, 3))]
-    wide = x if dtype == "float64" else bb.emit(relax.op.astype(x, "float32"))
-    mean = bb.emit(relax.op.mean(wide, axes, keepdims=True))
-    centred = bb.emit(relax.op.subtract(wide, mean))
-    squares = bb.emit(relax.op.multiply(centred, centred))
-    deviation = bb.emit(relax.op.sqrt(bb.emit(relax.op.mean(squares, axes, keepdims=True))))
+    wide = _widened(bb, x)
+    _, centred, variance = _moments(bb, wide, axes)
+    deviation = bb.emit(relax.op.sqrt(variance))
     limited = bb.emit(relax.op.add(deviation, number_like(wide, 1e-9)))
     return relax.op.astype(bb.emit(relax.op.divide(centred, limited)), dtype)
 

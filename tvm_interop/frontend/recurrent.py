@@ -20,6 +20,7 @@ import numpy as np
 from tvm import relax, tirx
 
 from ..errors import UnsupportedModelError
+from .constants import text_of
 from .misfit import MisfitError
 from .recurrent_kernel import Activation, Recurrence, recurrent_kernel
 
@@ -85,7 +86,7 @@ class _Importer:
 
     def outputs(self) -> relax.Tuple:
         directions = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
-        name = _text(self._attrs.get("direction", "forward"))
+        name = text_of(self._attrs.get("direction", "forward"))
         if name not in directions or len(directions[name]) != self._directions:
             raise UnsupportedModelError(
                 f"`{self._op_type}` has direction `{name}` and weights for {self._directions} "
@@ -278,7 +279,7 @@ def _activations(
 ) -> list[tuple[Activation, ...]]:
     """Return the activations of each direction, in ONNX's order: `f`, `g` and, for an LSTM, `h`."""
     usual = _DEFAULT_ACTIVATIONS.get(op_type, ("tanh",))
-    names = [_text(name).lower() for name in attrs.get("activations", usual * directions)]
+    names = [text_of(name).lower() for name in attrs.get("activations", usual * directions)]
     if len(names) != len(usual) * directions:
         raise UnsupportedModelError(
             f"`{op_type}` names {len(names)} activations and needs {len(usual)} for each of its "
@@ -301,7 +302,3 @@ def _activations(
 
 def _bound(rule: _Rule, alpha: float, beta: float) -> Activation:
     return lambda x: rule.apply(x, alpha, beta)
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)

@@ -21,7 +21,7 @@ from tvm import relax, te
 
 from ..errors import UnsupportedModelError
 from ..lowering.static_shape import static_shape
-from .constants import constant_array
+from .constants import constant_array, text_of
 
 SHRINKING = "nearest_mode_of_smaller"
 """The name of an attribute that holds the `nearest_mode` for axes that get smaller.
@@ -275,5 +275,4 @@ def _multiplied(bb: relax.BlockBuilder, x: Any, matrix: relax.Expr, axis: int) -
 
 
 def _text(attrs: Mapping[str, Any], name: str, default: str) -> str:
-    value = attrs.get(name, default)
-    return value.decode() if isinstance(value, bytes) else str(value)
+    return text_of(attrs.get(name, default))

@@ -19,6 +19,7 @@ from ..errors import UnsupportedModelError
 from ..kernels import loops
 from ..lowering.static_shape import known_shape
 from .class_scores import Scores, labels_of, transformed
+from .constants import text_of
 
 _COMPARED = {
     "BRANCH_LEQ": operator.le,
@@ -74,7 +75,7 @@ def import_regressor(
     """
     number = int(attrs.get("n_targets", 1))
     forest = _forest(attrs, "target", number)
-    kind = _text(attrs.get("aggregate_function", b"SUM"))
+    kind = text_of(attrs.get("aggregate_function", b"SUM"))
     if kind not in ("SUM", "AVERAGE"):
         raise UnsupportedModelError(
             f"its `aggregate_function` is {kind}: only SUM and AVERAGE are supported"
@@ -86,7 +87,7 @@ def import_regressor(
     if number > 1 and not forest.is_complete and len(attrs.get("base_values", ())):
         raise _incomplete()
     total = _with_base(bb, total, attrs)
-    transform = _text(attrs.get("post_transform", b"NONE"))
+    transform = text_of(attrs.get("post_transform", b"NONE"))
     scores = bb.emit(transformed(bb, total, transform))
     return relax.op.astype(scores, "float32")
 
@@ -120,8 +121,8 @@ def import_classifier(
     if len(base) == 2 and len(used) == 1:
         base = base[1:]
     total = _with_base(bb, total, {"base_values": base})
-    scores = Scores(labels, _text(attrs.get("post_transform", b"NONE")), bool((weights >= 0).all()))
-    return scores.of_trees(bb, total)
+    transform = text_of(attrs.get("post_transform", b"NONE"))
+    return Scores(labels, transform, bool((weights >= 0).all())).of_trees(bb, total)
 
 
 def _with_base(bb: relax.BlockBuilder, total: Any, attrs: Mapping[str, Any]) -> Any:
@@ -135,10 +136,6 @@ def _with_base(bb: relax.BlockBuilder, total: Any, attrs: Mapping[str, Any]) -> 
     return bb.emit(relax.op.add(total, relax.const(base.astype(str(total.ty.dtype)))))
 
 
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
 def _forest(attrs: Mapping[str, Any], output: str, number: int) -> _Forest:
     """Return the trees of a node.
 
@@ -150,7 +147,7 @@ def _forest(attrs: Mapping[str, Any], output: str, number: int) -> _Forest:
     trees = [int(i) for i in attrs["nodes_treeids"]]
     keys = list(zip(trees, map(int, attrs["nodes_nodeids"]), strict=True))
     places = {key: i for i, key in enumerate(keys)}
-    modes = [_text(mode) for mode in attrs["nodes_modes"]]
+    modes = [text_of(mode) for mode in attrs["nodes_modes"]]
     unknown = sorted(set(modes) - {*_COMPARED, _LEAF})
     if unknown or len(places) != len(keys):
         raise _damaged(f"its nodes have the mode `{unknown[0]}`" if unknown else "a node is twice")

@@ -80,7 +80,7 @@ def _places(settings: _Settings, sizes: Sequence[int], grid: Any) -> Any:
 
     def place(image: Any, axis: Any, *at: Any) -> Any:
         given = tirx.Cast(dtype, grid(image, rank - 1 - axis, *at))
-        return _of_axis(axis, [_place(settings, given, size, dtype) for size in sizes])
+        return _chosen(axis, [_place(settings, given, size, dtype) for size in sizes])
 
     return te.compute((grid.shape[0], rank, *grid.shape[2:]), place)
 
@@ -95,7 +95,7 @@ def _taps(settings: _Settings, sizes: Sequence[int], places: Any) -> list[Any]:
 
     def index(image: Any, axis: Any, tap: Any, *at: Any) -> Any:
         place = places(image, axis, *at)
-        return _of_axis(axis, [_index(settings, place, tap, size, dtype) for size in sizes])
+        return _chosen(axis, [_index(settings, place, tap, size, dtype) for size in sizes])
 
     def weight(image: Any, axis: Any, tap: Any, *at: Any) -> Any:
         return _weight(settings.method, places(image, axis, *at), tap, dtype)
@@ -104,11 +104,11 @@ def _taps(settings: _Settings, sizes: Sequence[int], places: Any) -> list[Any]:
     return [te.compute(shape, index), te.compute(shape, weight)]
 
 
-def _of_axis(axis: Any, values: Sequence[Any]) -> Any:
-    """Return the value of an axis, one for each axis."""
+def _chosen(index: Any, values: Sequence[Any]) -> Any:
+    """Return the value at `index`."""
     result = values[-1]
     for i in reversed(range(len(values) - 1)):
-        result = tirx.Select(axis == i, values[i], result)
+        result = tirx.Select(index == i, values[i], result)
     return result
 
 
@@ -185,10 +185,7 @@ def _weight(method: str, place: Any, tap: Any, dtype: str) -> Any:
         return inner * x - number(4 * _CUBIC)
 
     weights = [far(part + one), near(part), near(one - part), far(tirx.const(2, dtype) - part)]
-    result = weights[-1]
-    for i in reversed(range(3)):
-        result = tirx.Select(tap == i, weights[i], result)
-    return result
+    return _chosen(tap, weights)
 
 
 def _sampled(data: Any, indices: Any, weights: Any) -> Any:

@@ -13,7 +13,7 @@ from tvm import relax
 from tvm.ir.transform import PassContext, module_pass
 
 from .names import replace_bindings, values_of
-from .static_shape import known_shape, static_shape
+from .static_shape import known_shape, static_shape, swaps_last_axes
 
 _MATMUL = tvm.ir.Op.get("relax.matmul")
 _PERMUTE = tvm.ir.Op.get("relax.permute_dims")
@@ -93,11 +93,4 @@ def _before_transposition(expr: relax.Expr, made: dict[relax.Var, relax.Call]) -
         expr = call.args[0]
     if call is None or call.op != _PERMUTE or not isinstance(call.args[0], relax.Var):
         return None
-    shape = static_shape(call.args[0].ty)
-    if shape is None or len(shape) < 2:
-        return None
-    rank = len(shape)
-    swapped = [*range(rank - 2), rank - 1, rank - 2]
-    axes = call.attrs.axes
-    order = range(rank)[::-1] if axes is None else [int(axis) % rank for axis in axes]
-    return call.args[0] if list(order) == swapped else None
+    return call.args[0] if swaps_last_axes(call) else None

@@ -32,6 +32,14 @@ def static_rank(ty: Any) -> int:
     return -1 if shape is None else len(shape)
 
 
+def swaps_last_axes(call: relax.Call) -> bool:
+    """Whether a `relax.permute_dims` of a tensor of known shape swaps its last two axes alone."""
+    rank = static_rank(call.args[0].ty)
+    given = call.attrs.axes
+    axes = range(rank)[::-1] if given is None else [int(axis) % rank for axis in given]
+    return rank >= 2 and list(axes) == [*range(rank - 2), rank - 1, rank - 2]
+
+
 def permuted(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
     """`shape` with its dimensions in another order."""
     return tuple(shape[axis] for axis in order)

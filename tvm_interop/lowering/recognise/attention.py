@@ -16,6 +16,7 @@ from tvm import relax
 from ...program.library_op import library_op
 from ..activations import constant_number
 from ..groups import Dataflow, Group, Shape, float_shape, is_operator, recognises
+from ..static_shape import swaps_last_axes
 
 FEWEST_SCORES = 1 << 20
 """The fewest scores of all heads together for which attention becomes one operator. Fewer scores,
@@ -54,7 +55,7 @@ def attention(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None
     queries, keys = product.args
     before = walk.before(keys, "relax.permute_dims")
     by_position = False
-    if before is not None and _swaps_last_axes(before):
+    if before is not None and swaps_last_axes(before):
         keys, by_position = before.args[0], True
     elif before is not None:
         walk.steps.pop()
@@ -138,15 +139,6 @@ def _unscaled(scores: relax.Expr, walk: _Walk) -> tuple[relax.Expr, float]:
         return scores, 1.0
     walk.steps.append((scores, call))
     return scaled, scale
-
-
-def _swaps_last_axes(call: relax.Call) -> bool:
-    shape = float_shape(call.args[0])
-    if shape is None or call.attrs.axes is None:
-        return shape is not None and len(shape) == 2
-    axes = [int(axis) % len(shape) for axis in call.attrs.axes]
-    before = list(range(len(shape) - 2))
-    return axes == [*before, len(shape) - 1, len(shape) - 2]
 
 
 def _shapes(

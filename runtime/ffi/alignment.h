@@ -5,7 +5,7 @@
 
 namespace tvm_interop {
 
-// The alignment of a tensor's address in main memory, in bytes. TVM's code generator requires it.
+// The alignment of the address of a tensor in main memory, in bytes; see `runtime/model/plan.h`.
 inline constexpr size_t kTensorAlignment = 64;
 
 }  // namespace tvm_interop

@@ -178,6 +178,7 @@ ShapeModel ReadShape(Members* members, const std::string& prefix, const Manifest
   CheckSchedule(prefix + "schedule.json", text("schedule.json"), model.plan);
   model.kernels = std::move(members->at(prefix + "kernels.so").data);
   model.cpu_features = manifest.cpu_features;
+  model.unaligned_inputs = manifest.unaligned_inputs;
   return model;
 }
 

@@ -19,6 +19,7 @@ struct ShapeModel {
   // The plan that runs if the kernel library of `plan` is missing. It needs no kernel library.
   std::optional<Plan> fallback;
   std::vector<std::string> cpu_features;
+  bool unaligned_inputs = false;           // see `Manifest`
   std::string kernels;                     // the bytes of the shared library
   std::map<int64_t, const char*> weights;  // the data of each weight, by its value
 };

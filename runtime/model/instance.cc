@@ -21,8 +21,8 @@
 namespace tvm_interop {
 namespace {
 
-bool IsAligned(const void* address) {
-  return reinterpret_cast<uintptr_t>(address) % kTensorAlignment == 0;
+bool IsAligned(const void* address, size_t alignment) {
+  return reinterpret_cast<uintptr_t>(address) % alignment == 0;
 }
 
 // Refuses a model whose tensors need more memory than the machine has. The system itself may
@@ -151,6 +151,9 @@ void Instance::MakePorts() {
   };
   for (int64_t v : plan_.inputs) {
     inputs_.push_back(with_rows(port_of(v, true), inputs_.size(), &Plan::inputs));
+    if (model_->artifact().shapes[shape_].unaligned_inputs) {
+      inputs_.back().alignment = static_cast<size_t>(plan_.values[v].type->nbytes());
+    }
   }
   for (Port& port : inputs_) {
     const auto& masks = model_->artifact().manifest.masks;
@@ -293,7 +296,8 @@ void Instance::Bind(const void* const* inputs, void* const* outputs, const RowCo
   rows_ = rows;
   const auto take = [this](Port* port, void* given) {
     port->given = given;
-    const bool must_copy = !port->may_move || !IsAligned(given) || IsFilledUp(*port);
+    const bool must_copy =
+        !port->may_move || !IsAligned(given, port->alignment) || IsFilledUp(*port);
     port->is_copied = given != nullptr && must_copy;
   };
   for (size_t i = 0; i < inputs_.size(); ++i) {

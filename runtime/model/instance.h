@@ -25,8 +25,9 @@ class Instance : public Runnable, public Timed {
   Instance(std::shared_ptr<Model> model, size_t shape,
            std::shared_ptr<ThreadPool> guests = nullptr);
 
-  // A tensor is read or written in place if its address is a multiple of 64 and it shares no bytes
-  // with another tensor that is written. Otherwise it is copied.
+  // An input is read in place if its address is a multiple of its element's size, or of 64 for
+  // artifacts of older versions. An output is written in place if its address is a multiple of 64
+  // and it shares no bytes with another tensor of the caller. Otherwise the tensor is copied.
   void Run(const void* const* inputs, void* const* outputs) override {
     Run(inputs, outputs, all_rows_);
   }
@@ -48,6 +49,7 @@ class Instance : public Runnable, public Timed {
   struct Port {
     int64_t value = 0;
     size_t nbytes = 0;
+    size_t alignment = kTensorAlignment;  // of the caller's memory, to use it in place
     // Whether the value can be moved to the caller's memory. False for an output that is a part of
     // another tensor, or that is listed twice.
     bool may_move = false;

@@ -206,6 +206,7 @@ Manifest ReadManifest(const std::string& name, const std::string& text) {
                  [](const std::string&, const JsonValue& kernel) { CheckGpuKernel(kernel); });
   }
   if (const auto not_tried = object.Find("not_tried")) ReadTexts(*not_tried);
+  if (const auto any = object.Find("unaligned_inputs")) manifest.unaligned_inputs = any->Bool();
   if (const auto digests = object.Find("sha256")) {
     ForEachField(*digests, [&](const std::string& member, const JsonValue& digest) {
       manifest.sha256[member] = digest.Text();

@@ -23,7 +23,9 @@ constexpr int64_t kMaxDimension = int64_t{1} << 40;
 constexpr int64_t kMaxParameter = (int64_t{1} << 31) - 1;
 constexpr int64_t kMaxBytes = int64_t{1} << 46;
 
-// Every tensor's address is a multiple of this many bytes, as TVM's code generator assumes.
+// The address of every tensor but the caller's inputs is a multiple of this many bytes. Vector
+// instructions then touch as few cache lines as possible. Artifacts of older versions need it for
+// inputs too, because TVM's code generator assumed it.
 constexpr int64_t kTensorAlignment = 64;
 // The address of a part of another tensor is a multiple of this many bytes on a GPU.
 constexpr int64_t kGpuPartAlignment = 32;

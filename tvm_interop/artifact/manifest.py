@@ -305,6 +305,9 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     not_tried: the steps that the compilation left out because its time budget was spent, in words.
         The tuple is empty if nothing was left out, if there was no time budget, and in artifacts of
         older versions.
+    unaligned_inputs: whether a run on a CPU may read inputs at any address that is a multiple of
+        the element's size. False in artifacts of older versions, whose kernels need a multiple of
+        64 bytes.
     batch_sizes: the batch size of each shape, in order, if the artifact's shapes are batch sizes;
         empty otherwise. The first axis of all inputs and outputs is then the batch, and each row is
         computed independently.
@@ -328,6 +331,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     batch_sizes: tuple[int, ...] = ()
     gpu_kernels: dict[str, GpuKernel] = {}
     not_tried: tuple[str, ...] = ()
+    unaligned_inputs: bool = False
     row_sizes: RowSizes | None = None
     format: Literal["tvm_interop.artifact"] = "tvm_interop.artifact"
     version: Literal[1, 2, 3, 4, 5] = 2
@@ -346,7 +350,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 _LEFT_OUT_IF_EMPTY = (
     "batch_sizes", "gpu_kernels", "kernel_check", "merge_check", "not_tried", "precision",
-    "quantised", "row_sizes",
+    "quantised", "row_sizes", "unaligned_inputs",
 )  # fmt: skip
 
 

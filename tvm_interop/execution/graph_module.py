@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,10 +15,11 @@ from .._native.runtime import Port
 from ..artifact.artifact import Artifact
 from ..errors import DeviceError, ExecutionError, InputError
 from ..program.host_memory import aligned_empty
-from .arrays import HostTensor, as_array, check_key, copied_out, described, writable_array
+from .arrays import HostTensor, check_key, copied_out, described, writable_array
 from .benchmark import benchmark_result
-from .inputs import as_device_output, as_input, is_beside
-from .instance import DeviceInstance, info_of, port_of
+from .inputs import as_device_output, is_beside
+from .instance import DeviceInstance, info_of
+from .native import NativeInstance
 from .open_instance import Shapes, artifact_at, tell_of_idle_cores
 from .shaped_instances import ShapedInstances
 
@@ -74,7 +75,6 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         self.artifact = artifact
         if server is None and artifact.from_elsewhere:
             tell_of_idle_cores(artifact)
-        self._never_set = set(range(len(self._instance.inputs)))
 
     @property
     def plan(self) -> Plan:
@@ -123,18 +123,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         InputError
             There is no input of that name, or an array has the wrong shape or dtype.
         """
-        self._write(self._given(key, value, params))
-
-    def _write(self, given: Mapping[str | int, Any]) -> None:
-        with self._same_shape_after_errors():
-            self._take_fitting_shape(self._sizes_of(given))
-            # Check all arrays before any is copied.
-            checked = {k: self._checked(k, v) for k, v in given.items()}
-            for k, array in checked.items():
-                self._check_mask(self._position(k), array)
-        for k, array in checked.items():
-            self._write_input(self._position(k), array)
-            self._never_set.discard(self._position(k))
+        self._write_all(self._prepared(self._given(key, value, params)))
 
     def _given(
         self, key: str | int | None, value: Any, params: dict[str, Any]
@@ -249,6 +238,32 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         for position, out in places.items():
             self._copied_output(position, out)
 
+    def run_on(self, inputs: Mapping[str, Any], outputs: Sequence[int]) -> dict[int, np.ndarray]:
+        """Run the model on all its inputs, and return new arrays of some outputs by position.
+
+        On a CPU, the kernels read the caller's arrays and write the new ones, without copies where
+        they can. The module's own inputs and outputs then stay as they are.
+
+        Parameters
+        ----------
+        inputs: all inputs, by name. They must not change during the run.
+
+        Raises
+        ------
+        InputError, ExecutionError, DeviceError
+            The same cases as for `run`.
+        """
+        given = self._prepared(inputs)
+        ports = self._current_outputs()
+        made = {i: aligned_empty(ports[i].shape, ports[i].dtype) for i in outputs}
+        if isinstance(self._instance, NativeInstance) and self._is_full:
+            self._instance.run_on(given, made)
+            self._count_run()
+        else:
+            self._write_all(given)
+            self.run_into({}, made)
+        return made
+
     def start(self, /, *arrays: Any, **inputs: Any) -> None:
         """Start a run and do not wait for the GPU; on other devices, do the same as `run`.
 
@@ -275,7 +290,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
 
     def _set_all(self, given: Mapping[str | int, Any]) -> None:
         if given:
-            self._write(given)
+            self._write_all(self._prepared(given))
         if self._never_set:
             self._tell_of_zeros()
 
@@ -407,28 +422,6 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
             )
         return position
 
-    # Weights.
-
-    def load_params(self, params_bytes: bytes | bytearray) -> None:
-        """Set weights from bytes that `tvm.runtime.save_param_dict` returned.
-
-        Raises
-        ------
-        InputError
-            The model has no weight of a given name, or a weight has the wrong shape or dtype. In
-            these cases no weight changes.
-        """
-        import tvm
-
-        plan = self.plan
-        index = plan.weight_indices()
-        arrays = {}
-        for name, tensor in tvm.runtime.load_param_dict(params_bytes).items():
-            if name not in index:
-                raise InputError(f"no weight `{name}`; the model's are {', '.join(index)}")
-            arrays[str(name)] = as_array(tensor, port_of(plan, index[name]), "weight")
-        self._set_weights(arrays)
-
     # Time.
 
     def benchmark(
@@ -494,6 +487,3 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         for _ in range(number):
             self(values)
         return time.perf_counter() - began
-
-    def _checked(self, key: str | int, value: Any) -> Any:
-        return as_input(value, self._input(key), self._instance)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -86,6 +86,27 @@ class NativeInstance:
         `wanted` has no effect, because outputs are always in the host's memory.
         """
         self._native.run()
+
+    def run_on(self, inputs: Mapping[int, np.ndarray], outputs: Mapping[int, np.ndarray]) -> None:
+        """Run every operator once on the caller's memory, which is copied only where it must be.
+
+        The instance's own inputs and outputs, and memory that was bound, are used again afterwards.
+
+        Parameters
+        ----------
+        inputs, outputs: arrays of the right shape and dtype, by position. An output's array must be
+            contiguous.
+        """
+        lent = {i: np.ascontiguousarray(array) for i, array in inputs.items()}
+        lent.update((len(self.inputs) + i, array) for i, array in outputs.items())
+        try:
+            for value, array in lent.items():
+                self._native.place(value, array.ctypes.data)
+            self._native.run()
+        finally:
+            for value in lent:
+                bound = self._bound.get(value)
+                self._native.place(value, None if bound is None else bound.ctypes.data)
 
     def write(self, value: int, array: np.ndarray) -> None:
         """Copy `array` into an input. An input that was bound to a caller's memory gets its own

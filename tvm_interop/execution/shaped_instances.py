@@ -11,8 +11,9 @@ import numpy as np
 
 from .._native.runtime import Port
 from ..errors import InputError
-from .arrays import check_key, described, shape_of
-from .instance import ChangeableInstance, ClosedInstance, PlanInstance
+from .arrays import as_array, check_key, described, shape_of
+from .inputs import as_input
+from .instance import ChangeableInstance, ClosedInstance, PlanInstance, port_of
 from .open_instance import Shapes
 from .size_counts import RunCounts, SizeCounts
 
@@ -34,6 +35,7 @@ class ShapedInstances:
         self._instances: dict[int, PlanInstance] = {0: self._instance}
         self._params: dict[str, np.ndarray] = {}
         self._input_index = {port.name: i for i, port in enumerate(first.inputs)}
+        self._never_set = set(self._input_index.values())
 
     @property
     def runs_by_size(self) -> dict[tuple[int, ...], int]:
@@ -132,6 +134,23 @@ class ShapedInstances:
         for i, array in kept.items():
             self._write_input(i, array)
 
+    def _prepared(self, given: Mapping[Any, Any]) -> dict[int, Any]:
+        """Switch to the plan that fits, and return the checked arrays by the inputs' positions."""
+        with self._same_shape_after_errors():
+            self._take_fitting_shape(self._sizes_of(given))
+            checked = {self._position(k): self._checked(k, v) for k, v in given.items()}
+            for position, array in checked.items():
+                self._check_mask(position, array)
+        return checked
+
+    def _write_all(self, prepared: Mapping[int, Any]) -> None:
+        for position, array in prepared.items():
+            self._write_input(position, array)
+            self._never_set.discard(position)
+
+    def _checked(self, key: str | int, value: Any) -> Any:
+        return as_input(value, self._input(key), self._instance)
+
     @contextmanager
     def _same_shape_after_errors(self) -> Iterator[None]:
         """Switch back to the earlier plan and its inputs if setting the inputs fails."""
@@ -210,9 +229,14 @@ class ShapedInstances:
             return array
         return self._range.of_rows(array, position, self._rows, is_output=True)
 
+    @property
+    def _is_full(self) -> bool:
+        """Whether a run computes no more rows than the current inputs have."""
+        return self._range is None or self._rows in self._range.sizes
+
     def _check_is_full(self) -> None:
         """Refuse to use the caller's memory if it has fewer rows than a run computes."""
-        if self._range is not None and self._rows not in self._range.sizes:
+        if self._range is not None and not self._is_full:
             raise InputError(
                 f"a run of {self._range.in_words(self._rows)} is filled up, so it cannot use your "
                 "memory: give one of the numbers of rows that the model was compiled for, "
@@ -234,6 +258,26 @@ class ShapedInstances:
             for is_output in (False, True)
         )
         return ins, outs
+
+    def load_params(self, params_bytes: bytes | bytearray) -> None:
+        """Set weights from bytes that `tvm.runtime.save_param_dict` returned.
+
+        Raises
+        ------
+        InputError
+            The model has no weight of a given name, or a weight has the wrong shape or dtype. In
+            these cases no weight changes.
+        """
+        import tvm
+
+        plan = self._instance.plan
+        index = plan.weight_indices()
+        arrays = {}
+        for name, tensor in tvm.runtime.load_param_dict(params_bytes).items():
+            if name not in index:
+                raise InputError(f"no weight `{name}`; the model's are {', '.join(index)}")
+            arrays[str(name)] = as_array(tensor, port_of(plan, index[name]), "weight")
+        self._set_weights(arrays)
 
     def _set_weights(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Set weights by name, in all present and later instances."""

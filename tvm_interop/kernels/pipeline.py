@@ -11,12 +11,13 @@ from typing import Any
 import tvm
 from tvm import tirx
 
+from .any_address import AnyAddress
 from .c_library import CLibraryFunctions
 from .exact_floats import ExactFloats
 from .safe_remainders import SafeRemainders
 from .scopes import WithoutScopes
 
-PIPELINE = "tvm_interop.exact_floats.safe_remainders.3"
+PIPELINE = "tvm_interop.exact_floats.safe_remainders.any_address.4"
 """The name under which TVM finds this pipeline.
 
 Compiled kernels are cached under this name too. It must therefore change with each change to the
@@ -27,7 +28,7 @@ pipeline that changes kernels.
 def _pipeline(**options: Any) -> tuple[Any, Any, Any]:
     lowering, for_host, for_device = tirx.get_tir_pipeline("default", **options)
     ours: list[Any] = [WithoutScopes(), CLibraryFunctions(), ExactFloats()]
-    passes = [*ours, lowering, SafeRemainders()]
+    passes = [*ours, lowering, SafeRemainders(), AnyAddress()]
     return tvm.transform.Sequential(passes), for_host, for_device
 
 

@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 ALIGNMENT = 64
-"""Every tensor's address is a multiple of this many bytes, as TVM's code generator assumes."""
+"""The address of every tensor but the caller's inputs is a multiple of this many bytes. Vector
+instructions then touch as few cache lines as possible. Artifacts of older versions need it for
+inputs too, because TVM's code generator assumed it."""
 
 
 @functools.cache

@@ -248,11 +248,13 @@ TVI_EXPORT void tvi_instance_free(tvi_instance* instance);
 
 /* Runs the model once.
  *
- * `inputs` and `outputs` have an address for each input and output, in the model's order. A tensor
- * at an address that is a multiple of 64 is used in place, without a copy. Outputs that share bytes
- * with other tensors are copied, so the result is right in any case. For a NULL address, the
- * instance's own buffer is used (see below). `inputs` or `outputs` may be NULL as a whole. A model
- * for a GPU copies all tensors. */
+ * `inputs` and `outputs` have an address for each input and output, in the model's order. An input
+ * is read in place, without a copy, if its address is a multiple of its element's size. For a model
+ * that was compiled before version 0.2, the address must be a multiple of 64. An output is written
+ * in place if its address is a multiple of 64. Outputs that share bytes with other tensors are
+ * copied, so the result is right in any case. For a NULL address, the instance's own buffer is used
+ * (see below). `inputs` or `outputs` may be NULL as a whole. A model for a GPU copies all tensors.
+ */
 TVI_EXPORT tvi_status tvi_run(tvi_instance* instance, const void* const* inputs,
                               void* const* outputs);
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -264,6 +264,29 @@ class NativeModelInstance:
             self._inputs[value] = address
         else:
             self._outputs[value - self._num_inputs] = address
+
+    def run_on(self, inputs: Mapping[int, int], outputs: Mapping[int, int]) -> None:
+        """Run every operator once on tensors at other addresses, which later runs do not use.
+
+        Parameters
+        ----------
+        inputs, outputs: addresses by position. Other tensors are where `place` put them.
+
+        Raises
+        ------
+        ExecutionError
+            An operator failed (the message names it), or another thread is in `run`.
+        """
+        lent = []
+        for placed, addresses in ((self._inputs, inputs), (self._outputs, outputs)):
+            copy = type(placed).from_buffer_copy(placed)
+            for i, address in addresses.items():
+                copy[i] = address
+            lent.append(copy)
+        with GATE:
+            status = self._library.tvi_run(self._handle, *map(ctypes.byref, lent))
+        if status != 0:
+            _check(status)
 
     def run(self) -> None:
         """Run every operator once.

@@ -98,15 +98,10 @@ class NativeInstance:
             contiguous.
         """
         lent = {i: np.ascontiguousarray(array) for i, array in inputs.items()}
-        lent.update((len(self.inputs) + i, array) for i, array in outputs.items())
-        try:
-            for value, array in lent.items():
-                self._native.place(value, array.ctypes.data)
-            self._native.run()
-        finally:
-            for value in lent:
-                bound = self._bound.get(value)
-                self._native.place(value, None if bound is None else bound.ctypes.data)
+        self._native.run_on(
+            {i: array.ctypes.data for i, array in lent.items()},
+            {i: array.ctypes.data for i, array in outputs.items()},
+        )
 
     def write(self, value: int, array: np.ndarray) -> None:
         """Copy `array` into an input. An input that was bound to a caller's memory gets its own

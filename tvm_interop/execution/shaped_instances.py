@@ -138,9 +138,11 @@ class ShapedInstances:
         """Switch to the plan that fits, and return the checked arrays by the inputs' positions."""
         with self._same_shape_after_errors():
             self._take_fitting_shape(self._sizes_of(given))
-            checked = {self._position(k): self._checked(k, v) for k, v in given.items()}
-            for position, array in checked.items():
-                self._check_mask(position, array)
+            checked, ports = {}, self._current_inputs()
+            for key, value in given.items():
+                position = self._position(key)
+                checked[position] = as_input(value, ports[position], self._instance)
+                self._check_mask(position, checked[position])
         return checked
 
     def _write_all(self, prepared: Mapping[int, Any]) -> None:

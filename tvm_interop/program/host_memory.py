@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 
 import numpy as np
@@ -36,10 +37,10 @@ def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
     if dtype == "bfloat16":
         import ml_dtypes  # noqa: F401  The import makes `bfloat16` known to NumPy.
     dtype = np.dtype(dtype)
-    nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    nbytes = math.prod(shape) * dtype.itemsize
     memory = np.empty(nbytes + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
-    return memory[start : start + nbytes].view(dtype).reshape(shape)
+    return np.ndarray(shape, dtype, memory, start)
 
 
 def aligned_copy(array: np.ndarray) -> np.ndarray:

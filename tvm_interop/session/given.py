@@ -68,18 +68,23 @@ def checked_feed(feed: Mapping[str, Any], inputs: Sequence[TensorInfo]) -> dict[
             f"the inputs are a `{type(feed).__name__}`; give a dictionary of arrays by name"
         )
     known = {info.name: info for info in inputs}
-    wanted = ", ".join(map(str, inputs)) or "none"
     for name in feed:
         if name not in known:
             raise InputError(
                 f"the model has no input `{name}`{did_you_mean(str(name), list(known))}; it has "
-                f"{wanted}. The weights of a compiled model are fixed: to give one as an input, "
+                f"{_listed(inputs)}. The weights of a compiled model are fixed: to give one as an input, "
                 "remove its initializer from the model"
             )
     missing = [name for name in known if name not in feed]
     if missing:
-        raise InputError(f"input `{missing[0]}` is missing; the model's inputs are {wanted}")
+        raise InputError(
+            f"input `{missing[0]}` is missing; the model's inputs are {_listed(inputs)}"
+        )
     return {name: with_type(feed[name], info) for name, info in known.items()}
+
+
+def _listed(inputs: Sequence[TensorInfo]) -> str:
+    return ", ".join(map(str, inputs)) or "none"
 
 
 def with_type(value: Any, info: TensorInfo) -> Any:

@@ -278,6 +278,12 @@ const tvi_tensor_info* tvi_model_output(const tvi_model* model, size_t shape, si
   return model == nullptr ? nullptr : InfoAt(model->outputs, shape, index);
 }
 
+size_t tvi_model_input_alignment(const tvi_model* model, size_t shape, size_t index) {
+  if (tvi_model_input(model, shape, index) == nullptr) return 0;
+  const tvm_interop::Model& loaded = *model->model;
+  return loaded.plan(shape).Gpu().has_value() ? 0 : loaded.InputAlignment(shape, index);
+}
+
 int64_t tvi_model_batch_size(const tvi_model* model, size_t shape) {
   if (model == nullptr) return 0;
   const std::vector<int64_t>& sizes = model->model->artifact().manifest.batch_sizes;

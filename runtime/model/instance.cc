@@ -151,9 +151,7 @@ void Instance::MakePorts() {
   };
   for (int64_t v : plan_.inputs) {
     inputs_.push_back(with_rows(port_of(v, true), inputs_.size(), &Plan::inputs));
-    if (model_->artifact().shapes[shape_].unaligned_inputs) {
-      inputs_.back().alignment = static_cast<size_t>(plan_.values[v].type->nbytes());
-    }
+    inputs_.back().alignment = model_->InputAlignment(shape_, inputs_.size() - 1);
   }
   for (Port& port : inputs_) {
     const auto& masks = model_->artifact().manifest.masks;

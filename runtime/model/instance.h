@@ -25,9 +25,9 @@ class Instance : public Runnable, public Timed {
   Instance(std::shared_ptr<Model> model, size_t shape,
            std::shared_ptr<ThreadPool> guests = nullptr);
 
-  // An input is read in place if its address is a multiple of its element's size, or of 64 for
-  // artifacts of older versions. An output is written in place if its address is a multiple of 64
-  // and it shares no bytes with another tensor of the caller. Otherwise the tensor is copied.
+  // An input is read in place if its address is a multiple of `Model::InputAlignment`. An output is
+  // written in place if its address is a multiple of 64 and it shares no bytes with another tensor
+  // of the caller. Otherwise the tensor is copied.
   void Run(const void* const* inputs, void* const* outputs) override {
     Run(inputs, outputs, all_rows_);
   }

@@ -87,6 +87,14 @@ const Plan& Model::plan(size_t shape) const {
   return uses_fallback_ && model.fallback.has_value() ? *model.fallback : model.plan;
 }
 
+size_t Model::InputAlignment(size_t shape, size_t input) const {
+  const Plan& running = plan(shape);
+  const int64_t nbytes = artifact_.shapes[shape].unaligned_inputs
+                             ? running.values[running.inputs[input]].type->nbytes()
+                             : kTensorAlignment;
+  return static_cast<size_t>(nbytes);
+}
+
 size_t Model::WeightsNbytes() const {
   std::map<const char*, int64_t> nbytes;  // by address, because the shapes share weights
   for (size_t shape = 0; shape < num_shapes(); ++shape) {

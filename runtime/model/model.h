@@ -38,6 +38,8 @@ class Model {
   const std::map<int64_t, const char*>& weights(size_t shape) const {
     return artifact_.shapes[shape].weights;
   }
+  // An input of a model for a CPU can be read in place at a multiple of this number of bytes.
+  size_t InputAlignment(size_t shape, size_t input) const;
   // The size of all weights, which the shapes share.
   size_t WeightsNbytes() const;
   // The size of an instance's tensors, without the weights.

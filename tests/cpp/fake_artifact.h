@@ -77,7 +77,8 @@ inline std::string PlanText() {
          R"(], "inputs": [0], "outputs": [5, 6], "arena_bytes": 12096, "parallel_kernels": true})";
 }
 
-inline std::string ArtifactOf(const std::string& plan, const std::string& kernels) {
+inline std::string ArtifactOf(const std::string& plan, const std::string& kernels,
+                              const std::string& more_of_manifest = "") {
   const std::string schedule =
       R"({"format": "tvm_interop.schedule", "version": 2, "scheduler": "by hand",)"
       R"( "operators": ["A", "B", "C", "D", "E"], "streams": [["A", "C", "D"], ["B", "E"]]})";
@@ -85,7 +86,9 @@ inline std::string ArtifactOf(const std::string& plan, const std::string& kernel
   for (int64_t i = 0; i < kCount; ++i) reinterpret_cast<float*>(weights.data())[i] = 100;
   const std::string manifest =
       R"({"tvm_interop_version": "0", "tvm_version": "0", "target": "llvm",)"
-      R"( "scheduler": "by hand", "structural_hash": "0", "weights": {"1": 0}, "sha256": {)"
+      R"( "scheduler": "by hand", "structural_hash": "0", "weights": {"1": 0},)" +
+      more_of_manifest +
+      R"( "sha256": {)"
       R"("plan.json": ")" +
       Digest(plan) + R"(", "schedule.json": ")" + Digest(schedule) + R"(", "kernels.so": ")" +
       Digest(kernels) + R"(", "weights.bin": ")" + Digest(weights) + "\"}}";

@@ -104,10 +104,13 @@ TEST_CASE(ObjectsThatWereMovedFromAreEmpty) {
   Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { instance.Input<float>(0); }), "is NULL");
   const Model other = std::move(model);
   CHECK_EQ(other.num_shapes(), size_t{1});
+  CHECK_EQ(other.input_alignment(0), size_t{64});
+  CHECK_EQ(other.input_alignment(1000), size_t{0});
   CHECK_EQ(model.num_shapes(), size_t{0});
   CHECK(model.inputs().empty());
   CHECK_EQ(model.warning(), "");
   CHECK_EQ(model.batch_size(0), int64_t{0});
+  CHECK_EQ(model.input_alignment(0), size_t{0});
   CHECK_EQ(model.row_size(0), int64_t{0});
   Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { Instance{model}; }), "`model` is NULL");
   Has(ErrorOf(TVI_ERROR_INVALID_ARGUMENT, [&] { model.FindRows(1); }), "is NULL");
@@ -146,6 +149,7 @@ TEST_CASE(NullIsNoModelAndNoInstance) {
   CHECK_EQ(tvi_model_weights_nbytes(nullptr), size_t{0});
   CHECK_EQ(tvi_model_instance_nbytes(nullptr, 0), size_t{0});
   CHECK_EQ(tvi_model_batch_size(nullptr, 0), int64_t{0});
+  CHECK_EQ(tvi_model_input_alignment(nullptr, 0, 0), size_t{0});
   CHECK_EQ(tvi_model_row_size(nullptr, 0), int64_t{0});
   CHECK_EQ(tvi_model_num_threads(nullptr, 0), 0);
   CHECK(tvi_instance_warning(nullptr) == nullptr);

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 
-from tvm_interop import GraphModule
+from tvm_interop import Artifact, GraphModule, aligned_empty, load
 from tvm_interop.compiler.compilation import Compilation
 from tvm_interop.compiler.options import CompileOptions
 from tvm_interop.errors import TVMInteropError
@@ -87,7 +89,11 @@ def looked_into(
 def run_all(
     model: onnx.ModelProto, feeds: Sequence[Arrays], seed: int, record: dict[str, Any]
 ) -> list[dict[str, np.ndarray]]:
-    """The outputs for each of `feeds`. Three schedules and a second run must give the same bits."""
+    """The outputs for each of `feeds`.
+
+    Three schedules, a second run, and a run of the native library on memory that is not aligned
+    must give the same bits.
+    """
     options = CompileOptions(
         streams=2 if seed % 3 else 4,
         latency_db=":memory:",
@@ -100,6 +106,7 @@ def run_all(
         artifact = compilation.artifact(compilation.schedule(scheduler), None, None)
         module = GraphModule(artifact)
         results[scheduler] = [outputs_of(module, feed) for feed in (*feeds, feeds[0])]
+    results["native"] = natively(artifact, feeds, seed)
     usual = results["sequential"]
     for scheduler, runs in results.items():
         for number, run in enumerate(runs):
@@ -108,6 +115,32 @@ def run_all(
                 if array.tobytes() != again[name].tobytes():
                     record.setdefault("bits", []).append(f"{scheduler} run {number} {name}")
     return usual[: len(feeds)]
+
+
+def natively(artifact: Artifact, feeds: Sequence[Arrays], seed: int) -> list[Arrays]:
+    """The outputs of the native library, which reads each input at an address of its own kind."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.tar"
+        artifact.save(path)
+        module = GraphModule(load(path))
+    ports = module.ports()[1]
+    runs = []
+    for feed in feeds:
+        shifted = {
+            name: moved(array, seed + i) for i, (name, array) in enumerate(sorted(feed.items()))
+        }
+        made = module.run_on(shifted, range(len(ports)))
+        runs.append({ports[i].name: array for i, array in made.items()})
+    return runs
+
+
+def moved(array: np.ndarray, elements: int) -> np.ndarray:
+    """A copy of `array` that begins up to 15 elements behind a multiple of 64 bytes."""
+    begin = elements % 16
+    memory = aligned_empty((begin + array.size,), array.dtype)
+    copy = memory[begin:].reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 def outputs_of(module: GraphModule, feed: Arrays) -> dict[str, np.ndarray]:

@@ -389,3 +389,17 @@ def test_code_without_the_passes_for_gpus_is_the_same(
         build.write_object(kernels, target, tmp_path / "fewer.o")
     assert all_passes.names - fewer.names == set(disabled)
     assert (tmp_path / "all.o").read_bytes() == (tmp_path / "fewer.o").read_bytes()
+
+
+def test_kernels_assume_nothing_of_addresses() -> None:
+    """LLVM may use instructions that fail at other addresses than the assumed ones."""
+    x = te.placeholder((64,), name="x")
+    schedule = s_tir.Schedule(te.create_prim_func([x, te.compute((64,), lambda i: x[i] + 1)]))
+    schedule.vectorize(schedule.get_loops(schedule.get_sblock("compute"))[0])
+
+    def assumed(pipeline: str) -> bool:
+        compiled = tvm.compile(schedule.mod, target="llvm", tir_pipeline=pipeline)
+        return "align 64" in compiled.mod.inspect_source("ll")
+
+    assert assumed("default")
+    assert not assumed(build.PIPELINE)

@@ -233,3 +233,49 @@ def test_a_missing_library_in_a_process_of_its_own(tmp_path: Path) -> None:
     with np.load(tmp_path / "out.npz") as found:
         for name, output in zip(found.files, module(**feed()), strict=True):
             np.testing.assert_allclose(found[name], output.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def moved(array: np.ndarray, elements: int) -> np.ndarray:
+    """A copy of `array` that begins this many elements behind a multiple of 64 bytes."""
+    copy = tvm_interop.aligned_empty((elements + array.size,), array.dtype)[elements:]
+    copy[...] = array.ravel()
+    return copy.reshape(array.shape)
+
+
+def test_a_run_on_the_callers_memory_copies_no_input(path: Path) -> None:
+    module = GraphModule(path)
+    given, wanted = feed(1), outputs(GraphModule(path), 1)
+    for elements in range(16):
+        shifted = {name: moved(array, elements) for name, array in given.items()}
+        made = module.run_on(shifted, range(module.get_num_outputs()))
+        assert [array.tobytes() for array in made.values()] == wanted
+    # The module's own inputs were never written.
+    assert not any(module.get_input(name).numpy().any() for name in given)
+
+
+def test_a_run_on_the_callers_memory_changes_nothing_for_later_runs(path: Path) -> None:
+    module, mine = GraphModule(path), feed(1)
+    name = next(iter(mine))
+    module.set_input(**feed(2))
+    bound = moved(feed(3)[name], 1)
+    module.set_input_zero_copy(name, bound)
+    first = module.run_on(mine, [0])[0]
+    kept = first.copy()
+    module.run()
+    expected = GraphModule(path)(**{**feed(2), name: bound})
+    assert module.get_output(0).numpy().tobytes() == expected[0].numpy().tobytes()
+    np.testing.assert_array_equal(first, kept)
+    assert module.run_on(mine, [0])[0].tobytes() == kept.tobytes()
+
+
+def test_inputs_that_are_not_contiguous_or_in_place_are_copied(path: Path) -> None:
+    module, given = GraphModule(path), feed(1)
+    scattered = {name: np.asfortranarray(array) for name, array in given.items()}
+    bytewise = {}
+    for name, array in given.items():
+        memory = np.empty(array.nbytes + 1, np.uint8)
+        bytewise[name] = np.ndarray(array.shape, array.dtype, memory, 1)
+        bytewise[name][...] = array
+    for inputs in (scattered, bytewise):
+        made = module.run_on(inputs, [0])
+        assert made[0].tobytes() == outputs(GraphModule(path), 1)[0]

@@ -82,6 +82,7 @@ def declare(library: Any) -> None:
         "model_instance_nbytes": (size, [pointer, size]),
         "model_num_threads": (ctypes.c_int32, [pointer, size]),
         "model_batch_size": (ctypes.c_int64, [pointer, size]),
+        "model_input_alignment": (size, [pointer, size, size]),
         "model_row_size": (ctypes.c_int64, [pointer, size]),
         "model_row_dimension": (ctypes.c_char_p, [pointer]),
         "model_num_ranges": (size, [pointer]),

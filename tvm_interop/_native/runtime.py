@@ -164,6 +164,11 @@ class NativeModel:
         """Return the size of an instance's tensors, for a set of shapes, without the weights."""
         return int(self._library.tvi_model_instance_nbytes(self._handle, shape))
 
+    def input_alignment(self, shape: int, position: int) -> int:
+        """Return the number of bytes of which an input's address must be a multiple to be read in
+        place; 0 if a run copies the input in any case."""
+        return int(self._library.tvi_model_input_alignment(self._handle, shape, position))
+
     def open(self, shape: int) -> NativeModelInstance:
         """Make an instance for a set of input shapes."""
         return NativeModelInstance(self, self._handle, shape)

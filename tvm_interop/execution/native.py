@@ -11,6 +11,7 @@ import numpy as np
 
 from .._native.timing import OperatorTiming
 from ..errors import only_runtime
+from ..program.host_memory import ALIGNMENT
 from .bound_memory import check_alignment
 from .instance import Clock, PlanInstance, too_large
 
@@ -122,9 +123,12 @@ class NativeInstance:
         Raises
         ------
         InputError
-            The memory is not contiguous, or its address is not a multiple of 64 bytes.
+            The memory is not contiguous, or its address is not a multiple of 64 bytes. For an
+            input, the multiple is that of `NativeModel.input_alignment`.
         """
-        check_alignment([*self.inputs, *self.outputs][value].name, array)
+        is_input = value < len(self.inputs)
+        alignment = self._model.input_alignment(self._shape, value) if is_input else ALIGNMENT
+        check_alignment([*self.inputs, *self.outputs][value].name, array, alignment)
         self._bound[value] = array
         self._native.place(value, array.ctypes.data)
 

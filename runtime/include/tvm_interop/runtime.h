@@ -150,6 +150,10 @@ TVI_EXPORT const tvi_tensor_info* tvi_model_input(const tvi_model* model, size_t
                                                   size_t index);
 TVI_EXPORT const tvi_tensor_info* tvi_model_output(const tvi_model* model, size_t shape,
                                                    size_t index);
+/* `tvi_run` reads an input in place, without a copy, if its address is a multiple of this number of
+ * bytes. 0 if `tvi_run` copies the input in any case, as for a GPU, and if `shape` or `index` is
+ * out of range. */
+TVI_EXPORT size_t tvi_model_input_alignment(const tvi_model* model, size_t shape, size_t index);
 /* The size of the model's weights. On a CPU, all instances and all shapes share the weights. On a
  * GPU, each instance has its own copy. */
 TVI_EXPORT size_t tvi_model_weights_nbytes(const tvi_model* model);
@@ -249,8 +253,8 @@ TVI_EXPORT void tvi_instance_free(tvi_instance* instance);
 /* Runs the model once.
  *
  * `inputs` and `outputs` have an address for each input and output, in the model's order. An input
- * is read in place, without a copy, if its address is a multiple of its element's size. For a model
- * that was compiled before version 0.2, the address must be a multiple of 64. An output is written
+ * is read in place, without a copy, if its address is a multiple of `tvi_model_input_alignment`,
+ * which is the size of an element unless an older version compiled the model. An output is written
  * in place if its address is a multiple of 64. Outputs that share bytes with other tensors are
  * copied, so the result is right in any case. For a NULL address, the instance's own buffer is used
  * (see below). `inputs` or `outputs` may be NULL as a whole. A model for a GPU copies all tensors.

@@ -125,6 +125,11 @@ class Model {
   std::vector<Tensor> outputs(size_t shape = 0) const {
     return Tensors(tvi_model_output, tvi_model_num_outputs(get()), shape);
   }
+  // A run reads an input in place if its address is a multiple of this number of bytes. 0 if each
+  // run copies the input.
+  size_t input_alignment(size_t index, size_t shape = 0) const {
+    return tvi_model_input_alignment(get(), shape, index);
+  }
   // The batch size of a shape, or 0 if the model was not compiled for a list of batch sizes.
   int64_t batch_size(size_t shape) const { return tvi_model_batch_size(get(), shape); }
   // The number of rows of a shape, or 0 if the model was not compiled for a range of rows.

@@ -72,8 +72,8 @@ def checked_feed(feed: Mapping[str, Any], inputs: Sequence[TensorInfo]) -> dict[
         if name not in known:
             raise InputError(
                 f"the model has no input `{name}`{did_you_mean(str(name), list(known))}; it has "
-                f"{_listed(inputs)}. The weights of a compiled model are fixed: to give one as an input, "
-                "remove its initializer from the model"
+                f"{_listed(inputs)}. The weights of a compiled model are fixed: to give one as an "
+                "input, remove its initializer from the model"
             )
     missing = [name for name in known if name not in feed]
     if missing:

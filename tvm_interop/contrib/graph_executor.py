@@ -29,8 +29,8 @@ class GraphModule(executor.GraphModule):
     def __init__(self, module: PlacedLibrary | Artifact) -> None:
         super().__init__(module.artifact if isinstance(module, PlacedLibrary) else module)
 
-    def _write(self, given: Mapping[str | int, Any]) -> None:
-        super()._write({key: self._converted(key, value) for key, value in given.items()})
+    def _prepared(self, given: Mapping[Any, Any]) -> dict[int, Any]:
+        return super()._prepared({key: self._converted(key, v) for key, v in given.items()})
 
     def _converted(self, key: str | int, value: Any) -> Any:
         is_tensor = hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray)

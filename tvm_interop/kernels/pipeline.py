@@ -16,8 +16,9 @@ from .c_library import CLibraryFunctions
 from .exact_floats import ExactFloats
 from .safe_remainders import SafeRemainders
 from .scopes import WithoutScopes
+from .unchecked_arguments import UncheckedArguments
 
-PIPELINE = "tvm_interop.exact_floats.safe_remainders.any_address.4"
+PIPELINE = "tvm_interop.cpu.5"
 """The name under which TVM finds this pipeline.
 
 Compiled kernels are cached under this name too. It must therefore change with each change to the
@@ -28,7 +29,7 @@ pipeline that changes kernels.
 def _pipeline(**options: Any) -> tuple[Any, Any, Any]:
     lowering, for_host, for_device = tirx.get_tir_pipeline("default", **options)
     ours: list[Any] = [WithoutScopes(), CLibraryFunctions(), ExactFloats()]
-    passes = [*ours, lowering, SafeRemainders(), AnyAddress()]
+    passes = [*ours, lowering, SafeRemainders(), AnyAddress(), UncheckedArguments()]
     return tvm.transform.Sequential(passes), for_host, for_device
 
 

@@ -40,7 +40,8 @@ def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
     nbytes = math.prod(shape) * dtype.itemsize
     memory = np.empty(nbytes + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
-    return np.ndarray(shape, dtype, memory, start)
+    array: np.ndarray = np.ndarray(shape, dtype, memory, start)
+    return array
 
 
 def aligned_copy(array: np.ndarray) -> np.ndarray:

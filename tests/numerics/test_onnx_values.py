@@ -106,6 +106,12 @@ def test_a_size_whose_quotient_is_rounded() -> None:
     )
 
 
+def test_a_resize_whose_unused_inputs_are_empty() -> None:
+    nothing = np.zeros(0, np.float32)
+    given = [f32(1, 1, 4, 4), nothing, nothing, np.array([1, 1, 8, 8])]
+    assert_like_onnxruntime("Resize", given, (1, 2, 3), mode="linear", opset=11)
+
+
 def test_a_scale_that_is_a_rounded_quotient() -> None:
     """A resize from 5 to 9 pixels by 1.7999999, and from 10 to 46, where one position is 7."""
     attributes = {"mode": "linear", "nearest_mode": "floor"}

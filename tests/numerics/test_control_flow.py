@@ -398,6 +398,14 @@ def test_a_loop_that_ends_when_the_model_runs_has_a_size() -> None:
         load_model(_model(_WHILE.replace("int64 {6}", "int64 {5000}")))
 
 
+@pytest.mark.parametrize("most", ["", "most"])
+def test_a_loop_without_a_largest_number_is_refused(most: str) -> None:
+    """PyTorch and TensorFlow leave the number out, or write the largest integer."""
+    text = _WHILE.replace("int64 {6}", f"int64 {{{2**63 - 1}}}").replace("(most,", f"({most},")
+    with pytest.raises(UnsupportedModelError, match=r"`loop_1` .*no largest number of iterations"):
+        load_model(_model(text))
+
+
 def test_a_loop_of_unknown_length_collects_nothing() -> None:
     text = _WHILE.replace("float[3] y) {", "float[3] y, float[N, 3] all) {").replace(
         "y = Loop", "y, all = Loop"

@@ -106,6 +106,11 @@ def test_a_size_whose_quotient_is_rounded() -> None:
     )
 
 
+def test_axes_that_are_a_scalar() -> None:
+    """onnxruntime takes them, and JAX's exporter writes them."""
+    assert_like_onnxruntime("Unsqueeze", [f32(2, 3), np.int64(1)], (1,))
+
+
 def test_a_resize_whose_unused_inputs_are_empty() -> None:
     nothing = np.zeros(0, np.float32)
     given = [f32(1, 1, 4, 4), nothing, nothing, np.array([1, 1, 8, 8])]

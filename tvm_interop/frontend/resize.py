@@ -222,23 +222,25 @@ class _Axis(NamedTuple):
         at = np.arange(self.new, dtype=np.float32)
         one, half = np.float32(1), np.float32(0.5)
         old, new, factor = np.float32(self.old), np.float32(self.new), np.float32(self.factor)
+        # The size that ONNX computes the positions from need not be whole.
+        width = new if _scaled(self.old, self.factor) == self.new else factor * old
         places: np.ndarray[Any, Any] = (at + half) / factor - half
         if mode == "asymmetric":
             places = at / factor
         elif mode == "align_corners":
-            places = at * (old - one) / max(new - one, one)
+            places = at * (old - one) / (width - one) if self.new > 1 else at
         elif mode == "tf_crop_and_resize":
             start, end = np.array(self.region, np.float32)
             if self.new == 1:
                 places = at + half * (start + end) * (old - one)
             else:
-                places = start * (old - one) + at * (end - start) * (old - one) / (new - one)
+                places = start * (old - one) + at * (end - start) * (old - one) / (width - one)
         elif mode == _OLD_MODE:
             places = (at + half) / factor
         elif mode == "pytorch_half_pixel" and self.new == 1:
             places = at
         elif mode == "half_pixel_symmetric":
-            places = places + old / 2 * (one - new / (factor * old))
+            places = places + old / 2 * (one - new / width)
         return places
 
     def _nearest(

@@ -287,6 +287,29 @@ def test_parts_whose_bounds_are_computed_are_refused_elsewhere(use: str) -> None
         load_model(_model(_BAGS.format(use=use)))
 
 
+def test_a_part_of_a_fixed_size_that_begins_anywhere(caplog: pytest.LogCaptureFixture) -> None:
+    """JAX's `dynamic_slice` and TensorFlow's `slice`. A part that sticks out is NaN."""
+    model = _model("""
+agraph (float[5, 4] x, int64[2] starts) => (float[2, 3] y, float[3, 2] z) {
+    sizes = Constant <value_ints = [2, 3]> ()
+    ends = Add(starts, sizes)
+    y = Slice(x, starts, ends)
+    axes = Constant <value_ints = [-1, 0]> ()
+    z = Slice(x, starts, ends, axes)
+}""")
+    x = np.arange(20, dtype=np.float32).reshape(5, 4)
+    module = GraphModule(compile_model(model, scheduler="sequential", time_budget=0))
+    assert "`slice_2` (`Slice`) takes a part" in caplog.text
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    for starts in ([0, 0], [2, 1], [-4, -4]):
+        feed = {"x": x, "starts": np.array(starts)}
+        for part, wanted in zip(module(*feed.values()), session.run(None, feed), strict=True):
+            np.testing.assert_array_equal(part.numpy(), wanted)
+    for starts in ([4, 0], [-2, 0], [0, 3], [-6, 0]):
+        for part in module(x, np.array(starts)):
+            assert np.isnan(part.numpy()).all(), starts
+
+
 def test_the_count_of_a_loop_has_64_bits() -> None:
     model = _model("""
 agraph (int64[2] x) => (int64[2] y, int64[3] all) {
@@ -396,6 +419,14 @@ def test_a_loop_ends_when_the_model_runs() -> None:
 def test_a_loop_that_ends_when_the_model_runs_has_a_size() -> None:
     with pytest.raises(UnsupportedModelError, match=r"`loop_1` .*5000 or more iterations"):
         load_model(_model(_WHILE.replace("int64 {6}", "int64 {5000}")))
+
+
+@pytest.mark.parametrize("most", ["", "most"])
+def test_a_loop_without_a_largest_number_is_refused(most: str) -> None:
+    """PyTorch and TensorFlow leave the number out, or write the largest integer."""
+    text = _WHILE.replace("int64 {6}", f"int64 {{{2**63 - 1}}}").replace("(most,", f"({most},")
+    with pytest.raises(UnsupportedModelError, match=r"`loop_1` .*no largest number of iterations"):
+        load_model(_model(text))
 
 
 def test_a_loop_of_unknown_length_collects_nothing() -> None:

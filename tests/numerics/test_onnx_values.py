@@ -106,6 +106,27 @@ def test_a_size_whose_quotient_is_rounded() -> None:
     )
 
 
+def test_axes_that_are_a_scalar() -> None:
+    """onnxruntime takes them, and JAX's exporter writes them."""
+    assert_like_onnxruntime("Unsqueeze", [f32(2, 3), np.int64(1)], (1,))
+
+
+def test_a_resize_whose_unused_inputs_are_empty() -> None:
+    nothing = np.zeros(0, np.float32)
+    given = [f32(1, 1, 4, 4), nothing, nothing, np.array([1, 1, 8, 8])]
+    assert_like_onnxruntime("Resize", given, (1, 2, 3), mode="linear", opset=11)
+
+
+def test_a_scale_that_is_a_rounded_quotient() -> None:
+    """A resize from 5 to 9 pixels by 1.7999999, and from 10 to 46, where one position is 7."""
+    attributes = {"mode": "linear", "nearest_mode": "floor"}
+    for old, new in ((5, 9), (10, 46)):
+        scales = np.array([1, 1, 1, new / old], np.float32)
+        given = [f32(1, 1, 2, old), None, scales]
+        assert_like_onnxruntime("Resize", given, (2,), **attributes)
+        assert_like_onnxruntime("Resize", given, (2,), **attributes | {"mode": "nearest"})
+
+
 @pytest.mark.parametrize("mode", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
 @pytest.mark.parametrize(("old", "new"), [(2, 7), (7, 49), (6, 2), (3, 9), (10, 4), (4, 8)])
 @pytest.mark.parametrize("dtype", ["float32", "int32", "uint8"])

@@ -95,6 +95,17 @@ def test_distances_of_rows() -> None:
     nodes.check()
 
 
+def test_a_model_that_does_not_import_the_domain() -> None:
+    """onnxruntime runs such models, and tf2onnx writes them."""
+    nodes = Nodes()
+    nodes.add("Gelu", [numbers(2, 3)])
+    model = nodes.model()
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y0", TensorProto.FLOAT, (2, 3)))
+    del model.opset_import[1]
+    (wanted,) = theirs(model, nodes.feed)
+    np.testing.assert_allclose(computed(model, nodes.feed)[0], wanted, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("opset", [10, 17])
 def test_operators_that_a_later_opset_has(opset: int) -> None:
     nodes = Nodes(opset)

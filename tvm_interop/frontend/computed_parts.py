@@ -91,7 +91,7 @@ class ComputedParts:
         if known[1] is not None and known[1].tolist() != [1]:
             return None
         axis = 0 if known[0] is None else int(known[0].item()) % len(shape)
-        low, high = (_from_the_first(bb, value, shape[axis]) for value in (start, end))
+        low, high = (from_the_first(bb, value, shape[axis]) for value in (start, end))
         index = relax.const(np.arange(shape[axis]), "int64")
         after = bb.emit(relax.op.greater_equal(index, low))
         inside = bb.emit(relax.op.logical_and(after, bb.emit(relax.op.less(index, high))))
@@ -162,7 +162,7 @@ class ComputedParts:
         return taken
 
 
-def _from_the_first(bb: relax.BlockBuilder, place: Any, size: int) -> Any:
+def from_the_first(bb: relax.BlockBuilder, place: Any, size: int) -> Any:
     """Return a bound counted from the first element; a negative bound counts from the end."""
     wide = place if str(place.ty.dtype) == "int64" else bb.emit(relax.op.astype(place, "int64"))
     is_negative = bb.emit(relax.op.less(wide, relax.const(0, "int64")))

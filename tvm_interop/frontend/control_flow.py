@@ -32,6 +32,9 @@ CONTROL_FLOW = ("If", "Loop", "Scan")
 MOST_OPERATORS = 4096
 """The largest number of operators that an unrolled loop may have."""
 
+_UNLIMITED = 2**31 - 1
+"""From this number of iterations on, a loop has no limit. Exporters write the largest integer."""
+
 Body = Callable[[onnx.GraphProto, Mapping[str, Any]], list[Any]]
 """A function that imports a subgraph of ONNX. It takes the subgraph and its inputs by name, and
 returns the outputs as relax expressions."""
@@ -147,7 +150,7 @@ def _loop(
 ) -> list[Any]:
     graph = attrs["body"]
     most, goes_on, *states = inputs
-    turns = MOST_OPERATORS if most is None else _known(most, "number of iterations")
+    turns = _UNLIMITED if most is None else _known(most, "number of iterations")
     going: Any = relax.const(True, "bool") if goes_on is None else goes_on
     collected: list[list[Any]] = [[] for _ in range(len(graph.output) - 1 - len(states))]
     turn = 0
@@ -157,6 +160,11 @@ def _loop(
         names = [value.name for value in graph.input]
         going_on, *results = body(graph, dict(zip(names, values, strict=True)))
         if _constant(going) is None:
+            if turns >= _UNLIMITED:
+                raise UnsupportedModelError(
+                    "its condition is computed as the model runs, and it has no largest number of "
+                    "iterations: give it one, such as `maximum_iterations` of `tf.while_loop`"
+                )
             _check_size(graph, turns)
             going_on, *results = _if_it_goes_on(bb, going, going_on, states, results)
         going, states = going_on, results[: len(states)]

@@ -30,7 +30,10 @@ _LAYER_NORM_OPSET = 17
 
 
 def with_domain(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return `model` with onnxruntime's domain for the operators that only onnxruntime knows."""
+    """Return `model` with onnxruntime's domain for the operators that only onnxruntime knows.
+
+    tf2onnx does not say that a model imports this domain. onnxruntime runs such a model.
+    """
     standard = [o.version for o in model.opset_import if o.domain in ("", "ai.onnx")]
     moved = {"SimplifiedLayerNormalization"}
     if standard and standard[0] < _LAYER_NORM_OPSET:
@@ -39,13 +42,15 @@ def with_domain(model: onnx.ModelProto) -> onnx.ModelProto:
     def found(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
         return [n for n in nodes_of(graph) if n.domain in ("", "ai.onnx") and n.op_type in moved]
 
-    if not found(model.graph):
+    is_imported = any(o.domain == DOMAIN for o in model.opset_import)
+    is_used = any(node.domain == DOMAIN for node in nodes_of(model.graph))
+    if not found(model.graph) and (is_imported or not is_used):
         return model
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
     for node in found(changed.graph):
         node.domain = DOMAIN
-    if all(o.domain != DOMAIN for o in changed.opset_import):
+    if not is_imported:
         changed.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))
     return changed
 

@@ -10,6 +10,7 @@ from tvm import relax
 
 from ..lowering.static_shape import static_rank
 from .constants import constant_array
+from .empty import is_empty
 
 _SCALARS_IN_KERNELS = {
     *("Add", "Sub", "Mul", "Mod", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"),
@@ -22,9 +23,18 @@ def as_tvm_takes_them(op: str, inputs: list[Any], attrs: Mapping[str, Any]) -> l
     TVM writes a scalar constant into the kernel and simplifies the kernel. It negates the constant
     on the way, which overflows for the least integer of a type. A constant with an axis stays a
     tensor. `Gemm` does not read its third input if `beta` is 0, so that input may hold NaN.
+    Exporters write an empty constant for the inputs of `Resize` that they leave out. JAX's exporter
+    gives a scalar as the axes of `Unsqueeze`, and onnxruntime takes it.
     """
     if op == "Gemm" and len(inputs) > 2 and float(attrs.get("beta", 1.0)) == 0:
         return type(inputs)([*inputs[:2], None])
+    if op in ("Squeeze", "Unsqueeze") and len(inputs) > 1:
+        axes = constant_array(inputs[1])
+        if axes is not None and axes.ndim == 0:
+            return type(inputs)([inputs[0], relax.const(axes.reshape(1), str(axes.dtype))])
+    if op == "Resize":
+        image, *others = inputs
+        return type(inputs)([image, *(None if is_empty(value) else value for value in others)])
     if op not in _SCALARS_IN_KERNELS or len(inputs) != 2:
         return inputs
     changed = type(inputs)(inputs)

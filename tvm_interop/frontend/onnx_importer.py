@@ -37,6 +37,7 @@ from .half import narrowed, widened
 from .indices import with_safe_indices
 from .microsoft import check_outputs, full_name, is_known
 from .misfit import MisfitError
+from .moving_parts import moving_part
 from .odd_inputs import as_tvm_takes_them
 from .old_operators import in_later_form
 from .recurrent import RECURRENT
@@ -336,6 +337,8 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         except UnsupportedModelError as err:
             named = _cannot_import(attrs["tvm_custom"]["name"], op_name, err)
             part = self._parts.cut(self.bb, inputs, named) if op_name == "Slice" else None
+            if part is None and op_name == "Slice":
+                part = moving_part(self.bb, inputs, named.node)
             if part is None:
                 raise
             return part

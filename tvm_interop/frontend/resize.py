@@ -4,8 +4,10 @@ TVM's kernels do not support antialiasing, and they resize only the last dimensi
 quotient of the sizes as the scale, which is wrong if the scaled size is not a whole number.
 
 Resizing one dimension is a linear map, so it is a product with a matrix. That matrix is the result
-of resizing the identity matrix. In the mode `nearest`, each column of the matrix has a single 1. A
-product would spread infinity and NaN, so the element at the position of the 1 is copied instead.
+of resizing the identity matrix. ONNX's reference implementation does not resize it: at a position
+just above a whole number, it takes the weights of one element for another. In the mode `nearest`,
+each column of the matrix has a single 1. A product would spread infinity and NaN, so the element at
+the position of the 1 is copied instead.
 """
 
 from __future__ import annotations
@@ -15,8 +17,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import onnx
-from onnx.reference import ReferenceEvaluator
 from tvm import relax, te
 
 from ..errors import UnsupportedModelError
@@ -57,6 +57,11 @@ def import_resize(
     axes = [int(axis) % len(shape) for axis in attrs.get("axes", range(len(shape)))]
     factors, new_sizes = _factors(shape, axes, attrs, *given)
     is_nearest = _text(attrs, "mode", "nearest") == "nearest"
+    if mode == _OLD_MODE and not is_nearest:
+        raise UnsupportedModelError(
+            f"its mode of coordinates `{_OLD_MODE}` is defined only for the mode `nearest`: use "
+            "`half_pixel`"
+        )
     exact = all(factors[a] * shape[a] == new_sizes[a] for a in axes)
     if (
         exact
@@ -74,8 +79,6 @@ def import_resize(
     ):
         return None
     regions = _regions(roi, axes) if mode.startswith("tf_crop") else {}
-    given_sizes = None if given[1] is None or not given[1].size else _given_sizes(given[1], axes)
-    limit = _limit(shape, attrs, given_sizes)
     dtype = str(x.ty.dtype)
     if "float" not in dtype and not is_nearest:
         # The new elements are means, which are truncated to integers. A rounding error, however
@@ -90,8 +93,8 @@ def import_resize(
     matrices = {}
     for axis in sorted(axes):
         if axis in regions or new_sizes[axis] != shape[axis] or factors[axis] != 1:
-            one = _Axis(shape[axis], factors[axis], new_sizes[axis], regions.get(axis), limit)
-            matrices[axis] = one.matrix(attrs, None if given_sizes is None else given_sizes[axis])
+            one = _Axis(shape[axis], factors[axis], new_sizes[axis], regions.get(axis))
+            matrices[axis] = one.matrix(attrs)
     # A result whose position is outside of the image depends on no element. Its column of the
     # matrix is therefore 0.
     inside = np.ones(1, bool)
@@ -147,25 +150,6 @@ def _regions(roi: Any, axes: Sequence[int]) -> dict[int, tuple[float, float]]:
     return {axis: (start, end) for axis, start, end in zip(axes, starts, ends, strict=True)}
 
 
-def _given_sizes(sizes: np.ndarray[Any, Any], axes: Sequence[int]) -> dict[int, int]:
-    """Return the size that the node gives for each axis."""
-    return {axis: int(size) for axis, size in zip(axes, sizes, strict=True)}
-
-
-def _limit(
-    shape: Sequence[int], attrs: Mapping[str, Any], sizes: dict[int, int] | None
-) -> tuple[int, int] | None:
-    """Return the old and new size of the axis that determines the scale of all axes.
-
-    Return None if each axis has its own scale.
-    """
-    policy = _text(attrs, "keep_aspect_ratio_policy", "stretch")
-    if sizes is None or policy == "stretch":
-        return None
-    chosen = (min if policy == "not_larger" else max)(sizes, key=lambda a: sizes[a] / shape[a])
-    return shape[chosen], sizes[chosen]
-
-
 def _factors(
     shape: Sequence[int],
     axes: Sequence[int],
@@ -176,7 +160,7 @@ def _factors(
     """Return the scale and the new size of each axis."""
     if scales is not None and scales.size:
         factors = {axis: float(scale) for axis, scale in zip(axes, scales, strict=True)}
-        return factors, {axis: int(shape[axis] * scale) for axis, scale in factors.items()}
+        return factors, {axis: int(_scaled(shape[axis], scale)) for axis, scale in factors.items()}
     assert sizes is not None
     new_sizes = {axis: int(size) for axis, size in zip(axes, sizes, strict=True)}
     policy = _text(attrs, "keep_aspect_ratio_policy", "stretch")
@@ -185,6 +169,15 @@ def _factors(
         one = (min if policy == "not_larger" else max)(factors.values())
         return dict.fromkeys(axes, one), {a: int(one * shape[a] + 0.5) for a in axes}
     return factors, new_sizes
+
+
+def _scaled(size: int, scale: float) -> float:
+    """Return a size times a scale, rounded to float32 as onnxruntime rounds it.
+
+    Exporters divide the sizes and round the quotient: 9/5 becomes 1.7999999, and 5 times that is 9
+    only after it was rounded.
+    """
+    return float(np.float32(size) * np.float32(scale))
 
 
 class _Axis(NamedTuple):
@@ -196,73 +189,106 @@ class _Axis(NamedTuple):
     factor: the scale.
     region: beginning and end of the region of `tf_crop_and_resize`, as fractions of the size; None
         in other modes.
-    limit: old and new size of the axis that determines the scale of all axes; None if each axis has
-        its own scale.
     """
 
     old: int
     factor: float
     new: int
     region: tuple[float, float] | None
-    limit: tuple[int, int] | None
 
-    def matrix(self, attrs: Mapping[str, Any], size: int | None) -> np.ndarray[Any, Any]:
+    def matrix(self, attrs: Mapping[str, Any]) -> np.ndarray[Any, Any]:
         """Return the resized identity matrix, shape (old, new).
+
+        The column of a result whose position is outside of the image is 0.
 
         Parameters
         ----------
         attrs: the node's attributes.
-        size: the size that the node gives for this axis; None if the node gives scales.
         """
-        kept = {
-            name: value
-            for name, value in attrs.items()
-            if name not in ("tvm_custom", "axes", "extrapolation_value", SHRINKING)
-        }
-        if self.factor < 1 and SHRINKING in attrs:
-            kept["nearest_mode"] = attrs[SHRINKING]
-        if _text(attrs, "coordinate_transformation_mode", "") == _OLD_MODE:
-            return self._old_matrix(attrs)
-        feed = {"x": np.eye(self.old, dtype=np.float32)}
-        if self.region is not None:
-            feed["roi"] = np.array(self.region, np.float32)
-        if size is None:
-            feed["scales"] = np.array([self.factor], np.float32)
-        elif self.limit is None:
-            # The reference implementation gets the size, not the scale, because a scale is rounded
-            # to float32: 7 times the scale may be 6.999999.
-            feed["sizes"] = np.array([self.new], np.int64)
+        places = self._places(_text(attrs, "coordinate_transformation_mode", "half_pixel"))
+        if _text(attrs, "mode", "nearest") == "nearest":
+            weights = self._nearest(places, attrs)
         else:
-            # Another axis determines the scale. Add an axis with its old and new size, along which
-            # all elements are equal, so that the reference implementation computes that scale.
-            feed["x"] = np.repeat(feed["x"][:, :, None], self.limit[0], axis=2)
-            feed["sizes"] = np.array([size, self.limit[1]], np.int64)
-        axes = [1] if self.limit is None or size is None else [1, 2]
-        names = [name if name in feed else "" for name in ("x", "roi", "scales", "sizes")]
-        node = onnx.helper.make_node("Resize", names, ["y"], axes=axes, **kept)
-        values = [onnx.ValueInfoProto(name=name) for name in feed]
-        graph = onnx.helper.make_graph([node], "resize", values, [onnx.ValueInfoProto(name="y")])
-        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 19)])
-        result = np.asarray(ReferenceEvaluator(model).run(None, feed)[0])
-        return result.reshape(self.old, self.new, -1)[:, :, 0]
+            weights = self._weights(places, attrs)
+        if self.region is not None:
+            weights[:, (places < 0) | (places > self.old - 1)] = 0
+        return weights
 
-    def _old_matrix(self, attrs: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-        """Return the matrix of a mode that ONNX's reference lacks, since opset 13 removed it."""
-        if _text(attrs, "mode", "nearest") != "nearest":
-            raise UnsupportedModelError(
-                f"its mode of coordinates `{_OLD_MODE}` is defined only for the mode `nearest`: "
-                "use `half_pixel`"
-            )
-        places = (np.arange(self.new, dtype=np.float32) + 0.5) / np.float32(self.factor)
+    def _places(self, mode: str) -> np.ndarray[Any, Any]:
+        """Return the position in the image of each result, in float32 as onnxruntime has it.
+
+        The rounding matters: it decides which of two elements is the nearest if both are as near.
+        """
+        at = np.arange(self.new, dtype=np.float32)
+        one, half = np.float32(1), np.float32(0.5)
+        old, new, factor = np.float32(self.old), np.float32(self.new), np.float32(self.factor)
+        # The size that ONNX computes the positions from need not be whole.
+        width = new if _scaled(self.old, self.factor) == self.new else factor * old
+        places: np.ndarray[Any, Any] = (at + half) / factor - half
+        if mode == "asymmetric":
+            places = at / factor
+        elif mode == "align_corners":
+            places = at * (old - one) / (width - one) if self.new > 1 else at
+        elif mode == "tf_crop_and_resize":
+            start, end = np.array(self.region, np.float32)
+            if self.new == 1:
+                places = at + half * (start + end) * (old - one)
+            else:
+                places = start * (old - one) + at * (end - start) * (old - one) / (width - one)
+        elif mode == _OLD_MODE:
+            places = (at + half) / factor
+        elif mode == "pytorch_half_pixel" and self.new == 1:
+            places = at
+        elif mode == "half_pixel_symmetric":
+            places = places + old / 2 * (one - new / width)
+        return places
+
+    def _nearest(
+        self, places: np.ndarray[Any, Any], attrs: Mapping[str, Any]
+    ) -> np.ndarray[Any, Any]:
         rounding = _text(attrs, "nearest_mode", "round_prefer_floor")
+        if self.factor < 1 and SHRINKING in attrs:
+            rounding = _text(attrs, SHRINKING, rounding)
+        if rounding.startswith("round"):
+            # A position that only rounding parts from a half is a half, as in onnxruntime.
+            half = np.round(places * 2) / 2
+            places = np.where(np.abs(places - half) <= 4 * np.spacing(np.abs(places)), half, places)
         whole = {
             "floor": np.floor(places),
             "ceil": np.ceil(places),
             "round_prefer_floor": np.ceil(places - 0.5),
             "round_prefer_ceil": np.floor(places + 0.5),
         }[rounding]
-        nearest = np.clip(whole, 0, self.old - 1).astype(int)
-        return np.eye(self.old, dtype=np.float32)[:, nearest]
+        return np.eye(self.old, dtype=np.float32)[:, np.clip(whole, 0, self.old - 1).astype(int)]
+
+    def _weights(
+        self, places: np.ndarray[Any, Any], attrs: Mapping[str, Any]
+    ) -> np.ndarray[Any, Any]:
+        """Return the weight of each element in each mean of its neighbours."""
+        is_cubic = _text(attrs, "mode", "nearest") == "cubic"
+        # Antialiasing stretches the curve of weights over all elements that become one.
+        stretch = min(self.factor, 1.0) if attrs.get("antialias", 0) else 1.0
+        beyond = math.ceil((2 if is_cubic else 1) / stretch) + 1
+        places = np.clip(places, -1, self.old)
+        elements = np.arange(-beyond, self.old + beyond, dtype=np.float32)[:, None]
+        far = np.abs(places - elements) * stretch
+        weights = np.maximum(1 - far, 0)
+        if is_cubic:
+            weights = _cubic(far, float(attrs.get("cubic_coeff_a", -0.75)))
+        if attrs.get("exclude_outside", 0):
+            weights[:beyond] = weights[-beyond:] = 0
+        weights /= weights.sum(axis=0)
+        # Beyond its borders, the image has the elements at the borders.
+        inside = weights[beyond:-beyond]
+        inside[0] += weights[:beyond].sum(axis=0)
+        inside[-1] += weights[-beyond:].sum(axis=0)
+        return inside
+
+
+def _cubic(far: np.ndarray[Any, Any], a: float) -> np.ndarray[Any, Any]:
+    """Return the weight of an element in a cubic mean, given its distance."""
+    near = ((a + 2) * far - (a + 3)) * far**2 + 1
+    return np.where(far <= 1, near, np.where(far < 2, a * (((far - 5) * far + 8) * far - 4), 0))
 
 
 def _multiplied(bb: relax.BlockBuilder, x: Any, matrix: relax.Expr, axis: int) -> relax.Expr:

@@ -16,7 +16,7 @@ from .exact_floats import ExactFloats
 from .safe_remainders import SafeRemainders
 from .scopes import WithoutScopes
 
-PIPELINE = "tvm_interop.exact_floats.safe_remainders.3"
+PIPELINE = "tvm_interop.exact_floats.safe_remainders.4"
 """The name under which TVM finds this pipeline.
 
 Compiled kernels are cached under this name too. It must therefore change with each change to the

@@ -142,6 +142,7 @@ def _new() -> Iterator[Case]:
     yield Case("DequantizeLinear", [few, np.array(0.5, "float32")], fixed=(0,), opset=21)
     yield Case("BitCast", [edges("float32")], {"to": 6}, opset=26)
     yield Case("PRelu", [numbers("float32", 2, 3, 4), numbers("float32", 3)], opset=6)
+    yield Case("PRelu", [np.array(-2, "float32"), np.array(0.25, "float32")])
 
 
 def _odd_inputs() -> Iterator[Case]:

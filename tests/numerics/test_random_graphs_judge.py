@@ -143,6 +143,37 @@ def test_what_onnx_leaves_open_is_no_fault() -> None:
     assert "wrong" in blamed(model, inside, {"y": np.asarray([7, 1], np.int32)})
 
 
+def test_the_fourier_transform_of_an_infinity_is_no_fault() -> None:
+    model = model_of("""g (float[1,4,1] x) => (float[1,4,2] y)
+        <int64 axis = {1}> { y = DFT(x, , axis) }""")
+    x = np.asarray([1.0, np.inf, 2.0, 3.0], np.float32).reshape(1, 4, 1)
+    ours = {"y": np.full((1, 4, 2), np.nan, np.float32)}
+    assert blamed(model, {"x": x}, ours) == {}
+    assert "wrong" in blamed(model, {"x": np.ones_like(x)}, ours)
+
+
+def test_a_recurrent_layer_keeps_the_nan_of_opposite_infinities() -> None:
+    """Where there is a bias, onnxruntime bounds its sum with NaN, which makes it a number."""
+    model = model_of("""g (float[1,1,2] x) => (float[1,1,1,1] y)
+        <float[1,4,2] w = {1, -1, 1, -1, 1, -1, 1, -1}, float[1,4,1] r = {1, 1, 1, 1},
+         float[1,8] b = {1, 1, 1, 1, 1, 1, 1, 1}>
+        { y = LSTM<hidden_size = 1>(x, w, r, b) }""")
+    nan = {"y": np.full((1, 1, 1, 1), np.nan, np.float32)}
+    opposite = {"x": np.full((1, 1, 2), np.inf, np.float32)}
+    assert blamed(model, opposite, nan) == {"settled": ["LSTM y"]}
+    assert "wrong" in blamed(model, {"x": np.ones((1, 1, 2), np.float32)}, nan)
+
+
+def test_zeros_less_their_mean_are_0_and_not_nan() -> None:
+    """ONNX adds 1e-9 to the deviation, and onnxruntime divides 0 by 0."""
+    model = model_of(
+        "g (float[1,1,2,2] x) => (float[1,1,2,2] y) { y = MeanVarianceNormalization(x) }"
+    )
+    zeros = {"x": np.zeros((1, 1, 2, 2), np.float32)}
+    assert blamed(model, zeros, {"y": zeros["x"]}) == {"settled": ["MeanVarianceNormalization y"]}
+    assert "wrong" in blamed(model, zeros, {"y": zeros["x"] / np.float32(0)})
+
+
 def test_a_node_reads_what_its_subgraphs_read() -> None:
     model = model_of("""g (bool c, float[2] x, float[2] z) => (float[2] y) {
         y = If(c) <then_branch = t () => (float[2] a) { a = Neg(x) },

@@ -47,6 +47,9 @@ DECIDED: dict[str, Decision] = {
     "LpPool": Decision("onnxruntime", "the reference takes a mean of fewer times more elements"),
     "MaxPool": Decision("onnxruntime", "sizes by SAME_LOWER are rounded up, as by SAME_UPPER"),
     "MaxUnpool": Decision("reference", "ONNX's own test counts places before a size is given"),
+    "MeanVarianceNormalization": Decision(
+        "reference", "ONNX adds 1e-9 to the deviation, which onnxruntime leaves out"
+    ),
     "QuantizeLinear": Decision("onnxruntime", "the reference overflows before it saturates"),
     "RNN": Decision("onnxruntime", _RECURRENT),
     "ReduceLogSumExp": Decision("either", "of infinity and its opposite"),

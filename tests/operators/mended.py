@@ -142,6 +142,7 @@ def _new() -> Iterator[Case]:
     yield Case("DequantizeLinear", [few, np.array(0.5, "float32")], fixed=(0,), opset=21)
     yield Case("BitCast", [edges("float32")], {"to": 6}, opset=26)
     yield Case("PRelu", [numbers("float32", 2, 3, 4), numbers("float32", 3)], opset=6)
+    yield Case("PRelu", [np.array(-2, "float32"), np.array(0.25, "float32")])
 
 
 def _odd_inputs() -> Iterator[Case]:
@@ -159,7 +160,9 @@ def _odd_inputs() -> Iterator[Case]:
 
 
 def _others() -> Iterator[Case]:
-    yield Case("DynamicQuantizeLinear", [np.zeros(3, "float32")], opset=11, outputs=3)
+    for values in (np.zeros(3), np.array([-np.inf, 1, -2])):
+        given = [values.astype("float32")]
+        yield Case("DynamicQuantizeLinear", given, opset=11, outputs=3)
     x, w = numbers("float32", 1, 4, 5, 6), numbers("float32", 4, 2, 3, 2, seed=1)
     for size in ([10, 18], [11, 19], [8, 13]):
         for auto_pad in ("NOTSET", "SAME_UPPER"):

@@ -35,6 +35,11 @@ CANCELLING = (
 If the numbers are nearly equal, the result is the rounding error of the mean, divided by the root
 of epsilon. This holds for every order of additions.
 """
+LOSING_NAN = ("DynamicQuantizeLinear", "GRU", "LSTM")
+"""Operators for which onnxruntime takes NaN for a number.
+
+It leaves NaN out of a range, and bounds the sum of NaN and a bias.
+"""
 
 
 def with_all_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -83,13 +88,26 @@ def blamed(model: onnx.ModelProto, feed: Arrays, computed: Arrays) -> dict[str, 
                 for oracle, answer in found.items()
             }
             if not all(verdicts.values()):
-                kind = _kind(verdicts, oracle_for(node.op_type, opset))
+                right = _oracle_for(node, given, opset)
+                kind = _kind(verdicts, right)
                 if kind in ("wrong", "unclear") and node.op_type in CANCELLING:
                     ours = {name: known[name]}
-                    wanted = {name: next(iter(found.values()))[name]}
+                    answer = found.get(right) or next(iter(found.values()))
+                    wanted = {name: answer[name]}
                     kind = "rounded" if within_rounding(alone, given, ours, wanted)[name] else kind
                 faults[kind].append(f"{node.op_type} {name}")
     return {kind: names[:5] for kind, names in faults.items() if names}
+
+
+def _oracle_for(node: onnx.NodeProto, given: Arrays, opset: int) -> str:
+    """The oracle that is right for a node, as `tests.operators.decided` says it."""
+    if node.op_type in LOSING_NAN and not _all_finite(given):
+        return "either"
+    return oracle_for(node.op_type, opset)
+
+
+def _all_finite(given: Arrays) -> bool:
+    return all(np.isfinite(a).all() for a in given.values() if a.dtype.kind == "f")
 
 
 def _kind(verdicts: Mapping[str, bool], right: str) -> str:
@@ -104,7 +122,13 @@ def _kind(verdicts: Mapping[str, bool], right: str) -> str:
 
 
 def left_open(node: onnx.NodeProto, given: Arrays) -> bool:
-    """Whether ONNX does not define the result: a number does not fit into the integer type."""
+    """Whether ONNX does not define the result.
+
+    A number does not fit into the integer type of a cast, or an infinity enters a Fourier
+    transform: whether its product with a sine that is nearly 0 is NaN depends on the algorithm.
+    """
+    if node.op_type == "DFT":
+        return not _all_finite(given)
     if node.op_type != "Cast":
         return False
     (array,) = given.values()

@@ -65,6 +65,15 @@ def _celu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any
     return relax.op.where(relax.op.less(x, number_like(x, 0)), bb.normalize(scaled), x)
 
 
+def _prelu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    # TVM's operator has an axis, which a scalar lacks.
+    x, slope = inputs
+    if int(x.ty.ndim) or int(slope.ty.ndim):
+        return None
+    scaled = bb.normalize(relax.op.multiply(x, slope))
+    return relax.op.where(bb.normalize(relax.op.less(x, number_like(x, 0))), scaled, x)
+
+
 def _selu(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     # TVM's converter of `Selu` turns NaN into 0.
     x = inputs[0]
@@ -88,6 +97,7 @@ ACTIVATIONS = {
     "Celu": _celu,
     "Elu": _elu,
     "Mish": _mish,
+    "PRelu": _prelu,
     "Selu": _selu,
     "Softplus": _softplus,
     "ThresholdedRelu": _thresholded_relu,

@@ -21,7 +21,8 @@ def import_dynamic_quantize(
     """Return the numbers in 8 bits, their scale and their zero point.
 
     The scale is the length of the smallest range that contains all numbers and 0, divided by 255.
-    If all numbers are 0, the scale is 1, as in onnxruntime. ONNX does not define this case.
+    If all numbers are 0, the scale is 1. If the range begins at minus infinity, the zero point is
+    255. ONNX defines neither, and onnxruntime computes both so.
     """
     x = inputs[0]
     zero = number_like(x, 0)
@@ -33,6 +34,8 @@ def import_dynamic_quantize(
     is_zero = bb.emit(relax.op.equal(scale, zero))
     scale = bb.emit(relax.op.where(is_zero, number_like(x, 1), scale))
     place = bb.emit(relax.op.subtract(zero, bb.emit(relax.op.divide(least, scale))))
+    is_nan = bb.emit(relax.op.isnan(place))
+    place = bb.emit(relax.op.where(is_nan, number_like(x, _LARGEST), place))
     whole = bb.emit(relax.op.round(bb.emit(relax.op.clip(place, 0, _LARGEST))))
     point = bb.emit(relax.op.astype(whole, "uint8"))
     rounded = relax.op.quantize(x, scale, point, axis=0, out_dtype="uint8")

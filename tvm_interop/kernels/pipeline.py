@@ -18,7 +18,7 @@ from .safe_remainders import SafeRemainders
 from .scopes import WithoutScopes
 from .unchecked_arguments import UncheckedArguments
 
-PIPELINE = "tvm_interop.cpu.5"
+PIPELINE = "tvm_interop.cpu.6"
 """The name under which TVM finds this pipeline.
 
 Compiled kernels are cached under this name too. It must therefore change with each change to the

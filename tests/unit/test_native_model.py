@@ -279,3 +279,13 @@ def test_inputs_that_are_not_contiguous_or_in_place_are_copied(path: Path) -> No
     for inputs in (scattered, bytewise):
         made = module.run_on(inputs, [0])
         assert made[0].tobytes() == outputs(GraphModule(path), 1)[0]
+
+
+def test_a_run_on_some_inputs_keeps_the_others(path: Path) -> None:
+    module, given = GraphModule(path), feed(1)
+    first, *others = given
+    with pytest.warns(RuntimeWarning, match=f"its inputs `{others[0]}` were never set"):
+        module.run_on({first: given[first]}, [0])
+    module.set_input(**{name: given[name] for name in others})
+    made = module.run_on({first: given[first]}, [0])
+    assert made[0].tobytes() == outputs(GraphModule(path), 1)[0]

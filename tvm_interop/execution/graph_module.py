@@ -241,14 +241,15 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
             self._copied_output(position, out)
 
     def run_on(self, inputs: Mapping[str, Any], outputs: Sequence[int]) -> dict[int, np.ndarray]:
-        """Run the model on all its inputs, and return new arrays of some outputs by position.
+        """Run the model on the given inputs, and return new arrays of some outputs by position.
 
         On a CPU, the kernels read the caller's arrays and write the new ones, without copies where
         they can. The module's own inputs and outputs then stay as they are.
 
         Parameters
         ----------
-        inputs: all inputs, by name. They must not change during the run.
+        inputs: inputs by name, which must not change during the run. Other inputs have the values
+            that were set before.
 
         Raises
         ------
@@ -256,6 +257,9 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
             The same cases as for `run`.
         """
         given = self._prepared(inputs)
+        unset = self._never_set - given.keys()
+        if unset:
+            self._tell_of_zeros(unset)
         ports = self._current_outputs()
         made = {i: aligned_empty(ports[i].shape, ports[i].dtype) for i in outputs}
         if isinstance(self._instance, NativeInstance) and self._is_full:
@@ -294,7 +298,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
         if given:
             self._write_all(self._prepared(given))
         if self._never_set:
-            self._tell_of_zeros()
+            self._tell_of_zeros(self._never_set)
 
     def _by_name(self, arrays: tuple[Any, ...]) -> dict[str | int, Any]:
         """Return the positional arguments of `run`, by the names or indices of the inputs."""
@@ -309,15 +313,15 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
             )
         return dict(zip(self._input_index, arrays, strict=True))
 
-    def _tell_of_zeros(self) -> None:
-        names = ", ".join(f"`{n}`" for n, i in self._input_index.items() if i in self._never_set)
+    def _tell_of_zeros(self, unset: set[int]) -> None:
+        names = ", ".join(f"`{n}`" for n, i in self._input_index.items() if i in unset)
         warnings.warn(
             f"the model runs on zeros: its inputs {names} were never set; give arrays to `run` or "
             "`set_input`",
             RuntimeWarning,
             stacklevel=4,  # The warning names the line that called the public method.
         )
-        self._never_set.clear()
+        self._never_set = self._never_set - unset
 
     # Outputs.
 

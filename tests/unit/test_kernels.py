@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import threading
@@ -23,7 +22,7 @@ from tests import nets
 from tvm_interop._native import cpu as _runtime
 from tvm_interop._native.kernels import load_kernels
 from tvm_interop._native.operators import BoundOperator
-from tvm_interop.errors import DeviceError, ExecutionError, PlanError
+from tvm_interop.errors import DeviceError, ExecutionError
 from tvm_interop.execution.cpu import as_tensor
 from tvm_interop.frontend import load_model
 from tvm_interop.kernels import build
@@ -33,7 +32,6 @@ from tvm_interop.kernels.build import (
     kernel_hashes,
     uses_parallel_loops,
 )
-from tvm_interop.kernels.unchecked_arguments import check_signatures, signatures_of
 from tvm_interop.program.host_memory import aligned_copy, aligned_empty
 from tvm_interop.transform import DefaultCPUSchedule, LowerToUnits, extract
 
@@ -405,29 +403,3 @@ def test_kernels_assume_nothing_of_addresses() -> None:
 
     assert assumed("default")
     assert not assumed(build.PIPELINE)
-
-
-def test_kernels_do_not_check_their_arguments_but_keep_other_assertions() -> None:
-    @T.prim_func
-    def halved(a: T.Buffer((4,), "int32"), b: T.Buffer((4,), "int32")):
-        for i in range(4):
-            assert a[i] % 2 == 0, "a number is odd"
-            b[i] = a[i] // 2
-
-    compiled = tvm.compile(tvm.IRModule({"halved": halved}), "llvm", tir_pipeline=build.PIPELINE)
-    code = compiled.mod.inspect_source("ll")
-    assert "a number is odd" in code
-    assert "Mismatched" not in code
-
-
-def test_an_operator_whose_tensors_do_not_fit_its_kernel_is_refused() -> None:
-    module = LowerToUnits()(load_model(nets.chain()))
-    program = extract(module)
-    signatures = signatures_of(program.kernels)
-    check_signatures(program, signatures)
-    op = program.operators[0]
-    shape, dtype = signatures[op.kernel][-1]
-    for wrong in (((*shape, 1), dtype), (shape, "float64")):
-        changed = {**signatures, op.kernel: [*signatures[op.kernel][:-1], wrong]}
-        with pytest.raises(PlanError, match=f"operator `{re.escape(op.name)}` would call kernel"):
-            check_signatures(program, changed)

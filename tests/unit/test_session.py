@@ -219,12 +219,12 @@ def test_memory_that_cannot_be_bound(path: Path) -> None:
 
 
 def test_memory_that_is_copied(path: Path) -> None:
-    """An array can be bound although its address is not a multiple of 64 bytes: it is copied."""
+    """Arrays can be bound although their memory cannot be used in place: they are copied."""
     session = Session(path)
     binding = session.io_binding()
     first = binding.bind_output("scores")
     assert repr(binding) == "Binding(in place: scores; copied in each run: nothing)"
-    image = np.zeros(4 * 4 + 1, "float32")[1:].reshape(1, 4, 2, 2)
+    image = np.ndarray((1, 4, 2, 2), "float32", np.zeros(4 * 4 * 4 + 1, np.uint8), 1)
     vector = tvm_interop.aligned_empty((1, 6), "float32")
     scores = np.zeros((1, 32), "float32")[:, ::2]
     binding.bind_cpu_input("image", image)

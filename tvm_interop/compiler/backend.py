@@ -21,7 +21,6 @@ from ..artifact.manifest import KernelCheck
 from ..errors import DeviceError
 from ..execution.instance import Clock, PlanInstance
 from ..kernels.build import kernel_hashes, uses_parallel_loops
-from ..kernels.unchecked_arguments import Signature, signatures_of
 from ..machine.kernel_libraries import Device
 from ..measure.kept_files import KeptFiles
 from ..measure.measured import MeasuredLatency, Progress, tell
@@ -135,11 +134,6 @@ class Kernels:
     def loaded(self) -> Any:
         """The kernel library, loaded into this process."""
         return load_kernels_from(self.code)
-
-    @cached_property
-    def signatures(self) -> dict[str, Signature]:
-        """The shapes and dtypes of each kernel's arguments, by the kernel's name."""
-        return signatures_of(self._module)
 
     @cached_property
     def _written_out(self) -> tvm.IRModule:

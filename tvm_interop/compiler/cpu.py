@@ -16,7 +16,6 @@ from ..kernels.build import build_kernels
 from ..kernels.cpu_schedule import DefaultCPUSchedule
 from ..kernels.linker import find_linker
 from ..kernels.tuned_schedule import TunedSchedule
-from ..kernels.unchecked_arguments import check_signatures
 from ..kernels.vectorize_math import VectorizeMath
 from ..lowering.extract import extract
 from ..lowering.lower import LowerToUnits, is_lowered
@@ -82,14 +81,7 @@ class LoweredForCpu(Lowered):
         schedule: Schedule,
         op_us: Callable[[], dict[str, float] | None],
     ) -> Plan:
-        """Make a plan. A single stream gets all threads, unless operators are divided.
-
-        Raises
-        ------
-        PlanError
-            An operator's tensors do not fit its kernel, or `schedule` does not fit `program`.
-        """
-        check_signatures(program, self.kernels.signatures)
+        """Make a plan. A single stream gets all threads, unless operators are divided."""
         shares_out = schedule.num_streams == 1 and not program.is_divided
         threads = self.streams * self.threads if shares_out else self.threads
         return make_plan(program, schedule, threads, self.kernels.parallel)
@@ -250,7 +242,6 @@ class CpuBackend:
             self._options.progress,
             KernelChecker(as_written, _parameters(program), self.target, library_checker, budget),
         )
-        check_signatures(program, kernels.signatures)
         return LoweredForCpu(
             import_anew, module, program, program, kernels, streams, threads, library_checker
         )

@@ -16,9 +16,8 @@ from .c_library import CLibraryFunctions
 from .exact_floats import ExactFloats
 from .safe_remainders import SafeRemainders
 from .scopes import WithoutScopes
-from .unchecked_arguments import UncheckedArguments
 
-PIPELINE = "tvm_interop.cpu.6"
+PIPELINE = "tvm_interop.cpu.7"
 """The name under which TVM finds this pipeline.
 
 Compiled kernels are cached under this name too. It must therefore change with each change to the
@@ -29,7 +28,7 @@ pipeline that changes kernels.
 def _pipeline(**options: Any) -> tuple[Any, Any, Any]:
     lowering, for_host, for_device = tirx.get_tir_pipeline("default", **options)
     ours: list[Any] = [WithoutScopes(), CLibraryFunctions(), ExactFloats()]
-    passes = [*ours, lowering, SafeRemainders(), AnyAddress(), UncheckedArguments()]
+    passes = [*ours, lowering, SafeRemainders(), AnyAddress()]
     return tvm.transform.Sequential(passes), for_host, for_device
 
 

@@ -59,6 +59,7 @@ class NativeInstance:
         self._arrays: dict[int, np.ndarray] = {}
         self._bound: dict[int, np.ndarray] = {}  # The caller's arrays by value id, kept alive.
         self._timed: Any = None
+        self._ran_elsewhere = False  # Whether the latest run was on memory that may be freed.
 
     @property
     def plan(self) -> Plan:
@@ -76,7 +77,12 @@ class NativeInstance:
 
     @property
     def executor(self) -> Any:
-        """The object that `clock` times, on the inputs and outputs of the latest run."""
+        """The object that `clock` times, on the inputs and outputs of the latest run.
+
+        After `run_on`, these are again the instance's own, or memory that was bound.
+        """
+        if self._ran_elsewhere:
+            self.run()
         if self._timed is None:
             self._timed = _cpu().executor_of(self._native.address)
         return self._timed
@@ -87,6 +93,7 @@ class NativeInstance:
         `wanted` has no effect, because outputs are always in the host's memory.
         """
         self._native.run()
+        self._ran_elsewhere = False
 
     def run_on(self, inputs: Mapping[int, np.ndarray], outputs: Mapping[int, np.ndarray]) -> None:
         """Run every operator once on the caller's memory, which is copied only where it must be.
@@ -99,6 +106,7 @@ class NativeInstance:
             contiguous.
         """
         lent = {i: np.ascontiguousarray(array) for i, array in inputs.items()}
+        self._ran_elsewhere = True
         self._native.run_on(
             {i: array.ctypes.data for i, array in lent.items()},
             {i: array.ctypes.data for i, array in outputs.items()},

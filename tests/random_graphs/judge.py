@@ -118,7 +118,7 @@ def run_all(
 
 
 def natively(artifact: Artifact, feeds: Sequence[Arrays], seed: int) -> list[Arrays]:
-    """The outputs of the native library, which reads each input at an address of its own kind."""
+    """The outputs of the native library. Inputs begin at different places in a cache line."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.tar"
         artifact.save(path)
@@ -135,7 +135,7 @@ def natively(artifact: Artifact, feeds: Sequence[Arrays], seed: int) -> list[Arr
 
 
 def moved(array: np.ndarray, elements: int) -> np.ndarray:
-    """A copy of `array` that begins up to 15 elements behind a multiple of 64 bytes."""
+    """A copy of `array` that begins `elements % 16` elements behind a multiple of 64 bytes."""
     begin = elements % 16
     memory = aligned_empty((begin + array.size,), array.dtype)
     copy = memory[begin:].reshape(array.shape)

@@ -21,6 +21,7 @@ from onnx import TensorProto, helper
 import tvm_interop
 from tests import nets
 from tests.nets import two_inputs_feed as feed
+from tests.random_graphs.judge import moved
 from tests.unit.test_onednn import needs_onednn
 from tvm_interop import Artifact, GraphModule, load
 from tvm_interop._native import cpu as _cpu
@@ -233,13 +234,6 @@ def test_a_missing_library_in_a_process_of_its_own(tmp_path: Path) -> None:
     with np.load(tmp_path / "out.npz") as found:
         for name, output in zip(found.files, module(**feed()), strict=True):
             np.testing.assert_allclose(found[name], output.numpy(), rtol=1e-5, atol=1e-6)
-
-
-def moved(array: np.ndarray, elements: int) -> np.ndarray:
-    """A copy of `array` that begins this many elements behind a multiple of 64 bytes."""
-    copy = tvm_interop.aligned_empty((elements + array.size,), array.dtype)[elements:]
-    copy[...] = array.ravel()
-    return copy.reshape(array.shape)
 
 
 def test_a_run_on_the_callers_memory_copies_no_input(path: Path) -> None:

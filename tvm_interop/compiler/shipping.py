@@ -61,7 +61,7 @@ def manifest_of(
         merge_check=merge_check or annotated_merge_check(lowered.module),
         gpu_kernels=lowered.gpu_kernels,
         not_tried=tuple(budget.not_tried),
-        unaligned_inputs=True,  # `AnyAddress` is a pass of every pipeline for CPUs.
+        unaligned_inputs=True,  # See `kernels/without_marks.py`.
     )
 
 

@@ -11,11 +11,10 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from .any_address import AnyAddress
 from .c_library import CLibraryFunctions
 from .exact_floats import ExactFloats
 from .safe_remainders import SafeRemainders
-from .scopes import WithoutScopes
+from .without_marks import WithoutMarks
 
 PIPELINE = "tvm_interop.cpu.7"
 """The name under which TVM finds this pipeline.
@@ -27,8 +26,9 @@ pipeline that changes kernels.
 
 def _pipeline(**options: Any) -> tuple[Any, Any, Any]:
     lowering, for_host, for_device = tirx.get_tir_pipeline("default", **options)
-    ours: list[Any] = [WithoutScopes(), CLibraryFunctions(), ExactFloats()]
-    passes = [*ours, lowering, SafeRemainders(), AnyAddress()]
+    without: Any = WithoutMarks
+    ours: list[Any] = [without("pragma_scope"), CLibraryFunctions(), ExactFloats()]
+    passes = [*ours, lowering, SafeRemainders(), without("storage_alignment")]
     return tvm.transform.Sequential(passes), for_host, for_device
 
 

@@ -63,8 +63,8 @@ longest_paths: Callable[[OpGraph, bytes, bytes], IdLists] = _find("longest_paths
 hios_lp: Callable[[OpGraph, bytes, bytes, int], IdLists] = _find("hios_lp")
 # Parameters: graph, op_us, edge_us, gpus.
 hios_mr: Callable[[OpGraph, bytes, bytes, int], IdLists] = _find("hios_mr")
-# `look_ahead` says whether the readers of an operator take part in the choice of its GPU.
-# Parameters: graph, op_us, edge_us, gpus, look_ahead.
+# `look_ahead` says whether the choice of an operator's GPU also considers the operators that read
+# its results. Parameters: graph, op_us, edge_us, gpus, look_ahead.
 heft: Callable[[OpGraph, bytes, bytes, int, bool], IdLists] = _find("heft")
 # Returns a batch of all stages whose latencies `open_windows` may need. Each of these stages has 2
 # to `window` operators. Parameters: graph, op_us, edge_us, orders, window.
@@ -122,10 +122,10 @@ simulate_contention: Callable[
     [OpGraph, IdLists, IdLists, bytes, float, float, bytes, bytes, float], Any
 ] = _find("simulate_contention")
 
-# The functions below work on batches of stages. `streams` is the largest number of streams that a
-# stage may use.
+# The functions below work on batches of stages. A stage consists of groups of operators, and each
+# group runs on one stream. `streams` is the largest number of streams that a stage may use.
 
-# Returns the stream of each group, stage after stage. Parameters: batch, op_us, streams.
+# Returns the stream on which each group runs, stage after stage. Parameters: batch, op_us, streams.
 pack_groups_of_stages: Callable[[Sequence[bytes], bytes, int], Ids] = _find("pack_groups_of_stages")
 # Returns the batch with groups joined, so that each stage has at most `streams` groups.
 # Parameters: batch, op_us, streams.
@@ -240,6 +240,7 @@ fold_streams: Callable[[OpGraph, IdLists, bytes, int, Ids], IdLists] = _find("fo
 # Returns, for each operator, the operators that it waits for.
 # Parameters: graph, streams, extra_edges.
 plan_sync: Callable[[OpGraph, IdLists, bytes], IdLists] = _find("plan_sync")
+# Places the tensors in memory.
 # Parameters: graph, streams, waits, nbytes, producers, users, alignment.
 plan_memory: Callable[[OpGraph, IdLists, IdLists, Ids, IdLists, IdLists, int], Any] = _find(
     "plan_memory"
@@ -281,8 +282,9 @@ serving_engine_now: Callable[[ServingEngine], float] = _find("serving_engine_now
 serving_engine_busy: Callable[[ServingEngine], float] = _find("serving_engine_busy")
 # A model is a chain of blocks. A program runs a combined block: blocks of several models at once.
 # `places` has two lists for each model: the index of the program that runs each block of the model,
-# and the block's part of that program. `interval_us` holds, for each model, the least time between
-# two requests that leave its queue. `buffer` is the most requests that wait for a block.
+# and the index of the block's part in that program. `interval_us` holds, for each model, the least
+# time between two requests that leave its queue. `buffer` is the most requests that wait for a
+# block.
 #
 # `arrivals` holds three arrays. The first has the times of arrivals in microseconds, and the second
 # has the model of each arrival. The third has rows of a model, a next model and a delay. When a

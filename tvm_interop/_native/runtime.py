@@ -165,8 +165,10 @@ class NativeModel:
         return int(self._library.tvi_model_instance_nbytes(self._handle, shape))
 
     def input_alignment(self, shape: int, position: int) -> int:
-        """Return the number of bytes of which an input's address must be a multiple to be read in
-        place; 0 if a run copies the input in any case."""
+        """Return the alignment, in bytes, at which a run reads an input in place.
+
+        The result is 0 if every run copies the input.
+        """
         return int(self._library.tvi_model_input_alignment(self._handle, shape, position))
 
     def open(self, shape: int) -> NativeModelInstance:

@@ -122,7 +122,10 @@ class Artifact:
         return native
 
     def of_shape(self, shape: int) -> Artifact:
-        """The artifact for entry `shape` of `input_shapes`. The caller must not change it."""
+        """The artifact for entry `shape` of `input_shapes`.
+
+        The caller must not change the artifact.
+        """
         if shape == 0:
             return self
         others = self.__dict__["_unread"].fields()["others"] if self.native else self.others

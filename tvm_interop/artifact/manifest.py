@@ -1,4 +1,4 @@
-"""The manifest of an artifact: versions, target, digests, and the checks made before it shipped.
+"""The manifest of an artifact: versions, target, digests, and the results of the compiler's checks.
 
 `manifest.json` in the artifact's tar file is the JSON form of `Manifest`.
 """
@@ -38,9 +38,9 @@ class SpeedCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     paired_ratio: the scheduled latency divided by the sequential latency, estimated from the
         ratios in the single rounds, or from the ratios in the new processes. None in artifacts of
         older versions.
-    interval: the confidence interval of `paired_ratio`, at a level of 90% or more. The schedule
-        ships if the upper end is below 0.99. None if there were too few rounds or processes, and in
-        artifacts of older versions.
+    interval: the confidence interval of `paired_ratio`, at a level of 90% or more. The artifact
+        runs the schedule only if the upper end is below 0.99. None if there were too few rounds or
+        processes, and in artifacts of older versions.
     """
 
     sequential_us: float
@@ -124,7 +124,7 @@ def _some(names: tuple[str, ...], limit: int = 3) -> str:
 
 
 class KernelCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which kernels were compared with a reference before they shipped.
+    """Which kernels were compared with a reference when the model was compiled.
 
     Attributes
     ----------
@@ -135,7 +135,7 @@ class KernelCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         time or memory.
     plain: the fault of each kernel that failed, in words. A kernel of TVM's is listed by its own
         name, and is built again without a schedule or vector instructions. A library's kernel is
-        listed by the operator's name, and TVM's kernel ships instead. Both replacements are slower.
+        listed by the operator's name, and TVM's kernel runs instead. Both replacements are slower.
     unchecked: why none of TVM's kernels was compared; None if the kernels were compared.
     """
 
@@ -191,10 +191,10 @@ class RowMask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     input: the name of the input.
     one_at: where the mask must be 1. `first`: at the first position, for all indices of the other
-        dimensions. `any`: at one position or more; the mask then has one element at each position,
-        and with two ranges each row of the first range must have a 1. `all`: at all positions.
-        With `first`, `any` and `all`, all numbers of the mask must be from 0 to 1. `nowhere` sets
-        no condition.
+        dimensions. `any`: at one position or more. The mask then has one element for each position.
+        If there are two ranges, this holds for each row of the first range. `all`: at all
+        positions. With `first`, `any` and `all`, all numbers of the mask must be from 0 to 1.
+        `nowhere` sets no condition.
     """
 
     input: str
@@ -264,8 +264,11 @@ class RowSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     @property
     def mean_filling(self) -> float:
-        """The number of rows that a run computes, divided by the number of rows of its inputs:
-        the mean over all sizes of the ranges."""
+        """The mean cost of padding, over all sizes of the ranges.
+
+        The cost is the number of rows that a run computes, divided by the number of rows of its
+        inputs.
+        """
         found = 1.0
         for sizes in self.ranges.values():
             compiled, given = sorted(set(sizes)), range(min(sizes), max(sizes) + 1)

@@ -115,8 +115,8 @@ class Ranges:
     compiled: the sizes that the model was compiled for, in the order of `Artifact.input_shapes`.
     filled_with_0: the inputs that are padded with 0. All other inputs are padded with copies of
         their last row.
-    mean_filling: the number of rows that a run computes, divided by the number of rows of its
-        inputs: the mean over all sizes of the ranges.
+    mean_filling: the mean cost of padding, over all sizes of the ranges. The cost is the number of
+        rows that a run computes, divided by the number of rows of its inputs.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -144,7 +144,9 @@ class Ranges:
         known = {each.name: each for each in self.dimensions}
         told = " and ".join(map(str, self.dimensions))
         if not isinstance(request, Mapping):
-            raise InputError(f"the request is {request!r}: give sizes by name, of {told}")
+            raise InputError(
+                f"the request {request!r} is not a mapping: give sizes by name, for {told}"
+            )
         for name in request:
             if name not in known:
                 raise InputError(

@@ -62,7 +62,7 @@ def sign(path: str | os.PathLike[str], key: str | os.PathLike[str]) -> Path:
             while chunk := file.read(_CHUNK):
                 summed.update(chunk)
     except OSError as error:
-        raise ArtifactError(f"`{path}`: it cannot be read: {error.strerror or error}") from error
+        raise ArtifactError(f"`{path}` cannot be read: {error.strerror or error}") from error
     digest = summed.hexdigest()
     unsigned = _Signature(digest, "")
     signature = base64.b64encode(private.sign(unsigned.signed())).decode()

@@ -26,8 +26,8 @@ def check_program(program: StreamProgram) -> Report:
     - each read that names a tensor comes after the operator that writes this tensor, if there is
       one, and no other operator overwrites the tensor before the read;
     - no operators wait for each other in a circle;
-    - no operator with `restrict`, that is, one whose kernel assumes that the bytes it writes
-      overlap no others, writes bytes that another of its reads or writes touches.
+    - no operator with `restrict` writes bytes that another of its own reads or writes touches;
+      `restrict` means that the kernel assumes that the bytes it writes overlap no others.
 
     The check computes happens-before from the streams and the waits. It does not run the program,
     so it also finds races that no run has shown yet.

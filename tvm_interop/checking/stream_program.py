@@ -49,9 +49,9 @@ class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         tensor must find the bytes as they were last written under that name. A tensor that no
         operator writes is in memory before the first operator starts. A read without a name accepts
         any bytes. A write without a name overwrites every tensor in the range.
-    share: for bytes that several operators write together, each of them a share of the bytes: the
-        index of this operator's share, and the number of shares. Operators that write different
-        shares do not conflict. None if one operator writes all the bytes.
+    share: the index of the operator's share of the bytes, and the number of shares, if several
+        operators write the bytes together. Operators that write different shares do not conflict.
+        None if one operator writes all the bytes.
     """
 
     buffer: str

@@ -79,11 +79,12 @@ def compile_model(
 ) -> None:
     """Compile a model: schedule its operators by measured latencies and write one artifact.
 
-    Before the schedule ships, it is measured against sequential execution. If it is not faster, the
+    The schedule is measured against sequential execution. If the schedule is not faster, the
     artifact runs sequentially, and a line of the output says so.
 
-    --time-budget limits the time of all these steps. When the time is over, the best schedule found
-    so far ships. The output and the artifact's manifest list the steps that were left out.
+    --time-budget limits the time of all these steps. When the time is over, the artifact gets the
+    best schedule found so far. The output and the artifact's manifest list the steps that were left
+    out.
     """
     import_tvm(str(model))
     from ..compiler.api import compile as compile_to_artifact
@@ -148,7 +149,7 @@ def read_schedule(path: Path) -> Schedule:
 
 
 def _given_line(artifact: Artifact, given: Schedule, name: str) -> str:
-    """A line that describes the schedule given with `--schedule`, and says whether it ships."""
+    """A line that describes the schedule given with `--schedule`, and says whether it is used."""
     stages = f"{len(given.stages)} stages on " if given.stages else ""
     checked = artifact.manifest.speed_check
     if checked is not None and checked.shipped == "sequential":

@@ -71,13 +71,13 @@ def note_missing_libraries(wanted: Sequence[str] | None, device: Device) -> None
 
     Parameters
     ----------
-    wanted: names of kernel libraries; None stands for all that have kernels for `device`.
+    wanted: names of kernel libraries; None stands for all libraries with kernels for `device`.
     """
     from ..machine.kernel_libraries import TVM, provider_names, why_missing
 
     if wanted is not None and device == "cuda":
-        # On a GPU, TVM's kernels do not replace a library that the user named, so the note would
-        # be wrong: see `CudaBackend`.
+        # The note says that TVM's kernels run instead of the library's. On a GPU, they do not
+        # replace a library that the user named (see `CudaBackend`).
         return
     for name in wanted if wanted is not None else provider_names(device):
         why = None if name == TVM else why_missing(name)

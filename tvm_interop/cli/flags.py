@@ -38,7 +38,7 @@ class DeviceFlags(Flags):
     providers: options.Providers = None
 
     def compile_options(self) -> dict[str, Any]:
-        """The values of the options, by the field of `CompileOptions` that each one sets."""
+        """The values of the options, by the field of `CompileOptions` that each option sets."""
         return {
             "target": self.target,
             "streams": self.streams,
@@ -108,7 +108,7 @@ class KernelFlags(DeviceFlags):
     tuning_records: options.TuningRecords = None
 
     def compile_options(self) -> dict[str, Any]:
-        """The values of the options, by the field of `CompileOptions` that each one sets."""
+        """The values of the options, by the field of `CompileOptions` that each option sets."""
         return {
             **super().compile_options(),
             "archs": options.parse_names(self.arch),
@@ -130,7 +130,7 @@ class CompileFlags(KernelFlags):
     time_budget: options.TimeBudget = None
 
     def compile_options(self) -> dict[str, Any]:
-        """The values of the options, by the parameter of `compile` that each one sets."""
+        """The values of the options, by the parameter of `compile` that each option sets."""
         return {
             **super().compile_options(),
             "stream_priorities": self.stream_priorities,

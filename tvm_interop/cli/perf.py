@@ -133,11 +133,11 @@ class LoadFlags(Flags):
         return Load(self.concurrency, self.rate, _arrivals(self.arrivals))
 
     def timing(self, usual_rest_s: float) -> Timing:
-        """The durations of the warm-up, of each engine's turns, and of the rests before the turns.
+        """The durations of the warm-up, of each engine's turns, and of the pauses before the turns.
 
         Parameters
         ----------
-        usual_rest_s: the rest before each turn if `--rest` is not given, in seconds.
+        usual_rest_s: the pause before each turn if `--rest` is not given, in seconds.
         """
         from ..perf.contest import Timing
 
@@ -177,8 +177,8 @@ def measure(
     """Measure an artifact: latency percentiles, throughput, memory and CPU time.
 
     Each engine runs in a process of its own, with the number of threads that is best for it. The
-    engines take turns. Each turn begins with a rest, because threads of the engine that ran before
-    may still use a core. With --against the artifact takes part twice, in two processes. The
+    engines take turns. There is a pause before each turn, because threads of the engine that ran
+    before may still use a core. With --against the artifact takes part twice, in two processes. The
     difference between the two is the noise. A smaller difference between engines means nothing.
 
     An artifact holds machine code, which runs with all your rights: see `tvm-interop run --help`.

@@ -248,7 +248,7 @@ def _artifact(
     trusted_keys: list[Path] | None,
     compiling: ModelFlags,
 ) -> Artifact:
-    """Load the artifact at `path`, or compile the model there once and keep its artifact."""
+    """Load the artifact at `path`; if `path` is a model, compile it once and keep its artifact."""
     from ..artifact.artifact import load
     from ..session.source import Source, artifact_or_source
 

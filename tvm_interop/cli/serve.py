@@ -199,7 +199,7 @@ def serve_models(
     from ..serving.server.server import Server, log_to_stderr
 
     if log_level not in _LEVELS:
-        raise InputError(f"--log-level `{log_level}`: there are {', '.join(_LEVELS)}")
+        raise InputError(f"--log-level `{log_level}`: give one of {', '.join(_LEVELS)}")
     chosen = server.chosen()
     if no_http:
         chosen["http_port"] = None

@@ -13,7 +13,9 @@ significance level of 5%. See `docs/speed_check.rst`."""
 
 
 def speed_check_line(artifact: Artifact, given: str | None = None) -> str | None:
-    """A line that compares the schedule with sequential execution, and says which of them ships.
+    """A line that compares the schedule with sequential execution.
+
+    The line also says which of the two the artifact runs.
 
     The result is None if the artifact has no speed check.
 

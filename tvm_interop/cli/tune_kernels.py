@@ -74,7 +74,7 @@ def tune_kernels(
 
 
 class _Bar:
-    """Shows a progress bar of trials, with the kernels' best latency over their default latency."""
+    """Shows a progress bar of trials, and a ratio: the kernels' best over their default latency."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar

@@ -22,8 +22,8 @@ def annotate(
 
     Parameters
     ----------
-    merge_check: the check of operators that were merged in the module; None if none were. It
-        becomes an attribute too.
+    merge_check: the check of operators that were merged in the module; None if no operators were
+        merged. The check becomes an attribute too.
     """
     attributes = {_SCHEDULE: schedule.to_json()}
     if merge_check is not None:
@@ -49,7 +49,7 @@ def annotated_schedule(module: Any, function: str = "main") -> Schedule | None:
 
 
 def annotated_merge_check(module: Any, function: str = "main") -> MergeCheck | None:
-    """The check of merged operators that `function` has as an attribute; None without one.
+    """The check of merged operators that `function` has as an attribute; None if it has none.
 
     Raises
     ------

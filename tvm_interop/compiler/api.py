@@ -81,9 +81,9 @@ def compile(
 ) -> Artifact:
     """Compile a model so that its independent operators run side by side; return the artifact.
 
-    Before the schedule ships, it is measured against sequential execution of the same kernels. The
-    artifact runs sequentially if the schedule is not faster. The page "The options of compile" of
-    the documentation says more about each option.
+    The schedule is measured against sequential execution of the same kernels. The artifact runs
+    sequentially if the schedule is not faster. The page "The options of compile" of the
+    documentation says more about each option.
 
     Parameters
     ----------
@@ -92,14 +92,14 @@ def compile(
     scheduler: one of `schedulers()`; `auto` tries several and measures which is fastest.
     out: where to write the artifact; None writes no file.
     schedule: use this schedule instead of running a scheduler.
-    input_shapes: shapes of open inputs, by name; several such mappings give as many plans.
+    input_shapes: shapes of inputs that the model leaves open; several mappings make several plans.
     batch_sizes: sizes of the first dimension, for a server that joins requests.
     streams: how many streams run side by side; by default one for each core on a CPU. On a GPU the
         scheduler `opara` opens as many as its algorithm asks for, unless this number bounds it.
     threads: threads of each stream's kernels on a CPU; by default streams share the cores evenly.
-    latency: a latency model, `learned`, or the name of a GPU; by default it is measured here.
+    latency: a latency model, `learned`, or the name of a GPU; by default latencies are measured.
     latency_db: file that keeps measured latencies; by default one in the user's cache folder.
-    keep_slower: ship the schedule even if sequential execution is faster.
+    keep_slower: use the schedule even if sequential execution is faster.
     progress: called with the number of stages measured, and of stages to be measured.
     providers: sources of kernels: `tvm`, `onednn`, `cudnn`, `cublaslt`; by default all installed.
     archs: architectures of GPUs to compile kernels for, such as `sm_90`.
@@ -206,7 +206,7 @@ def compile(
 
 
 def _shared_out(options: CompileOptions, each: Sequence[_T]) -> Iterator[tuple[CompileOptions, _T]]:
-    """Yield the options for each of the shapes `each` to compile for, with the shapes.
+    """Yield a pair for each entry of `each`: the options to compile for its shapes, and the entry.
 
     The options limit the time for these shapes to an equal share of the time that is left.
     """
@@ -313,7 +313,7 @@ def _compile_one(
     checked = None if keep_slower else measured
     wants_check = checked is None and not keep_slower and _is_concurrent(chosen, compilation)
     # If the latencies were not measured here, the schedule may be for a GPU that is not in this
-    # machine. A schedule that cannot run here ships unchecked.
+    # machine. A schedule that cannot run here is used unchecked.
     if wants_check and ("prices" not in chosen.stats or compilation.can_check_speed(chosen)):
         if compilation.time_for_schedule.is_spent:
             budget.leave_out("the speed check, so the model runs sequentially")

@@ -63,7 +63,7 @@ class Kernels:
         write_out: the pass that runs last, because TVM's analyses cannot read kernels after it.
         kept: where built libraries are kept for later compilations; None keeps none.
         progress: called when the kernels are built.
-        checker: checks the kernels before they ship; None for a GPU, whose kernels are not checked.
+        checker: checks the compiled kernels; None for a GPU, whose kernels are not checked.
         """
         self._checker = checker
         self._kept = kept
@@ -114,9 +114,9 @@ class Kernels:
 
     @cached_property
     def checked(self) -> CheckedKernels:
-        """The library as it ships, with the result of the checks.
+        """The library that the artifact gets, with the result of the checks.
 
-        A kernel that is wrong is built again without a schedule. Some kernels ship unchecked: large
+        A kernel that is wrong is built again without a schedule. Some kernels stay unchecked: large
         kernels, kernels that this machine's CPU cannot run, and all kernels for a GPU.
 
         Raises

@@ -1,4 +1,4 @@
-"""Checks TVM's kernels before they ship, and replaces kernels that are wrong.
+"""Checks TVM's kernels before the artifact gets them, and replaces kernels that are wrong.
 
 Each kernel is compared with a reference (see `kernels.check`). A wrong kernel is built again
 without a schedule.
@@ -64,7 +64,7 @@ class KernelChecker:
     parameters: the types of each kernel's inputs and of its outputs, by the kernel's name.
     target: the TVM target that the kernels are compiled for.
     libraries: the checker of library kernels for the same model.
-    budget: the time of the compilation. A kernel that cannot be checked in time ships unchecked.
+    budget: the time of the compilation. A kernel that cannot be checked in time is used unchecked.
     """
 
     as_written: tvm.IRModule
@@ -82,7 +82,7 @@ class KernelChecker:
         kept: KeptFiles | None,
         progress: Progress | None,
     ) -> CheckedKernels:
-        """Check the kernels, and return the library as it ships.
+        """Check the kernels, and return the library for the artifact.
 
         The result also counts the kernels that `libraries` has checked.
 

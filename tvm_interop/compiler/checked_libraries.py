@@ -1,4 +1,4 @@
-"""Checks the kernels of kernel libraries before they ship, and replaces kernels that are wrong.
+"""Checks the kernels that libraries have for a model, and replaces kernels that are wrong.
 
 Each kernel is compared with the NumPy version of TVM's kernel for the same operator. If a library's
 kernel is wrong, TVM's kernel runs the operator instead.
@@ -109,7 +109,7 @@ class LibraryChecker:
     ----------
     as_written: TVM's kernels of the same operators, before any schedule.
     kept: where verdicts are remembered from one process to the next; None for nowhere.
-    budget: the time of the compilation. A kernel that cannot be checked in time ships unchecked.
+    budget: the time of the compilation. A kernel that cannot be checked in time is used unchecked.
     checked: the number of library kernels of the last program that were checked. Equal kernels
         count once.
     late: the number of library kernels of the last program that could not be checked in time.

@@ -357,8 +357,8 @@ class Compilation:
 
         Returns
         -------
-        The compilation of the merged model, and the schedule for it. Without merged stages these
-        are this compilation and the same schedule.
+        The compilation of the merged model, and the schedule for it. Without merged stages, the
+        result is this compilation and `schedule` itself.
 
         Raises
         ------
@@ -376,7 +376,8 @@ class Compilation:
         Raises
         ------
         ScheduleError
-            Operators cannot be merged, or the results differ too much; the message names them.
+            Operators cannot be merged, or the results differ too much; the message names the
+            operators.
         """
         groups = tuple(merged_stages(schedule))
         if groups not in self._merge_checks:
@@ -454,8 +455,8 @@ class Compilation:
         """Run `schedule` and sequential execution against each other, interleaved.
 
         Each round measures sequential execution twice, and the difference between the two
-        measurements is noise. The schedule ships if it is faster by more than 1%, at a significance
-        level of 5% (see `scheduling.paired_rounds`). `check_rounds` explains `rough`.
+        measurements is noise. The schedule passes if it is faster by more than 1%, at a
+        significance level of 5% (see `scheduling.paired_rounds`). `check_rounds` explains `rough`.
         """
         sequential = self.sequential()
         rounds = self.measure([sequential, sequential, schedule])

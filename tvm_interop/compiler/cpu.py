@@ -211,7 +211,7 @@ class CpuBackend:
             )
         tell(self._options.progress, "lowering the model to kernels")
         module = lower(imported)
-        del imported  # Free the weights that lowering has replaced by others.
+        del imported  # Free the weights that lowering has replaced by new weights.
         program = concat_in_place(extract(module))
         check_fits(program, input_shapes or {})
         as_written = program.kernels

@@ -182,7 +182,7 @@ class LoweredForCuda(Lowered):
         missing = _why_not_run(plan)
         if missing is not None:
             raise DeviceError(
-                f"a schedule's speed is checked on a GPU: {missing}; `keep_slower` ships the "
+                f"a schedule's speed is checked on a GPU: {missing}; `keep_slower` uses the "
                 "schedule unchecked"
             ) from missing
         return CudaInstance(plan, self.kernels.loaded, self.program.weights)

@@ -102,7 +102,7 @@ class Imported:
         shapes: the shapes of the inputs by batch size.
         """
         if not may_be_onnx(self._model):
-            return None  # Only in an ONNX model can the numbers that come from sizes be traced.
+            return None  # The numbers that come from sizes can be traced only in an ONNX model.
         for size, given in shapes.items():
             if (size,) not in self._seen:
                 self._import(given, (size,))

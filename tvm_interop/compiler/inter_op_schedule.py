@@ -27,7 +27,7 @@ class InterOpSchedule:
     ----------
     scheduler: one of `tvm_interop.schedulers()`. `auto`, and each scheduler that needs latencies
         and gets none, compiles the kernels and measures them here.
-    target: a TVM target for a CPU; by default the one in scope (`with target:`), or else `llvm`.
+    target: a TVM target for a CPU; by default the target in scope (`with target:`), or else `llvm`.
     options: as for `tvm_interop.compile`: `streams`, `threads`, `latency`, `latency_db`,
         `progress`, `providers`, and options of the scheduler. `parts` is as in `CompileOptions`.
 

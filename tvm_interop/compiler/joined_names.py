@@ -1,10 +1,10 @@
 """Finds the dimensions that have several names but one size.
 
 Exporters may give each input of a model names of its own, so the length of a sequence is
-`input_ids_len` in one input and `mask_len` in another. If the model can be imported where both have
-the same size, but not where they differ, they are one dimension, and get one range. Which
-names are joined decides only which sizes a run may have. The proofs about these sizes do not depend
-on the joining.
+`input_ids_len` in one input and `mask_len` in another. If the model can be imported where both
+lengths are equal, but not where they differ, they are one dimension, and get one range. Which names
+are joined decides only which sizes a run may have. The proofs about these sizes do not depend on
+the joining.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keeps on disk which schedule ships for a model, for later compilations of the same model.
+"""Keeps on disk which schedule was chosen for a model, for later compilations of the same model.
 
 The key of an entry holds everything that the choice depends on, such as the versions and a digest
 of this package's own code.
@@ -35,12 +35,12 @@ library."""
 
 
 class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The schedule that ships, and its speed check.
+    """The schedule that was chosen, and its speed check.
 
     Attributes
     ----------
     schedule: the schedule, as JSON text.
-    speed_check: the result of its speed check; None without one.
+    speed_check: the result of its speed check; None if its speed was not checked.
     """
 
     schedule: str
@@ -117,7 +117,7 @@ def choice_is_kept(
 
 @functools.cache
 def _code_digest(library: Path) -> str:
-    """A digest of this package's code that measures, schedules, and decides what ships.
+    """A digest of this package's code that measures, schedules, and chooses the schedule.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Compares merged operators with the operators that they replace.
 
-The merged and the separate operators run the kernels that ship.
+The merged and the separate operators run the same kernels as in the artifact.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ The process that compiles differs from the processes that run the artifact later
 other data, and its kernels are loaded in another way. Also, two instances of one artifact may
 differ by several percent, only because their tensors lie at other addresses. So a schedule that
 seemed faster when it was chosen must be faster in the mean over several new processes. Each of
-these processes loads the files that would ship. The new processes decide; the runs before them only
-choose a schedule, and leave out schedules that gain nothing.
+these processes loads artifacts from files, as a user's process does. The new processes decide; the
+runs before them only choose a schedule, and leave out schedules that gain nothing.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def check_twice(
 
     Returns
     -------
-    The speed check, which says whether the schedule ships.
+    The speed check, which says whether the artifact runs the schedule.
     """
     in_new_processes = can_confirm(compilation)
     if first is None:
@@ -165,7 +165,7 @@ def confirm_in_new_processes(
     Returns
     -------
     The speed check with the figures of the new processes. If no process can run, or if the time of
-    the compilation is over, the check says that sequential execution ships.
+    the compilation is over, the check says that the artifact runs sequentially.
     """
     if checked.shipped == "sequential":
         return checked
@@ -196,7 +196,7 @@ def confirm_in_new_processes(
 
 
 def confirm_by(processes: Iterator[ProcessTimes], budget: Budget) -> SpeedCheck | None:
-    """Decide by the times of processes whether a schedule ships.
+    """Decide by the times of processes whether the artifact runs a schedule.
 
     Each process gives one ratio, and a signed-rank test of these ratios decides. There is a test
     after 6, 12 and 20 processes, and no further process runs once the schedule has passed a test. A
@@ -251,11 +251,11 @@ def _may_gain(times: list[ProcessTimes]) -> bool:
 
 
 def _processes(paths: list[str]) -> Generator[ProcessTimes, None, None]:
-    """Let one new process after the other time the artifacts, and yield each one's measurements.
+    """Let one new process after the other time the artifacts, and yield the measurements of each.
 
     A process may take longer to start than to run, so as many start together as there are cores, up
-    to `_FEWEST`. All of them have started before the first one runs. While one runs, the others
-    wait and use no core.
+    to `_FEWEST`. All of them have started before the first process runs. While one process runs,
+    the others wait and use no core.
     """
     seeds = itertools.count()
     together = min(num_threads(), _FEWEST)

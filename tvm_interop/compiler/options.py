@@ -46,9 +46,10 @@ class CompileOptions:
         operators has high priority. In a chain, each operator waits for the operator before it, or
         follows it on the same stream. Chains are compared by latency, or by number of operators if
         latencies are unknown.
-    latency: the latency model for schedulers that are given no other model; None measures here.
+    latency: the latency model for schedulers that are given no other model; None measures on this
+        machine.
     link: the link between two GPUs, for latencies from a device description or the database, and
-        for learned ones. None takes the description's link.
+        for learned latencies. None takes the description's link.
     allow_tf32: for a GPU: whether kernel libraries may round factors of float32 products to TF32.
     precision: `f32`, or `bf16` for a CPU with AVX512-BF16. With `bf16`, convolutions and matrix
         products round their factors to bfloat16, and operators pass bfloat16 tensors on (see

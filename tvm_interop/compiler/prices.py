@@ -255,9 +255,9 @@ class StoredLatency(LatencyTable):
         """The measured latency of some operators, one after the other on a stream, in microseconds.
 
         The operators need not belong to the model. `ios-merge` measures on one stream, and other
-        schedulers on more. So the latency may have been measured with another number of streams,
-        but only with the same version of TVM. The result is inf if the operators were never
-        measured in this order.
+        schedulers on more streams. So the latency may have been measured with another number of
+        streams, but only with the same version of TVM. The result is inf if the operators were
+        never measured in this order.
         """
         for setting in self._on_device:
             if setting.tvm_version == self._setting.tvm_version:

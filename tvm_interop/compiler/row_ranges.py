@@ -173,8 +173,8 @@ def row_range(model: Any, ranges: Ranges, most_sizes: int = MOST_SIZES) -> RowRa
     wide, joined = joined_names(model, wide, fixed)
     if not wide:
         raise InputError(
-            f"`shapes` is {ranges!r}, and gives no dimension a range: give one or two a range, "
-            'such as {"batch": (1, 32)}, or all of them sizes'
+            f"`shapes` is {ranges!r}, and gives no dimension a range: give one or two "
+            'dimensions a range, such as {"batch": (1, 32)}, or all dimensions sizes'
         )
     if len(wide) > 2:
         raise CannotFillUpError(

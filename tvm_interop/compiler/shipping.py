@@ -41,7 +41,7 @@ def manifest_of(
 
     Parameters
     ----------
-    lowered: the model that ships.
+    lowered: the model that the artifact gets.
     budget: the time of the compilation, with the list of the work that was left out.
     scheduler, speed_check, precision, kernel_check: as in `Manifest`.
     merge_check: as in `Manifest`; None if this compilation merged no operators. The manifest then

@@ -52,7 +52,7 @@ def interleaved_rounds(executors: list[Any], clock: Clock) -> Iterator[npt.NDArr
 def speed_check(confirmation: Confirmation) -> SpeedCheck:
     """Make the artifact's record of a speed check.
 
-    The schedule ships if the check found that it is faster.
+    The artifact runs the schedule if the check found that it is faster.
     """
     compared = confirmation.compared
     low, high = compared.interval

@@ -168,7 +168,7 @@ def with_refused(schedule: Schedule, latency: LatencyModel | None) -> Schedule:
 def note_speed_check(checked: SpeedCheck | None, budget: TimeBudget) -> None:
     """Add the missing rounds to `budget.not_tried` if lack of time decided the speed check.
 
-    Lack of time decided if the check shipped no schedule and its time was over.
+    Lack of time decided if the check chose sequential execution and its time was over.
 
     Parameters
     ----------

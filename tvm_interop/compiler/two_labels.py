@@ -31,10 +31,10 @@ def cheapest_labels(
 ) -> dict[int, int]:
     """A label, 0 or 1, for each item, so that the sum of `costs` is as small as possible.
 
-    A minimum cut can express the cost of a pair only if unlike labels are, in sum, no cheaper than
-    like labels. Where unlike labels are cheaper, their cost is raised to the cost of like labels.
-    Ties: as few items as possible get label 1. Costs are rounded to whole nanoseconds, so that
-    sums are exact.
+    A minimum cut can express the cost of a pair only if the costs of unlike labels sum up to at
+    least the sum for like labels. Where unlike labels are cheaper, their cost is raised to the cost
+    of like labels. Ties: as few items as possible get label 1. Costs are rounded to whole
+    nanoseconds, so that sums are exact.
 
     Parameters
     ----------

@@ -132,7 +132,7 @@ def copied_out(array: np.ndarray, out: Any) -> Any:
     if isinstance(out, np.ndarray):
         _check_out(out, array)
         if not out.flags.writeable:
-            raise InputError("`out` is a read-only array; give one that can be written to")
+            raise InputError("`out` is a read-only array; give an array that can be written to")
         np.copyto(out, array)
         return out
     tensor = _tensor_over(out)

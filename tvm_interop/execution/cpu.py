@@ -188,7 +188,7 @@ def _allocate(plan: Plan, weights: Mapping[int, np.ndarray]) -> list[np.ndarray]
     arrays: list[np.ndarray] = []
     for v, value in enumerate(plan.values):
         if value.storage == "alias":
-            arrays.append(np.empty(0))  # A placeholder; the view of another array follows below.
+            arrays.append(np.empty(0))  # A placeholder, replaced by a view below.
         elif value.storage == "weight":
             arrays.append(aligned_copy(weights[v]))
         elif value.storage == "arena":

@@ -163,7 +163,7 @@ class CudaInstance:
         if target.device != source.device:
             raise InputError(
                 f"the tensor is on {target.device}, and the output on {source.device}: give a "
-                "tensor there"
+                f"tensor on {source.device}"
             )
         if not target.is_contiguous():
             raise InputError("the tensor is not contiguous; give a contiguous tensor")
@@ -224,7 +224,7 @@ class CudaInstance:
             Always.
         """
         raise DeviceError(
-            "a module on a GPU reads its inputs from memory there; use set_input, which copies"
+            "a module on a GPU reads its inputs from the GPU's memory; use set_input, which copies"
         )
 
     def read(self, value: int) -> np.ndarray:

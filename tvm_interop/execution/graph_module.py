@@ -243,8 +243,8 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
     def run_on(self, inputs: Mapping[str, Any], outputs: Sequence[int]) -> dict[int, np.ndarray]:
         """Run the model on the given inputs, and return new arrays of some outputs by position.
 
-        On a CPU, the kernels read the caller's arrays and write the new ones, without copies where
-        they can. The module's own inputs and outputs then stay as they are.
+        On a CPU, the kernels read the caller's arrays and write the new arrays directly, where this
+        is possible. The module's own inputs and outputs then stay as they are.
 
         Parameters
         ----------

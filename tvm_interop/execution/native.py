@@ -79,7 +79,8 @@ class NativeInstance:
     def executor(self) -> Any:
         """The object that `clock` times, on the inputs and outputs of the latest run.
 
-        After `run_on`, these are again the instance's own, or memory that was bound.
+        After `run_on`, the object uses the instance's own inputs and outputs, or memory that was
+        bound to them.
         """
         if self._ran_elsewhere:
             self.run()

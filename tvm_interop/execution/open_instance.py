@@ -90,7 +90,7 @@ class Shapes:
         return instance
 
     def changeable(self, instance: PlanInstance, shape: int) -> ChangeableInstance:
-        """Return `instance` if its weights can be replaced, or else a new one with its inputs.
+        """Return `instance` if its weights can be replaced, or else a new instance with its inputs.
 
         A new instance also uses the memory of the caller that was bound to `instance`.
         """

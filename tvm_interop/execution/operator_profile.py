@@ -19,10 +19,10 @@ class OpProfile(NamedTuple):
     name, kernel: names of the operator and of its kernel.
     stream: index of the operator's stream.
     start_us, end_us: when the operator started and when it ended.
-    thread: on a CPU, the thread that ran it: 0 for the thread that called `run`, else the number of
-        a helper thread.
+    thread: on a CPU, the thread that ran the operator: 0 for the thread that called `run`, else the
+        number of a helper thread.
     lost_us: on a CPU, for how long the operator had no core although it could run. Either no thread
-        had started it yet, or the system had taken the core from its thread.
+        had started the operator yet, or the system had taken the core from its thread.
     off_core_us: the part of `lost_us` between `start_us` and `end_us`.
     """
 

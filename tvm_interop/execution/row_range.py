@@ -140,7 +140,7 @@ class RowRange:
         return tuple(found[n][0] if n in found else rows for n, rows in enumerate(current))
 
     def check_shapes(self, shapes: Mapping[int, tuple[int, ...]]) -> None:
-        """Refuse the first of these inputs whose shape fits the model for no number of rows.
+        """Raise an error for the first input whose shape fits no number of rows.
 
         Parameters
         ----------

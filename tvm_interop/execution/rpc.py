@@ -110,7 +110,7 @@ class RemoteInstance:
             Always.
         """
         raise DeviceError(
-            "a module on a server reads its inputs from memory there; use set_input, which copies"
+            "a module on a server reads the server's own memory; use set_input, which copies"
         )
 
     def time(self, number: int) -> float:
@@ -142,7 +142,7 @@ class RemoteInstance:
 
 def _plan_on_tvm_alone(artifact: Artifact) -> Plan:
     if any(stream.device.partition(":")[0] != "cpu" for stream in artifact.plan.streams):
-        raise DeviceError("a server runs models compiled for a CPU; compile it for `llvm`")
+        raise DeviceError("a server runs models compiled for a CPU; compile the model for `llvm`")
     libraries = sorted({op.library for op in artifact.plan.operators if op.library is not None})
     if not libraries:
         return artifact.plan

@@ -245,7 +245,7 @@ class ServedProgram:
         return self.call("remote.tensor", self._program, value)
 
     def fill_at_random(self) -> None:
-        """Fill all float tensors with random values as large as those of real models."""
+        """Fill all float tensors with random values of a size that is usual in real models."""
         self.call("remote.fill_at_random", self._program)
 
     def measure(

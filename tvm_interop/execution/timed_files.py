@@ -24,8 +24,8 @@ _FEWEST_ROUNDS, _MOST_ROUNDS = 2, 200
 def time_files(paths: Sequence[str], seconds: float, seed: int) -> list[list[float]]:
     """Time one instance for each entry of `paths` against the others, in rounds.
 
-    Each round runs every instance once, in a new random order. One more round before these is not
-    timed.
+    Each round runs every instance once, in a new random order. An untimed round comes before these
+    rounds.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ class Explanation:
     findings: one finding for each set of independent operators, or for the requested pair.
     ceiling: bounds on what scheduling can gain; None if a pair was requested.
     changes: up to three changes that would help, as `changes_for` orders them.
-    trial: the result of trying a change; None if none was tried.
+    trial: the result of trying a change; None if no change was tried.
     merge_check: how far the results of merged operators are from those of separate operators; None
         for a model, and for an artifact without merged operators.
     ranges: the ranges of sizes that an artifact was compiled for; None if there are none.
@@ -49,7 +49,7 @@ class Explanation:
     request: RequestCost | None = None
 
     def counts(self) -> dict[str, int]:
-        """Return how many sets have each verdict. A verdict of no set is left out."""
+        """Return how many sets have each verdict. Verdicts that no set has are left out."""
         verdicts = [finding.verdict for finding in self.findings]
         return {v.value: verdicts.count(v) for v in Verdict if v in verdicts}
 

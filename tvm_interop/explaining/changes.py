@@ -132,7 +132,7 @@ def try_change(
     input_shapes: dict[str, tuple[int, ...]] | None = None,
     limit_s: float = _LIMIT_S,
 ) -> Trial:
-    """Make a change, and measure the changed model against the present one.
+    """Make a change, and measure the changed model against the present model.
 
     Both models run their operators sequentially.
 

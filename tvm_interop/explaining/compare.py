@@ -54,7 +54,7 @@ class Cost:
 
     @property
     def is_beyond_noise(self) -> bool:
-        """Whether `interval` contains no ratio within `LEAST_GAIN` (1%) of 1."""
+        """Whether every ratio in `interval` differs from 1 by more than `LEAST_GAIN` (1%)."""
         if self.interval is None:
             return False
         return self.interval[1] < 1 - LEAST_GAIN or self.interval[0] > 1 + LEAST_GAIN

@@ -1,4 +1,4 @@
-"""Judges sets of a program's operators, and finds how an artifact runs these operators."""
+"""Finds whether sets of operators gain by running side by side, and how an artifact runs them."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def _judged(
     wholes: Wholes, sets: Sequence[Sequence[int]], artifact: Artifact | None
 ) -> tuple[Finding, ...]:
     first = wholes.side_by_side(sets)
-    # Among many measured sets, noise makes some look faster or slower than they are. So all sets
-    # whose verdict depends on a difference of measurements are measured again.
+    # Among many measured sets, noise makes some sets look faster or slower than they are. So all
+    # sets whose verdict depends on a difference of measurements are measured again.
     wholes.measure_again([s for s, n in zip(sets, first, strict=True) if judge(n)[0] in _CHECKED])
     found = []
     for numbers in wholes.side_by_side(sets):

@@ -71,7 +71,7 @@ def import_quantize(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mappin
 def _spread(
     bb: relax.BlockBuilder, attrs: Mapping[str, Any], shape: tuple[int, ...]
 ) -> Callable[[Any], Any]:
-    """Return the function that repeats one number for each block as one for each element."""
+    """Return a function that repeats the number of each block for each element of the block."""
     block, axis = int(attrs["block_size"]), int(attrs.get("axis", 1)) % len(shape)
 
     def of_elements(values: Any) -> Any:

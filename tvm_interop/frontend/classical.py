@@ -114,8 +114,8 @@ def _one_hot(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, 
     categories = attrs.get("cats_int64s", ())
     if not len(categories) or not attrs.get("zeros", 1):
         raise UnsupportedModelError(
-            "its categories are strings, or it refuses unknown ones as the model runs: encode "
-            "categories as integers, with zeros for unknown ones"
+            "its categories are strings, or it refuses unknown categories as the model "
+            "runs: encode categories as integers, with zeros for unknown ones"
         )
     x = bb.emit(relax.op.astype(inputs[0], "int64"))
     wide = bb.emit(relax.op.expand_dims(x, len(known_shape(x))))

@@ -104,5 +104,5 @@ def _input_name(op_type: str, index: int, opset: int) -> str:
 
 
 def text_of(value: Any) -> str:
-    """An attribute of text, which TVM's importer gives as bytes, and a default as text."""
+    """Return an attribute as text: TVM's importer gives it as bytes, but a default is text."""
     return value.decode() if isinstance(value, bytes) else str(value)

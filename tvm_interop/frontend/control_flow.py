@@ -278,8 +278,8 @@ def _check_size(graph: onnx.GraphProto, turns: int) -> None:
     if turns * max(len(graph.node), 1) > MOST_OPERATORS:
         raise UnsupportedModelError(
             f"unrolled, its {turns} or more iterations of {len(graph.node)} operators are more "
-            f"than {MOST_OPERATORS} operators: use a shorter sequence, or the operator LSTM, GRU "
-            "or RNN if the loop is one"
+            f"than {MOST_OPERATORS} operators: use a shorter sequence; if the loop is a "
+            "recurrent layer, use the operator LSTM, GRU or RNN"
         )
 
 

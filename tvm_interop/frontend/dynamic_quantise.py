@@ -22,7 +22,7 @@ def import_dynamic_quantize(
 
     The scale is the length of the smallest range that contains all numbers and 0, divided by 255.
     If all numbers are 0, the scale is 1. If the range begins at minus infinity, the zero point is
-    255. ONNX defines neither, and onnxruntime computes both so.
+    255. ONNX defines neither case. These are the results of onnxruntime.
     """
     x = inputs[0]
     zero = number_like(x, 0)

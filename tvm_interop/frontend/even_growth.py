@@ -53,7 +53,7 @@ class Growth:
         return None if fit is None else fit.at(sizes)
 
     def differs_at_1(self) -> Iterator[int]:
-        """The dimensions in which the numbers for size 1 do not fit those for larger sizes."""
+        """The dimensions in which the numbers for size 1 do not fit those of larger sizes."""
         for ones, group in self._by_ones.items():
             for number in (i for i, is_one in enumerate(ones) if is_one):
                 larger = self._fits.get((*ones[:number], False, *ones[number + 1 :]))
@@ -104,7 +104,7 @@ class _Fit:
         with np.errstate(invalid="ignore"):
             self._values = np.array([array.reshape(-1) for array in arrays], np.float64)
         # A number that is equal for all sizes is not fitted, because a large number or infinity
-        # would spoil the fit of the others.
+        # would spoil the fit of the other numbers.
         self._are_equal = _is_close(self._values, self._values[:1], 0.0).all(0)
         self._are_bools = arrays[0].dtype == np.bool_
         wanted = np.where(self._are_equal, 0, self._values)

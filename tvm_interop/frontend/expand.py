@@ -63,7 +63,7 @@ def nodes_of(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 def inner_nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-    """Yield every node of the subgraphs of `node`, and of the subgraphs inside these."""
+    """Yield every node of the subgraphs of `node`, including nested subgraphs."""
     for attribute in node.attribute:
         for inner in (attribute.g, *attribute.graphs):
             yield from nodes_of(inner)

@@ -89,8 +89,8 @@ def real_signal(bb: relax.BlockBuilder, x: Any, length: int) -> Any:
 def _product(bb: relax.BlockBuilder, x: Any, table: npt.NDArray[np.float64]) -> Any:
     """Return the product of the rows of `x` with a table.
 
-    The table has four axes: the index of a number in `x`, its part (real or imaginary), and the
-    same two for the result.
+    The table has four axes: the index and the part (real or imaginary) of a number in `x`, then the
+    index and the part of a number in the result.
     """
     taken, parts, kept, parts_of_result = table.shape
     flat = bb.emit(relax.op.reshape(x, (-1, taken * parts)))

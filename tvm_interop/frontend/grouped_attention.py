@@ -101,7 +101,7 @@ def _positions(bb: relax.BlockBuilder, given: Any, begins: Any, last: Any, lengt
     Parameters
     ----------
     given: the positions that the node states; None if it states none. If all keys are new,
-        onnxruntime reads only the first position, and counts on from there.
+        onnxruntime reads only the first position, and counts up from it.
     begins: the position of the first query of each row; None if all keys are new.
     last: the last position of each row. A query after that position gets position 1, as in
         onnxruntime.

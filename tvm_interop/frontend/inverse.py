@@ -51,7 +51,7 @@ def inverse_kernel(number: int, size: int, dtype: str) -> tirx.PrimFunc:
     factor = tirx.decl_buffer((1,), dtype, "factor")
 
     def of_both(matrix: Any, each: Any) -> tirx.Stmt:
-        """Do the same to the elements of a row of the copy, and of the inverse."""
+        """Return statements that change a row of the copy, and a row of the inverse alike."""
         in_work = loops.loop(size, lambda j: each(work, lambda i, j: [i, j], j))
         in_result = loops.loop(size, lambda j: each(result, lambda i, j: [matrix, i, j], j))
         return loops.in_turn([in_work, in_result])

@@ -63,7 +63,7 @@ def is_known(node: onnx.NodeProto) -> bool:
 
 
 def full_name(node: onnx.NodeProto) -> str:
-    """The name by which converters of operators of other domains than ONNX's own are found."""
+    """The domain and the type of a node's operator, by which its converter is found."""
     return f"{node.domain}.{node.op_type}"
 
 

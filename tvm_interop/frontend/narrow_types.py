@@ -114,7 +114,7 @@ def _limit_quantised(graph: onnx.GraphProto, narrow: dict[str, str]) -> None:
     kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del graph.node[:]
     graph.node.extend(kept)
-    # The declared types of tensors between operators may be narrow.
+    # Remove the declared types of tensors between operators if they are narrow.
     values = [v for v in graph.value_info if _kind(v.type.tensor_type.elem_type) not in _WIDER]
     del graph.value_info[:]
     graph.value_info.extend(values)

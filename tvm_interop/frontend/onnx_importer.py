@@ -297,7 +297,7 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         if wanted > max(found, 1):
             raise UnsupportedModelError(
                 f"TVM computes {found} of the {wanted} outputs of node `{name}` (`{op_name}`): "
-                "export the model without the others"
+                "export the model without the other outputs"
             )
         self._claim(result, name)
         return result

@@ -59,7 +59,7 @@ def import_max_unpool(
 ) -> Any:
     """Return zeros with the elements of the first input at the positions in the second input.
 
-    A position that does not exist is replaced by the nearest one that exists.
+    A position that does not exist is replaced by the nearest position that exists.
     """
     x, places, wanted = (*inputs, None)[:3]
     shape = static_shape(x.ty)

@@ -4,10 +4,10 @@ TVM's kernels do not support antialiasing, and they resize only the last dimensi
 quotient of the sizes as the scale, which is wrong if the scaled size is not a whole number.
 
 Resizing one dimension is a linear map, so it is a product with a matrix. That matrix is the result
-of resizing the identity matrix. ONNX's reference implementation does not resize it: at a position
-just above a whole number, it takes the weights of one element for another. In the mode `nearest`,
-each column of the matrix has a single 1. A product would spread infinity and NaN, so the element at
-the position of the 1 is copied instead.
+of resizing the identity matrix. This module resizes the identity matrix itself. ONNX's reference
+implementation would mistake the weights of one element for those of another at a position just
+above a whole number. In the mode `nearest`, each column of the matrix has a single 1. A product
+would spread infinity and NaN, so the element at the position of the 1 is copied instead.
 """
 
 from __future__ import annotations
@@ -174,8 +174,8 @@ def _factors(
 def _scaled(size: int, scale: float) -> float:
     """Return a size times a scale, rounded to float32 as onnxruntime rounds it.
 
-    Exporters divide the sizes and round the quotient: 9/5 becomes 1.7999999, and 5 times that is 9
-    only after it was rounded.
+    Exporters divide the sizes and round the quotient: 9/5 becomes 1.7999999, and 5 times 1.7999999
+    is 9 only after rounding.
     """
     return float(np.float32(size) * np.float32(scale))
 
@@ -217,7 +217,8 @@ class _Axis(NamedTuple):
     def _places(self, mode: str) -> np.ndarray[Any, Any]:
         """Return the position in the image of each result, in float32 as onnxruntime has it.
 
-        The rounding matters: it decides which of two elements is the nearest if both are as near.
+        The rounding matters: it decides which of two elements is the nearest if both are equally
+        near.
         """
         at = np.arange(self.new, dtype=np.float32)
         one, half = np.float32(1), np.float32(0.5)
@@ -250,7 +251,8 @@ class _Axis(NamedTuple):
         if self.factor < 1 and SHRINKING in attrs:
             rounding = _text(attrs, SHRINKING, rounding)
         if rounding.startswith("round"):
-            # A position that only rounding parts from a half is a half, as in onnxruntime.
+            # A position that differs from a half only by rounding counts as a half, as in
+            # onnxruntime.
             half = np.round(places * 2) / 2
             places = np.where(np.abs(places - half) <= 4 * np.spacing(np.abs(places)), half, places)
         whole = {
@@ -266,7 +268,7 @@ class _Axis(NamedTuple):
     ) -> np.ndarray[Any, Any]:
         """Return the weight of each element in each mean of its neighbours."""
         is_cubic = _text(attrs, "mode", "nearest") == "cubic"
-        # Antialiasing stretches the curve of weights over all elements that become one.
+        # Antialiasing stretches the curve of weights over all elements that form one new element.
         stretch = min(self.factor, 1.0) if attrs.get("antialias", 0) else 1.0
         beyond = math.ceil((2 if is_cubic else 1) / stretch) + 1
         places = np.clip(places, -1, self.old)

@@ -1,7 +1,8 @@
 """Converts `ReverseSequence` and `TensorScatter`, for which TVM has no converter, and `Compress`.
 
 The first two take rows of a tensor at positions that are computed at run time. A position that does
-not exist is replaced by the nearest one that exists. `Compress` takes rows at constant positions.
+not exist is replaced by the nearest position that exists. `Compress` takes rows at constant
+positions.
 
 Source: the operators' definitions in the ONNX specification.
 """

@@ -26,7 +26,7 @@ def import_split_to_sequence(
 
     The second input is either one size for all parts, where the last part may be smaller, or a list
     of sizes. Without this input, each part has size 1, and loses the axis if `keepdims` is 0. TVM
-    makes parts of equal size: of 6 elements in parts of 4, it makes 3 and 3. Return None if the
+    makes parts of equal size: it splits 6 elements in parts of 4 into 3 and 3. Return None if the
     shape is unknown.
 
     Raises
@@ -48,7 +48,7 @@ def import_split_to_sequence(
         each = 1 if given is None else int(given)
         if each < 1:
             raise UnsupportedModelError(
-                f"its input `split` is {each}, and a part has 1 or more rows"
+                f"its input `split` is {each}, but a part has 1 or more rows"
             )
         lengths = [min(each, size - begin) for begin in range(0, size, each)]
     if lengths or size:  # A tensor without elements may be split into no parts.

@@ -1,4 +1,4 @@
-"""Makes the shapes of a model's inputs static, or raises an error that names the dynamic ones."""
+"""Makes the shapes of a model's inputs static, or raises an error that names the dynamic shapes."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _check_sums(
             raise InputError(
                 f"input_shapes gives `{param.name}` the shape {tuple(wanted)}, and its dimensions "
                 f"({dims}) are {tuple(shape)} for the sizes that input_shapes gives: give this "
-                "shape, or change the others"
+                "shape, or change the other shapes"
             )
 
 

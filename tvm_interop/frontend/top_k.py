@@ -19,8 +19,8 @@ from .constants import constant_number
 def import_top_k(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     """Return the `k` largest or smallest values along an axis and their indices, the best first.
 
-    Among equal values, the one with the lower index comes first. NaN is larger than any number. The
-    attribute `sorted` is ignored, because ONNX allows any order if it is 0.
+    Among equal values, the value with the lower index comes first. NaN is larger than any number.
+    The attribute `sorted` is ignored, because ONNX allows any order if it is 0.
     """
     x = inputs[0]
     shape = tuple(int(size) for size in x.ty.shape)

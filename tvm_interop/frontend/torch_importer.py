@@ -75,7 +75,7 @@ def read_exported_program(path: str | os.PathLike[str]) -> Any:
 
 
 def _forget_ranges_of_sums(program: Any) -> None:
-    """Make a program that was loaded like the one that was saved.
+    """Remove from a loaded program the ranges of sums, which the saved program did not have.
 
     Loading adds a range for each dimension such as `past + 1` to the ranges of symbols. Then
     PyTorch 2.13 refuses to decompose the program, because this dimension is not a symbol.

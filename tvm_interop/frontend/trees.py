@@ -43,7 +43,7 @@ class _Forest(NamedTuple):
     features: the input that each branch compares.
     thresholds: the number that each branch compares with.
     yes, no: the next node if the comparison holds, and if not. At a leaf, the leaf itself.
-    modes: the places of the comparisons in `kinds`.
+    modes: for each branch, the index of its comparison in `kinds`.
     missing: whether a branch treats NaN as if the comparison holds.
     weights: what a leaf adds to each output, shape (nodes, outputs).
     is_complete: whether each row gets a number for each output. It does if one of the trees has a
@@ -219,7 +219,7 @@ def _roots(trees: Sequence[int], yes: Numbers, no: Numbers) -> Numbers:
         inner = level[branches[level]]
         level, depth = np.unique(np.concatenate([yes[inner], no[inner]])), depth + 1
         if depth > len(own):
-            raise _damaged("some of their nodes form a circle")
+            raise _damaged("some nodes of the trees form a circle")
     if len(roots) != len(set(trees)):
         raise _damaged(f"{len(set(trees))} trees have {len(roots)} roots")
     return roots.astype("int32")

@@ -138,7 +138,7 @@ def make_memory(device: int, nbytes: int) -> CudaMemory:
 
 
 def tensor_within(memory: CudaMemory, offset: int, shape: Sequence[int], dtype: str) -> Any:
-    """Return a tensor at `offset` bytes in a block; the tensor keeps the block alive."""
+    """Return a tensor that begins at byte `offset` of a block. The tensor keeps the block alive."""
     return _function("tensor_within")(
         memory, offset, tvm_ffi.Shape(tuple(shape)), tvm_ffi.dtype(dtype)
     )

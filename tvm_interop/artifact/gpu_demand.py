@@ -27,7 +27,7 @@ class GpuDemand:
     flops: floating-point operations.
     nbytes: bytes that the operator reads and writes.
     demand: how much of a multiprocessor one block takes: the largest of its shares of the threads,
-        the registers and the shared memory. Of several launches, the one with the largest share
+        the registers and the shared memory. Of several launches, the launch with the largest share
         counts.
     resident: the number of blocks that a multiprocessor holds at once, for the launch with the
         largest `demand`.

@@ -234,7 +234,7 @@ def run_model(
     _check_device(where.device, "cuda" if artifact.is_for_gpus else "cpu")
     if server is None:
         _note_idle_cores(artifact)
-        artifact.from_elsewhere = False  # `GraphModule` must not warn of idle cores again.
+        artifact.from_elsewhere = False  # Do not warn of idle cores twice.
     module = GraphModule(artifact, server)
     module.run(given.arrays(*module.get_input_info()))
     cost = artifact.cost_of(module.sizes) if module.sizes else None

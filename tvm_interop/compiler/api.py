@@ -304,8 +304,8 @@ def _compile_one(
         confirmed_later = not keep_slower and "evaluate" not in options
         more = to_be_confirmed(compilation, scheduler) if confirmed_later else {}
         chosen = _scheduled(compilation, scheduler, latency, {**more, **options})
-        # The runs by which `auto` chose a schedule count as a speed check only if `auto` confirms
-        # its choice, or new processes can confirm it later.
+        # `auto` runs schedules to choose one of them. These runs count as a speed check only if
+        # `auto` confirms its choice, or new processes can confirm it later.
         is_confirmed = options.get("confirm_choice", True) or can_confirm(compilation)
         if "evaluate" not in options and is_confirmed:
             measured = speed_check_by_auto(chosen)

@@ -186,7 +186,7 @@ class KernelChecker:
         Returns
         -------
         What is wrong with each kernel at fault, by name, and the names of the kernels that were not
-        checked in time. A kernel that is equal to a checked one counts as checked.
+        checked in time. A kernel that is equal to a checked kernel counts as checked.
         """
         alike: dict[str, list[str]] = {}
         for name, key in keys.items():

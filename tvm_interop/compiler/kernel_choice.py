@@ -77,9 +77,9 @@ def choose_in_time(
 
     By the plain rule, an operator gets the kernel of the first library that can run it. A tensor is
     blocked if all operators that touch it run on that library or are element-wise. If the time ends
-    before all layouts are measured, the rule chooses all layouts, and the kernels of all operators
-    that touch a blocked tensor, because latencies on plain tensors say little about blocked
-    tensors.
+    before all layouts are measured, the rule chooses all layouts. The rule then also chooses the
+    kernels of all operators that touch a blocked tensor, because latencies on plain tensors say
+    little about blocked tensors.
 
     Parameters
     ----------

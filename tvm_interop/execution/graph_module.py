@@ -91,7 +91,7 @@ class GraphModule(ShapedInstances, AbstractContextManager["GraphModule"]):
     def __reduce__(self) -> Any:
         raise ExecutionError(
             "a GraphModule has threads and memory of this process: it can be neither copied nor "
-            "pickled. Make one of the same artifact where it is needed"
+            "pickled. Make a new one of the same artifact instead"
         )
 
     def __exit__(self, *_: object) -> None:

@@ -59,7 +59,7 @@ class NativeInstance:
         self._arrays: dict[int, np.ndarray] = {}
         self._bound: dict[int, np.ndarray] = {}  # The caller's arrays by value id, kept alive.
         self._timed: Any = None
-        self._ran_elsewhere = False  # Whether the latest run was on memory that may be freed.
+        self._ran_elsewhere = False  # Whether the latest run was a `run_on`.
 
     @property
     def plan(self) -> Plan:

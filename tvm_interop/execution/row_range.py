@@ -160,7 +160,7 @@ class RowRange:
             ):
                 raise InputError(
                     f"input `{port.name}` has shape {shape}, and the model was compiled for "
-                    f"({', '.join(map(str, wanted))}): give it such a shape"
+                    f"({', '.join(map(str, wanted))}): give it this shape"
                 )
 
     def shape_for(self, rows: Sequence[int]) -> int:

@@ -68,7 +68,7 @@ class ShapedInstances:
         self._counts = other._counts
 
     def count_elsewhere(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Count a run of another module, with inputs of these shapes that were not padded."""
+        """Count a run of another module on inputs of these shapes, which were not padded."""
         found = {self._position(name): shape for name, shape in shapes.items()}
         rows = None if self._range is None else self._range.rows_of(found, self._rows)
         if rows is not None:

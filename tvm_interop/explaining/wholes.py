@@ -119,7 +119,7 @@ class Wholes:
         stages += [self._in_turn(chosen) for chosen in sets]
         wholes = sorted({whole for chosen in sets for whole in chosen})
         self._again([*stages, *self._alone(wholes)])
-        self._asked.clear()  # `_learn` then asks for the new latencies.
+        self._asked.clear()  # So `_learn` asks for the new latencies.
 
     def levels(self) -> list[list[int]]:
         """Return the sets of two or more operators with the same depth.

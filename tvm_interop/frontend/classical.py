@@ -100,7 +100,8 @@ def _encoder(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, 
         both = bb.emit(relax.op.logical_and(bb.emit(relax.op.isnan(wide)), relax.op.isnan(listed)))
         is_key = bb.emit(relax.op.logical_or(is_key, both))
     found = bb.emit(relax.op.astype(is_key, "int64"))
-    # Of equal keys, the first one counts. A row of zeros has its largest number first too.
+    # `argmax` returns the first of several largest numbers. So the first of equal keys counts, and
+    # a row without a key gets position 0.
     place = bb.emit(relax.op.argmax(found, -1))
     is_listed = bb.emit(relax.op.max(found, -1))
     taken = bb.emit(

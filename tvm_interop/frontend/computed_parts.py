@@ -106,7 +106,7 @@ class ComputedParts:
     def converted(
         self, bb: relax.BlockBuilder, op_type: str, inputs: Any, attrs: Mapping[str, Any]
     ) -> Any:
-        """Return the result of a node that reads a part, or None if the node reads none.
+        """Return the result of a node that reads a part, or None if the node reads no part.
 
         Raises
         ------

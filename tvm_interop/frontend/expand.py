@@ -36,7 +36,7 @@ def expand_functions(model: onnx.ModelProto, known: Set[str]) -> onnx.ModelProto
         model = _with_difficult_nodes_settled(model, wanted)
         written = _inlined(model, wanted)
         if written is None:
-            # An operator that ONNX cannot inline does not prevent the others.
+            # ONNX cannot inline all operators together, so inline each operator that it can.
             for each in wanted:
                 model = _inlined(model, [each]) or model
             break

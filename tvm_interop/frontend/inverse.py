@@ -38,8 +38,8 @@ def import_inverse(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping
 def inverse_kernel(number: int, size: int, dtype: str) -> tirx.PrimFunc:
     """Return a kernel for inverses, whose loops are written by hand.
 
-    It takes and returns matrices of shape (number, size, size). It turns a copy of each matrix into
-    the identity, and does the same to the rows of an identity, which become the inverse.
+    It takes and returns matrices of shape (number, size, size). Operations on rows turn a copy of
+    each matrix into the identity. The same operations turn an identity into the inverse.
     """
     data = tirx.decl_buffer((number, size, size), dtype, "data")
     result = tirx.decl_buffer((number, size, size), dtype, "result")

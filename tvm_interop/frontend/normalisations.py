@@ -27,8 +27,9 @@ def _moments(bb: relax.BlockBuilder, x: Any, axes: Sequence[int]) -> tuple[Any, 
 def _batch_norm(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     """Return the result of a batch normalisation that takes mean and variance from the batch.
 
-    The further results are the running mean and variance. Return None for the usual form. Some
-    networks normalise their weights in this way, also in inference.
+    The further results are the running mean and variance. Return None for a node that uses the
+    given mean and variance, as is usual in inference. Some networks normalise their weights by the
+    mean and variance of the batch even in inference.
     """
     if not attrs.get("training_mode", 0):
         return None

@@ -266,7 +266,7 @@ class _Axis(NamedTuple):
     def _weights(
         self, places: np.ndarray[Any, Any], attrs: Mapping[str, Any]
     ) -> np.ndarray[Any, Any]:
-        """Return the weight of each element in each mean of its neighbours."""
+        """Return the weights by which new elements are means of old elements, shape (old, new)."""
         is_cubic = _text(attrs, "mode", "nearest") == "cubic"
         # Antialiasing stretches the curve of weights over all elements that form one new element.
         stretch = min(self.factor, 1.0) if attrs.get("antialias", 0) else 1.0

@@ -337,11 +337,11 @@ class _Numbers:
         return own
 
     def _distance(self, name: str, array: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """The shape of a value, and 0 if its elements grow as for the largest sizes, else 1.
+        """The shape of a value, then 0 if its elements grow as for the largest sizes, or else 1.
 
-        A `Law` states how the elements of a value grow with the sizes. The value must fit the `Law`
-        for sizes in which the same dimensions are 1 as in `sizes` (see `_laws`). Otherwise
-        `_Uneven` is raised.
+        A `Law` states how the elements of a value grow with the sizes. There is a `Law` for each
+        choice of the dimensions that have size 1 (see `_laws`). `_Uneven` is raised if the value
+        does not fit the `Law` for `sizes`.
         """
         laws, ones = self._laws[name], ones_of(sizes)
         if ones not in laws or not laws[ones].fits(sizes, array):
@@ -373,7 +373,7 @@ def _corners(sizes: Sequence[Sizes]) -> list[Sizes]:
 
 
 def _laws(corners: Mapping[Sizes, np.ndarray]) -> dict[tuple[bool, ...], Law]:
-    """How a tensor's elements grow with the sizes, for each choice of the dimensions of size 1."""
+    """How a tensor's elements grow with the sizes, by which of the dimensions have size 1."""
     groups: dict[tuple[bool, ...], dict[Sizes, np.ndarray]] = {}
     for sizes, array in corners.items():
         groups.setdefault(ones_of(sizes), {})[sizes] = array

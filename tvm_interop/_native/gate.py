@@ -1,9 +1,9 @@
 """Makes sure that no thread is running a model when the Python interpreter shuts down.
 
-Daemon threads keep running during shutdown. If such a thread returns from a native call then,
-Python ends the thread at once. The C++ code on the thread's stack cannot handle that, and the
-process dies with SIGABRT. So shutdown waits for the native calls that are running, and it blocks
-new calls.
+Daemon threads keep running during shutdown. If such a thread returns from a native call during
+shutdown, Python ends the thread at once. The C++ code on the thread's stack cannot handle that, and
+the process dies with SIGABRT. So shutdown waits for the native calls that are running, and it
+blocks new calls.
 """
 
 from __future__ import annotations

@@ -45,8 +45,8 @@ def shapes_to_compile(
     if len(each) > 1:
         if len(each) != len(sizes):
             raise InputError(
-                f"there are {len(sizes)} batch sizes and {len(each)} `input_shapes`; give as many "
-                "of each"
+                f"there are {len(sizes)} batch sizes and {len(each)} `input_shapes`; give one "
+                "entry for each batch size"
             )
         return each
     return [batch_shapes(model, each[0], size) for size in sizes]

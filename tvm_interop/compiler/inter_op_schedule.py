@@ -13,7 +13,7 @@ from .options import CompileOptions
 
 @tvm.transform.module_pass(opt_level=0, name="InterOpSchedule")
 class InterOpSchedule:
-    """Schedules a model's operators, so that independent ones run side by side.
+    """Schedules a model's operators, so that independent operators run side by side.
 
     The resulting module is lowered to fused kernels, and has the schedule as an attribute of
     `main`. `tvm_interop.compile` uses this schedule. Stock TVM ignores the attribute, and runs the

@@ -102,7 +102,8 @@ def choice_is_kept(
 
     The choice can be kept if the scheduler is one of this package, the latencies are measured here,
     and the latency database is a file. Options must be numbers or text, so that the key can hold
-    them. A scheduler that a user registered may change without a change of the key.
+    them. The choice of a scheduler that a user registered is not kept, because such a scheduler may
+    change without a change of the key.
     """
     given = compilation.options
     return (

@@ -404,7 +404,7 @@ def _space() -> Any:
 
 
 def _with_cores(target: Any) -> Any:
-    """Add the number of cores to `target`, which MetaSchedule needs for parallel loops."""
+    """Add the number of cores to `target`. MetaSchedule needs the number for parallel loops."""
     if "num-cores" in target.attrs:
         return target
     return tvm.target.Target({**target.export(), "num-cores": _runtime.allowed_cores()})

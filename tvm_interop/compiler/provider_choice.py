@@ -223,7 +223,9 @@ def _measured_again(
     theirs_us: Mapping[int, float],
     near: Sequence[int],
 ) -> bool:
-    """Measure again the operators whose two kernels have close latencies that are not small.
+    """Measure again each operator whose two kernels take about the same time.
+
+    Operators with a small latency are left out.
 
     Parameters
     ----------

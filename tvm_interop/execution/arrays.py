@@ -95,7 +95,7 @@ def _dtype_of(name: str) -> np.dtype[Any] | None:
 
 
 def writable_array(value: Any, expected: Port) -> np.ndarray:
-    """Return `value`, to which output `expected` is to be written, as an array over its memory.
+    """Return an array over the memory of `value`, to which output `expected` is to be written.
 
     Raises
     ------

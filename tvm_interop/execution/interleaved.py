@@ -35,7 +35,9 @@ def measure_interleaved(
     if any(instance.clock is None for instance in instances) or clock is None:
         raise InputError("modules on servers cannot be timed against others; use `benchmark`")
     if any(instance.clock is not clock for instance in instances):
-        raise InputError("modules on the CPU and on a GPU cannot be timed against each other")
+        raise InputError(
+            "modules on the CPU and on a GPU cannot be timed against each other; use `benchmark`"
+        )
     executors = [instance.executor for instance in instances]
     seconds = clock.measure_interleaved(executors, warmup, repeats, seed)
     return {name: np.array(s) * 1e6 for name, s in zip(modules, seconds, strict=True)}

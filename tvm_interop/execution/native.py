@@ -133,7 +133,7 @@ class NativeInstance:
         ------
         InputError
             The memory is not contiguous, or its address is not a multiple of 64 bytes. For an
-            input, the multiple is that of `NativeModel.input_alignment`.
+            input, the number is `NativeModel.input_alignment` in place of 64.
         """
         is_input = value < len(self.inputs)
         alignment = self._model.input_alignment(self._shape, value) if is_input else ALIGNMENT

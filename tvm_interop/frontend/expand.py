@@ -93,10 +93,9 @@ def _with_difficult_nodes_settled(
 ) -> onnx.ModelProto:
     """Inline the nodes whose type is in `wanted` and on which ONNX's inliner fails.
 
-    These are nodes whose definition depends on types, and that leave out an optional input or
-    belong to a subgraph. The inliner does not find the type of a missing input or of a value of a
-    subgraph. Here the definition becomes a function of the model, which the inliner takes without
-    asking for types.
+    The inliner fails if it needs a type that it cannot find: the type of an optional input that is
+    left out, or of a value of a subgraph. Here the definition becomes a function of the model,
+    which the inliner takes without asking for types.
     """
     versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in model.opset_import}
     difficult = any(

@@ -86,7 +86,7 @@ def _angles(
 ) -> tuple[Any, Any]:
     """The cosines and sines of each position, as (batch, 1, length, half of the rotated size)."""
     if any(table is None for table in tables):
-        raise UnsupportedModelError("it rotates without `cos_cache` and `sin_cache`")
+        raise UnsupportedModelError("it rotates without `cos_cache` and `sin_cache`: add both")
     around = (shape_of(places)[0], 1, length, shape_of(tables[0])[1])
     cosine, sine = (
         bb.emit(relax.op.reshape(bb.emit(relax.op.take(table, places, 0, mode="clip")), around))

@@ -188,8 +188,8 @@ class OnnxModel:
             model = onnx.inliner.inline_local_functions(model)
         model = with_wider_weights(model)
         model = rewritten(with_domain(model), {**RULES, **FUSED})
-        # Infer output types first, because the next step may replace operators that inference
-        # needs.
+        # Infer the types of outputs before `expand_functions`, which may replace operators that
+        # type inference needs.
         model = with_output_types(model)
         self._model = expand_functions(model, known_operators())
         self._origin, self._path, self._is_checked = origin, path, False

@@ -41,7 +41,9 @@ def _distances(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str
 def _range(bb: relax.BlockBuilder, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     numbers = [constant_array(x) for x in inputs if x is not None]
     if any(number is None for number in numbers):
-        raise UnsupportedModelError("the length of its result is computed when the model runs")
+        raise UnsupportedModelError(
+            "the length of its result is computed when the model runs: make its inputs constants"
+        )
     dtype = str(inputs[0].ty.dtype)
     start, limit, step = (*(x.item() for x in numbers if x is not None), 1)[:3]
     return relax.const(np.arange(start, limit, step).astype(dtype), dtype)
@@ -65,7 +67,9 @@ def _gather_block_quantized(
     arrays = [None if x is None else constant_array(x) for x in (data, scales, zeros)]
     integers, steps, points = arrays
     if integers is None or steps is None or (zeros is not None and points is None):
-        raise UnsupportedModelError("its data, scales and zero points must be constants")
+        raise UnsupportedModelError(
+            "its data, scales and zero points must be constants: export them as initializers"
+        )
     rank, bits = integers.ndim, int(attrs.get("bits", 4))
     gathered = int(attrs.get("gather_axis", 0)) % rank
     quantised = int(attrs.get("quantize_axis", 1)) % rank

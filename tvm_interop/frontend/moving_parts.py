@@ -1,7 +1,7 @@
 """Takes parts of a fixed size whose beginning is computed when the model runs.
 
-JAX exports `lax.dynamic_slice` as such parts, and TensorFlow `tf.slice`: a `Slice` whose ends are
-its starts plus constants. If a part does not lie within the tensor, ONNX takes a smaller part. A
+JAX exports `lax.dynamic_slice`, and TensorFlow exports `tf.slice`, as a `Slice` whose ends are its
+starts plus constants. If a part does not lie within the tensor, ONNX takes a smaller part. A
 schedule is made for fixed shapes, so the result is then NaN, which nobody takes for an answer.
 """
 

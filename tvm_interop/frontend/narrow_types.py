@@ -31,7 +31,7 @@ def with_wider_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     Raises
     ------
     UnsupportedModelError
-        An operator that `_READERS` lacks reads a weight of such a type, or an operator reads floats
+        An operator that `_READERS` lacks reads a weight of 2 or 4 bits, or an operator reads floats
         of 4 or 8 bits, or an output of the model has a narrow type.
     """
     narrow = {name: _kind(tensor.data_type) for name, tensor in _constants(model.graph)}

@@ -225,7 +225,8 @@ class _NamedImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def _write_out(self, node: onnx.NodeProto) -> None:
         inputs = [self._nodes[name] if name else None for name in node.input]
         attrs = self._parse_attr(node.attribute)
-        # Only the branch that a constant condition takes may give a part with computed bounds.
+        # A branch may return a part with computed bounds only if a constant condition takes the
+        # branch.
         takes_one = node.op_type == "If" and constant_array(inputs[0]) is not None
         body = self._import_body if takes_one else self._import_whole_tensors
         try:

@@ -154,7 +154,8 @@ def _match(param: relax.Var, given: Shape | None, bindings: dict[tvm.tirx.Var, i
         known = int(dim) if isinstance(dim, tvm.tirx.IntImm) else bindings.get(dim)
         if known is not None and known != size:
             raise InputError(
-                f"input `{param.name}` has a dimension of {known} where input_shapes gives {size}"
+                f"input `{param.name}` has a dimension of {known} where input_shapes gives {size}: "
+                f"give {known}"
             )
         if isinstance(dim, tvm.tirx.Var):
             bindings[dim] = size

@@ -337,7 +337,9 @@ class _Numbers:
         return own
 
     def _distance(self, name: str, array: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """The shape of a value, then 0 if its elements grow as for the largest sizes, or else 1.
+        """The shape of a value, and one more number: whether its elements grow in an unusual way.
+
+        The number is 0 if the elements grow as for the largest sizes, and 1 otherwise.
 
         A `Law` states how the elements of a value grow with the sizes. There is a `Law` for each
         choice of the dimensions that have size 1 (see `_laws`). `_Uneven` is raised if the value

@@ -18,8 +18,8 @@ from ..models.external_weights import is_outside
 def turned_weights(graph: onnx.GraphProto) -> frozenset[str]:
     """Return the names of the matrices to transpose.
 
-    These are matrices outside the model's file that a single node reads, and that this node
-    transposes.
+    These matrices are stored outside the model's file. A single node reads such a matrix, and
+    transposes it.
     """
     outside = {
         tensor.name for tensor in graph.initializer if is_outside(tensor) and len(tensor.dims) == 2
@@ -34,7 +34,7 @@ def turned_weights(graph: onnx.GraphProto) -> frozenset[str]:
 
 
 def turn_no_more(graph: onnx.GraphProto, weights: frozenset[str]) -> None:
-    """Change the nodes of `graph` that transpose `weights`, which are transposed already."""
+    """Stop the nodes of `graph` from transposing `weights`, which are transposed already."""
     for node in graph.node:
         if not weights.intersection(_turned_by(node)):
             continue

@@ -210,7 +210,8 @@ class NativeModelInstance:
         Raises
         ------
         ArtifactError
-            The model's machine code does not load here, or a kernel library refuses an operator.
+            The model's machine code does not load on this machine, or a kernel library refuses an
+            operator.
         MemoryError
             There is not enough memory.
         """

@@ -312,8 +312,8 @@ def _compile_one(
     chosen.validate(compilation.graph)
     checked = None if keep_slower else measured
     wants_check = checked is None and not keep_slower and _is_concurrent(chosen, compilation)
-    # If the latencies were not measured here, the schedule may be for a GPU that is not in this
-    # machine. A schedule that cannot run here is used unchecked.
+    # If the latencies were not measured on this machine, the schedule may be for a GPU that this
+    # machine lacks. A schedule that cannot run on this machine is used unchecked.
     if wants_check and ("prices" not in chosen.stats or compilation.can_check_speed(chosen)):
         if compilation.time_for_schedule.is_spent:
             budget.leave_out("the speed check, so the model runs sequentially")

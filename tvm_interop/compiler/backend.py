@@ -239,7 +239,7 @@ class Lowered(ABC):
         Raises
         ------
         DeviceError
-            The device is not here.
+            This machine lacks the device.
         """
 
     def latency(
@@ -294,7 +294,7 @@ class Backend(Protocol):
     clock: times several executors on the device against each other.
     prices_by_name: whether a schedule may use latencies from a device description or the database,
         which the caller selects by a name.
-    keeps_choices: whether later compilations may reuse the schedule that was chosen here.
+    keeps_choices: whether later compilations may reuse the schedule that this compilation chose.
     counts_cores: whether operators run on the cores of this machine's CPU. `explain` supports only
         such devices.
     """
@@ -355,9 +355,9 @@ class Backend(Protocol):
         ...
 
     def why_not_compared(self) -> str | None:
-        """The reason why results of kernels cannot be compared here; None if they can.
+        """The reason why this machine cannot compare results of kernels; None if it can.
 
-        They cannot be compared if this machine cannot run kernels for the target.
+        It cannot compare them if it cannot run kernels for the target.
         """
         ...
 

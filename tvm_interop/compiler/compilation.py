@@ -105,7 +105,7 @@ class Compilation:
 
     @cached_property
     def measured_latency(self) -> MeasuredLatency:
-        """The latency model that measures stages here, on `streams` streams."""
+        """The latency model that measures stages on this machine, on `streams` streams."""
         return self._latency_of(self.streams, self.threads)
 
     @cached_property
@@ -215,7 +215,7 @@ class Compilation:
     def _schedule_here(
         self, scheduler: str, latency: LatencyModel | None, options: dict[str, Any]
     ) -> Schedule:
-        """Schedule with `latency`; if it is None, with latencies that are measured here."""
+        """Schedule with `latency`; if it is None, with latencies measured on this machine."""
         if scheduler == "sequential" and not options:
             return self.sequential()
         if scheduler in MERGING:
@@ -242,7 +242,7 @@ class Compilation:
 
         Parameters
         ----------
-        missing: why nothing can be measured here.
+        missing: why nothing can be measured on this machine.
         """
         try:
             return self._run(scheduler, None, options)
@@ -267,7 +267,7 @@ class Compilation:
         return replace(made, stats={**made.stats, "prices": prices.source})
 
     def can_check_speed(self, schedule: Schedule) -> bool:
-        """Whether the devices that a schedule runs on are here. If not, the reason is logged."""
+        """Whether this machine has the devices of a schedule. If not, the reason is logged."""
         home, realized = self.realized(schedule)
         missing = self.backend.why_not_run(home.plan(realized))
         if missing is not None:
@@ -472,7 +472,7 @@ class Compilation:
 
         Parameters
         ----------
-        speed_check: the result of the speed check; None without one.
+        speed_check: the result of the speed check; None if there was no check.
         precision: the error of a model in bf16 (see `measured_precision`); None for float32.
         """
         slower = speed_check is not None and speed_check.shipped == "sequential"

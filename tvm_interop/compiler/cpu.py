@@ -255,11 +255,11 @@ class CpuBackend:
         return None
 
     def why_not_compared(self) -> str | None:
-        """The reason why kernels cannot run here; None if this CPU can run them."""
+        """The reason why kernels cannot run on this CPU; None if they can."""
         return None if runs_here(self.target) else NOT_THIS_CPU
 
     def why_not_in_bf16(self) -> str | None:
-        """The CPU feature or library that bf16 needs and that is missing; None if all are here."""
+        """The CPU feature or library that is missing for bf16; None if nothing is missing."""
         missing = why_no_bf16(self.target, self.providers)
         return None if missing is None else str(missing)
 

@@ -191,10 +191,11 @@ class LoweredForCuda(Lowered):
 class CudaBackend:
     """Compiles for NVIDIA GPUs. Only measuring needs a GPU; compiling does not.
 
-    With a GPU here, each operator gets the kernel that is measured to be the fastest, TVM's or a
-    library's. By default all libraries that load take part. Without a GPU kernels cannot be
-    measured. Then TVM's kernels run the whole model by default, and each library that is named runs
-    whatever it can. Libraries also run whatever they can if `tvm` is not among the providers.
+    If this machine has a GPU, each operator gets the kernel that is measured to be the fastest,
+    TVM's or a library's. By default all libraries that load take part. Without a GPU kernels cannot
+    be measured. In that case TVM's kernels run the whole model by default, and each library that is
+    named runs whatever it can. Libraries also run whatever they can if `tvm` is not among the
+    providers.
 
     Attributes
     ----------
@@ -217,8 +218,8 @@ class CudaBackend:
         InputError
             An option is for a CPU.
         DeviceError
-            There is no such architecture; or there is a GPU here, and a library that was named is
-            missing.
+            There is no such architecture; or this machine has a GPU and lacks a library that was
+            named.
         """
         _refuse_options_for_cpus(options)
         self._options = options
@@ -301,7 +302,7 @@ class CudaBackend:
         return _why_not_run(plan)
 
     def why_not_compared(self) -> str | None:
-        """The reason why kernels cannot run here; None if there is a GPU."""
+        """The reason why kernels cannot run on this machine; None if it has a GPU."""
         missing = self.why_not_measured()
         return None if missing is None else str(missing)
 
@@ -362,12 +363,12 @@ def _refuse_options_for_cpus(options: CompileOptions) -> None:
 
 
 def _providers(options: CompileOptions) -> tuple[tuple[str, ...], bool]:
-    """The providers of kernels, and whether kernels can be measured here.
+    """The providers of kernels, and whether kernels can be measured on this machine.
 
     Raises
     ------
     DeviceError
-        There is a GPU here, and a library that was named is missing.
+        This machine has a GPU and lacks a library that was named.
     """
     wanted = tuple(dict.fromkeys(options.providers or ()))
     check_provider_names(wanted, "cuda")

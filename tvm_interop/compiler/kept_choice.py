@@ -100,10 +100,10 @@ def choice_is_kept(
 ) -> bool:
     """Whether the choice of a schedule can be kept.
 
-    The choice can be kept if the scheduler is one of this package, the latencies are measured here,
-    and the latency database is a file. Options must be numbers or text, so that the key can hold
-    them. The choice of a scheduler that a user registered is not kept, because such a scheduler may
-    change without a change of the key.
+    The choice can be kept if the scheduler is one of this package, the latencies are measured on
+    this machine, and the latency database is a file. Options must be numbers or text, so that the
+    key can hold them. The choice of a scheduler that a user registered is not kept, because such a
+    scheduler may change without a change of the key.
     """
     given = compilation.options
     return (

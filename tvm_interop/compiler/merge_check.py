@@ -48,7 +48,7 @@ def compare_merged(
     ----------
     groups: the names of the operators that each merged operator replaces.
     shipped: the model before and after merging. If a library computes an operator in one of these
-        programs, the operator of the same name runs on the same library's kernel here.
+        programs, the operator of the same name runs on the same library's kernel in this check.
     options: the options of the compilation.
 
     Raises

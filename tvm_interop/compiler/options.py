@@ -40,8 +40,8 @@ class CompileOptions:
     tuning_records: for a CPU: folder of records that `tvm-interop tune --kernels` wrote; None uses
         no records.
     archs: for a GPU: architectures to compile kernels for, such as `sm_90`. None takes the
-        architecture that `target` names, or else the architecture of the GPU here, or else `sm_80`
-        and `sm_90` (A100 and H100).
+        architecture that `target` names, or else the architecture of this machine's GPU, or else
+        `sm_80` and `sm_90` (A100 and H100).
     stream_priorities: for a GPU: whether the stream that runs most of the longest chain of
         operators has high priority. In a chain, each operator waits for the operator before it, or
         follows it on the same stream. Chains are compared by latency, or by number of operators if

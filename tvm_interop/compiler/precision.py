@@ -35,7 +35,7 @@ def measured_precision(
 
     Both models run once on the same inputs. All schedules of a compilation give the same bits, so
     one schedule is enough. Each operator of the float32 model runs on a library's kernel if a
-    library has one, and on TVM's otherwise. Which kernel is faster does not matter here.
+    library has one, and on TVM's otherwise. Which kernel is faster does not matter for the error.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Decides where the latencies for a schedule come from.
 
-The sources are measurements here, predictions, a latency model that the caller gives, or the name
-of a device description or of the database.
+The sources are measurements on this machine, predictions, a latency model that the caller gives, or
+the name of a device description or of the database.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def price_source(
     ----------
     latency: the caller's choice: a latency model, `learned`, the name of a device description or of
         the database, or None.
-    usual: the latency model of the compilation, used if `latency` is None; None measures here.
+    usual: the latency model of the compilation, used if `latency` is None; None measures on this
+        machine.
     scheduler: the scheduler's name.
     prices_by_name: whether the backend supports latencies by name.
 

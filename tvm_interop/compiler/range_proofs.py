@@ -115,7 +115,7 @@ def _neither(
 ) -> RowsDependError:
     """Why a dimension has neither independent rows nor the positions of a sequence."""
     if any(axes.values()):
-        # The dimension is not the first one of an input, so it is usually a sequence.
+        # The dimension is not the first dimension of an input, so it is usually a sequence.
         return not_positions
     if str(not_rows) == str(not_positions):
         return not_rows

@@ -41,7 +41,7 @@ class NativeInstance:
         Raises
         ------
         ArtifactError
-            The machine code does not load here, or a kernel library refuses an operator.
+            The machine code does not load on this machine, or a kernel library refuses an operator.
         DeviceError
             The plan needs more memory than this process can get, or no library can be loaded from
             the folder for temporary files.

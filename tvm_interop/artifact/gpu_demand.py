@@ -97,5 +97,7 @@ def gpu_demands(artifact: Artifact, plan: Plan) -> dict[str, GpuDemand]:
 
 
 def _largest(kernels: Sequence[KernelDemand], arch: str) -> KernelDemand:
-    """The launch whose blocks take the largest share of a multiprocessor. Ties: the first one."""
+    """The launch whose blocks take the largest share of a multiprocessor. Ties: the first
+    launch.
+    """
     return max(kernels, key=lambda kernel: share_of_multiprocessor(kernel, arch))

@@ -1,4 +1,4 @@
-"""The result of a check: the faults in words, and a drawing of the first one as plain text."""
+"""The result of a check: the faults in words, and a drawing of the first fault as plain text."""
 
 from __future__ import annotations
 

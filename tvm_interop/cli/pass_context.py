@@ -107,7 +107,7 @@ def _names(text: str | None) -> set[str]:
 
 @pass_instrument
 class _PrintPrograms:
-    """Prints the program before some passes and after others, selected by their names."""
+    """Prints the program before and after the passes whose names are given."""
 
     def __init__(self, before: set[str], after: set[str]) -> None:
         self.before = before

@@ -165,7 +165,7 @@ class CpuBackend:
             program = lowered.libraries.without_faults(program, choose)
         if not self._options.fallback:
             lowered = lowered.with_choice(lambda _: program)
-        # A team of threads and parts are two ways to divide an operator; do not use both.
+        # Do not divide an operator both into parts and over a team of threads.
         usual = lowered.streams if lowered.threads == 1 else 1
         divided = split_operators(program, positive("parts", self._options.parts, usual))
         return replace(lowered, program=divided)

@@ -222,7 +222,7 @@ class KernelTuning:
                 results.append(self._trial(kernel, candidate))
                 made.append(candidate)
                 self._on_progress(self)
-        finally:  # After Ctrl-C, too, the latency of the best trial so far is measured.
+        finally:  # The latency of the best trial so far is measured even after Ctrl-C.
             if self.records.best(kernel.func) is not best:
                 self._time(kernel)
         if len(made) == len(candidates):

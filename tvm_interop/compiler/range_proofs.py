@@ -130,7 +130,7 @@ def _row_masks(masks: Masks) -> tuple[RowMask, ...]:
 
 
 class _Pair:
-    """The proof for two ranges. The head of this file explains why its three steps are enough."""
+    """The proof for two ranges. The module's docstring explains why its three steps are enough."""
 
     def __init__(self, model: Any, chosen: RowRange) -> None:
         self._imported, self._chosen = Imported(model), chosen

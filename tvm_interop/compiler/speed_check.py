@@ -1,4 +1,4 @@
-"""Runs schedules against each other, and decides whether one beats sequential execution."""
+"""Runs schedules against each other, and decides whether a schedule beats sequential execution."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def import_max_unpool(
     given = None if wanted is None else constant_array(wanted)
     if given is None:
         return result
-    # Pad at the end, after writing: positions count elements of the result without this padding.
+    # Positions count elements of the result without its padding, so pad only after writing.
     added = [max(int(n) - m, 0) for n, m in zip(given[2:], whole, strict=True)]
     widths = [0, 0, 0, 0, *(width for after in added for width in (0, after))]
     wide = bb.emit(relax.op.nn.pad(result, widths, "constant", 0.0))

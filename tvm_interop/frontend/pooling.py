@@ -33,7 +33,7 @@ def import_pool(
     x = inputs[0]
     shape = static_shape(x.ty)
     if shape is None or not 3 <= len(shape) <= 5:
-        return None  # TVM's converter then raises an error that says which shapes it takes.
+        return None  # TVM's converter raises an error that says which shapes it takes.
     windows, is_ceiled = windows_of(shape[2:], attrs)
     if op_type == "LpPool":
         return _norms(bb, x, shape, windows, is_ceiled, int(attrs.get("p", 2)))

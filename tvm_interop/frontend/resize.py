@@ -53,7 +53,7 @@ def import_resize(
     shape, mode = static_shape(x.ty), _text(attrs, "coordinate_transformation_mode", "half_pixel")
     given = [None if v is None else constant_array(v) for v in (scales, sizes)]
     if shape is None or all(v is None or v.size == 0 for v in given):
-        return None  # TVM's converter then raises an error that says what is missing.
+        return None  # TVM's converter raises an error that says what is missing.
     axes = [int(axis) % len(shape) for axis in attrs.get("axes", range(len(shape)))]
     factors, new_sizes = _factors(shape, axes, attrs, *given)
     is_nearest = _text(attrs, "mode", "nearest") == "nearest"
@@ -223,7 +223,7 @@ class _Axis(NamedTuple):
         at = np.arange(self.new, dtype=np.float32)
         one, half = np.float32(1), np.float32(0.5)
         old, new, factor = np.float32(self.old), np.float32(self.new), np.float32(self.factor)
-        # The size that ONNX computes the positions from need not be whole.
+        # ONNX computes the positions from a size that may be fractional.
         width = new if _scaled(self.old, self.factor) == self.new else factor * old
         places: np.ndarray[Any, Any] = (at + half) / factor - half
         if mode == "asymmetric":

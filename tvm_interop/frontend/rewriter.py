@@ -155,7 +155,7 @@ def _rewrite(
 
 
 def as_onnx_has_it(w: Writer, node: onnx.NodeProto, attrs: dict[str, Any]) -> None:
-    """Rewrite an operator of another domain that ONNX has under the same name."""
+    """Rewrite an operator of another domain as ONNX's operator of the same name."""
     w.op(node.op_type, node.input, node.output[0], **attrs)
 
 

@@ -97,7 +97,5 @@ def gpu_demands(artifact: Artifact, plan: Plan) -> dict[str, GpuDemand]:
 
 
 def _largest(kernels: Sequence[KernelDemand], arch: str) -> KernelDemand:
-    """The launch whose blocks take the largest share of a multiprocessor. Ties: the first
-    launch.
-    """
+    """The launch whose blocks take the largest share of a multiprocessor. Ties: the first."""
     return max(kernels, key=lambda kernel: share_of_multiprocessor(kernel, arch))

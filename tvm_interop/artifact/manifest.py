@@ -53,9 +53,7 @@ class SpeedCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def ratio(self) -> float:
-        """The scheduled latency divided by the sequential latency; below 1, the schedule is
-        faster.
-        """
+        """Scheduled latency divided by sequential latency; below 1, the schedule is faster."""
         if self.paired_ratio is not None:
             return self.paired_ratio
         return self.scheduled_us / self.sequential_us

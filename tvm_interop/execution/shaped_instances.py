@@ -135,8 +135,9 @@ class ShapedInstances:
             self._write_input(i, array)
 
     def _prepared(self, given: Mapping[Any, Any]) -> dict[int, Any]:
-        """Switch to the plan that fits the arrays. Return them, checked, by the inputs'
-        positions.
+        """Switch to the plan that fits the arrays, and return the arrays.
+
+        The result has the checked arrays, by the inputs' positions.
         """
         with self._same_shape_after_errors():
             self._take_fitting_shape(self._sizes_of(given))

@@ -6,10 +6,10 @@ rows, such as a batch: each row of an output depends only on the same row of the
 filled positions change nothing at the other positions (`lowering.masked_positions`).
 
 With two ranges, the rows of one must be independent. Let (b, s) be a run of `b` rows and `s`
-positions, which is filled up to (B, S). Three steps lead from one to the other:
+positions, which is filled up to (B, S). Three steps prove that the results stay the same:
 
-1. The first `b` rows of (B, S) have the bits of (b, S), whatever the other rows contain. This is
-   the proof of rows, for programs of the length `S` and different numbers of rows.
+1. The first `b` rows of (B, S) have the same bits as the rows of (b, S), whatever the other rows
+   contain. This is the proof of rows, for programs of length `S` and different numbers of rows.
 2. A row of (b, s) is computed in the same way for all `b` above 1. This is the proof of rows again,
    for lengths that are filled up.
 3. In (B, S), the filled positions change nothing at the other positions. This is the proof of

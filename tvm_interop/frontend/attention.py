@@ -61,10 +61,11 @@ def import_multi_head_attention(
 ) -> Any:
     """Attend with queries, keys and values that are inputs of the node.
 
-    Inputs: the query (batch, length, channels); the key and the value, of the same form or both
-    (batch, heads, length, size); one bias for query, key and value, which is not added to a key or
-    value of the second form; mask; bias of the scores; past keys and past values (batch, heads,
-    length, size). Results: the output, and the keys and values of the past and of this run.
+    Inputs: the query (batch, length, channels); the key and the value, both with the axes of the
+    query or both (batch, heads, length, size); one bias for query, key and value, which is not
+    added to a key or value with four axes; mask; bias of the scores; past keys and past values
+    (batch, heads, length, size). Results: the output, and the keys and values of the past and of
+    this run.
     """
     query, key, value, bias, mask, on_scores, *past = padded(inputs, 10)
     refuse_if(past[2] is not None or past[3] is not None, "a past in a shared buffer")
@@ -129,8 +130,9 @@ def rotated(bb: relax.BlockBuilder, x: Any, angles: tuple[Any, Any], is_interlea
     Parameters
     ----------
     angles: cosines and sines, which broadcast to half of the channels that are rotated.
-    is_interleaved: whether the two channels of a pair lie side by side. If not, the first lies in
-        the first half of the rotated channels, and the second in the second half.
+    is_interleaved: whether the two channels of a pair lie side by side. If not, the first channel
+        of a pair lies in the first half of the rotated channels, and the second channel lies in the
+        second half.
     """
     cosine, sine = angles
     whole, half = shape_of(x), shape_of(cosine)[3]

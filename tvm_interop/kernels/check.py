@@ -1,4 +1,4 @@
-"""Checks each kernel against a reference before it ships.
+"""Checks each kernel against a reference before a model may use the kernel.
 
 Schedules, TVM's passes and LLVM have each compiled kernels wrongly, without an error. So every
 kernel runs on numbers at which kernels often fail. Its results are compared with a reference. NumPy
@@ -62,7 +62,7 @@ class Checked:
     ----------
     name: the kernel's name, for messages.
     function: the kernel's PrimFunc before it is scheduled.
-    built: the loaded kernel that ships. It is a function of its tensors, outputs last, or
+    built: the loaded kernel that models will run. It is a function of its tensors, outputs last, or
         a `RunsFenced`.
     reference: another implementation of `function`: a `NumpyKernel`, or a kernel that is compiled
         in another way.
@@ -88,7 +88,10 @@ class Checked:
 
 @runtime_checkable
 class RunsFenced(Protocol):
-    """A kernel with its own method to run between fences, as kernels of libraries have."""
+    """A kernel, such as a library's, that has a method of its own to run between fences.
+
+    A fence is a memory page that nobody may touch.
+    """
 
     def run_fenced(
         self,
@@ -102,7 +105,7 @@ class RunsFenced(Protocol):
 
 
 class NotEvaluatedError(Exception):
-    """A defect in our code prevents the evaluation of a reference: the kernel is unchecked."""
+    """A defect in our code prevents the evaluation of a reference, so the kernel is not checked."""
 
 
 class Findings(NamedTuple):
@@ -119,7 +122,7 @@ class Findings(NamedTuple):
 
 
 def find_faults(kernels: Sequence[Checked], count: Count | None = None) -> Findings:
-    """Check several kernels, on as many threads as models may use.
+    """Check several kernels, on as many threads as a model may run on.
 
     A kernel is at fault if it
 
@@ -373,7 +376,7 @@ def _is_float_type(kind: Any) -> bool:
 class _Tolerance:
     """Decides whether a result is close enough to the reference's.
 
-    Because of rounding, a difference may be a fraction of the output's largest number. The fraction
+    Rounding may change a result by a fraction of the output's largest number. The allowed fraction
     grows with the square root of the number of terms in a sum. `moves_to` also allows for the
     distance that the reference itself moves when the last bits of its inputs change.
 

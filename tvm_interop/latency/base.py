@@ -232,7 +232,7 @@ class LatencyTable(LatencyModel):
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:
         """Microseconds of each stage, shape (len(stages),), in one native call.
 
-        A subclass that overrides `stage` is asked stage by stage instead.
+        If a subclass overrides `stage`, its `stage` is called for each stage instead.
         """
         if getattr(self.stage, "__func__", None) is not LatencyTable.stage:
             return super().stages(stages)

@@ -402,8 +402,8 @@ def _share_bandwidth(asks: list[tuple[float, int, _Cohort]], bytes_a_us: float) 
 
     Parameters
     ----------
-    asks: for each cohort, the bytes per microsecond that one of its blocks asks for, the number of
-        these blocks, and the cohort.
+    asks: for each cohort (blocks of one kernel that started together), the bytes per microsecond
+        that one of its blocks asks for, the number of its blocks, and the cohort itself.
     """
     asks.sort(key=lambda each: each[0])
     blocks_left = sum(blocks for _, blocks, _ in asks)

@@ -109,7 +109,8 @@ class MergingConvs(LatencyOver):
 
     The merged operator takes as long as `price` says. At batch 1, cutting its output into the
     outputs of the single convolutions takes no time, because each of these outputs is one
-    contiguous piece of it. For larger batches, `price` must include the time of cutting.
+    contiguous piece of the merged output. For larger batches, `price` must include the time of
+    cutting.
 
     Parameters
     ----------

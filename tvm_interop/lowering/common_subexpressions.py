@@ -48,7 +48,7 @@ class CommonSubexpressions:
 
 
 def _first_of_equals(main: relax.Function) -> dict[relax.Var, relax.Var]:
-    """For each variable whose value an earlier variable has already, the first such variable."""
+    """A map from each variable with a repeated value to the first variable of this value."""
     first_of: dict[relax.Var, relax.Var] = {}
     seen: dict[Key, list[tuple[relax.Var, relax.Expr]]] = {}
     for binding in bindings_of(main):

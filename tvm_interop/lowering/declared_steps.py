@@ -100,9 +100,8 @@ def bounds_after(
 def _of_sum(each: Bound, count: int, dtype: str) -> Bound:
     """The bound of a sum of at most `count` numbers.
 
-    The sum may be exactly 0, so its bound must be narrower than `WIDE`, or unknown. With a wider
-    bound the sum would count as data, about which nothing is known, and the proof assumes that a
-    divisor that is data is not 0.
+    A value whose bound is wider than `WIDE` counts as data, and the proof assumes that a divisor
+    that is data is not 0. The sum may be exactly 0, so its bound must be narrower, or unknown.
     """
     found, whole = Bound(count * min(each.least, 0), count * max(each.greatest, 0)), ordinary(dtype)
     is_small = found.greatest - found.least <= WIDE
@@ -116,7 +115,10 @@ def _of_sum(each: Bound, count: int, dtype: str) -> Bound:
 
 
 def _is_data(bounds: Bounds) -> bool:
-    """Whether the elements are data (see `WIDE`), apart from zeros at padded positions."""
+    """Whether each bound is so wide that the elements count as data (see `WIDE`).
+
+    Bounds of exactly 0 at padded positions are left out.
+    """
     each = (bounds.all, *(b for b in (*bounds.filled, bounds.all_filled) if b != ZERO))
     return all(b.greatest - b.least > WIDE for b in each)
 

@@ -95,9 +95,8 @@ def masked_in_all(
     ----------
     each: for each model, its programs by length, and the number of independent rows of each input
         (`independent_rows`), by name. If a mask must be 1 at `any` position, each of these rows
-        must have a 1, perhaps at different positions. Different positions are allowed because an
-        independent row has the same results in a batch of copies of itself, which all have their 1
-        at the same position.
+        must have a 1. The rows may have it at different positions: an independent row gives the
+        same results in a batch of copies of itself, and all copies have the 1 at the same position.
 
     Raises
     ------
@@ -363,7 +362,8 @@ def _bounds_of(array: np.ndarray, layout: Layout, length: int, anchor: Anchor) -
     for axis in axes:
         if len(axes) == 2:
             # The bounds `filled` are for elements with a padded position on `axis` and a given
-            # position on the other axis. A given position lies before all padded positions.
+            # position on the other axis. Given positions come before padded positions, so the
+            # position on `axis` is the greater one.
             turned = np.moveaxis(split, (axis, 4 - axis), (0, 1))
             filled.append(_bound(turned[np.tril_indices(length, -1)]))
         else:

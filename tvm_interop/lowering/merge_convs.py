@@ -323,7 +323,7 @@ def _is_read_whole(main: relax.Function, merge: _Merge) -> bool:
 
 
 def _place_of(parts: Sequence[relax.Var], fields: Sequence[relax.Expr]) -> int | None:
-    """The first index in `fields` from which all `parts` follow each other in order, or None."""
+    """The first index at which `fields` has all `parts` in a row, in order; None if nowhere."""
     for i in range(len(fields) - len(parts) + 1):
         if all(a.same_as(b) for a, b in zip(fields[i:], parts, strict=False)):
             return i

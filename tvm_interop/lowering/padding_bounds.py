@@ -109,7 +109,7 @@ def after(form: Form, known: Mapping[str, Bounds], is_first: bool) -> Bounds:
 def reads_later(forms: Sequence[Form]) -> bool:
     """Return whether a statement reads a buffer that a later statement writes.
 
-    A statement may do so if a loop holds both statements.
+    This is possible if one loop holds both statements.
     """
     for i, form in enumerate(forms):
         later = {each.buffer for each in forms[i + 1 :]}
@@ -131,7 +131,7 @@ def _each(form: Form, bound: Callable[[Mapping[str, str]], Bound]) -> Bounds:
 
 
 def _all(form: Form, at: str) -> dict[str, str]:
-    """Map each loop whose positions a statement writes to `at`, a word such as `given`."""
+    """A dictionary: the word `at`, such as `given`, for each loop over written positions."""
     return dict.fromkeys(map(str, form.positions), at)
 
 
@@ -300,7 +300,7 @@ def bound_of(tree: Tree, known: Mapping[str, Bounds], where: Mapping[str, str]) 
         choose = max if kind == "max" else min
         return Bound(choose(least), choose(greatest))
     if kind == "div" and parts[0] == ZERO and not _at_filled(tree[2], where):
-        return ZERO  # A divisor of 0 would make NaN at the given positions too.
+        return ZERO  # A divisor of 0 would give NaN without padding too.
     if kind in ("add", "sub", "mul", "div"):
         return arithmetic(kind, parts[0], parts[1], dtype)
     return of_call(kind, parts, dtype)

@@ -49,9 +49,9 @@ class Known(NamedTuple):
     names: the names of all buffers, equal for all lengths.
     layouts: the layout of each buffer that has positions.
     numbers: the number in each constant that consists of a single integer.
-    places: the constants that hold indices into a flattened tensor. Each index is a position plus a
-        multiple of the length. The value is the greatest multiplier. Exporters make such constants
-        to read a mask.
+    places: for each constant that holds indices into a flattened tensor, the greatest multiplier:
+        each index is a position plus a multiple of the length. Exporters make such constants to
+        read a mask.
     is_padded: whether the kernel reads a padded tensor; see `padded_tensors`.
     """
 
@@ -72,7 +72,8 @@ class Form(NamedTuple):
     buffer: the name of the buffer that is written.
     positions: the loops whose positions are written.
     mixed: the other loops over positions. The statement combines the results of their steps.
-    loops: the lengths of the loops around the statement; a `PositionLoop` for those over positions.
+    loops: the lengths of the loops around the statement; a `PositionLoop` for each loop over
+        positions.
     places: the indices that are written, apart from the positions.
     conditions: the statement runs if all of them hold.
     """
@@ -87,7 +88,7 @@ class Form(NamedTuple):
 
 
 def axes_of_layout(shape: Sequence[int], layout: Layout, length: int) -> list[int | None]:
-    """For each axis: consecutive indices per position; None for an axis without positions.
+    """For each axis, its number of consecutive indices per position; None if it has no positions.
 
     Raises
     ------
@@ -170,7 +171,8 @@ class _Reader:
         self._store, self._known = store, known
         self._analyzer = sym.Analyzer()
         self._positions: dict[str, Any] = {}
-        # A variable for the multiple of the length in each index that is read from `places`.
+        # An index that is read from `places` is a position plus a multiple of the length. This
+        # dictionary has a variable for each multiplier.
         self._sequences: dict[str, Any] = {}
         self._problems: list[UnprovenError] = []
         self._values: dict[Any, Any] = {}
@@ -277,7 +279,7 @@ class _Reader:
         try:
             (position,), places = self._place(node.source, node.indices)
         except UnprovenError as problem:
-            self._problems.append(problem)  # `structural_map` cannot pass on an exception.
+            self._problems.append(problem)  # Raised later: `structural_map` passes on no exception.
             return node
         if isinstance(position, tuple):
             self._problems.append(UnprovenError("computes with places of earlier positions"))
@@ -320,7 +322,7 @@ class _Reader:
         return tuple(positions), tuple(places)
 
     def _earlier(self, index: Any) -> Position | None:
-        """The position `index`, if it is at least 0 and before a loop's position; else None."""
+        """The position `index` if it is at least 0 and before a loop's position; else None."""
         if not self._known.is_padded:
             return None
         for name, position in self._positions.items():

@@ -44,7 +44,7 @@ class ProductChain(Chain):
         return relax.op.matmul(data, relax.const(weight, str(weight.dtype)), out_dtype)
 
     def shaped_bias(self, bias: Array) -> Array:
-        """The bias as it is: it goes along the last axis."""
+        """The bias, unchanged, because it already lies along the last axis."""
         return bias
 
 

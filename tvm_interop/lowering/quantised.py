@@ -341,7 +341,7 @@ class _Rewriter:
             return None
         end, (scale, zero, dtype) = rounded
         if mean["counts_padding"] and words.zero != 0 and any(mean["padding"]):
-            return None  # The padding is the float 0, not the integer 0.
+            return None  # The padding is the float 0, which is not the integer 0 here.
         data, made = mean.pop("shapes")
         ratio = words.scale / scale
         op = library_op(
@@ -456,7 +456,10 @@ class _Rewriter:
         return any(is_supported(name, op) for name in self._libraries)
 
     def _call(self, op: LibraryOp, args: list[relax.Expr], name: str) -> relax.Var:
-        """A call of a new function with the kernel of `op`, which a library may compute instead."""
+        """A call of a new function with the kernel of `op`.
+
+        A library may compute `op` instead of this kernel.
+        """
         kernel = self.builder.add_func(quantised_kernel(op), op.op)
         params = [relax.Var(f"p{i}", arg.ty) for i, arg in enumerate(args)]
         inner = relax.BlockBuilder()

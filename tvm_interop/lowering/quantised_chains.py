@@ -323,7 +323,7 @@ def step_of(call: relax.Call) -> tuple[float, int] | None:
 
 
 def name_of(value: Any) -> str:
-    """The name of the operator that `value` calls; "" if it calls none."""
+    """The name of the operator that `value` calls; "" if it calls no operator."""
     if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
         return ""
     return str(value.op.name)

@@ -44,8 +44,8 @@ class TapsAsChannels:
     Conditions: images are float32 of layout N,C,H,W and have a known shape. The weights are
     constant. The stride is 1, and there is one group. The 1x1 convolution has several times fewer
     products than the convolution, if the channels of both are rounded up to whole vectors. The
-    results of the taps take no more memory than the image, because they are written and read again.
-    Convolutions for a GPU stay as they are, because their speed has not been measured.
+    results of the taps are written and read again, so they must not take more memory than the
+    image. Convolutions for a GPU stay as they are, because their speed has not been measured.
 
     The products are added up in another order: the channels of a tap first, then the taps. Both new
     operators keep the name of the operator that they replace.

@@ -119,7 +119,7 @@ def _replaced(binding: relax.Binding) -> list[relax.Binding]:
         return var
 
     pixels = bound(wide, binding.var.name)
-    batch = static_shape(call.args[0].ty)[0]  # type: ignore[index]  # `_axes` checked it.
+    batch = static_shape(call.args[0].ty)[0]  # type: ignore[index]  # `_axes` checked the shape.
     channels = int(call.args[1].ty.shape[1])
     rank = len(axes)
     apart = [batch, channels, *(a.stride for a in axes), *(a.positions for a in axes)]

@@ -305,7 +305,7 @@ def _check_interface(plan: Plan) -> None:
         if value.storage != "input" or value.copy_of is not None:
             raise ArtifactError(
                 f"input `{value.name}` of the model is planned as {value.storage}; it must be an "
-                "`input`, and no copy"
+                "`input`, and not a copy"
             )
         if value.name in names:
             raise ArtifactError(f"two inputs of the model are called `{value.name}`")

@@ -332,7 +332,7 @@ def _is_default(field: str, value: Any) -> bool:
 
 @cache
 def _paths(cls: Any) -> dict[str, tuple[str, ...]]:
-    """For each field, by its name in JSON: the chain of attributes that leads from `cls` to it."""
+    """The chain of attributes that leads from `cls` to each field, by the field's JSON name."""
     return dict(_walk(cls))
 
 

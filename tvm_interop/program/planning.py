@@ -43,10 +43,12 @@ class MemoryPlan:
 
 @dataclass(frozen=True)
 class MemoryOrder:
-    """An order of operators, and `peak_bytes`, the most bytes that are in use at once in it.
+    """An order of operators, and the memory that it needs.
 
     Attributes
     ----------
+    order: ids of all operators, in the order in which they run.
+    peak_bytes: the most bytes in use at once.
     topological_peak_bytes: for comparison, the most bytes in use at once if the operators run in
         the order of `OpGraph.topological_order`.
     """

@@ -31,7 +31,7 @@ class Pool:
             module = GraphModule(artifact)
             module.count_with(self.first)
             self.modules.put(module)
-        if self._shares_memory:  # Instances for further sizes take little more memory.
+        if self._shares_memory:  # Instances for all sizes take little more memory than for one.
             for module in self.modules.queue:
                 module.open_all_sizes()
 

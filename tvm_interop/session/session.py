@@ -467,7 +467,8 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
             return pool
         with self._compiling:  # Only compilations wait for each other; ready instances still run.
             self._check_is_open()
-            pool = self._by_shape.use(key, count)  # Another thread may have compiled by now.
+            # Another thread may have compiled the model for these shapes by now.
+            pool = self._by_shape.use(key, count)
             if pool is not None:
                 return pool
             order = self._order(self._source, shapes)

@@ -1,6 +1,6 @@
 """The kinds of operators, each with a colour.
 
-Colour-blind people can tell the colours from each other.
+Colour-blind people can distinguish the colours.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ def _draw_operator(
 
 
 def _draw_waits(root: Element, record: Record, rows: _Rows, scale_us: float) -> None:
-    """Draw a line per wait, from the end of an operator to the start of the one that waits."""
+    """Draw a line per wait, from the end of an operator to the start of the operator that waits."""
     for op in record.operators:
         for w in op.waits:
             awaited = record.operators[w]

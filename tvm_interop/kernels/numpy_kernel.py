@@ -203,9 +203,9 @@ def _groups(step: _Step, whole: dict[Any, Axis]) -> Iterator[dict[Any, Axis]]:
     """Divide the places of a sum of products into parts in which an axis's quotient is constant.
 
     In a grouped convolution, the input's channels depend on the quotient of the output's channel
-    and the size of a group. Within a group, the factors are views of their buffers, and their sum
-    is a product of matrices. The places of small groups are not divided, because the evaluation of
-    each part costs additional time.
+    and the size of a group. Within a group, the factors are views of their buffers, and the sum of
+    their products is a product of matrices. The places of small groups are not divided, because the
+    evaluation of each part costs additional time.
     """
     quotients: list[tuple[Any, int]] = []
     tvm_ffi.structural_walk(

@@ -26,8 +26,8 @@ def tile_across_memory(schedule: s_tir.Schedule, block: Any, registers: Register
 
     Returns
     -------
-    The loop around the tiles, into which all outer loops are fused. None if the block has
-    no such input or is small; then the schedule is unchanged.
+    The loop around the tiles, into which all outer loops are fused. None if the block has no such
+    input or is small. If the result is None, the schedule is unchanged.
     """
     found = schedule.get(block)
     loops = schedule.get_loops(block)

@@ -1,8 +1,8 @@
 """Computes equal operators once.
 
 Exporters write an operator several times where a model calls the same layer twice on the same
-input. Of two operators of one kind that read the same values with the same attributes, the second
-gives the same bits as the first, so it needs no kernel.
+input. Two operators of one kind that read the same values with the same attributes give the same
+bits, so the second operator needs no kernel.
 
 TVM has a pass for this, `EliminateCommonSubexpr`. It hashes all constants, which takes a second for
 100 million weights. This pass compares the bytes of two constants only where everything else about

@@ -1,10 +1,10 @@
 """Proves that the rows of a batch do not influence each other.
 
 The proof works on the kernels of a lowered model, before they are scheduled. The model is lowered
-for several sizes of a dimension, such as the batch. In each kernel, every statement must compute
-one row of its result from the same row of the tensors that it reads, in the same way for all rows
-and all sizes. By induction over the statements, the model then computes each row of its outputs
-only from the same row of its inputs.
+for several sizes of a dimension, such as the batch. In each kernel, every statement must compute a
+row of its result only from the same row of the tensors that it reads. The computation must be the
+same for all rows and all sizes. By induction over the statements, the model then computes each row
+of its outputs only from the same row of its inputs.
 
 A tensor that has rows is described by its block, the number of elements that lie together in one
 row. The element at position p of the flat tensor belongs to row `p // block % size`. A reshape does

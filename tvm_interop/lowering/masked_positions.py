@@ -4,15 +4,15 @@ To run a sequence that is shorter than the compiled length, the sequence is padd
 Attention mixes positions, so the steps of a sequence are not independent like the rows of a batch
 (`independent_rows`). A run may be padded if two things are proven of the lowered kernels:
 
-- Each statement computes an element at some positions from elements at the same positions, or at a
-  fixed position such as the first, in the same way for all lengths (`position_form`).
+- Each statement computes an element at some positions only from elements at the same positions, or
+  at a fixed position such as the first. This is the same for all lengths (`position_form`).
 - A statement that combines positions, such as the sum of a product or the maximum of a softmax,
   gets nothing from the padded positions: exactly 0 in a sum, and less than another value in a
   maximum (`padding_bounds`). Usually a mask among the inputs causes this. The mask is padded with
   0.
 
-So the results at the given positions, which are not padded, have the same bits whatever numbers the
-padded positions hold, except for the sign of a zero. This holds under the condition that
+So whatever numbers the padded positions hold, the results at the given positions, which are not
+padded, have the same bits (except for the sign of a zero). This is true under the condition that
 `padding_bounds` states.
 """
 
@@ -56,8 +56,8 @@ class Masks(NamedTuple):
     ----------
     names: the inputs.
     anchor: a further condition for right results. For `first`, `any` or `all`, the inputs are
-        masks: each of their numbers must be from 0 to 1, and they must be 1 at the first position,
-        at one or more positions, or at all positions. For `nowhere`, there is no further condition.
+        masks, with numbers from 0 to 1. The masks must be 1 at the first position, at one or more
+        positions, or at all positions. For `nowhere`, there is no further condition.
     """
 
     names: tuple[str, ...]
@@ -294,9 +294,9 @@ class _Proof:
     def _is_wide(self, value: Value, axis: int) -> bool:
         """Whether an input has several numbers for each position of a row, and so is not a mask.
 
-        If the sequence is the first of two axes, the second axis may be the batch. Nothing is
-        known of the rows of a batch with only one size. Integers then count as one number for each
-        row, but floats as several features of one row.
+        If the sequence is the first of two axes, the second axis may be the batch. Nothing is known
+        of the rows of a batch with only one size. In this case integers count as one number for
+        each row, and floats count as several features of one row.
         """
         within = math.prod(value.shape[axis + 1 :])
         may_be_rows = axis == 0 and len(value.shape) == 2 and "float" not in value.dtype

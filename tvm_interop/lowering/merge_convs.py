@@ -45,7 +45,7 @@ class MergeConvs:
     smaller kernels are padded with zeros. Products by constant weights, such as the queries, keys
     and values of attention, are stacked along their columns. The output of each operator is then a
     slice of the wider output. If a concat along the channels or columns reads all of these outputs
-    side by side, it is replaced by the wider output itself, without a copy; the weights are then
+    side by side, the wider output replaces the concat without a copy. In this case the weights are
     stacked in the concat's order.
 
     A wider operator may add its terms in another order. Its results are therefore close to the

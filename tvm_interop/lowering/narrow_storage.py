@@ -282,9 +282,9 @@ def _may_be_joined(mod: tvm.IRModule, call: relax.Call) -> bool:
     """Whether `FuseTIR` can join a kernel with the kernels that widen and round its tensors.
 
     The kernels that widen and round have sizes of 64 bits, and their tensors begin at the start of
-    their memory. Two kinds of kernels differ from them and cannot be joined: those with sizes of 32
-    bits, such as running sums, and those that allow for an offset of a tensor in its memory, such
-    as TVM's `scatter_elements`.
+    their memory. Two kinds of kernels differ from them and cannot be joined. The first kind has
+    sizes of 32 bits, as running sums have. The second kind allows for an offset of a tensor in its
+    memory, as TVM's `scatter_elements` does.
     """
     buffers = [param.ty for param in mod[call.args[0]].params]
     return all(

@@ -22,7 +22,7 @@ def without_padded(
     kernels: Sequence[tirx.PrimFunc],
     has_layout: Callable[[Sequence[Sequence[int]]], bool],
 ) -> tuple[list[list[Store]], bool]:
-    """The statements of a kernel for each length, without those that write padded tensors.
+    """The statements of a kernel for each length, except statements that write padded tensors.
 
     Parameters
     ----------

@@ -328,8 +328,9 @@ class _Rewriter:
     def _averaged(self, var: relax.Var, value: relax.Call) -> relax.Expr | None:
         """Compute a mean on integers, if it is rounded directly to the data type of its input.
 
-        The mean of the integers is multiplied by the data's scale over the result's scale, and
-        corrected for the zero points of the data and of the result. Then it is rounded.
+        The mean of the integers is multiplied by the data's scale, and divided by the result's
+        scale. It is corrected for the zero points of the data and of the result. Then it is
+        rounded.
         """
         words = self._words.get(value.args[0])
         mean = mean_of(value)
@@ -456,10 +457,7 @@ class _Rewriter:
         return any(is_supported(name, op) for name in self._libraries)
 
     def _call(self, op: LibraryOp, args: list[relax.Expr], name: str) -> relax.Var:
-        """A call of a new function with the kernel of `op`.
-
-        A library may compute `op` instead of this kernel.
-        """
+        """A call of a new function with the kernel of `op`; a library may compute `op` instead."""
         kernel = self.builder.add_func(quantised_kernel(op), op.op)
         params = [relax.Var(f"p{i}", arg.ty) for i, arg in enumerate(args)]
         inner = relax.BlockBuilder()

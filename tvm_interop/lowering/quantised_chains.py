@@ -28,7 +28,7 @@ _LARGE = 1e30
 
 @dataclass(frozen=True)
 class Words:
-    """The integers of a tensor of floats, which equals `(var - zero) * scale`.
+    """The integers that stand for a tensor of floats. The floats are `(var - zero) * scale`.
 
     Attributes
     ----------

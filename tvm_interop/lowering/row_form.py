@@ -95,7 +95,7 @@ def row_form(
     Raises
     ------
     UnprovenError
-        The statement does not compute each row only from the same row, or not in the same way.
+        The statement computes a row from another row, or does not compute all rows in the same way.
     """
     return _Form(store, buffers, blocks, loop).text()
 

@@ -1,4 +1,4 @@
-"""Makes one convolution of several that read one image and whose results are added.
+"""Merges convolutions that read one image into one convolution, if their results are added.
 
 Networks that are trained with parallel branches, such as RepVGG and MobileOne, are often exported
 with these branches. A convolution is linear in its weights, so the sum of the branches is one

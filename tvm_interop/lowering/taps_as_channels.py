@@ -2,9 +2,9 @@
 
 Kernels of convolutions fill a vector with output channels. A convolution with one output channel
 leaves the other lanes of each vector unused. Here, each tap of the window becomes an output channel
-of a 1x1 convolution instead, and the results of the taps, shifted to their places in the window,
-are added up. Source: A. Vasudevan, A. Anderson and D. Gregg, Parallel multi channel convolution
-using general matrix multiplication (2017), where the method is called `kn2row`.
+of a 1x1 convolution instead. The results of the taps are shifted to their places in the window and
+added up. Source: A. Vasudevan, A. Anderson and D. Gregg, Parallel multi channel convolution using
+general matrix multiplication (2017), where the method is called `kn2row`.
 """
 
 from __future__ import annotations

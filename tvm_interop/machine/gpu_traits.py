@@ -51,9 +51,9 @@ def gpu_traits(
 ) -> list[OperatorTraits]:
     """The traits of each operator of `program` on a GPU, by id.
 
-    The demand of an operator is the largest share of a multiprocessor's threads, registers or
-    shared memory that a block of one of its launches takes (section 3.2 of the paper on Opara). An
-    operator that launches nothing, such as a view, has the demand 0.
+    A block of a launch takes shares of a multiprocessor's threads, registers and shared memory. The
+    demand of an operator is the largest of these shares over all of its launches (section 3.2 of
+    the paper on Opara). An operator that launches nothing, such as a view, has the demand 0.
 
     Parameters
     ----------

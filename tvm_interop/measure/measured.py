@@ -72,8 +72,8 @@ def tell(progress: Progress | None, what: str) -> None:
 def counter(progress: Progress | None) -> Progress | None:
     """`progress` if it can count other things than stages, such as kernels; otherwise None.
 
-    `progress` can do so if it has the method `say`, which tells users which things are counted (see
-    `tell`). Without this method, users would think that the counted things are stages.
+    `progress` can count them if it has the method `say`, which tells users which things are counted
+    (see `tell`). Without this method, users would think that the counted things are stages.
     """
     return progress if hasattr(progress, "say") else None
 
@@ -320,7 +320,7 @@ class MeasuredLatency(LatencyModel):
         """A key for each stage. Stages with the same key share a measurement.
 
         If a stage has more groups than there are streams, all operators are first measured by
-        themselves.
+        themselves, because their latencies decide how the groups are packed onto streams.
         """
         if any(len(groups) > self._num_streams for groups in stages):
             self._measure_ops()

@@ -284,7 +284,7 @@ def _median_s(runners: Sequence[Runner]) -> float:
 
 
 def _tries_s(runners: Sequence[Runner], least: int) -> list[float]:
-    """Return the seconds of each try, which calls all runners at once; `least` tries or more."""
+    """Return the seconds of each of `least` or more tries. A try calls all runners at once."""
     took: list[float] = []
     end = time.perf_counter() + _TRIES_S
     while len(took) < least or time.perf_counter() < end:

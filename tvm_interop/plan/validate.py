@@ -146,11 +146,11 @@ def check_fallback(fallback: Plan, plan: Plan) -> None:
         ("outputs", interface(fallback, fallback.outputs), interface(plan, plan.outputs)),
     ):
         if ours != others:
-            raise ArtifactError(f"the {kind} of `fallback.json` are not those of `plan.json`")
+            raise ArtifactError(f"`fallback.json` and `plan.json` have different {kind}")
 
 
 def check_bounds(plan: Plan) -> None:
-    """Refuse a plan with numbers out of bounds, indices to nothing or reads of unwritten bytes.
+    """Refuse a plan with numbers out of bounds, invalid indices or reads of unwritten bytes.
 
     Raises
     ------

@@ -105,9 +105,9 @@ def along_rows(op: Tensors) -> list[Cut] | None:
 
 
 def aligned_step(op: Tensors, shapes: Sequence[tuple[int, ...]], axis: int) -> int:
-    """The smallest number of indices of `axis` from one aligned address to another.
+    """The smallest step along `axis`, in indices, from one aligned address to another.
 
-    The number is right for plain tensors of all given shapes, and for all types in which the
+    The step is right for plain tensors of all given shapes, and for all types in which the
     operator's tensors are stored.
     """
     itemsize = min(np.dtype(dtype).itemsize for dtype in op.stored_types)
@@ -116,7 +116,7 @@ def aligned_step(op: Tensors, shapes: Sequence[tuple[int, ...]], axis: int) -> i
 
 
 def aligned_steps(op: Tensors, argument: int, axis: int) -> int:
-    """The smallest number of indices of `axis` from one aligned address to another.
+    """The smallest step along `axis`, in indices, from one aligned address to another.
 
     `argument` is the index of the operator's tensor. All elements of the tensor that have the same
     index along `axis` must be contiguous in memory.

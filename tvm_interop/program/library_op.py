@@ -114,7 +114,7 @@ class LibraryOp:
 
     @property
     def reads_rows_of_whole(self) -> bool:
-        """Whether a part of some rows gets the whole image and reads its rows there; see `cut`."""
+        """Whether a part of some rows reads its rows out of the whole image; see `cut`."""
         return False
 
     @property

@@ -47,7 +47,7 @@ class OfImages(DescribedOp, frozen=True, kw_only=True):
 
     @property
     def aligned_channels(self) -> int:
-        """The smallest number of channels from one aligned address to another; at least 16."""
+        """The smallest step, in channels, from one aligned address to another; at least 16."""
         images = (self.shapes[0], self.shapes[-1])
         return max(MOST_CHANNELS, *(aligned_step(self, [image[1:]], 0) for image in images))
 
@@ -69,7 +69,7 @@ class OfWindows(OfImages, frozen=True, kw_only=True):
 
     @property
     def most_parts(self) -> int:
-        """The largest number of parts worth making; each number of the result reads a window."""
+        """The largest number of parts worth making, as each number of the result reads a window."""
         return most_reads(self, prod(self.window.size))
 
     def row_cuts(self, parts: int) -> list[RowCut]:

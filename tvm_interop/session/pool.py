@@ -78,7 +78,7 @@ class Pool:
         return inputs, outputs
 
     def count_with(self, other: Pool) -> None:
-        """Count later runs of this pool as runs of `other`. No run of this pool has begun yet."""
+        """Count all runs of this pool as runs of `other`; call this before the first run."""
         for module in self.modules.queue:
             module.count_with(other.first)
 

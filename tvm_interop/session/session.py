@@ -361,10 +361,11 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
     def states(self) -> list[CompileState]:
         """The state of each combination of input shapes, if `compile_in_background` was given.
 
-        Each element says since when which artifact runs: the one compiled without measurements
-        (`quick`) or the completely compiled one (`whole`). It also gives the state of the
-        compilation in the background, with the error if the compilation failed. Without
-        `compile_in_background`, or if the session was made from an artifact, the list is empty.
+        Each element says which artifact runs: the artifact compiled without measurements (`quick`)
+        or the completely compiled artifact (`whole`). It also gives the time at which this artifact
+        began to run, and the state of the compilation in the background, with the error if the
+        compilation failed. Without `compile_in_background`, or if the session was made from an
+        artifact, the list is empty.
         """
         return [] if self._background is None else self._background.states()
 
@@ -450,8 +451,8 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
 
         Parameters
         ----------
-        error: the reason why the instances for ranges of sizes refused these inputs; None if no
-            such instance was asked to run them.
+        error: the reason why the instances for ranges of sizes refused these inputs; None if these
+            instances were not tried.
         """
         if self._pool is not None and error is None:
             return self._pool

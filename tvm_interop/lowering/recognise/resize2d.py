@@ -46,7 +46,7 @@ def resize2d(var: relax.Var, call: relax.Call, graph: Dataflow) -> Group | None:
 def _is_mean(attrs: Any, made: Shape) -> bool:
     """Whether a linear resize treats pixels as squares.
 
-    `pytorch_half_pixel` does not do so if the result is one pixel high or wide.
+    `pytorch_half_pixel` uses other coordinates if the result is one pixel high or wide.
     """
     coordinates = str(attrs.coordinate_transformation_mode)
     return coordinates == "half_pixel" or (

@@ -100,7 +100,7 @@ class RunsFenced(Protocol):
         before_fence: bool,
         fill: int,
     ) -> str:
-        """Run the kernel between fences, with the same result as `_native.cpu.run_fenced`."""
+        """Run the kernel between two fences, and return the same as `_native.cpu.run_fenced`."""
         ...
 
 
@@ -244,7 +244,8 @@ class _Run:
     ----------
     tensors: the inputs.
     outputs: shapes and data types of the results.
-    before_fence: whether a tensor's end, and not its start, lies at a fence.
+    before_fence: whether a tensor's end, and not its start, lies at a fence (a memory page that
+        nobody may touch).
     """
 
     tensors: Sequence[np.ndarray]

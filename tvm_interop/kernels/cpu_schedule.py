@@ -213,7 +213,8 @@ def _iterations(schedule: s_tir.Schedule, block: Any) -> int:
 def _writes_output(schedule: s_tir.Schedule, block: Any) -> bool:
     """Whether `block` writes an output of the kernel.
 
-    If it writes an intermediate buffer instead, each share of the kernel needs the whole buffer.
+    If it writes an intermediate buffer instead, each share of the kernel, which computes a part
+    of the output, needs the whole buffer.
     """
     own = set(schedule.get(schedule.get_sblock("root")).alloc_buffers)
     return all(region.source not in own for region in schedule.get(block).writes)

@@ -186,7 +186,7 @@ def _reads(expression: Any, buffer: Any) -> bool:
 
 
 def _parts(step: _Step) -> Iterator[dict[Any, Axis]]:
-    """Divide the places of a block into parts that are evaluated at once."""
+    """Divide the places of a block (combinations of indices) into parts to evaluate at once."""
     whole = {v: Axis(number, 0, size) for number, (v, size) in enumerate(step.sizes.items())}
     factors = _product(step.value) if step.combined is np.add else None
     if factors is None:

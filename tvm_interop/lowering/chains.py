@@ -50,7 +50,7 @@ class Chain(ABC):
 
     @property
     def result(self) -> relax.Var:
-        """The chain's last variable, the only one that the rest of the model reads."""
+        """The chain's last variable, the only variable of the chain that other operators read."""
         return self.vars[-1]
 
     @property

@@ -66,8 +66,9 @@ class _Proof:
 
     Attributes
     ----------
-    _blocks: the block of each value that has rows, the same for all sizes. A value without rows is
-        the same for all rows and sizes, and has no entry.
+    _blocks: the block (the number of elements that lie together in one row) of each value that has
+        rows. It is the same for all sizes. A value without rows is the same for all rows and sizes,
+        and has no entry.
     _counters: the weights whose numbers grow with the row.
     _proven: the results of `_KernelProof`, kept because most layers of a network have the same
         kernels. The keys hold everything that a result depends on.
@@ -121,7 +122,10 @@ class _Proof:
         raise RowsDependError(f"{name} is not the same for all rows")
 
     def _take_operator(self, ops: Sequence[Operator]) -> None:
-        """Find the block of each output of an operator; an output without rows has no block."""
+        """Find the block of each output of an operator: how many elements lie together in a row.
+
+        An output without rows has no block.
+        """
         pairs = zip(self._programs, ops, strict=True)
         kernels = [program.kernels[op.kernel] for program, op in pairs]
         stored = [self._programs[0].storage_of(v) for v in ops[0].inputs]
@@ -253,7 +257,10 @@ class _KernelProof:
         self._buffers: list[Buffers] = []
 
     def run(self) -> dict[int, int]:
-        """Return the block of each parameter that has rows, by the parameter's position."""
+        """Return the block of each parameter that has rows, by the parameter's position.
+
+        The docstring of this module says what the block of a tensor is.
+        """
         if ROWS in (self._kernels[0].attrs or {}):
             return self._declared()
         each = [list(stores_of(kernel.body, [], [])) for kernel in self._kernels]
@@ -309,8 +316,10 @@ class _KernelProof:
     ) -> list[dict[Any, int]]:
         """Find the blocks of the buffers that the statements from number `i` on write.
 
+        A block is the number of elements of a buffer that lie together in one row.
+
         The result has a dictionary for the kernel of each size, with the block of each buffer.
-        `blocks` holds the blocks that earlier statements have decided. A statement that writes a
+        `blocks` holds the blocks that follow from earlier statements. A statement that writes a
         buffer for the first time may allow several blocks for it. If one of them does not fit the
         later statements, the next one is tried.
         """
@@ -339,7 +348,10 @@ class _KernelProof:
     def _possible_blocks(
         self, stores: Sequence[Store], blocks: Sequence[Mapping[Any, int]], is_new: bool
     ) -> list[int | None]:
-        """The possible blocks of the buffer that a statement writes; None stands for no rows."""
+        """The possible blocks (elements in a row) of the buffer that a statement writes.
+
+        None stands for a buffer without rows.
+        """
         if not is_new:
             return [blocks[0].get(stores[0].buffer)]
         shapes = [[int(size) for size in store.buffer.shape] for store in stores]

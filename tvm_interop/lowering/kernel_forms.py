@@ -42,7 +42,10 @@ def layouts_of(shapes: Sequence[Sequence[int]], lengths: Sequence[int]) -> Itera
 
 
 class KernelForms:
-    """Finds the forms of a kernel's statements, and compares them for all lengths."""
+    """Finds the forms of a kernel's statements (what each computes at one position).
+
+    The forms must be equal for all lengths of the sequence.
+    """
 
     def __init__(
         self,
@@ -92,7 +95,7 @@ class KernelForms:
     ) -> tuple[tuple[Form, ...], dict[str, Layout]]:
         """Find the forms of the statements from number `i` on, and the layouts that result.
 
-        `layouts` holds the layouts of the buffers that earlier statements have decided.
+        `layouts` holds the layouts of buffers that follow from earlier statements.
         """
         if i == len(statements):
             return (), layouts

@@ -148,7 +148,10 @@ class _Proof:
         self._known: dict[Any, tuple[tuple[Form, ...], dict[int, Layout]]] = {}
 
     def take(self, inputs: Mapping[str, int]) -> None:
-        """Find the forms of all statements. Each output must have its positions along one axis."""
+        """Find the forms of all statements (see `position_form`).
+
+        Each output must have its positions along one axis.
+        """
         first = self._programs[0]
         check_alike(self._programs, "length")
         for v in first.inputs:
@@ -221,7 +224,10 @@ class _Proof:
         return False
 
     def _take_operator(self, ops: Sequence[Operator]) -> None:
-        """Find the forms of the statements of an operator's kernel, and its outputs' layouts."""
+        """Find the layouts of an operator's outputs and the forms of its kernel's statements.
+
+        `position_form` says what layouts and forms are.
+        """
         first = self._programs[0]
         pairs = zip(self._programs, ops, strict=True)
         kernels = [program.kernels[op.kernel] for program, op in pairs]
@@ -234,7 +240,7 @@ class _Proof:
         places = {i: self._places[v] for i, v in enumerate(stored) if v in self._places}
         if self._of_all.intersection(stored):
             raise UnprovenError(
-                "reads a result of the last position, which may be a filled position"
+                "reads a result of the last position, which may be a padded position"
             )
         if layouts and goes_through_positions(kernels, self._lengths):
             self._forms.append(None)
@@ -256,7 +262,7 @@ class _Proof:
         layout, name = self._layouts.get(first.storage_of(v)), first.values[v].name
         if first.storage_of(v) in self._of_all:
             raise RowsDependError(
-                f"output `{name}` is a result of the last position, which may be a filled one"
+                f"output `{name}` is a result of the last position, which may be a padded position"
             )
         if layout is None:
             return

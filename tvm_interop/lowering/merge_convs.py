@@ -188,7 +188,7 @@ def _merges(main: relax.Function, groups: Sequence[Sequence[str]]) -> list[_Merg
 
 
 def pick_chains(chains: dict[str, Chain], names: Sequence[str]) -> list[Chain]:
-    """The chains that `names` lists.
+    """The chains of operators whose names are `names`.
 
     Raises
     ------

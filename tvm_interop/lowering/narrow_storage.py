@@ -58,7 +58,7 @@ class NarrowStorage:
         self._keep = tuple(keep)
 
     def transform_module(self, mod: tvm.IRModule, ctx: PassContext) -> tvm.IRModule:
-        """Make the tensors of `mod` narrow; called by TVM's pass machinery."""
+        """Store tensors of `mod` as bfloat16; called by TVM's pass machinery."""
         main = mod["main"]
         described = {
             str(unit): LibraryOp.from_json(str(text))
@@ -72,8 +72,8 @@ class NarrowStorage:
         ]
         body = relax.SeqExpr(blocks, main.body.body)
         function = relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs)
-        # Take the names from `types`, which has only units. A narrow reshape is not a unit, but may
-        # have the same name as a unit.
+        # Take the names from `types`, which has only units. A reshape of a bfloat16 tensor is not a
+        # unit, but may have the same name as a unit.
         units = [unit for unit, types in rewriter.types.items() if types[-1] != _WIDE]
         function = function.with_attr(NARROW, units)
         if described:
@@ -157,7 +157,7 @@ class _Rewriter:
         self._new: dict[relax.Var, relax.Var] = {}
 
     def rebound(self, binding: relax.Binding) -> relax.Binding:
-        """`binding` rewritten for narrow tensors; unchanged if none of its tensors is narrow."""
+        """`binding` rewritten for bfloat16 tensors; unchanged if it has no such tensor."""
         value = getattr(binding, "value", None)
         if value is not None and _is_reshape(value) and binding.var in self._narrow:
             made = relax.op.reshape(self._new[value.args[0]], value.args[1])
@@ -182,9 +182,9 @@ class _Rewriter:
         return self._new.get(var, var)
 
     def _group(self, var: relax.Var, value: relax.Call, flags: Sequence[bool]) -> Any:
-        """A function that widens the narrow arguments of a unit, runs it, and rounds its result.
+        """A function that widens a unit's bfloat16 arguments, runs the unit, and rounds its result.
 
-        The result is rounded only if `var` is narrow.
+        The result is rounded only if `var` is narrow, that is, stored as bfloat16.
 
         Parameters
         ----------

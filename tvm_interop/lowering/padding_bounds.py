@@ -48,7 +48,7 @@ class Bounds(NamedTuple):
     ----------
     all: the bound of all elements.
     filled, anchor: for each position of an element, the bound if the position is padded, and the
-        bound if it is the anchor.
+        bound if it is the anchor (a position that the mask keeps).
     given, all_filled: the bounds if all positions are given, and if all are padded.
     """
 
@@ -227,18 +227,18 @@ def _combined(form: Form, known: Mapping[str, Bounds]) -> Bounds:
     filled, anchor = bound(given, "filled"), bound(given, "anchor")  # Only given results matter.
     if kind == "add" and filled != ZERO:
         raise UnprovenError(
-            "sums over positions, and the terms of filled positions may differ from 0: a mask must "
+            "sums over positions, and the terms of padded positions may differ from 0: a mask must "
             "make these terms exactly 0"
         )
     if kind == "max" and not filled.greatest <= anchor.least:
         raise UnprovenError(
-            "takes the maximum over positions, and a filled position may be the greatest: a mask "
-            "must add the least float or minus infinity to filled positions, and must keep one "
+            "takes the maximum over positions, and a padded position may be the greatest: a mask "
+            "must add the least float or minus infinity to padded positions, and must keep one "
             "position that is the same for all others (a sliding window does not keep one)"
         )
     if kind == "min" and not filled.least >= anchor.greatest:
         raise UnprovenError(
-            "takes the minimum over positions, and a filled position may be the least"
+            "takes the minimum over positions, and a padded position may be the least"
         )
 
     def result(where: Mapping[str, str], old: Bound) -> Bound:

@@ -354,7 +354,7 @@ class _Reader:
             if int(found.value) < self._known.least:
                 return int(found.value)
             raise UnprovenError(
-                f"reads position {int(found.value)}, which may be a filled position"
+                f"reads position {int(found.value)}, which may be a padded position"
             )
         if self._known.is_padded:
             raise UnprovenError(

@@ -215,7 +215,7 @@ def _do(
 
 
 def found_of(contestant: Contestant) -> Found:
-    """Return the results of a contestant, from all of its turns."""
+    """Return the results of a contestant (an engine with a model), from all of its turns."""
     latencies_us = latencies_of(contestant)
     wall_s = sum(turn.wall_s for turn in contestant.turns)
     cpu_s = sum(turn.cpu_s for turn in contestant.turns)

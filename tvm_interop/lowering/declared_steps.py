@@ -60,7 +60,9 @@ def layouts_after(
     }
     count = len(op.inputs)
     if {i: layout for i, layout in along.items() if i < count} != dict(layouts):
-        raise UnprovenError("goes through the positions, and an input has them along another axis")
+        raise UnprovenError(
+            "goes through the positions in order, but an input has its positions along another axis"
+        )
     return {op.outputs[i - count]: layout for i, layout in along.items() if i >= count}
 
 

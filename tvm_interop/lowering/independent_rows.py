@@ -157,7 +157,9 @@ class _Proof:
                 raise RowsDependError(f"the rows of output `{name}` do not lie one after the other")
             found.add(place)
         if len(found) > 1:
-            raise RowsDependError(f"the rows of output `{name}` lie elsewhere for different sizes")
+            raise RowsDependError(
+                f"the rows of output `{name}` lie at different places for different sizes"
+            )
         return found.pop()
 
 
@@ -210,7 +212,9 @@ def check_alike(programs: Sequence[Program], grows: str) -> None:
     """
     first = _structure(programs[0])
     if any(_structure(program) != first for program in programs[1:]):
-        raise RowsDependError(f"the model has other operators for another {grows}")
+        raise RowsDependError(
+            f"the model has different operators for different values of the {grows}"
+        )
 
 
 def take_operators(programs: Sequence[Program], take: Callable[[Sequence[Operator]], None]) -> None:
@@ -265,7 +269,7 @@ class _KernelProof:
             return self._declared()
         each = [list(stores_of(kernel.body, [], [])) for kernel in self._kernels]
         if len({len(stores) for stores in each}) > 1:
-            raise UnprovenError("has other statements for another size")
+            raise UnprovenError("has different statements for different sizes")
         self._buffers = [
             self._named(*one) for one in zip(self._sizes, self._kernels, each, strict=True)
         ]
@@ -300,11 +304,11 @@ class _KernelProof:
         for i in range(self._num_inputs):
             place = place_of_rows(shapes[i], self._known[i], size) if i in self._known else None
             if i in self._known and (place is None or place.axis != axes[i]):
-                raise UnprovenError("has its rows along another axis than the batch")
+                raise UnprovenError("has its rows along an axis other than the batch")
             if axes[i] >= 0:
                 each.add(place.each if place is not None else None)
         if len(each) != 1 or self._counters:
-            raise UnprovenError("reads rows of different kinds")
+            raise UnprovenError("reads several tensors whose rows do not match")
         found = each.pop()
         if found is None:
             return {}
@@ -331,7 +335,7 @@ class _KernelProof:
         for block in self._possible_blocks(stores, blocks, is_new):
             self._trials += 1
             if self._trials > _MOST_TRIALS * len(statements):
-                raise UnprovenError("has too many forms to try")
+                raise UnprovenError("can be described in too many ways to try all")
             trial = blocks
             if block is not None:
                 trial = [
@@ -366,7 +370,7 @@ class _KernelProof:
     def _check(self, stores: Sequence[Store], blocks: Sequence[Mapping[Any, int]]) -> None:
         """Check that a statement computes all rows in the same way, each from the same row."""
         if len({len(store.loops) for store in stores}) > 1:
-            raise UnprovenError("has other loops for another size")
+            raise UnprovenError("has different loops for different sizes")
         extents = list(zip(*([extent for _, extent in s.loops] for s in stores), strict=True))
         growing = [i for i, each in enumerate(extents) if len(set(each)) > 1]
         has_rows = stores[0].buffer in blocks[0]
@@ -396,7 +400,7 @@ class _KernelProof:
     ) -> None:
         each = zip(stores, self._buffers, blocks, strict=True)
         if len({row_form(*one, loop) for one in each}) > 1:
-            raise UnprovenError("computes something else for another size")
+            raise UnprovenError("computes something else for one size than for another")
 
 
 def _divisors(number: int) -> list[int]:

@@ -339,7 +339,9 @@ class _Proof:
                 try:
                     found = after(form, known, form.buffer not in written)
                     if j >= len(forms) and found != known[form.buffer]:
-                        raise UnprovenError("has statements in a loop which change each other")
+                        raise UnprovenError(
+                            "has statements in a loop that change each other's results"
+                        )
                 except UnprovenError as error:
                     return i, RowsDependError(f"operator `{op.name}` {error}")
                 known[form.buffer] = found

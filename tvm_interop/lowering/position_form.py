@@ -107,11 +107,11 @@ def axes_of_layout(shape: Sequence[int], layout: Layout, length: int) -> list[in
         inner = rest[0]
         outer, remainder = divmod(size, inner * length)
         if remainder or len(rest) < 2 or not outer or rest[1] % outer:
-            raise UnprovenError("reads positions through another shape")
+            raise UnprovenError("reads positions after a reshape has cut or merged them")
         found.append(inner)
         rest = [rest[1] // outer, *rest[2:]]
     if rest != [1]:
-        raise UnprovenError("reads positions through another shape")
+        raise UnprovenError("reads positions after a reshape has cut or merged them")
     return found[::-1]
 
 
@@ -361,7 +361,7 @@ class _Reader:
                 "reads positions after or beside the one that it writes, as a convolution does "
                 "that is not causal"
             )
-        raise UnprovenError("reads another position than it writes")
+        raise UnprovenError("reads another position than the position that it writes")
 
 
 def _number(node: Any) -> float | int:

@@ -185,11 +185,11 @@ class _Form:
         if buffer in self._blocks:
             place = place_of_rows([int(dim) for dim in buffer.shape], self._blocks[buffer], size)
             if place is None:
-                raise UnprovenError("reads rows through another shape")
+                raise UnprovenError("reads rows after a reshape has cut their axis")
             index = found[place.axis]
             read = analyzer.simplify(index // place.each % size)
             if self._loop is None or not analyzer.can_prove_equal(read, row):
-                raise UnprovenError("reads another row than it writes")
+                raise UnprovenError("reads another row than the row that it writes")
             found[place.axis] = analyzer.simplify(
                 index // (place.each * size) * place.each + index % place.each
             )

@@ -120,7 +120,7 @@ def check_schedule(schedule: Schedule, plan: Plan) -> None:
     if alone:
         raise ArtifactError(
             f"operator `{min(alone)}` is in the {'plan' if min(alone) in planned else 'schedule'} "
-            "alone: the two are not of one model"
+            "alone: plan and schedule are not of one model"
         )
 
 

@@ -279,7 +279,7 @@ def _first_var(main: relax.Function, merge: _Merge) -> relax.Var:
 def _reading_whole(
     binding: relax.Binding, wholes: Sequence[tuple[_Merge, relax.Var]]
 ) -> relax.Binding:
-    """Replace the outputs of a merge's operators by the wider output in a concat.
+    """In a concat, replace the outputs of a merge's operators by the merge's wider output.
 
     The concat must read all of these outputs in order. Any other binding is returned unchanged.
     """

@@ -77,13 +77,13 @@ def most_products(op: Tensors, *, read: int) -> int:
     Parameters
     ----------
     read: how many numbers of the factors the parts divide among themselves. A factor that each part
-        reads as a whole does not count, because a division does not make its reading any shorter.
+        reads as a whole does not count, because a division does not shorten the time to read it.
     """
     return max(op.flops // _FLOPS_A_PART, read // _READS_A_PART)
 
 
 def most_reads(op: Tensors, numbers_each: int = 1) -> int:
-    """The largest number of parts worth making of an operator whose speed is limited by reading.
+    """The largest number of parts into which it is worth dividing an operator limited by reading.
 
     The operator reads `numbers_each` numbers for each number of its result.
     """

@@ -119,7 +119,7 @@ class LibraryOp:
 
     @property
     def most_parts(self) -> int:
-        """The largest number of parts into which dividing the operator is worth the effort."""
+        """The largest number of parts into which it is worth dividing the operator."""
         return most_reads(self)
 
     def row_cuts(self, parts: int) -> list[RowCut]:

@@ -69,7 +69,7 @@ class OfWindows(OfImages, frozen=True, kw_only=True):
 
     @property
     def most_parts(self) -> int:
-        """The largest number of parts worth making, as each number of the result reads a window."""
+        """The largest number of parts into which it is worth dividing the operator."""
         return most_reads(self, prod(self.window.size))
 
     def row_cuts(self, parts: int) -> list[RowCut]:

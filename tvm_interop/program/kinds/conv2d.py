@@ -83,7 +83,7 @@ class Conv2d(OfWindows, frozen=True, kw_only=True):
 
     @property
     def most_parts(self) -> int:
-        """The largest number of parts into which dividing the convolution is worth the effort.
+        """The largest number of parts into which it is worth dividing the convolution.
 
         The number depends on how many products the convolution computes. The speed of a depthwise
         convolution is limited by reading, so its number depends on how many values it reads.

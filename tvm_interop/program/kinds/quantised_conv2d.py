@@ -42,7 +42,7 @@ class QuantisedConv2d(OfQuantisedWindows, frozen=True, kw_only=True):
 
     @property
     def most_parts(self) -> int:
-        """The largest number of parts into which dividing the convolution is worth the effort.
+        """The largest number of parts into which it is worth dividing the convolution.
 
         The number is small, because each part reads the whole weight.
         """

@@ -226,7 +226,7 @@ class LatencyTable(LatencyModel):
         return self._transfers[u, v]
 
     def stage(self, groups: Sequence[Sequence[int]]) -> float:
-        """Microseconds of a stage: longest group or stream, `stage_us`, waits between streams."""
+        """Microseconds of a stage: its longest group or stream, plus `stage_us`, plus its waits."""
         return float(self._price(StageBatch.from_stages([groups]))[0])
 
     def stages(self, stages: Sequence[Sequence[Sequence[int]]]) -> npt.NDArray[np.float64]:

@@ -120,7 +120,7 @@ class ChainFinder:
 
     Attributes
     ----------
-    values: what each variable is bound to.
+    values: the expression that each variable is bound to.
     """
 
     def __init__(self, main: relax.Function) -> None:

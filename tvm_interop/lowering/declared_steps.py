@@ -67,7 +67,7 @@ def layouts_after(
 
 
 def results_of_all(op: Operator, kernel: tirx.PrimFunc) -> set[int]:
-    """The results that depend on all positions, even on padded ones, such as the last state."""
+    """The results that depend on all positions, even padded positions, such as the last state."""
     axes = _axes(kernel)[len(op.inputs) :]
     return {v for v, axis in zip(op.outputs, axes, strict=True) if axis == AFTER_LAST_STEP}
 

@@ -170,7 +170,7 @@ def _apart(
 
     Parameters
     ----------
-    values: what each variable of the model is bound to.
+    values: the expression that each variable of the model is bound to.
     """
     bind = _named(builder, chain.name)
     renamed = {chain.data: data}

@@ -340,7 +340,7 @@ class _Reader:
         return None
 
     def _index(self, index: Any) -> Any:
-        """An index that is not a position. The index may be read from a tensor."""
+        """The form of an index that is not a position: a text, or a tree if it reads a tensor."""
         if _has_loads(index, {**self._known.numbers, **self._known.places}):
             return self._tree(index)
         return str(self._simple(index))

@@ -79,7 +79,7 @@ class OfWindows(OfImages, frozen=True, kw_only=True):
     def part_by_rows(
         self, rows: RowCut, shapes: tuple[tuple[int, ...], ...], cut: tuple[int, ...]
     ) -> LibraryOp:
-        """The part that makes the rows `rows.made`, with the padding that `rows` says."""
+        """The part that makes the rows `rows.made`, with the padding that `rows` gives."""
         _, left, _, right = self.window.padding
         padding = (rows.top, left, rows.bottom, right)
         return self.with_fields(shapes=shapes, cut=cut, padding=padding)

@@ -98,7 +98,7 @@ def dependencies(values: Sequence[Stored], operators: Sequence[Writer]) -> list[
 
 
 class Read(NamedTuple):
-    """`consumer` reads what `producer` wrote: bytes `begin` to `end` of the storage of `root`."""
+    """`consumer` reads bytes that `producer` wrote: `begin` to `end` of the storage of `root`."""
 
     producer: int
     consumer: int

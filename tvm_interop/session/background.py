@@ -75,7 +75,7 @@ class Background:
         self._states: dict[tuple[Any, ...], CompileState] = {}
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
-        self._in_use = threading.RLock()  # Reentrant: its holder may close the session.
+        self._in_use = threading.RLock()  # The thread that holds it may close the session.
         self._thread: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._is_closed = False
@@ -202,7 +202,7 @@ class Background:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,
-            start_new_session=True,  # Ctrl-C in a terminal does not reach this process.
+            start_new_session=True,  # Ctrl-C in a terminal does not reach the new process.
         )
 
     def _note(self, state: CompileState) -> None:

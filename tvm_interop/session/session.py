@@ -401,7 +401,7 @@ class Session(SizedRuns, AbstractContextManager["Session"]):
     def _improve(self, order: Order) -> None:
         """Compile in the background. Later runs use the result."""
         assert self._background is not None
-        this = weakref.ref(self)  # The compilation must not keep the session alive.
+        this = weakref.ref(self)  # Weak: the compilation must not keep the session alive.
 
         def use(artifact: Artifact) -> None:
             session = this()

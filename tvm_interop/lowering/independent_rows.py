@@ -54,7 +54,7 @@ def independent_rows(
     Raises
     ------
     RowsDependError
-        There is no proof. The rows may be independent all the same.
+        There is no proof, although the rows may be independent.
     """
     assert len(programs) > 1, "one size alone does not say what grows with it"
     assert min(programs) > 1, "a single row has no neighbours"

@@ -78,7 +78,7 @@ def masked_positions(
     Raises
     ------
     RowsDependError
-        There is no proof. Padding may be right all the same.
+        There is no proof, although padding may be right.
     """
     assert len(programs) > 1, "one length alone does not say what grows with it"
     return masked_in_all([(programs, {})], inputs, least)

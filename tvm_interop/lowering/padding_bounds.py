@@ -6,8 +6,8 @@ A tensor has these bounds:
 - `all` holds for all elements.
 - `filled` has a bound for each position: it holds if this position is padded, and the other
   positions of the element are given.
-- `anchor` has a bound for each position: it holds if this position is the anchor, which is a
-  position that the mask keeps, whatever the other positions are.
+- `anchor` has a bound for each position: it holds if this position is the anchor, whatever the
+  other positions are. The anchor is a position that the mask keeps.
 - `given` holds if all positions of the element are given, and `all_filled` if all are padded.
 
 The bounds rest on one condition: all floats that the model computes, at given and at padded

@@ -12,8 +12,9 @@ as assumed:
   so much shared memory, steps of 32 such numbers and two stages. For numbers of 4 bytes, a step has
   half as many.
 
-The registers are our own assumption: 128 for float32, so that two blocks fit into a multiprocessor,
-and 255, the most there are, on tensor cores, where each thread keeps 128 sums.
+The registers are our own assumption: 128 for float32, so that two blocks fit into a multiprocessor.
+On tensor cores each thread keeps 128 sums, so 255 registers are assumed, the most that a thread can
+have.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def library_identity(name: str) -> str | None:
     """Return a text that differs between versions of library `name`, or None if it is missing.
 
     The call takes only milliseconds, while `library_version` imports tvm_ffi, which imports PyTorch
-    if that is installed.
+    if PyTorch is installed.
     """
     try:
         return file_identity(_library(name).place.find())

@@ -82,10 +82,10 @@ class MeasuredLatency(LatencyModel):
     """Latencies measured by running stages on a device, in microseconds.
 
     A stage runs as it will in the model: its groups are packed onto the streams as in a plan, and
-    run at once on the model's executor. Stages run interleaved, in random order. A timed stage
-    runs right after an untimed run of the same stage, so that its time does not depend on the work
-    before it. Without the untimed run, a stage could seem faster than its own operators, if the
-    operators were timed after larger operators that emptied the caches.
+    run at once on the model's executor. Stages run interleaved, in random order. A timed stage runs
+    right after an untimed run of the same stage, so that its time does not depend on the work
+    before it. Without the untimed run, larger operators could empty the caches just before a single
+    operator is timed. The operator could then seem slower than a stage that contains it.
 
     The latency is the median of 5 to 30 runs, without runs that other programs held up (see
     `undisturbed`). Long stages run less often, and so do stages whose runs agree. A first
@@ -410,7 +410,7 @@ class MeasuredLatency(LatencyModel):
         ----------
         earlier: earlier estimates of some stages. For such a stage, the stored result joins the
             earlier and the new estimate.
-        shorter: whether a stage keeps its known latency if that is shorter than the new one.
+        shorter: whether a stage keeps its known latency if the new latency is longer.
         """
         done = 0
         if self._progress is not None and programs:

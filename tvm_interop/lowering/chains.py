@@ -31,7 +31,7 @@ class Chain(ABC):
     Attributes
     ----------
     name: the name of the operator's binding, and so of its schedule unit.
-    vars: the variables that the operators define, in order. Each of them except the last is read
+    vars: the variables that the operators define, in order. Each variable except the last is read
         only by the next operator.
     call: the call of the operator.
     data: the operator's input.

@@ -25,7 +25,7 @@ Key: TypeAlias = tuple[Any, ...]
 
 @module_pass(opt_level=0, name="CommonSubexpressions")
 class CommonSubexpressions:
-    """Remove each operator of `main` that computes what an operator before it computed already.
+    """Remove each operator of `main` that repeats an earlier operator.
 
     The first of several equal operators stays. Only operators that TVM turns into kernels are
     removed, because such operators have no effect besides their results.

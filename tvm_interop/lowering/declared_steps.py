@@ -1,8 +1,8 @@
 """Proves facts about kernels that go through a sequence from the first step to the last.
 
 Such a kernel has the attribute `kernels.loops.STEPS`: it computes each position from the same
-position and from earlier ones. A sequence is padded behind its given positions, so no result at a
-given position depends on a padded position. The kernel's last state does depend on the padded
+position and from earlier positions. A sequence is padded behind its given positions, so no result
+at a given position depends on a padded position. The kernel's last state does depend on the padded
 positions.
 """
 

@@ -324,8 +324,8 @@ class _KernelProof:
 
         The result has a dictionary for the kernel of each size, with the block of each buffer.
         `blocks` holds the blocks that follow from earlier statements. A statement that writes a
-        buffer for the first time may allow several blocks for it. If one of them does not fit the
-        later statements, the next one is tried.
+        buffer for the first time may allow several blocks for it. If a block does not fit the later
+        statements, the next block is tried.
         """
         if i == len(statements):
             return blocks

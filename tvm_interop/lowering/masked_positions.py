@@ -1,8 +1,8 @@
 """Proves that the padded positions of a sequence do not change results at the other positions.
 
 To run a sequence that is shorter than the compiled length, the sequence is padded at its end.
-Attention mixes positions, so the steps of a sequence are not independent like the rows of a batch
-(`independent_rows`). A run may be padded if two things are proven of the lowered kernels:
+Attention mixes positions, so the steps of a sequence are not independent, unlike the rows of a
+batch (`independent_rows`). A run may be padded if two things are proven of the lowered kernels:
 
 - Each statement computes an element at some positions only from elements at the same positions, or
   at a fixed position such as the first. This is the same for all lengths (`position_form`).

@@ -255,7 +255,7 @@ def _rounded(x: Any) -> Any:
 def _is_unit(mod: tvm.IRModule, value: Any) -> bool:
     """Whether `value` calls a kernel, or a group of kernels, with one result.
 
-    `FuseTIR` must be able to join the kernels with others.
+    `FuseTIR` must be able to join the kernels with other kernels.
     """
     if not isinstance(value, relax.Call) or not isinstance(value.ty, relax.TensorType):
         return False

@@ -51,8 +51,9 @@ def without_padded(
 def _is_only_copy(stores: Sequence[Store], i: int, kernel: tirx.PrimFunc) -> bool:
     """Whether reads of the buffer that statement `i` writes can be replaced by the written value.
 
-    They can if only this statement writes the buffer, each element once, and all elements before
-    the first is read. The tensors that the statement reads must not be written later.
+    They can if only this statement writes the buffer. It must write each element once, and all
+    elements before any of them is read. The tensors that the statement reads must not be written
+    later.
     """
     own, later = stores[i], stores[i + 1 :]
     others = (*stores[:i], *later)

@@ -1,7 +1,7 @@
 """Bounds the values of a tensor where its positions are padded.
 
-An element may have several positions, such as one for queries and one for keys (`position_form`).
-A tensor has these bounds:
+An element may have several positions, such as one for queries and one for keys (`position_form`). A
+position that is not padded is called given. A tensor has these bounds:
 
 - `all` holds for all elements.
 - `filled` has a bound for each position: it holds if this position is padded, and the other

@@ -1,8 +1,9 @@
 """Describes what a statement of a kernel computes at one position of a sequence, for any length.
 
-A tensor may have several axes of positions. For example, scores of attention have one for queries
-and one for keys. Its layout lists the numbers of elements between these axes. With the layout `(a,
-b, c)`, the flat tensor is one of shape `(a, length, b, length, c)`. A reshape does not change this.
+A tensor may have several axes of positions. For example, scores of attention have an axis for
+queries and an axis for keys. Its layout lists the numbers of elements between these axes. With the
+layout `(a, b, c)`, the flat tensor is one of shape `(a, length, b, length, c)`. A reshape does not
+change this.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ class Known(NamedTuple):
     names: the names of all buffers, equal for all lengths.
     layouts: the layout of each buffer that has positions.
     numbers: the number in each constant that consists of a single integer.
-    places: for each constant that holds indices into a flattened tensor, the greatest multiplier:
-        each index is a position plus a multiple of the length. Exporters make such constants to
-        read a mask.
+    places: for each constant that holds indices into a flattened tensor, the greatest `m` of its
+        indices. Each index is a position plus `m` times the length. Exporters make such constants
+        to read a mask.
     is_padded: whether the kernel reads a padded tensor; see `padded_tensors`.
     """
 

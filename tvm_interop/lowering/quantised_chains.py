@@ -230,7 +230,7 @@ def described(
 
 
 def _in_steps(low: float, high: float, words: tuple[float, int, str]) -> tuple[float, float]:
-    """The bounds of a clip, divided by the scale of the rounded result, plus its zero point.
+    """The bounds of a clip, divided by the rounded result's scale, plus the result's zero point.
 
     Parameters
     ----------

@@ -243,7 +243,7 @@ def _may_hold(window: _Window, scale: _Window) -> bool:
     """Whether a convolution can take in a scale.
 
     The convolution must have stride 1, read the image of the scale, and have as many output
-    channels.
+    channels as the scale.
     """
     assert window.conv is not None
     return (

@@ -23,8 +23,8 @@ class LatencyModel(ABC):
 
     Attributes
     ----------
-    is_costly: whether an answer takes long, for example because stages are measured. Searches then
-        ask for few stages, and use estimates until they know which stages matter.
+    is_costly: whether an answer takes long, for example because stages are measured. If so,
+        searches ask for few stages, and use estimates until they know which stages matter.
     may_refuse: whether `stages` may return inf for a stage. Such a stage is never chosen.
     stage_us: microseconds that every stage costs on top of its operators, for example for a barrier
         behind each stage. `op` does not include them. The default is 0: plans have no barriers, and
@@ -57,8 +57,8 @@ class LatencyModel(ABC):
         """Measure once more the stages that a search has chosen; returns how many were measured.
 
         A search prefers stages that were fast by chance, so the sum of their latencies is too
-        optimistic. The new measurements had no part in the choice, and replace the old ones. A
-        model that does not measure returns 0.
+        optimistic. The new measurements had no part in the choice, and replace the old
+        measurements. A model that does not measure returns 0.
         """
         return 0
 

@@ -129,7 +129,7 @@ def _lowering(
     int8_libraries: tuple[str, ...] = (),
     without: tuple[str, ...] = (),
 ) -> tvm.transform.Sequential:
-    """The passes of the lowering, in order; `without` is as in `GroupLibraryCalls`."""
+    """The passes of the lowering, in order; `GroupLibraryCalls` says what `without` does."""
     passes = relax.transform
     return tvm.transform.Sequential(
         [

@@ -117,7 +117,7 @@ def axes_of_layout(shape: Sequence[int], layout: Layout, length: int) -> list[in
 
 
 def layout_of(shape: Sequence[int], inner: Sequence[int | None], length: int) -> Layout:
-    """The layout of a tensor; `inner` is as `axes_of_layout` returns it."""
+    """The layout of a tensor, computed from the result `inner` of `axes_of_layout`."""
     layout = [1]
     for size, each in zip(shape, inner, strict=True):
         if each is None:

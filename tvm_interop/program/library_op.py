@@ -87,7 +87,7 @@ class LibraryOp:
 
     @property
     def channel_axis(self) -> int:
-        """The axis of the result along which the numbers of a bias go."""
+        """The axis of the result along which a bias has one number for each index."""
         return 1
 
     def with_tf32(self) -> LibraryOp:

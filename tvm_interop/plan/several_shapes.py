@@ -149,9 +149,9 @@ def check_masks(
         rows = (s for s, axis in zip(sizes[0], axes, strict=False) if axis is not None)
         if not can_be or (one_at == "any" and math.prod(found[0][0]) != math.prod(rows)):
             raise ArtifactError(
-                f"`{name}` cannot be a mask: a mask must be an input with the dimension "
-                f"`{list(ranges)[-1]}` and a type for masks, and must have one element at each "
-                "position if it must be 1 at `any` position"
+                f"`{name}` cannot be a mask: there must be an input of that name with "
+                f"`{list(ranges)[-1]}`, of a type for masks, with one element at each position if "
+                "it must be 1 at any"
             )
 
 

@@ -120,7 +120,7 @@ def check_schedule(schedule: Schedule, plan: Plan) -> None:
     if alone:
         raise ArtifactError(
             f"operator `{min(alone)}` is in the {'plan' if min(alone) in planned else 'schedule'} "
-            "alone: plan and schedule are not of one model"
+            "alone: the two are not of one model"
         )
 
 
@@ -146,7 +146,7 @@ def check_fallback(fallback: Plan, plan: Plan) -> None:
         ("outputs", interface(fallback, fallback.outputs), interface(plan, plan.outputs)),
     ):
         if ours != others:
-            raise ArtifactError(f"`fallback.json` and `plan.json` have different {kind}")
+            raise ArtifactError(f"the {kind} of `fallback.json` are not those of `plan.json`")
 
 
 def check_bounds(plan: Plan) -> None:
@@ -305,7 +305,7 @@ def _check_interface(plan: Plan) -> None:
         if value.storage != "input" or value.copy_of is not None:
             raise ArtifactError(
                 f"input `{value.name}` of the model is planned as {value.storage}; it must be an "
-                "`input`, and not a copy"
+                "`input`, and no copy"
             )
         if value.name in names:
             raise ArtifactError(f"two inputs of the model are called `{value.name}`")

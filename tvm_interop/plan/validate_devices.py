@@ -138,5 +138,5 @@ def check_arenas(plan: Plan) -> None:
         if not 0 <= plan.arena_of(device) <= most.get(device, 0):
             raise ArtifactError(
                 f"the arena has {plan.arena_of(device)} bytes; it must have 0 to "
-                f"{most.get(device, 0)} bytes, the size of all values in it together"
+                f"{most.get(device, 0)} bytes, which all values in it have together"
             )

@@ -101,7 +101,7 @@ def _compiled(
     folder: Path,
     count: Count | None,
 ) -> list[str]:
-    """Compile to object files, a few kernels in each, on as many threads as a model may run on.
+    """Compile kernels to object files, a few in each, on as many threads as a model may run on.
 
     Only the kernels' names and targets decide which kernels share a file, so each machine makes the
     same files.
@@ -148,7 +148,7 @@ def _like(context: tvm.transform.PassContext) -> AbstractContextManager[Any]:
     """A context manager that makes a copy of `context` the current pass context of this thread.
 
     The copy leaves out passes that change nothing on a CPU. Each thread has its own current pass
-    context. If `context` is the current one of this thread already, nothing changes.
+    context. If `context` is the current context of this thread already, nothing changes.
     """
     if context.same_as(tvm.transform.PassContext.current()):
         return nullcontext()

@@ -72,7 +72,7 @@ class Checked:
         output.
     kinds: the kinds of numbers in `Traits.kinds` that the kernel is tried on; empty for all of
         them.
-    results: where the results of `reference` are remembered, if that is a `NumpyKernel`.
+    results: where the results of `reference` are remembered, if `reference` is a `NumpyKernel`.
     """
 
     name: str

@@ -137,7 +137,7 @@ class _Terms:
     Attributes
     ----------
     spatial, summed: the variables of the spatial axes and of the axes that are summed over.
-    extents: the sizes of all axes, spatial ones first.
+    extents: the sizes of all axes, spatial axes first.
     data, weight: the loads of the two factors.
     """
 
@@ -313,7 +313,7 @@ class _Matcher:
         return (stride, dilation) if min(stride, dilation) > 0 and offset == 0 else None
 
     def _is_matrix(self, load: Any, batch: list[tirx.Var], last: list[tirx.Var]) -> bool:
-        """Whether `load` reads a matrix, perhaps one of a batch.
+        """Whether `load` reads a matrix, perhaps a matrix of a batch.
 
         Its last two indices must be `last`. Each other index must be a batch axis or a constant.
         """

@@ -51,8 +51,8 @@ def with_vector_math(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
     TVM's analyzer replaces each variable by the expression it is bound to. Two nested calls of
     functions would therefore take minutes to compile, and three nested calls hours. So an argument
-    that contains a function is first stored in a buffer, and then read from there. An argument in a
-    branch of a condition may be computed only if the condition holds. In a branch, the outer
+    that contains a function is first stored in a buffer, and then read from the buffer. An argument
+    in a branch of a condition may be computed only if the condition holds. In a branch, the outer
     function therefore stays a call.
     """
     body = tvm_ffi.structural_map(func.body, (tirx.For, _vectors_with_arguments_first))

@@ -10,10 +10,10 @@ The model of the GPU has four rules:
 - A block goes to the multiprocessor that is least full and still has room for it. The fullness of a
   multiprocessor is the largest share taken of its block slots, threads, registers and shared
   memory. A fixed order of the multiprocessors breaks ties. A block stays where it is until it ends.
-- The blocks of a multiprocessor share its arithmetic. If they need more than it has, all of them
-  slow down by the same factor.
-- All running blocks share the memory bandwidth. If they need more than there is, each block gets an
-  equal part, or the bandwidth that it needs if that is less (max-min fairness).
+- The blocks of a multiprocessor share its arithmetic. If the blocks need more than the
+  multiprocessor has, all of them slow down by the same factor.
+- All running blocks share the memory bandwidth. If the blocks need more than the memory gives, each
+  block gets an equal part, or only the bandwidth that it needs, if that is less (max-min fairness).
 
 Multiprocessors that hold the same blocks at the same point of progress are simulated as one,
 because they develop in the same way. This changes no result.

@@ -1,6 +1,7 @@
 """Gives latencies of merged convolutions, on a device whose latencies are not measured.
 
-IOS merges convolutions of the same tensor into a wider one (Ding et al., MLSys 2021, section 3).
+IOS merges convolutions of the same tensor into a wider convolution (Ding et al., MLSys 2021,
+section 3).
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class ActiveSearch:
     1. Find the best schedule, with an optimistic latency for each unmeasured stage. An optimistic
        latency is the expected latency minus its uncertainty.
     2. Measure the stages of this schedule, the stages of the best schedule by expected latencies,
-       and the stages of schedules that are nearly as good as the first one.
+       and the stages of schedules that are nearly as good as the first schedule.
     3. Learn from the measurements.
 
     So a stage that could change the best schedule is measured before a stage that could not. This

@@ -37,7 +37,7 @@ def export_lines(store: LatencyStore) -> Iterator[str]:
 
 
 def import_lines(store: LatencyStore, lines: Iterable[str], source: str) -> tuple[int, int]:
-    """Add lines of `export_lines` to `store`. If two records have the same key, the newer is kept.
+    """Add lines of `export_lines` to `store`. Of two records with the same key, the newer stays.
 
     Parameters
     ----------

@@ -101,7 +101,7 @@ class FarmStageTimer:
     """Runs stages on several servers at once, assuming that the servers are equally fast.
 
     Each server does one job at a time. A server that fails, or does not answer, is given up.
-    Another server then does its job from the start.
+    Another server then does the job from the start.
 
     Attributes
     ----------

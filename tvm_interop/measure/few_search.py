@@ -1,7 +1,7 @@
 """Runs any scheduler with few measurements, because the latencies of most stages are predicted.
 
 `active.py` does the same for the scheduler IOS only, and knows which stages decide among IOS's
-schedules. In this module, any scheduler is a function that is called repeatedly, and the stages
+schedules. In this module, a scheduler may be any function. It is called repeatedly, and the stages
 that it chose are measured.
 """
 

@@ -191,8 +191,8 @@ class MeasuredLatency(LatencyModel):
     def take_longer(self, ops: Sequence[int], than_us: Sequence[float]) -> list[bool]:
         """Whether each operator takes longer than its bound in `than_us`, in microseconds.
 
-        Only the operators that `near` returns are measured exactly, all in one call. The others
-        take longer than their bounds.
+        Only the operators that `near` returns are measured exactly, all in one call. The other
+        operators take longer than their bounds.
         """
         near = self.near(ops, than_us)
         us = dict(zip(near, self.stages([[[op]] for op in near]).tolist(), strict=True))

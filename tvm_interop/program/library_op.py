@@ -183,7 +183,7 @@ class LibraryOp:
     def given_shapes(self) -> tuple[tuple[int, ...], ...]:
         """The shapes of the tensors that the operator is given.
 
-        If an argument is cut out of a larger tensor, this is the shape of the larger tensor. All
+        For an argument that is cut out of a larger tensor, the shape is the larger tensor's. All
         other shapes are as in `shapes`.
         """
         if not self.cut:

@@ -25,7 +25,7 @@ def row_cuts(op: _Slides, parts: int, axis: int) -> list[RowCut]:
 
     Each part begins at an aligned address of the result, and of a tensor that `op` adds. If parts
     read their rows out of the whole image (`reads_rows_of_whole`), a part may begin at any row of
-    the image. If they do not, each part must begin at an aligned address of the image too, and the
+    the image. Otherwise, each part must begin at an aligned address of the image too, and the
     image's rows must be contiguous in memory. If this is impossible, `op` is not divided.
     """
     data, made = op.shapes[0], op.shapes[-1]

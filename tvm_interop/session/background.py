@@ -63,7 +63,7 @@ class _Job(NamedTuple):
 
 
 class Background:
-    """Compiles models one after another, each in a process of its own of low priority.
+    """Compiles models one after another, each in a process of its own, with low priority.
 
     A thread of this process waits for each compiling process. A compiling process ends when `close`
     is called, or when this process ends, even if it is killed. A forked child of this process
